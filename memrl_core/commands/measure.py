@@ -96,7 +96,7 @@ def modular_memory(
 ) -> None:
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
     from memrl_core.experiments.reports.tables import modular_memory_tables
-    from memrl_core.experiments.studies.modular_memory import run_modular_memory
+    from memrl_core.experiments.studies.frozen_use import run_modular_memory
 
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
@@ -122,7 +122,7 @@ def cross_model(
 ) -> None:
     """Let every model use, frozen, the memory that every other one has learned."""
     from memrl_core.experiments.reports.tables import cross_model_tables
-    from memrl_core.experiments.studies.cross_model import run_cross_model
+    from memrl_core.experiments.studies.frozen_use import run_cross_model
 
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)

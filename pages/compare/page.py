@@ -1,18 +1,201 @@
 """Compare: runs in lockstep on the same tasks, one run against itself under other settings, or methods side by side."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.compare.comparison import Comparison, setting_differences
+from memrl_core.analysis.compare.alignment import line_of, parted_after, supposed_line
+from memrl_core.analysis.compare.comparison import (
+    Comparison,
+    SettingDifference,
+    compare,
+    finding,
+    left_alone,
+    metric_table,
+    setting_differences,
+    setup_warnings,
+    shared_past,
+)
+from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual
+from memrl_core.analysis.compare.divergence import changed_uses
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.outline import shortened
+from memrl_core.bank import MemoryBank
+from memrl_core.figures.compare.comparison import reward_picture, trajectories_picture
+from memrl_core.numerals import signed
 from memrl_core.report.comparison import comparison_report
 from pages.compare import choice as choices
-from pages.compare.memories import gained_and_lost, trajectories
 from pages.compare.methods import in_link, methods_side_by_side
-from pages.compare.sources import recorded, supposed
 from pages.compare.steps import side_by_side, task_table, where_they_part
-from pages.compare.summary import outcomes, setup
 from pages.shared import place as places
 from pages.shared.header import header
+from pages.shared.picture import show
+from pages.shared.place import Place
 from pages.shared.text import literal
+from pages.shared.work import Work, working
+
+LAST = "compare_supposed"
+
+
+@st.cache_resource(max_entries=4, show_spinner="Laying the runs side by side …")
+def _recorded(state: str, runs: tuple[str, ...], _bank: MemoryBank) -> Comparison:
+    return compare(_bank, [line_of(_bank, run) for run in runs])
+
+
+def recorded(place: Place, against: tuple[str, ...]) -> Comparison:
+    """The place's run beside other runs of its bank."""
+    assert place.run is not None
+    return _recorded(place.bank.state, (place.run.id, *against), place.bank)
+
+
+def supposed(
+    place: Place, settings: Mapping[str, Any]
+) -> tuple[Comparison | None, Mapping[str, Mapping[str, Any]] | None]:
+    """The place's run beside itself with `settings` changed, and these by the line's name; None until it is done."""
+    assert place.run is not None
+    bank, run = place.bank, place.run.id
+    total = len(bank.step_rows(run))
+
+    def decide(report: Callable[[int, int], None], cancelled: Callable[[], bool]) -> list[Supposed]:
+        return counterfactual(bank, run, settings, lambda done: report(done, total), cancelled)
+
+    what = f"{bank.state}·{run}·{json.dumps(dict(settings))}"
+    decided = working("compare", what, lambda: Work(decide), "steps decided again")
+    if decided is None:
+        return None, None
+    if len(decided) < total:
+        st.caption(f"{total - len(decided)} steps cannot be decided again and are left out.")
+    name = f"{place.run.id} supposed ({_changed(settings)})"
+    known = st.session_state.get(LAST)
+    if known is None or known[0] is not decided:
+        line = line_of(place.bank, place.run.id).own
+        known = (decided, compare(place.bank, [line, supposed_line(line, decided, name)]))
+        st.session_state[LAST] = known
+    return known[1], {name: settings}
+
+
+def _changed(settings: Mapping[str, Any]) -> str:
+    symbols = {"weight": "λ", "delta": "δ", "epsilon": "ε"}
+    return ", ".join(
+        f"{symbols.get(name, name)} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in settings.items()
+    )
+
+
+def setup(comparison: Comparison, settings: list[SettingDifference]) -> None:
+    """What was not the same, what could not be paired, and the settings that differ as a table."""
+    for sentence in setup_warnings(comparison.alignment):
+        st.warning(literal(sentence), icon=":material/balance:")
+    if past := shared_past(comparison.alignment):
+        st.info(past)
+    if alone := left_alone(comparison.alignment):
+        st.caption(literal(alone))
+    if settings:
+        table = pd.DataFrame([s.values for s in settings], columns=list(comparison.names))
+        table.insert(0, "setting that differs", [s.title for s in settings])
+        st.table(_literal(table), hide_index=True, border="horizontal", alt="The settings in which the runs differ")
+    else:
+        st.caption("All settings are the same.")
+
+
+def outcomes(comparison: Comparison) -> None:
+    """All metrics beside the reward so far."""
+    numbers, curve = st.columns([3, 2], gap="medium")
+    with numbers:
+        st.markdown(f"**{literal(finding(comparison))}**")
+        st.table(
+            _literal(metric_table(comparison)),
+            hide_index=True,
+            border="horizontal",
+            alt="Every metric of every run, with the difference to the first and its 95 % interval",
+        )
+        st.caption(
+            f"{len(comparison.alignment.rows):,} steps in lockstep. Δ: to {literal(comparison.names[0])}; in brackets "
+            "its 95 % percentile interval from 2,000 draws of whole tasks. n: tasks. An interval that holds 0 may be "
+            "chance."
+        )
+        with st.expander("What each metric is"):
+            st.markdown("\n".join(f"- **{literal(m.name)}**: {literal(m.meaning)}" for m in comparison.metrics))
+    with curve:
+        if comparison.rewards is None:
+            st.info("No task has a reward in every run, so there is no reward to add up.")
+        else:
+            show(reward_picture(comparison.rewards, comparison.names), "compare_rewards")
+
+
+def _literal(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of texts in which no head and no cell acts as Markdown."""
+    return table.map(literal).rename(columns=literal)
+
+
+def trajectories(place: Place, comparison: Comparison, line: int) -> None:
+    """q of a chosen memory in both runs, for memories that both know; those that part farthest come first."""
+    first, other = comparison.alignment.lines[0], comparison.alignment.lines[line]
+    one, two = place.bank.utilities(first.info.id), place.bank.utilities(other.info.id)
+    theirs = {i: i for i in one if i in two} | {mine: its for its, mine in comparison.likes[line - 1].items()}
+    if not theirs:
+        st.info("No memory is known in both runs, so no q can be compared.")
+        return
+    apart = {i: two[its].q - one[i].q for i, its in theirs.items()}
+    ordered = sorted(theirs, key=lambda i: -abs(apart[i]))
+    asked = {its: mine for mine, its in theirs.items()}.get(place.memory or "", place.memory)
+    if asked is not None and asked not in theirs:
+        st.caption(f"{literal(memory_label(asked, first.info.id))} is known in one of the two runs only.")
+    st.session_state["compare_memory"] = asked if asked in theirs else ordered[0]
+    chosen = st.selectbox(
+        "Memory",
+        ordered,
+        key="compare_memory",
+        format_func=lambda i: (
+            f"{memory_label(i, first.info.id)} · Δq {signed(apart[i])} · {shortened(place.bank.memory(i).intent, 60)}"
+        ),
+        on_change=lambda: places.go(memory=st.session_state["compare_memory"]),
+    )
+    histories = [
+        (first.name, place.bank.history(first.info.id, chosen)),
+        (other.name, place.bank.history(other.info.id, theirs[chosen])),
+    ]
+    label = memory_label(chosen, first.info.id)
+    show(trajectories_picture(histories, label, parted_after(first, other)), "compare_q")
+    if theirs[chosen] != chosen:
+        same = place.bank.memory(chosen).experience == place.bank.memory(theirs[chosen]).experience
+        st.caption(
+            f"Two memories that the same step of both runs wrote: {literal(chosen)} and {literal(theirs[chosen])}, "
+            + ("with the same text." if same else "with different texts.")
+        )
+
+
+def gained_and_lost(place: Place, comparison: Comparison) -> None:
+    """How often each memory is in the prompt as recorded and as supposed, where that differs."""
+    changes = changed_uses(comparison.pairs[0], comparison.likes[0])
+    if not changes:
+        st.info("Every memory would be given as often as it was.")
+        return
+    more = sum(change.other > change.one for change in changes)
+    st.markdown(f"**{more} memories would be given more often, {len(changes) - more} less often**")
+    run = comparison.alignment.lines[0].info.id
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "memory": [memory_label(c.memory_id, run) for c in changes],
+                "recorded": [c.one for c in changes],
+                "supposed": [c.other for c in changes],
+                "Δ": [c.other - c.one for c in changes],
+                "outcome": [place.bank.memory(c.memory_id).outcome for c in changes],
+                "intent": [place.bank.memory(c.memory_id).intent for c in changes],
+            }
+        ),
+        key="compare_gained",
+        hide_index=True,
+        column_config={"Δ": st.column_config.NumberColumn("Δ", format="%+d")},
+        alt="Memories that would be given more or less often under the other settings",
+    )
+
 
 wanted = choices.asked()
 place = places.current(keep=in_link())

@@ -11,7 +11,7 @@ from memrl_core.analysis.decision.labels import SHORT_REASONS
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.errors import MemRLError
 from memrl_core.figures.decision.decision_diagram import decision_diagram
-from memrl_core.figures.drawing import DrawnPicture
+from memrl_core.figures.picture import DrawnPicture
 from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed, weight
 from memrl_core.records import Candidate, Utility
@@ -20,9 +20,9 @@ from pages.decision import state
 from pages.decision.case import Case, case_at
 from pages.decision.catalogue import BY_KEY, QUESTIONS, Question
 from pages.shared.arm import arm_line
+from pages.shared.map_layouts import load_plotly, show_in_place
 from pages.shared.picture import written
 from pages.shared.place import Place
-from pages.shared.plotly_map import load_plotly, show_in_place
 from pages.shared.text import literal
 
 INTENT_SHOWN = 46

@@ -18,8 +18,8 @@ from pages.lab import place as lab_place
 from pages.lab.new_pair import pair_menus
 from pages.lab.place import LabPlace
 from pages.shared.forms import settings_in_use
+from pages.shared.map_layouts import load_plotly, show_in_place
 from pages.shared.picture import show
-from pages.shared.plotly_map import load_plotly, show_in_place
 from pages.shared.text import literal
 
 SPEEDS = (1, 2, 5, 10, 20)

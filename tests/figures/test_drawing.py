@@ -18,8 +18,8 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
-from memrl_core.figures.drawing import Drawing
 from memrl_core.figures.memory.utility import moves_picture
+from memrl_core.figures.picture import Drawing
 from tests.analysis.decision.test_spectrum import decided
 from tests.builders import an_agent
 

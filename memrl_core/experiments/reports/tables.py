@@ -25,8 +25,7 @@ from memrl_core.analysis.compare.methods import (
 from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.measures import Arm, Difference
 from memrl_core.experiments.reports.report_table import NOTHING, ReportTable, title
-from memrl_core.experiments.studies.cross_model import CrossModel
-from memrl_core.experiments.studies.modular_memory import ModularMemory
+from memrl_core.experiments.studies.frozen_use import CrossModel, ModularMemory
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.numerals import percent, signed
 from memrl_core.report.document import Document

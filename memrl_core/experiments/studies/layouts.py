@@ -17,7 +17,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.experiments.files import RESULTS, ResultFolder
 from memrl_core.experiments.reports.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, number, points, share
-from memrl_core.experiments.studies.cross_model import NO_MEMORY
+from memrl_core.experiments.studies.frozen_use import NO_MEMORY
 from memrl_core.experiments.studies.study import Progress, Stopped, Study, checked_seeds
 from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled

@@ -10,8 +10,8 @@ import pandas as pd
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.spectrum import Spectrum
-from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CHOSEN_SHADE, CUT, NEUTRAL, SELECTED, UTILITY, bare_layout
+from memrl_core.figures.picture import Drawing, DrawnPicture
 
 GRID = 201
 LABELLED = 30

@@ -11,9 +11,8 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.gate import QUANTILE, GateSuggestion
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, reason_sentence
-from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CUT, LEFT_OUT, SIMILARITY, UTILITY, bare_layout, level, plain, row_axis, upright
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.picture import Drawing, DrawnPicture, Picture
 from memrl_core.records import Candidate, Decision, Memory, Reason, Recalled, RecallRecord
 
 ROW_HEIGHT = 26

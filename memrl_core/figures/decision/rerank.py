@@ -9,7 +9,6 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import (
     CUT,
     ENTERED,
@@ -27,7 +26,7 @@ from memrl_core.figures.palette import (
     row_axis,
     upright,
 )
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.picture import Drawing, DrawnPicture, Picture
 from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Decision, Memory, Term
 

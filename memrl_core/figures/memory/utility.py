@@ -12,9 +12,8 @@ import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.memory.exposure import Starvation
-from memrl_core.figures.drawing import Drawing, DrawnPicture
 from memrl_core.figures.palette import CUT, NEUTRAL, SELECTED, UTILITY, bare_layout, q_colorscale, q_range, upright
-from memrl_core.figures.picture import Picture
+from memrl_core.figures.picture import Drawing, DrawnPicture, Picture
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint, ValueChange
 

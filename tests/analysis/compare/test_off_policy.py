@@ -10,7 +10,7 @@ import pytest
 
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.compare.off_policy import estimates, would_have_earned
-from memrl_core.analysis.memory.contamination import contamination
+from memrl_core.analysis.memory.provenance import contamination
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks

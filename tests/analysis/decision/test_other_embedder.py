@@ -93,7 +93,7 @@ def test_the_same_embedder_gives_the_recorded_decision_and_nothing_is_stored(tmp
 def test_it_can_be_stopped_and_a_bank_that_is_too_large_or_found_by_more_than_intents_is_refused(monkeypatch) -> None:
     situation = by_hand()
     assert embedded_anew(situation, embedder(AFTER), cancelled=lambda: True) is None
-    with pytest.raises(InputError, match="vectors of their intents"):
+    with pytest.raises(InputError):
         embedded_anew(replace(situation, view=replace(situation.view, learned={})), embedder(AFTER))
     monkeypatch.setattr(other_embedder, "MOST", 2)
     with pytest.raises(InputError, match="3 memories"):
