@@ -74,8 +74,8 @@ class TwinRuns:
 
     @property
     def shifts(self) -> tuple[int, ...]:
-        """The steps from which on the world's reliabilities are swapped."""
-        return shifts_of(self.bank, self.runs[0])
+        """The steps from which on the world's reliabilities are swapped, up to the next step."""
+        return tuple(step for step in shifts_of(self.bank, self.runs[0]) if step <= self.steps + 1)
 
     @property
     def playing(self) -> bool:
@@ -136,7 +136,7 @@ class TwinRuns:
         with self._between:
             at = max(self.bank.next_step(run) for run in self.runs)
             # A second shift before the next step takes the first one back.
-            shifts = set(self.shifts) ^ {at}
+            shifts = set(shifts_of(self.bank, self.runs[0])) ^ {at}
             for run, agent in zip(self.runs, self._agents, strict=True):
                 info = self.bank.run(run)
                 self.bank.change_environment(run, {**info.environment_options, "shift_at": sorted(shifts)})
@@ -205,9 +205,12 @@ def start_twins(
     task_count: int = 30,
     seed: int = 0,
     model: str = workspace.SIMULATED,
+    shift_at: Sequence[int] = (),
     preferences: workspace.Preferences | None = None,
 ) -> TwinRuns:
     """Start two runs with empty memories in `bank` on the first `task_count` tasks of the set `tasks` (0: all).
+
+    The world shifts at the steps `shift_at` by itself.
 
     Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written.
     """
@@ -215,6 +218,8 @@ def start_twins(
         make_policy(side.policy, side.settings.model_dump() if side.settings is not None else {})
     pair = bank.new_run_id("twins")
     options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed, "model": model}
+    if shift_at:
+        options["environment_options"] = {"shift_at": sorted(shift_at)}
     names = []
     for side, place in zip(sides, ("left", "right"), strict=True):
         info = workspace.start_run(

@@ -31,8 +31,8 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {
 }
 """Questions with what the left and the right run change in the standard settings."""
 
-TASKS, EPOCHS_DONE, EPOCHS_BEFORE_THE_SHIFT = 20, 6, 4
-"""Of the pair that the Lab opens with: how many tasks an epoch has, how far it has come, and when the world shifts."""
+TASKS, EPOCHS_BEFORE_THE_SHIFT = 20, 4
+"""Of the pair that the Lab opens with: how many tasks an epoch has, and after how many of them the world shifts."""
 
 
 def lab_bank() -> MemoryBank:
@@ -53,7 +53,7 @@ def pairs_in(bank: MemoryBank) -> list[tuple[str, str]]:
 
 
 def opening_pair(bank: MemoryBank) -> TwinRuns:
-    """The newest pair of a bank; one without any gets the first question's, some epochs and a shift of the world old.
+    """The newest pair of a bank; one without any gets the first question's, whose world will shift.
 
     Raises `BankReadOnly`, `BankFull`.
     """
@@ -61,11 +61,7 @@ def opening_pair(bank: MemoryBank) -> TwinRuns:
         with suppress(InputError):  # Its tasks may be gone.
             return open_twins(bank, *pair)
     left, right = map(Side, settings_for(next(iter(QUESTIONS))))
-    twins = start_twins(bank, (left, right), task_count=TASKS)
-    twins.step(TASKS * EPOCHS_BEFORE_THE_SHIFT)
-    twins.shift()
-    twins.step(TASKS * (EPOCHS_DONE - EPOCHS_BEFORE_THE_SHIFT))
-    return twins
+    return start_twins(bank, (left, right), task_count=TASKS, shift_at=[TASKS * EPOCHS_BEFORE_THE_SHIFT + 1])
 
 
 def settings_for(question: str) -> tuple[MemRLSettings, MemRLSettings]:

@@ -3,15 +3,18 @@
 import streamlit as st
 
 from pages.lab import place as lab_place
-from pages.lab.study import when_utility_helps
-from pages.lab.theory import theory_beside_practice
 from pages.lab.twins import controls, settings_of_both, while_they_play
 
 place = lab_place.current()
+# The other views' libraries are not waited for by who sees two agents play.
 view = lab_place.choose_view(place)
 if view == lab_place.THEORY:
+    from pages.lab.theory import theory_beside_practice
+
     theory_beside_practice(place)
 elif view == lab_place.STUDY:
+    from pages.lab.study import when_utility_helps
+
     when_utility_helps()
 elif place.twins is not None:
     # Looked at once: a play that ends while the page is drawn would leave its parts at odds.

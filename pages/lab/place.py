@@ -21,7 +21,7 @@ STORED, MOVED = "lab_place", "lab_moved"
 TWINS, THEORY, STUDY = VIEWS = ("twins", "theory", "study")
 ACCURACY, MAP, EPOCHS = CHARTS = ("accuracy", "map", "epochs")
 VIEW_TITLES = {TWINS: "Two agents", THEORY: "Theory beside practice", STUDY: "When utility helps"}
-OPENING_SPEED, OPENING_EPOCHS = 5.0, 12
+OPENING_SPEED, OPENING_EPOCHS = 10, 12
 """Without a link the Lab opens with a pair that plays at so many steps a second, and stops after so many epochs."""
 _OPENING = threading.Lock()
 
@@ -98,7 +98,7 @@ def _opened() -> tuple[MemoryBank, TwinRuns]:
     """The Lab's bank and the pair it opens with, at play up to the end of its last epoch."""
     lab_bank().close()
     bank = places.opened(str(workspace.banks_folder() / BANK))
-    with _OPENING, st.spinner("Two agents work through their first epochs …"):
+    with _OPENING:
         twins = opening_pair(bank)
         twins = pair_of(bank, *twins.runs)
         left = OPENING_EPOCHS * len(twins.tasks) - twins.steps

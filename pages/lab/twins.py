@@ -57,7 +57,13 @@ def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
             "tells the agents.",
         )  # fmt: skip
         st.select_slider(
-            "Steps a second", SPEEDS, value=5, key="lab_speed", width=150, on_change=_faster, args=(twins,)
+            "Steps a second",
+            SPEEDS,
+            value=lab_place.OPENING_SPEED,
+            key="lab_speed",
+            width=150,
+            on_change=_faster,
+            args=(twins,),
         )
         pair_menus(place, twins)
     if twins.error is not None:
@@ -87,7 +93,8 @@ def _so_far(place: LabPlace, twins: TwinRuns, played: bool) -> None:
         st.rerun()
     _figures(twins)
     if not twins.steps:
-        st.info("Nothing has happened yet. Press **Play**, or **Step** to see one task after the other.")
+        if not played:
+            st.info("Nothing has happened yet. Press **Play**, or **Step** to see one task after the other.")
         return
     show_in_place(grid_picture(arms_of(twins)), "lab_grid")
     chart = _chosen_chart(place)
@@ -153,7 +160,7 @@ def _changed(twins: TwinRuns, side: int, name: str, key: str) -> None:
 
 
 def _played(twins: TwinRuns, steps: int | None) -> None:
-    _act(lambda: twins.play(float(st.session_state.get("lab_speed", 5)), steps))
+    _act(lambda: twins.play(float(st.session_state.get("lab_speed", lab_place.OPENING_SPEED)), steps))
 
 
 def _paused(twins: TwinRuns) -> None:

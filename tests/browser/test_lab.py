@@ -132,6 +132,7 @@ def test_it_opens_at_play_and_changes_are_drawn_where_they_begin_to_hold(
     box = grid.bounding_box()
     assert box and box["y"] + box["height"] <= 900
     marks = "(chart, text) => (chart._fullLayout.annotations || []).filter(note => note.text.includes(text)).length"
+    until_step(page, 85)
     assert (chart.evaluate(marks, "world shifted"), grid.evaluate(marks, "world shifted")) == (1, 2)
     page.get_by_role("slider", name="λ").first.focus()
     page.keyboard.press("End")

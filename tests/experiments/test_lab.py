@@ -156,12 +156,14 @@ def test_changed_settings_are_marked_on_their_side_where_they_begin_to_hold(bank
     assert [bank.trace(twins.runs[1], step).settings["alpha"] for step in (TASKS, TASKS + 1)] == [0.3, 0.6]
 
 
-def test_the_opening_pair_has_been_through_a_shift_and_is_made_once(
+def test_the_opening_pair_begins_with_its_first_step_goes_through_a_shift_and_is_made_once(
     bank: MemoryBank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("TASKS", 3), ("EPOCHS_BEFORE_THE_SHIFT", 1), ("EPOCHS_DONE", 2)):
+    for name, value in (("TASKS", 3), ("EPOCHS_BEFORE_THE_SHIFT", 1)):
         monkeypatch.setattr(lab, name, value)
     twins = opening_pair(bank)
-    assert (twins.steps, twins.shifts) == (6, (4,))
+    assert (twins.steps, twins.shifts, streams_of(twins)[0].marks) == (0, (), ())
+    twins.step(6)
+    assert (twins.shifts, [mark.at for mark in streams_of(twins)[0].marks]) == ((4,), [4])
     assert [bank.settings(run)["weight"] for run in twins.runs] == [0.0, 0.5]
     assert opening_pair(bank).runs == twins.runs

@@ -88,7 +88,7 @@ def toasts(app: AppTest) -> str:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """An opening pair of a few steps."""
-    for name, value in (("TASKS", 3), ("EPOCHS_BEFORE_THE_SHIFT", 1), ("EPOCHS_DONE", 2)):
+    for name, value in (("TASKS", 3), ("EPOCHS_BEFORE_THE_SHIFT", 1)):
         monkeypatch.setattr(lab, name, value)
     monkeypatch.setattr(lab_place, "OPENING_EPOCHS", 3)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.cluster import AgglomerativeClustering
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank import MemoryBank
@@ -49,6 +48,8 @@ def neighbourhoods(bank: MemoryBank, run: str, memory_id: str, uses: pd.DataFram
     matrix = np.stack([np.asarray(vectors[step], dtype=np.float64) for step in steps])
     labels = np.zeros(len(steps), dtype=int)
     if len(steps) > 1:
+        from sklearn.cluster import AgglomerativeClustering  # Its import takes longer than most pages.
+
         grouping = AgglomerativeClustering(
             n_clusters=None, metric="cosine", linkage="average", distance_threshold=FARTHEST
         )
