@@ -84,18 +84,6 @@ def test_any_sequence_of_steps_and_rewards_folds_as_defined(
             assert {m: (u.q, u.visits) for m, u in bank.utilities("r", as_of=step).items()} == state
 
 
-def test_undo_restores_every_bit_of_q(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank", alpha=0.3)
-    traces = [a_step(1), a_step(2, ("r-0001",), 0.123), a_step(3, ("r-0001",), -0.7)]
-    for trace, vectors in traces:
-        bank.commit_step(trace, vectors)
-    before = bank.utilities("r")
-    event = bank.give_reward("r", 2, traces[1][0].id, ("r-0001",), -1.0, "ann")
-    assert bank.utilities("r")["r-0001"].q != before["r-0001"].q
-    bank.revoke_reward(event.id, "ann")
-    assert bank.utilities("r") == before
-
-
 def test_a_late_reward_does_not_change_what_was_known_before_it(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     first, vectors = a_step(1)

@@ -33,15 +33,6 @@ def test_a_forgotten_memory_is_no_longer_seen_and_was_seen_before(tmp_path: Path
         assert bank.memory("r-0002").intent == "task 2"
 
 
-def test_what_was_forgotten_stays_forgotten_when_the_bank_is_opened_again(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "b") as bank:
-        bank.commit_step(*a_step(1))
-        bank.commit_step(*a_step(2))
-        bank.editing.forget("r", ["r-0001"])
-    with MemoryBank.open(str(tmp_path / "b")) as again:
-        assert list(again.utilities("r")) == ["r-0002"]
-
-
 def test_a_fork_without_a_step_of_its_own_forgets_at_once(tmp_path: Path) -> None:
     with a_bank(tmp_path / "b") as bank:
         for step in (1, 2, 3):
@@ -66,29 +57,6 @@ def test_a_memory_forgotten_while_it_is_in_the_prompt_moves_no_more(tmp_path: Pa
     assert trace.update is not None
     assert [change.memory_id for change in trace.update.changes] == rest
     assert gone not in agent.bank.utilities("r")
-
-
-def test_walking_through_a_run_shows_each_step_what_it_saw(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "b") as bank:
-        for step in range(1, 7):
-            bank.commit_step(*a_step(step, credited=("r-0001",) if step == 3 else ()))
-            if step == 4:
-                bank.editing.forget("r", ["r-0001", "r-0004"])
-        for step, view in bank.walk("r"):
-            past = bank.as_of("r", step - 1)
-            seen = [i for n, i in enumerate(view.ids) if view.visible is None or view.visible[n]]
-            then = [i for n, i in enumerate(past.ids) if past.visible is None or past.visible[n]]
-            assert seen == then
-            assert [view.q[view.position(i)] for i in seen] == [past.q[past.position(i)] for i in then]
-
-
-def test_forgetting_what_a_run_does_not_see_is_told_and_changes_nothing(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "b") as bank:
-        bank.commit_step(*a_step(1))
-        facts = bank.facts
-        with pytest.raises(InputError, match="“gone”"):
-            bank.editing.forget("r", ["r-0001", "gone"])
-        assert bank.facts == facts
 
 
 def test_a_run_is_told_with_the_options_its_world_has_now(tmp_path: Path) -> None:

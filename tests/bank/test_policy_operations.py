@@ -69,28 +69,6 @@ def both(bank: MemoryBank) -> tuple[MemoryBank, MemoryBank]:
 # --- q goes on --------------------------------------------------------------------------------------------------------
 
 
-def test_q_and_visits_go_on_to_the_memory_in_the_place_of_another(bank: MemoryBank) -> None:
-    new = updated(bank, 4, ONE, "r-0004", credited=(ONE,), reward=-1.0)
-    for handle in both(bank):
-        assert list(handle.utilities("r")) == [TWO, THREE, new]
-        assert handle.utilities("r")[new] == Utility(-0.125, 3)
-        assert handle.utilities("r", 3)[ONE] == Utility(0.75, 2)
-
-
-def test_a_merge_takes_the_mean_of_q_by_visits(bank: MemoryBank) -> None:
-    bank.commit_step(*a_step(4, (TWO,), -1.0))
-    bank.commit_step(*doing(5, an_operation("MERGE", "r-0005", [ONE, TWO])))
-    for handle in both(bank):
-        assert handle.utilities("r")["r-0005"] == Utility((2 * 0.75 - 0.5) / 3, 3)
-
-
-def test_a_reward_that_comes_late_moves_what_took_the_place(bank: MemoryBank) -> None:
-    new = updated(bank, 4, ONE, "r-0004")
-    bank.ratings.rate(Rating("r", 2, -1.0, "ann"))
-    for handle in both(bank):
-        assert handle.utilities("r")[new] == Utility(0.25, 2)
-
-
 def test_operations_of_one_step_are_done_in_their_order_however_many(bank: MemoryBank) -> None:
     names = [f"r-0004-{n}" for n in range(12)]
     chain = [an_operation("UPDATE", new, [old]) for old, new in zip([ONE, *names], names, strict=False)]

@@ -55,6 +55,11 @@ actions = st.lists(
 )
 
 
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    return a_rated_bank(tmp_path / "bank")[0]
+
+
 @given(actions, st.sampled_from(["override", "mean", "both"]), st.sampled_from(["mean", "majority"]))
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
@@ -102,8 +107,7 @@ def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
         assert len(again.undo.undone(person)) == len(reference.undone.get(person, []))
 
 
-def test_undoing_everything_in_another_session_restores_every_bit(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_undoing_everything_in_another_session_restores_every_bit(bank: MemoryBank) -> None:
     before, histories = believed(bank), bank.histories("r")
     for step, value in ((2, 0.3), (5, -0.7), (2, -1.0), (3, 0.1)):
         bank.ratings.rate(Rating("r", step, value, "ann"))
@@ -120,8 +124,7 @@ def test_undoing_everything_in_another_session_restores_every_bit(tmp_path: Path
     assert believed(again) == rated
 
 
-def test_the_same_click_twice_counts_once(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_the_same_click_twice_counts_once(bank: MemoryBank) -> None:
     first = bank.ratings.rate(Rating("r", 3, 1.0, "ann", "good", {"scale": "thumbs"}))
     assert bank.ratings.rate(Rating("r", 3, 1.0, " ann ", "good", {"scale": "thumbs"})) == first
     assert len(bank.undo.done("ann")) == 1
@@ -132,8 +135,7 @@ def test_the_same_click_twice_counts_once(tmp_path: Path) -> None:
     assert given == [first.id, changed.id]
 
 
-def test_a_change_is_taken_back_to_the_reward_before_it(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_a_change_is_taken_back_to_the_reward_before_it(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 3, 0.5, "ann", "so so"))
     once = believed(bank)
     bank.ratings.rate(Rating("r", 3, -1.0, "ann", "bad after all"))
@@ -143,8 +145,7 @@ def test_a_change_is_taken_back_to_the_reward_before_it(tmp_path: Path) -> None:
     assert believed(bank) == once
 
 
-def test_a_reward_goes_to_the_memories_of_the_prompt_only(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_a_reward_goes_to_the_memories_of_the_prompt_only(bank: MemoryBank) -> None:
     before = believed(bank)
     event = bank.ratings.rate(Rating("r", 4, 0.9, "ann"))
     assert event.memory_ids == ("r-0002", "r-0003")
@@ -152,8 +153,7 @@ def test_a_reward_goes_to_the_memories_of_the_prompt_only(tmp_path: Path) -> Non
     assert moved == {"r-0002", "r-0003"}
 
 
-def test_what_a_reward_would_do_is_what_it_does(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_what_a_reward_would_do_is_what_it_does(bank: MemoryBank) -> None:
     before = bank.utilities("r")
     supposed = bank.ratings.supposed(Rating("r", 2, -0.4, "ann"))
     assert bank.utilities("r") == before
@@ -180,9 +180,8 @@ def test_a_late_reward_folds_only_what_it_moves(tmp_path: Path, monkeypatch: pyt
     [(99, 1.0, "no finished step 99"), (2, 1.5, "outside the scale"), (2, float("nan"), "not a reward")],
 )
 def test_a_reward_that_cannot_be_is_refused_and_nothing_is_kept(
-    tmp_path: Path, step: int, value: float, says: str
+    bank: MemoryBank, step: int, value: float, says: str
 ) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
     events = bank.events()
     with pytest.raises(InputError, match=says):
         bank.ratings.rate(Rating("r", step, value, "ann"))
@@ -228,8 +227,7 @@ def test_several_rewards_at_once_are_one_write_and_one_deed(tmp_path: Path) -> N
     assert believed(MemoryBank.open(bank.uri)) == beliefs(steps, {(2, "ann"): 0.5, (3, "bo"): -1.0}, ALPHA)
 
 
-def test_a_rewards_reason_and_scale_are_kept(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_a_rewards_reason_and_scale_are_kept(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 3, 0.5, "ann", " right cup, wrong shelf ", {"scale": "stars", "stars": 4}))
     event = MemoryBank.open(bank.uri).ratings.mine("r", 3, "ann")
     assert event is not None
@@ -237,8 +235,7 @@ def test_a_rewards_reason_and_scale_are_kept(tmp_path: Path) -> None:
     assert dict(event.payload) == {"scale": "stars", "stars": 4}
 
 
-def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(bank: MemoryBank) -> None:
     bank.start_run(replace(a_run("fork", base="r", base_step=STEPS), first_step=STEPS + 1))
     bank.start_run(replace(a_run("fork-2", base="fork", base_step=STEPS), first_step=STEPS + 1))
     before = bank.utilities("fork-2")
@@ -252,8 +249,7 @@ def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(tmp_path: Path) ->
 # --- what was done for others, and by others --------------------------------------------------------------------------
 
 
-def test_undoing_what_was_done_for_another_never_overwrites_what_they_did_since(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_undoing_what_was_done_for_another_never_overwrites_what_they_did_since(bank: MemoryBank) -> None:
     bank.revoke_reward(bank.ratings.rate(Rating("r", 3, 0.5, "bo")).id, "ann")
     bank.ratings.rate(Rating("r", 3, -1.0, "bo"))
     events = bank.events()
@@ -262,8 +258,7 @@ def test_undoing_what_was_done_for_another_never_overwrites_what_they_did_since(
     assert bank.events() == events
 
 
-def test_doing_again_what_was_done_for_another_never_overwrites_what_they_did_since(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_doing_again_what_was_done_for_another_never_overwrites_what_they_did_since(bank: MemoryBank) -> None:
     bank.ratings.rate_all([Rating("r", step, 0.5, "bo", given={"by": "ann"}) for step in (2, 3)])
     bank.undo.undo("ann")
     bank.ratings.rate(Rating("r", 3, -1.0, "bo"))
@@ -272,8 +267,7 @@ def test_doing_again_what_was_done_for_another_never_overwrites_what_they_did_si
     assert [bank.ratings.mine("r", step, "bo") is None for step in (2, 3)] == [True, False]
 
 
-def test_two_rewards_for_one_step_in_one_deed_are_undone_to_what_stood_before(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_two_rewards_for_one_step_in_one_deed_are_undone_to_what_stood_before(bank: MemoryBank) -> None:
     before = believed(bank)
     bank.ratings.rate_all([Rating("r", 2, 1.0, "ann"), Rating("r", 2, 0.5, "ann")])
     bank.undo.undo("ann")
@@ -281,8 +275,7 @@ def test_two_rewards_for_one_step_in_one_deed_are_undone_to_what_stood_before(tm
     assert believed(bank) == before
 
 
-def test_an_older_deed_is_undone_past_one_that_others_have_changed(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_an_older_deed_is_undone_past_one_that_others_have_changed(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 4, 0.5, "ann"))
     bank.ratings.rate(Rating("r", 2, 0.25, "ann"))
     bank.revoke_reward(bank.ratings.rate(Rating("r", 2, 0.5, "bo")).id, "ann")
@@ -295,8 +288,7 @@ def test_an_older_deed_is_undone_past_one_that_others_have_changed(tmp_path: Pat
     assert bank.events() == events
 
 
-def test_a_reward_that_was_taken_back_is_not_taken_back_again(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_a_reward_that_was_taken_back_is_not_taken_back_again(bank: MemoryBank) -> None:
     given = bank.ratings.rate(Rating("r", 3, 0.5, "bo"))
     revoked = bank.revoke_reward(given.id, "ann")
     assert MemoryBank.open(bank.uri).revoke_reward(given.id, "cy") == revoked
@@ -304,8 +296,7 @@ def test_a_reward_that_was_taken_back_is_not_taken_back_again(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("value", [10.5, -11, float("inf"), float("nan")])
-def test_a_reward_that_no_run_could_give_is_refused_for_a_live_step(tmp_path: Path, value: float) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_a_reward_that_no_run_could_give_is_refused_for_a_live_step(bank: MemoryBank, value: float) -> None:
     facts = bank.facts
     with pytest.raises(InputError, match="−10 to 10"):
         bank.give_reward("r", STEPS + 1, "an attempt", (), value, "ann")
@@ -323,8 +314,9 @@ def test_a_reward_that_no_run_could_give_is_refused_for_a_live_step(tmp_path: Pa
         ({"tie": -1.25}, "to better"),
     ],
 )
-def test_scales_on_which_better_is_worth_less_are_refused(tmp_path: Path, scales: dict[str, float], says: str) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_scales_on_which_better_is_worth_less_are_refused(
+    bank: MemoryBank, scales: dict[str, float], says: str
+) -> None:
     with pytest.raises(SettingsError, match=says):
         bank.ratings.change_scales("r", RatingScales.of(scales), "ann")
     assert bank.ratings.scales("r") == RatingScales()
@@ -336,16 +328,14 @@ def test_scales_are_judged_by_the_rewards_of_their_run(tmp_path: Path) -> None:
     assert bank.ratings.scales("r").tie == 4.0
 
 
-def test_the_raters_of_a_run_are_those_in_whose_name_a_reward_is(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_the_raters_of_a_run_are_those_in_whose_name_a_reward_is(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
     bank.ratings.rate_all([Rating("r", 2, 0.5, "bo", given={"by": "cy"})])
     bank.revoke_reward(bank.ratings.of("r", 3)[0].id, "di")
     assert bank.raters("r") == {"ann", "bo"}
 
 
-def test_who_acted_lately_is_told_once_each_with_their_newest_event(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_who_acted_lately_is_told_once_each_with_their_newest_event(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 2, 0.5, "cy"))
     bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
     newest = bank.ratings.rate(Rating("r", 3, 0.5, "bo", given={"by": "cy"}))
@@ -384,8 +374,7 @@ def test_each_kind_of_deed_is_undone_as_if_the_other_were_not_there(
             assert counts == (len(reference.done.get("ann", [])), len(reference.undone.get("ann", [])))
 
 
-def test_a_new_reward_leaves_the_changes_of_memories_to_be_done_again(tmp_path: Path) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
+def test_a_new_reward_leaves_the_changes_of_memories_to_be_done_again(bank: MemoryBank) -> None:
     bank.editing.forget("r", ["r-0001"], "ann")
     bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
     bank.undo.undo("ann", MEMORIES)
@@ -414,9 +403,8 @@ NEAR: list[Callable[[MemoryBank], object]] = [
 
 @pytest.mark.parametrize("action", NEAR)
 def test_every_deed_begins_with_what_other_processes_have_appended(
-    tmp_path: Path, action: Callable[[MemoryBank], object]
+    bank: MemoryBank, action: Callable[[MemoryBank], object]
 ) -> None:
-    bank, _ = a_rated_bank(tmp_path / "bank")
     bank.notes.pin("r", 3, "look", "ann")
     bank.credits.assign("r", 2, bank.trace("r", 2).id, {"r-0001": 0.5}, "ann", "shares")
     other = MemoryBank.open(bank.uri)

@@ -317,15 +317,6 @@ def rated_late(bank: MemoryBank, step: int, value: float) -> None:
     assert {i: now[i] for i in supposed.histories} == supposed.histories
 
 
-def test_a_late_reward_of_a_merged_memory_moves_the_merged_one(bank: MemoryBank, never_folded: object) -> None:
-    new = merged(bank, TWO, THREE)
-    bank.ratings.rate(Rating("r", 3, -1.0, "bob"))
-    two, three = bank.away("r")[TWO], bank.away("r")[THREE]
-    weighted = (two.visits * two.q + three.visits * three.q) / (two.visits + three.visits)
-    assert bank.utilities("r")[new].q == pytest.approx(weighted)
-    assert bank.history("r", new)[0].after == bank.utilities("r")[new].q
-
-
 def test_a_reward_for_a_step_after_the_rewording_leaves_the_new_wording_as_it_was(bank: MemoryBank) -> None:
     new = reworded(bank)
     bank.commit_step(*a_step(STEPS + 1, (TWO,), 1.0))
