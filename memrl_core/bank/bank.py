@@ -512,7 +512,7 @@ class MemoryBank(BankReading):
     def alone(self) -> Iterator[None]:
         """Within it, this handle is the bank's only writer; what it appends is stored at the end, all or nothing.
 
-        Begins with what the others appended, so several processes can number their steps without meeting. Raises what
+        Begins with what the others appended, so several processes number their steps without conflict. Raises what
         writing raises; nothing of it is kept then.
         """
         with self._lock:

@@ -406,7 +406,7 @@ class BankReading:
 
     def outside_changes(self, run: str) -> int:
         """How many rewards, credits and settings came from others than the steps themselves, in the run and its bases:
-        while this stays, what its finished steps taught stays.
+        while this stays, what was learned from its finished steps stays.
         """
         with self._lock:
             info = self.run(run)

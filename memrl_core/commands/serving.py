@@ -14,7 +14,7 @@ FOREIGN = (
     "localhost, or set up a login: see “A login” in docs/how-to/rating.md."
 )
 NEEDS_LOGIN = (
-    "This app was told to listen on {address}, where strangers could read and change the banks, and no login is set "
+    "This app listens on {address}, where strangers could read and change the banks, and no login is set "
     "up. Nothing is shown there. Leave the address away to use it on this machine, forward the port (ssh -L), or set "
     "up a login first: see “A login” in docs/how-to/rating.md."
 )

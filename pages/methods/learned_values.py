@@ -260,7 +260,7 @@ def _named(case: Case, state: KnownState) -> str:
 
 
 def _targets(case: Case, changes: Sequence[ValueChange]) -> None:
-    st.markdown(f"**What step {case.trace.step} taught: {len(changes):,} values**")
+    st.markdown(f"**Values that step {case.trace.step} changed: {len(changes):,}**")
     if not changes:
         st.info("This step has no reward, so no value moved. Give it one on the screen Rewards.")
         return

@@ -48,7 +48,7 @@ def bar() -> AbstractContextManager[Any]:
 
 
 def header(place: Place) -> None:
-    """Bank, run and step to move between; everything else about them is told in a popover."""
+    """Bank, run and step to move between; everything else about them is in a popover."""
     with bar():
         bank_picker(place)
         if place.run:

@@ -52,7 +52,7 @@ def card(name: str) -> None:
     st.markdown(literal(spec.idea))
     st.markdown(f"**How it is judged.** {literal(spec.judged)}")
     st.caption(literal(" · ".join(part for part in (spec.source, spec.needs) if part)))
-    with st.expander("How the model is told to act, and what can be set", key="tasks_rules"):
+    with st.expander("The instructions to the model, and what can be set", key="tasks_rules"):
         verbatim(found.instructions)
         for field in found.Options.model_fields.values():
             st.markdown(f"**{literal(field.title or '')}.** {literal(field.description or '')}")

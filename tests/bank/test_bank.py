@@ -44,6 +44,11 @@ moves = st.lists(
 )
 
 
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    return a_bank(tmp_path / "bank")
+
+
 @given(moves)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_steps_and_rewards_folds_as_defined(
@@ -84,8 +89,7 @@ def test_any_sequence_of_steps_and_rewards_folds_as_defined(
             assert {m: (u.q, u.visits) for m, u in bank.utilities("r", as_of=step).items()} == state
 
 
-def test_a_late_reward_does_not_change_what_was_known_before_it(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_late_reward_does_not_change_what_was_known_before_it(bank: MemoryBank) -> None:
     first, vectors = a_step(1)
     bank.commit_step(first, vectors)
     second, vectors = a_step(2, ("r-0001",))
@@ -97,8 +101,7 @@ def test_a_late_reward_does_not_change_what_was_known_before_it(tmp_path: Path) 
     assert bank.utilities("r")["r-0001"].q == pytest.approx(-0.3)
 
 
-def test_two_runs_of_one_bank_do_not_touch_each_others_q(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_two_runs_of_one_bank_do_not_touch_each_others_q(bank: MemoryBank) -> None:
     bank.start_run(a_run("s"))
     for run in ("r", "s"):
         bank.commit_step(*a_step(1, run=run))
@@ -122,8 +125,7 @@ def test_a_run_can_start_from_what_another_knew(tmp_path: Path) -> None:
     assert list(bank.utilities("fork")) == ["r-0001", "r-0002", "fork-0001"]
 
 
-def test_another_handle_follows_what_is_appended(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_another_handle_follows_what_is_appended(bank: MemoryBank) -> None:
     other = MemoryBank.open(bank.uri)
     assert not other.refresh()
     for step in range(1, 4):
@@ -135,8 +137,7 @@ def test_another_handle_follows_what_is_appended(tmp_path: Path) -> None:
     assert bank.utilities("r") == other.utilities("r")
 
 
-def test_the_same_step_is_not_committed_twice(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_the_same_step_is_not_committed_twice(bank: MemoryBank) -> None:
     other = MemoryBank.open(bank.uri)
     bank.commit_step(*a_step(1))
     with pytest.raises(RunMoved, match="already finished step 1"):
@@ -144,8 +145,7 @@ def test_the_same_step_is_not_committed_twice(tmp_path: Path) -> None:
     assert len(other.step_rows("r")) == 1
 
 
-def test_a_batch_is_on_disk_when_it_ends(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_batch_is_on_disk_when_it_ends(bank: MemoryBank) -> None:
     with bank.batch(4):
         for step in range(1, 11):
             bank.commit_step(*a_step(step))
@@ -153,8 +153,7 @@ def test_a_batch_is_on_disk_when_it_ends(tmp_path: Path) -> None:
     assert not bank.refresh()
 
 
-def test_a_failed_append_can_be_repeated_without_doubling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_failed_append_can_be_repeated_without_doubling(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, vectors = a_step(1)
     with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
         broken.setattr("memrl_core.bank.state.BankState.save", lambda *_: 1 / 0)
@@ -189,8 +188,7 @@ except BankFull as error:
 """
 
 
-def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_full_disk_is_said_and_nothing_is_lost(bank: MemoryBank) -> None:
     bank.commit_step(*a_step(1))
     root = str(Path(__file__).resolve().parents[2])
     script = FULL_DISK.format(root=root, uri=bank.uri)
@@ -215,8 +213,7 @@ for step in range(1, 10_000):
 
 
 @pytest.mark.slow
-def test_a_killed_process_loses_at_most_the_step_under_way(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_killed_process_loses_at_most_the_step_under_way(bank: MemoryBank) -> None:
     root = str(Path(__file__).resolve().parents[2])
     script = WRITER.format(root=root, uri=bank.uri)
     for number in range(2):
@@ -237,8 +234,7 @@ def test_a_killed_process_loses_at_most_the_step_under_way(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_two_processes_append_to_one_bank_without_loss(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_two_processes_append_to_one_bank_without_loss(bank: MemoryBank) -> None:
     root = str(Path(__file__).resolve().parents[2])
     script = WRITER.format(root=root, uri=bank.uri).replace("10_000", "16")
     writers = [subprocess.Popen([sys.executable, "-c", script, run], stdout=subprocess.DEVNULL) for run in ("a", "b")]
@@ -250,8 +246,7 @@ def test_two_processes_append_to_one_bank_without_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("vector", [np.zeros(DIMENSION), np.full(DIMENSION, np.nan), np.ones(3) / np.sqrt(3)])
-def test_a_vector_that_cannot_be_compared_is_refused(tmp_path: Path, vector: np.ndarray) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_vector_that_cannot_be_compared_is_refused(bank: MemoryBank, vector: np.ndarray) -> None:
     trace, _ = a_step(1)
     with pytest.raises(InputError, match="Nothing was stored"):
         bank.commit_step(trace, {"r-0001": vector.astype(np.float32)})
@@ -278,8 +273,7 @@ class Other:
         raise AssertionError("not asked for")
 
 
-def test_another_embedder_is_refused_with_both_names(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_another_embedder_is_refused_with_both_names(bank: MemoryBank) -> None:
     with pytest.raises(EmbedderMismatch, match=r"8-.*hashing-8; nomic-embed-text.* 64"):
         MemoryBank.open(bank.uri, Other())
 
@@ -324,8 +318,7 @@ def test_a_read_only_place_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert closed.next_step("r") == 2
 
 
-def test_a_name_of_a_run_that_is_taken_or_odd_is_refused(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_name_of_a_run_that_is_taken_or_odd_is_refused(bank: MemoryBank) -> None:
     for name in ("r", "", "../up", "a b", "x'y"):
         with pytest.raises(InputError):
             bank.start_run(a_run(name))
@@ -333,8 +326,7 @@ def test_a_name_of_a_run_that_is_taken_or_odd_is_refused(tmp_path: Path) -> None
         bank.view("q")
 
 
-def test_a_reward_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_reward_that_is_not_a_number_is_refused(bank: MemoryBank) -> None:
     trace, vectors = a_step(1)
     bank.commit_step(trace, vectors)
     with pytest.raises(InputError, match="not a reward"):
@@ -351,8 +343,7 @@ def test_settings_hold_from_their_step_on(tmp_path: Path) -> None:
     assert (bank.settings("r", 2)["alpha"], bank.settings("r")["alpha"]) == (0.5, 1.0)
 
 
-def test_frozen_coordinates_stay(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_frozen_coordinates_stay(bank: MemoryBank) -> None:
     assert bank.layouts.newest() is None
     layout = bank.layouts.save("pca", {"a": (0.0, 1.0), "b": (2.0, 3.0)})
     bank.layouts.add(layout, {"c": (4.0, 5.0)})
@@ -362,8 +353,7 @@ def test_frozen_coordinates_stay(tmp_path: Path) -> None:
     assert stored.fitted == ("a", "b")
 
 
-def test_a_place_added_to_an_old_layout_does_not_bring_it_back(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_place_added_to_an_old_layout_does_not_bring_it_back(bank: MemoryBank) -> None:
     old = bank.layouts.save("PCA", {"a": (0.0, 0.0)})
     new = bank.layouts.save("UMAP", {"a": (1.0, 1.0)})
     bank.layouts.add(old, {"b": (2.0, 2.0)})

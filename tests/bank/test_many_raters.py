@@ -33,6 +33,11 @@ for n in range({each}):
 """
 
 
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    return a_bank(tmp_path / "bank")
+
+
 @pytest.mark.slow
 def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) -> None:
     steps = 12
@@ -54,8 +59,7 @@ def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(bank: MemoryBank) -> None:
     bank.adopt({}, [], [a_step(step)[0] for step in range(1, 41)])
     script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
     rater = subprocess.Popen([sys.executable, "-c", script, "ann", "40"], stdout=subprocess.PIPE, text=True)
@@ -117,8 +121,7 @@ WRITES_A_ROUND = 5
     [0, 1, 2, 4],
     ids=["anywhere", "before the pair", "between the wording and the edit", "before the undo of the pair"],
 )
-def test_who_is_killed_in_the_middle_of_a_deed_has_done_it_whole_or_not_at_all(tmp_path: Path, at: int) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_who_is_killed_in_the_middle_of_a_deed_has_done_it_whole_or_not_at_all(bank: MemoryBank, at: int) -> None:
     one, two = a_step(1), a_step(2, ("r-0001",))
     for trace, vectors in (one, (replace(two[0], task=one[0].task), two[1]), a_step(3, ("r-0002",))):
         bank.commit_step(trace, vectors)
@@ -149,8 +152,7 @@ def test_who_is_killed_in_the_middle_of_a_deed_has_done_it_whole_or_not_at_all(t
     assert again.utilities("r") == bank.utilities("r")
 
 
-def test_a_reward_that_could_not_be_saved_can_be_given_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_reward_that_could_not_be_saved_can_be_given_again(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in (1, 2):
         bank.commit_step(*a_step(step, ("r-0001",) if step == 2 else ()))
     before = bank.utilities("r")
@@ -166,8 +168,7 @@ def test_a_reward_that_could_not_be_saved_can_be_given_again(tmp_path: Path, mon
     assert [e.value for e in MemoryBank.open(bank.uri).events("r") if e.rater == "ann"] == [-1.0]
 
 
-def test_others_see_a_reward_as_soon_as_they_look(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_others_see_a_reward_as_soon_as_they_look(bank: MemoryBank) -> None:
     for step in (1, 2):
         bank.commit_step(*a_step(step, ("r-0001",) if step == 2 else ()))
     other = MemoryBank.open(bank.uri)

@@ -27,6 +27,11 @@ def _q(bank: MemoryBank) -> dict[str, float]:
     return {memory_id: utility.q for memory_id, utility in bank.utilities("r").items()}
 
 
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    return _learned(tmp_path / "bank")
+
+
 def test_a_note_stands_after_reopening_until_it_is_removed(tmp_path: Path) -> None:
     with _learned(tmp_path / "bank") as bank:
         place = {"page": "Inspect", "candidates": ["r-0001"], "weight": 0.25}
@@ -43,8 +48,7 @@ def test_a_note_stands_after_reopening_until_it_is_removed(tmp_path: Path) -> No
     assert MemoryBank.open(str(tmp_path / "bank")).notes.standing() == []
 
 
-def test_notes_are_listed_by_run_and_step_oldest_first(tmp_path: Path) -> None:
-    bank = _learned(tmp_path / "bank")
+def test_notes_are_listed_by_run_and_step_oldest_first(bank: MemoryBank) -> None:
     for step, text in ((3, "one"), (2, "two"), (3, "three")):
         bank.notes.pin("r", step, text, "ann")
     assert [n.reason for n in bank.notes.standing("r")] == ["one", "two", "three"]
@@ -52,8 +56,7 @@ def test_notes_are_listed_by_run_and_step_oldest_first(tmp_path: Path) -> None:
     assert bank.notes.standing("r", 4) == []
 
 
-def test_notes_move_nothing(tmp_path: Path) -> None:
-    bank = _learned(tmp_path / "bank")
+def test_notes_move_nothing(bank: MemoryBank) -> None:
     before, past = _q(bank), dict(bank.utilities("r", 3))
     bank.notes.remove(bank.notes.pin("r", 3, "look", "ann", ("r-0001",)).id, "ann")
     bank.commit_step(*a_step(5, ()))
@@ -69,8 +72,7 @@ def test_a_note_without_words_or_with_too_many_is_refused(tmp_path: Path, text: 
     assert bank.notes.standing() == []
 
 
-def test_only_notes_can_be_removed_and_only_credits_revoked(tmp_path: Path) -> None:
-    bank = _learned(tmp_path / "bank")
+def test_only_notes_can_be_removed_and_only_credits_revoked(bank: MemoryBank) -> None:
     facts = bank.facts
     reward = next(e for e in bank.events("r") if e.kind == "reward_given")
     for event_id in ("nothing", reward.id):
@@ -114,8 +116,7 @@ def test_own_rewards_move_each_memory_by_itself_and_revoking_restores_every_bit(
     assert again.credits.standing("r", 3) is None
 
 
-def test_the_latest_credit_that_stands_counts(tmp_path: Path) -> None:
-    bank = _learned(tmp_path / "bank")
+def test_the_latest_credit_that_stands_counts(bank: MemoryBank) -> None:
     step_id = bank.trace("r", 4).id
     first = bank.credits.assign("r", 4, step_id, {"r-0001": 1.0, "r-0002": 0.0}, "ann", "")
     with_first = _q(bank)
@@ -129,8 +130,7 @@ def test_the_latest_credit_that_stands_counts(tmp_path: Path) -> None:
     assert _q(bank) == with_first
 
 
-def test_only_memories_of_the_prompt_get_a_reward_of_their_own(tmp_path: Path) -> None:
-    bank = _learned(tmp_path / "bank")
+def test_only_memories_of_the_prompt_get_a_reward_of_their_own(bank: MemoryBank) -> None:
     facts = bank.facts
     with pytest.raises(InputError, match="“r-0003”"):
         bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": 0.5, "r-0003": 0.5}, "ann", "")
@@ -138,8 +138,7 @@ def test_only_memories_of_the_prompt_get_a_reward_of_their_own(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, 10.5, -11.0])
-def test_an_own_reward_that_no_run_could_give_is_refused(tmp_path: Path, reward: float) -> None:
-    bank = _learned(tmp_path / "bank")
+def test_an_own_reward_that_no_run_could_give_is_refused(bank: MemoryBank, reward: float) -> None:
     before = _q(bank)
     with pytest.raises(InputError, match="finite"):
         bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": reward}, "ann", "")

@@ -21,6 +21,11 @@ def _seen(view: MemoryView) -> dict[str, tuple[float, int, bytes, int]]:
     }
 
 
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    return a_bank(tmp_path / "bank")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_walking_shows_what_each_step_saw_when_it_began(tmp_path: Path, seed: int) -> None:
     bank = an_eventful_bank(tmp_path / "bank", seed)
@@ -46,8 +51,7 @@ def test_what_a_run_believes_now_is_the_fold_of_its_ledger_here_and_after_reopen
         assert dict(again.utilities(run)) == utilities
 
 
-def test_others_can_use_the_bank_while_someone_walks(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_others_can_use_the_bank_while_someone_walks(bank: MemoryBank) -> None:
     for step in (1, 2, 3):
         bank.commit_step(*a_step(step))
     walk = bank.walk("r")
@@ -65,15 +69,13 @@ def test_others_can_use_the_bank_while_someone_walks(tmp_path: Path) -> None:
     assert [step for step, _ in walk] == [2, 3]
 
 
-def test_walking_an_empty_run_shows_nothing_and_an_unknown_one_is_said(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_walking_an_empty_run_shows_nothing_and_an_unknown_one_is_said(bank: MemoryBank) -> None:
     assert list(bank.walk("r")) == []
     with pytest.raises(UnknownRun):
         list(bank.walk("nobody"))
 
 
-def test_a_fork_that_was_never_continued_still_shows_its_base(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_fork_that_was_never_continued_still_shows_its_base(bank: MemoryBank) -> None:
     bank.commit_step(*a_step(1))
     bank.start_run(a_run("fork", base="r", base_step=1))
     assert list(bank.walk("fork")) == []
@@ -83,8 +85,7 @@ def test_a_fork_that_was_never_continued_still_shows_its_base(tmp_path: Path) ->
     assert list(_seen(view)) == ["r-0001"]
 
 
-def test_whole_traces_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_whole_traces_come_in_the_order_of_their_steps(bank: MemoryBank) -> None:
     bank.start_run(a_run("other"))
     for step in range(1, 31):
         bank.commit_step(*a_step(step))
@@ -96,16 +97,14 @@ def test_whole_traces_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
     }
 
 
-def test_a_run_without_steps_has_empty_tables(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_a_run_without_steps_has_empty_tables(bank: MemoryBank) -> None:
     assert bank.traces("r") == []
     assert bank.step_table("r").num_rows == 0
     with pytest.raises(UnknownRun):
         bank.step_table("nobody")
 
 
-def test_steps_that_are_held_back_are_in_the_table(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
+def test_steps_that_are_held_back_are_in_the_table(bank: MemoryBank) -> None:
     with bank.batch(10):
         for step in (1, 2):
             bank.commit_step(*a_step(step))

@@ -17,7 +17,7 @@ from memrl_core.errors import InputError
 Floats = npt.NDArray[np.float64]
 PAPER = "arXiv 2601.03192"
 MOST_VISITS = 1000
-"""Visits after which a q that has not told two memories apart is said never to."""
+"""Visits after which a q that has not separated two memories is said never to."""
 
 
 def mean_q(t: npt.ArrayLike, alpha: npt.ArrayLike, beta: float, q0: float) -> Floats:
@@ -142,7 +142,7 @@ def formulas(alpha: float, beta: float, sigma: float, q0: float, t: int) -> tupl
 def order_probability(visits: npt.ArrayLike, alpha: float, better: float, worse: float, noise: float = 0.0) -> Floats:
     """The chance that of two memories, updated `visits` times each, the more reliable one has the higher q.
 
-    `better` and `worse` are their chances of success, rewards are +1 and −1, and each is told the other way round with
+    `better` and `worse` are their chances of success, rewards are +1 and −1, and each is reversed with
     the chance `noise`. Both q begin equal. The difference of the two is taken as normal with the mean of equation 12
     and the variances of equation 17, so it is an approximation for few visits. At 0 visits it is ½.
     """
@@ -158,7 +158,7 @@ def order_probability(visits: npt.ArrayLike, alpha: float, better: float, worse:
 def visits_to_order(alpha: float, better: float, worse: float, noise: float = 0.0, sure: float = 0.8) -> int | None:
     """The visits after which q orders two memories rightly with the chance `sure`; None when it never does.
 
-    See `order_probability`. With a constant α the spread of q stays, so a small gap is never told with certainty.
+    See `order_probability`. With a constant α the spread of q stays, so a small gap is never certain.
     """
     enough = np.flatnonzero(order_probability(np.arange(MOST_VISITS), alpha, better, worse, noise) >= sure)
     return int(enough[0]) if enough.size else None

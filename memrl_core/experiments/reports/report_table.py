@@ -65,6 +65,22 @@ def points(one: pd.Series, other: pd.Series) -> str:
     return difference(float((a - b)[known].mean()), *map(float, paired_interval(a[known], b[known])))
 
 
+def solved(part: pd.DataFrame) -> pd.Series:
+    """Share of steps solved, by seed."""
+    return part["success"].astype(float).groupby(part["seed"]).mean()
+
+
+def valid_share(valid: float, asked: float) -> str:
+    """Share of the answers that had to be one of those offered, and were."""
+    return f"{100 * valid / asked:.1f} %" if asked else NOTHING
+
+
+def tokens(part: pd.DataFrame) -> str:
+    """Mean tokens read and written per step."""
+    read, wrote = part["prompt_tokens"].mean(), part["answer_tokens"].mean()
+    return NOTHING if pd.isna(read) else f"{read:,.0f} + {wrote:,.0f}"
+
+
 def difference(mean: float, low: float, high: float) -> str:
     """A difference of shares in percentage points, with its interval where there is one."""
     interval = "" if np.isnan(low) else f" ({signed(100 * low, 1)}…{signed(100 * high, 1)})"

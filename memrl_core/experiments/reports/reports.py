@@ -30,8 +30,11 @@ from memrl_core.experiments.reports.report_table import (
     number,
     points,
     share,
+    solved,
     table,
     title,
+    tokens,
+    valid_share,
 )  # fmt: skip
 from memrl_core.experiments.reports.tables import methods_report
 
@@ -236,10 +239,10 @@ def failure_report(experiment: Experiment) -> ReportTable:
     rows = []
     for label, _, _, part in arms(_uses(experiment)):
         trusted = part[(part["used_q"] >= limit) & (part["used_visits"] > 0)]
-        failed, solved = (trusted[trusted["used_outcome"] == outcome] for outcome in ("failure", "success"))
+        failed, succeeded = (trusted[trusted["used_outcome"] == outcome] for outcome in ("failure", "success"))
         own = failed["used_same_task"]
         shares = (_means(trusted, trusted["used_outcome"] == "failure"),
-                  *(_means(one, one["success"]) for one in (failed, failed[own], failed[~own], solved)))  # fmt: skip
+                  *(_means(one, one["success"]) for one in (failed, failed[own], failed[~own], succeeded)))  # fmt: skip
         rows.append((label, *map(share, shares)))
     columns = (
         "of all uses with such a q", "success of the step", "on its own task", "on another task",
@@ -334,15 +337,15 @@ def environments_report(experiment: Experiment) -> ReportTable:
             (
                 f"{stream} · {arm}",
                 str(part["task"].nunique()),
-                share(_solved(first).to_numpy()),
-                share(_solved(last).to_numpy()),
-                NOTHING if arm == reference else points(_solved(last), _solved(their_last)),
+                share(solved(first).to_numpy()),
+                share(solved(last).to_numpy()),
+                NOTHING if arm == reference else points(solved(last), solved(their_last)),
                 share(_of_the_scale(experiment, arm, last)),
                 _seconds(timed, stream, arm),
-                share(_solved(part).to_numpy()),
-                NOTHING if arm == reference else points(_solved(part), _solved(theirs)),
-                _valid(part),
-                _tokens(part),
+                share(solved(part).to_numpy()),
+                NOTHING if arm == reference else points(solved(part), solved(theirs)),
+                valid_share(part["valid"].sum(), part["choices"].sum()),
+                tokens(part),
             )
         )
     fresh = {stage.fresh for stream in experiment.plan.streams for stage in stream.stages}
@@ -425,11 +428,6 @@ def _means(part: pd.DataFrame, values: pd.Series) -> Floats:
     return np.asarray(values.groupby(part["seed"]).mean(), dtype=np.float64)
 
 
-def _solved(part: pd.DataFrame) -> pd.Series:
-    """Share of steps solved, by seed."""
-    return part.groupby("seed")["success"].apply(lambda found: found.astype(float).mean())
-
-
 def _at_the_end(part: pd.DataFrame, column: str) -> Floats:
     """The column's value after the last step of each seed."""
     return np.asarray(part.sort_values("step").groupby("seed")[column].last(), dtype=np.float64)
@@ -460,16 +458,6 @@ def _way_back(learned: pd.DataFrame) -> float:
 
 def _signed(values: Floats) -> str:
     return points(pd.Series(values), pd.Series(np.zeros(len(values))))
-
-
-def _valid(part: pd.DataFrame) -> str:
-    asked = int(part["choices"].sum())
-    return f"{100 * part['valid'].sum() / asked:.1f} %" if asked else NOTHING
-
-
-def _tokens(part: pd.DataFrame) -> str:
-    read, wrote = part["prompt_tokens"].mean(), part["answer_tokens"].mean()
-    return NOTHING if pd.isna(read) else f"{read:,.0f} + {wrote:,.0f}"
 
 
 def _of_the_scale(experiment: Experiment, arm: str, part: pd.DataFrame) -> Floats:

@@ -16,7 +16,17 @@ from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.experiments.files import RESULTS, ResultFolder
-from memrl_core.experiments.reports.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, number, points, share
+from memrl_core.experiments.reports.report_table import (
+    INTERVAL,
+    PAIRED,
+    ReportTable,
+    number,
+    points,
+    share,
+    solved,
+    tokens,
+    valid_share,
+)
 from memrl_core.experiments.studies.frozen_use import NO_MEMORY
 from memrl_core.experiments.studies.study import Progress, Stopped, Study, checked_seeds
 from memrl_core.experiments.task_sets import named_tasks
@@ -110,18 +120,17 @@ def layout_reports(found: Layouts) -> list[ReportTable]:
     for name, of_set in found.steps.groupby("set", sort=False):
         rows = []
         for (model, layout), part in of_set.groupby(["model", "layout"], sort=False):
-            by_memory = {memory: _shares(part[part["memory"] == memory]) for memory in MEMORY}
+            by_memory = {memory: solved(part[part["memory"] == memory]) for memory in MEMORY}
             with_memory, without = by_memory[LEARNED], by_memory[NO_MEMORY]
-            asked = int(part["asked"].sum())
             rows.append(
                 (
                     f"{model}, {layout}",
                     share(with_memory.to_numpy()),
                     share(without.to_numpy()),
                     points(with_memory, without),
-                    f"{100 * part['valid'].sum() / asked:.1f} %" if asked else NOTHING,
+                    valid_share(part["valid"].sum(), part["asked"].sum()),
                     number(part.groupby("seed")["seconds"].mean().to_numpy()),
-                    _tokens(part),
+                    tokens(part),
                 )
             )
         seeds, tasks = of_set["seed"].nunique(), of_set["task"].nunique()
@@ -160,13 +169,3 @@ def _row(trace: StepTrace) -> dict[str, Any]:
         "prompt_tokens": cost.prompt_tokens,
         "answer_tokens": cost.answer_tokens,
     }
-
-
-def _shares(part: pd.DataFrame) -> pd.Series:
-    """The share of steps solved, by seed."""
-    return part.groupby("seed")["success"].mean()
-
-
-def _tokens(part: pd.DataFrame) -> str:
-    read, wrote = part["prompt_tokens"].mean(), part["answer_tokens"].mean()
-    return NOTHING if pd.isna(read) else f"{read:,.0f} + {wrote:,.0f}"

@@ -161,7 +161,7 @@ def shift_picture(
     Raises `InputError`, also for a change outside the updates, and for more α than there are kinds of lines.
     """
     if not 1 <= len(alphas) <= len(LINES):
-        raise InputError(f"{len(alphas):,} step sizes were given: 1 to {len(LINES):,} can be told apart in one figure.")
+        raise InputError(f"{len(alphas):,} step sizes were given: one figure has room for 1 to {len(LINES):,}.")
     t = _updates(updates)
     if not 0 <= shift_at <= updates:
         raise InputError(f"The change after update {shift_at} lies outside the {updates} updates to be drawn.")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from memrl_core.agent import Agent
 from memrl_core.analysis.decision.moment import current, later_reward, memories_of, replayed
 from memrl_core.analysis.memory.catalogue import catalogue, in_common, matching
 from memrl_core.environments.tasks import sample_tasks
@@ -14,8 +15,12 @@ from memrl_core.records import Memory, Outcome, Phase
 from tests.builders import an_agent, numbers
 
 
-def test_a_replay_shows_the_numbers_that_were_live(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    return an_agent(tmp_path / "bank")
+
+
+def test_a_replay_shows_the_numbers_that_were_live(agent: Agent) -> None:
     live = []
     for task in sample_tasks("household-train")[:10]:
         episode = agent.begin(task)
@@ -28,8 +33,7 @@ def test_a_replay_shows_the_numbers_that_were_live(tmp_path: Path) -> None:
         assert (again.moved, again.pool, again.selected) == (moment.moved, moment.pool, moment.selected)
 
 
-def test_what_has_moved_is_seen_before_the_step_is_stored(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+def test_what_has_moved_is_seen_before_the_step_is_stored(agent: Agent) -> None:
     tasks = sample_tasks("household-train")[:8]
     list(agent.run(tasks))
     episode = agent.begin(tasks[0])
@@ -43,8 +47,7 @@ def test_what_has_moved_is_seen_before_the_step_is_stored(tmp_path: Path) -> Non
         assert agent.bank.utilities("r")[change.memory_id].q == change.before
 
 
-def test_phases_are_reached_in_order(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+def test_phases_are_reached_in_order(agent: Agent) -> None:
     episode = agent.begin(sample_tasks("household-train")[0])
     assert not any(current(agent.bank, "r", episode).reached(phase) for phase in Phase)
     episode.advance()
@@ -63,8 +66,7 @@ def test_a_step_that_does_not_exist_is_said(tmp_path: Path) -> None:
         replayed(an_agent(tmp_path / "bank").bank, "r", 3)
 
 
-def test_a_later_reward_is_told_and_the_replay_stays(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+def test_a_later_reward_is_told_and_the_replay_stays(agent: Agent) -> None:
     traces = list(agent.run(sample_tasks("household-train")[:8]))
     rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
     before = dict(replayed(agent.bank, "r", rated.step).utilities)
@@ -78,8 +80,7 @@ def test_a_later_reward_is_told_and_the_replay_stays(tmp_path: Path) -> None:
     assert {memory_id: then for memory_id, (_, then) in preview.items()} == {i: now[i].q for i in preview}
 
 
-def test_nothing_is_said_of_a_later_reward_before_the_step_is_stored(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+def test_nothing_is_said_of_a_later_reward_before_the_step_is_stored(agent: Agent) -> None:
     list(agent.run(sample_tasks("household-train")[:4]))
     episode = agent.begin(sample_tasks("household-train")[0])
     while episode.phase is not None:
@@ -87,8 +88,7 @@ def test_nothing_is_said_of_a_later_reward_before_the_step_is_stored(tmp_path: P
         assert later_reward(agent.bank, episode.trace) is None
 
 
-def test_memories_are_found_by_words_outcome_and_q(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+def test_memories_are_found_by_words_outcome_and_q(agent: Agent) -> None:
     tasks = sample_tasks("household-train")[:12]
     list(agent.run(tasks))
     moment = current(agent.bank, "r", None)

@@ -73,7 +73,7 @@ def _ranks(order: np.ndarray) -> np.ndarray:
 def adapter_norms(
     watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
 ) -> pd.DataFrame:
-    """A row for each step that taught the adapters something: step, lessons so far, ‖W_q‖ and ‖W_m‖ after it."""
+    """One row per step that trained the adapters: step, lessons so far, ‖W_q‖ and ‖W_m‖ after it."""
     method, rows, known = watching.method(), [], 0
     for trace, state in watching.steps(on_progress, cancelled):
         if state.lessons > known:

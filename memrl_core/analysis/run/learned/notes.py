@@ -121,7 +121,7 @@ def kernel_weights(history: CaseHistory, trace: StepTrace, memory_id: str) -> pd
 
 
 def _behind(bank: MemoryBank, run: str, step: int) -> Iterator[StepTrace]:
-    """The finished steps up to `step`, also those of the run that this one started from, if they taught it."""
+    """The finished steps up to `step`, also those of its base run, if it learned from them."""
     info = bank.run(run)
     if info.base is not None and (bank.run(info.base).policy == NAME or info.policy != NAME):
         yield from _behind(bank, info.base, info.base_step)
