@@ -820,7 +820,8 @@ class Stage {
     fact("mean q", `${signed(mean(numbers.map((n) => q[n])))}; of all ${signed(mean(seen.map((n) => q[n])))}`);
     fact("updates", numbers.reduce((sum, n) => sum + visits[n], 0).toLocaleString("en"));
     fact("successes", `${numbers.filter((n) => outcomes[n] === "success").length} of ${numbers.length}`);
-    const common = commonWords(numbers.map((n) => model.intent(n)), seen.map((n) => model.intent(n)));
+    const inside = new Set(numbers);
+    const common = commonWords(numbers.map((n) => model.intent(n)), seen.filter((n) => !inside.has(n)).map((n) => model.intent(n)));
     if (common.length) fact("in common", common.join(", "));
     const actions = el("div", "stage-actions", card);
     const button = (text, act) => set(el("button", "stage-quiet-button", actions, text), { type: "button" }).addEventListener("click", act);
@@ -882,18 +883,23 @@ class Stage {
   }
 }
 
-// The words that these texts have more often than all have.
-function commonWords(texts, all) {
-  const share = (list) => {
+const FUNCTION_WORDS = new Set("and any are but can did does for from had has have her his how into its not off one our out she some than that the their them then there these they this those was were what when where which who will with would you your".split(" "));
+
+// The words that clearly more of some texts hold than of the others: by three standard errors of the difference.
+function commonWords(texts, others) {
+  const holding = (list) => {
     const counts = new Map();
     for (const text of list) for (const word of new Set(text.toLowerCase().match(/[\p{L}\p{N}]{3,}/gu) ?? [])) counts.set(word, (counts.get(word) ?? 0) + 1);
     return counts;
   };
-  const [here, everywhere] = [share(texts), share(all)];
-  return [...here]
-    .map(([word, count]) => [word, count / texts.length - (everywhere.get(word) ?? 0) / all.length])
-    .filter(([, more]) => more > 0.1)
-    .sort((a, b) => b[1] - a[1])
-    .slice(0, MOST_WORDS)
-    .map(([word]) => word);
+  const [here, elsewhere] = [holding(texts), holding(others)];
+  const [n, m] = [texts.length, others.length];
+  const clear = [];
+  for (const [word, count] of here) {
+    const rest = elsewhere.get(word) ?? 0;
+    const all = (count + rest) / (n + m);
+    const more = count / n - rest / m;
+    if (more > 3 * Math.sqrt(all * (1 - all) * (1 / n + 1 / m)) && !FUNCTION_WORDS.has(word)) clear.push([word, more]);
+  }
+  return clear.sort((a, b) => b[1] - a[1]).slice(0, MOST_WORDS).map(([word]) => word);
 }

@@ -58,6 +58,7 @@ QUESTIONS = (
              "run", rules="alpha"),
     Question("company", MEMORY, "Did A earn its credit, or its company?", progress.company, "a", "run", rules="q"),
     Question("family", MEMORY, "From which memories was A born, and what came of it?", progress.family, "a", "run"),
+    Question("twin", MEMORY, "Has A a twin, and do they share its uses?", progress.twin, "a", "run"),
     Question("misleading", RUN, "Which memories are similar but harmful, which far but useful?", whole_run.misleading,
              needs="run", rules="q"),
     Question("hurt", RUN, "Which memories hurt most, by the rewards they earned or were credited with?", whole_run.hurt,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pandas as pd
 import streamlit as st
 
@@ -19,6 +22,8 @@ from pages.shared.picture import in_percent, in_signs, written
 from pages.shared.text import literal
 
 SHOWN = 200
+TWINS = 0.95
+"""The cosine from which two intents are near-duplicates."""
 
 
 def transferred(case: Case) -> None:
@@ -224,13 +229,38 @@ def family(case: Case, a: str) -> None:
 
 def duplicates(case: Case) -> None:
     """Which memories are near-duplicates, and do they split the uses?"""
-    threshold = st.slider("Near-duplicates from a cosine of", 0.5, 1.0, 0.95, 0.01, key="copies_threshold")
+    threshold = st.slider("Near-duplicates from a cosine of", 0.5, 1.0, TWINS, 0.01, key="copies_threshold")
     found = _copies(case.bank, case.bank.state, case.run, threshold, uses_of(case))
     if not found:
         st.markdown(f"No two intents are at least {threshold:g} alike.")
         return
     members = sum(len(group.members) for group in found)
     st.markdown(f"**{len(found):,} groups** hold {members:,} memories.")
+    _groups(case, found)
+
+
+def twin(case: Case, a: str) -> None:
+    """Has A a twin, and do they share its uses?"""
+    found = [
+        group
+        for group in _copies(case.bank, case.bank.state, case.run, TWINS, uses_of(case))
+        if any(copy.memory_id == a for copy in group.members)
+    ]
+    if not found:
+        st.markdown(f"No other intent is at least {TWINS:g} as similar to that of **{literal(case.label(a))}**.")
+        return
+    (group,) = found
+    mine = next(copy for copy in group.members if copy.memory_id == a)
+    others = tuple(copy for copy in group.members if copy is not mine)
+    st.markdown(
+        f"**{len(others):,} other{'s' if len(others) > 1 else ''}** with an intent of a cosine of at least {TWINS:g}; "
+        f"they have {sum(copy.visits for copy in others):,} rewarded uses, "
+        f"**{literal(case.label(a))}** has {mine.visits:,}."
+    )
+    _groups(case, [replace(group, members=(mine, *others))])
+
+
+def _groups(case: Case, found: Sequence[CopyGroup]) -> None:
     st.dataframe(
         in_signs(
             [

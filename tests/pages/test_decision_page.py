@@ -11,9 +11,11 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.findings import names
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind
+from pages.decision import progress
 from pages.decision.catalogue import BY_KEY
 from pages.shared.place import asking
 from pages.step.stage import ACTIONS
@@ -258,6 +260,22 @@ def test_what_a_memory_of_the_stage_offers_opens_its_question(demo: Path, visit:
     assert app.selectbox(key="question").value == question
     if "a" in BY_KEY[question].memories:
         assert app.selectbox(key="memory_a").value == memory
+
+
+def test_the_twins_of_a_memory_are_its_own_rows_alone(
+    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "TWINS", 0.8)
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="copies")
+    groups = next(table.value for table in app.dataframe if "together in pools" in table.value)
+    twins = groups[groups["group"] == 1]
+    bank = MemoryBank.open(str(demo))
+    names = {memory.id: memory_label(memory.id, RUN) for memory in bank.memories()}
+    asked = next(memory_id for memory_id, name in names.items() if name == twins.iloc[-1]["memory"])
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="twin", a=asked)
+    rows = next(table.value for table in app.dataframe if "together in pools" in table.value)
+    assert rows.iloc[0]["memory"] == names[asked]
+    assert set(rows["memory"]) == set(twins["memory"])
 
 
 def test_a_memory_far_from_the_intent_can_be_asked_about(demo: Path, visit: Visit) -> None:

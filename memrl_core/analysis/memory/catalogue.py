@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
 import pandas as pd
+from scipy.stats import false_discovery_control, hypergeom
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.moment import Moment
@@ -55,8 +57,85 @@ def matching(
     return rows[keep]
 
 
-WORDS = 10
-"""Of the words that some memories have in common, as many are named."""
+WORDS, CHANCE = 10, 0.05
+"""Of the words that some memories have in common, as many are named, with this rate of false discoveries."""
+
+FUNCTION_WORDS = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "be",
+        "been",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "he",
+        "her",
+        "his",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "me",
+        "my",
+        "no",
+        "not",
+        "of",
+        "on",
+        "one",
+        "or",
+        "our",
+        "out",
+        "she",
+        "so",
+        "some",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "to",
+        "up",
+        "us",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +143,9 @@ class Common:
     """What some memories of a run have in common.
 
     `families`, `outcomes` and `runs` (in which they were written) count them, the most frequent first. `q` is the
-    least, the median and the greatest. `words` are those that more of their intents hold than of the others', by how
-    much more: (word, share of these, share of the others).
+    least, the median and the greatest. `words` are those that clearly more of their intents hold than of the others',
+    by how much more: (word, share of these, share of the others). Clearly: by Fisher's exact test, with one word in
+    twenty named by chance (Benjamini and Hochberg). Function words are left out.
     """
 
     families: Mapping[str, int]
@@ -83,12 +163,17 @@ def in_common(
     `q` and `families` are those of the chosen ones.
     """
     here, elsewhere = _holding(chosen), _holding(others)
-    found = [
-        (word, count / len(chosen), elsewhere[word] / len(others) if others else 0.0)
-        for word, count in here.items()
-        if count > 1 or len(chosen) == 1  # What a single one of several holds is not common to them.
+    words = [word for word in here if word not in FUNCTION_WORDS]
+    held = np.array([[here[word], elsewhere[word]] for word in words], dtype=np.int64).reshape(-1, 2)
+    everyone = len(chosen) + len(others)
+    by_chance = hypergeom.sf(held[:, 0] - 1, everyone, held.sum(axis=1), len(chosen))
+    clear = false_discovery_control(by_chance) < CHANCE if words else ()
+    more = [
+        (word, count / len(chosen), rest / len(others))
+        for word, (count, rest), is_clear in zip(words, held.tolist(), clear, strict=True)
+        if is_clear
     ]
-    more = sorted((one for one in found if one[1] > one[2]), key=lambda one: (one[2] - one[1], one[0]))
+    more.sort(key=lambda one: (one[2] - one[1], one[0]))
     return Common(
         _counted(families),
         _counted(memory.outcome for memory in chosen),

@@ -122,6 +122,9 @@ def test_what_memories_have_in_common_by_hand() -> None:
     assert list(found.outcomes.items()) == [("success", 3), ("failure", 1)]
     assert list(found.runs.items()) == [("first", 3), ("second", 1)]
     assert found.q == (-0.25, 0.625, 1.0)
-    # "egg" is in half of either, "the" in fewer than of the others, "apple" twice in one intent.
-    assert found.words == (("cool", 0.75, 0.0),)
-    assert in_common(chosen[3:], [], [1.0], ["look"]).words == (("lamp", 1.0, 0.0), ("the", 1.0, 0.0))
+    assert found.words == (), "three of four beside none of two can be chance"
+    # "egg" is in half of either, "the" says nothing, "apple" is in a quarter beside none.
+    more = in_common(chosen * 4, others * 4, [0.0], ["cool"] * 16)
+    assert [word for word, _, _ in more.words] == ["cool"]
+    assert more.words[0][1:] == (0.75, 0.0)
+    assert in_common(chosen, [], [1.0], ["look"]).words == ()
