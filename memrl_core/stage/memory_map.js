@@ -61,7 +61,7 @@ export class MemoryMap {
       bottom = Math.min(bottom, y);
       top = Math.max(top, y);
     };
-    for (const group of groups) take(group.x, group.y);
+    for (const group of this.framed ?? groups) take(group.x, group.y);
     for (const [x, y] of queries) take(x, y);
     if (left > right) [left, right, bottom, top] = [-1, 1, -1, 1];
     let kx = (this.width - 2 * MARGIN) / (right - left || 1);

@@ -5,11 +5,12 @@ import streamlit as st
 from memrl_core.errors import MemRLError
 from pages.shared import place as places
 from pages.shared.header import follow_others, header
-from pages.shared.map_layouts import layout_notes, layout_of
+from pages.shared.map_layouts import layout_of
 from pages.shared.memory_detail import memory_detail
 from pages.shared.view import view_of
 from pages.step import parts
 from pages.step.controls import controls, model_banner
+from pages.step.layouts import layout_choice, layout_notes
 from pages.step.reward_form import reward_wanted
 from pages.step.stage import stage
 
@@ -38,10 +39,12 @@ with above:
     controls(view)
 with wanted:
     reward_wanted(view)
+layout = layout_of(place.bank.uri, place.bank)
+layout_choice(view, layout)
 story, memory = st.columns([3, 2], gap="medium")
 with memory:
     memory_detail(view)
-    layout_notes(layout_of(place.bank.uri, place.bank))
+    layout_notes(layout)
 with story:
     parts.task(view)
     parts.rerank(view)

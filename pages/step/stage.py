@@ -40,7 +40,7 @@ ACTIONS = (
     ("flips", "At which λ does it change?"),
     ("required", "What would have to change?"),
     ("origin", "Who moved its q?"),
-    ("copies", "Has it a twin?"),
+    ("twin", "Has it a twin?"),
 )
 """Questions of Decision that a memory's card leads to."""
 SELECTING = (("bank", "Open in Bank"),)
@@ -105,6 +105,12 @@ def stage(view: View) -> None:
         static = stage_data(replace(source, traces=(), known=Known(base, {}), whole=(), histories={}))
         taken = _table(key=f"{KEY}_table", data={"key": key, "table": static}, on_taken_change=_nothing, height=1)
         st.session_state[f"{KEY}_taken"] = taken.taken
+
+
+def table_in_browser() -> tuple[str, list[str]] | None:
+    """The name of the table of memories that the browser has, and the memories in it in their order."""
+    sent = st.session_state.get(SENT)
+    return sent and sent[:2]
 
 
 def stage_arriving(line: str, text: str) -> None:

@@ -39,6 +39,8 @@ function arrived(key, wanted) {
   });
 }
 
+window.memrlStageParts = { MemoryMap, Model, el, themeOf };
+
 export default function ({ parentElement, data, setStateValue, setTriggerValue }) {
   const host = parentElement.querySelector(".stage-host");
   const own = (host.own ??= { count: 0, stage: null });

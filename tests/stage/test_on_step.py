@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from memrl_core.agent import workspace
+from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
+from memrl_core.settings import MemRLSettings
 from tests.browser.conftest import RunningApp, app, context, serve, watched_page
-from tests.browser.test_story import drawn_stage, press_step, settled
+from tests.browser.test_story import STAGE, drawn_stage, press_step, settled
 
 __all__ = ["app", "context", "serve"]
 
@@ -91,3 +97,46 @@ def test_a_live_step_fills_phase_by_phase(page: Page, app: RunningApp) -> None:
     page.keyboard.press("f")
     expect(page.locator("[data-state=current]")).to_have_attribute("data-phase", "7")
     expect(page.locator(".stage-written")).to_contain_text("#41")
+
+
+@pytest.mark.slow
+def test_a_new_layout_stands_beside_the_old_until_it_is_used_and_one_click_leads_back(
+    page: Page, app: RunningApp, tmp_path: Path
+) -> None:
+    with workspace.create_bank(str(tmp_path / "few"), "hashing", workspace.load_preferences()) as bank:
+        run = workspace.start_run(
+            bank, environment="household", tasks="household-train", settings=MemRLSettings(), seed=3, model="simulated"
+        )
+        live = workspace.live_run(bank, run.id, workspace.load_preferences())
+        for number, _ in zip(range(9), live.agent.run(live.tasks, 1), strict=False):
+            if number == 5:
+                MapLayout(bank).places()  # Frozen on six of them: another one differs.
+    shelf = app.home / "banks"
+    shelf.mkdir(exist_ok=True)
+    copy_bank(tmp_path / "few", shelf / "few")
+    page.goto(f"{app.url}/step?bank=few")
+    drawn_stage(page)
+    settled(page)
+    on_stage = f"() => {{ const {{ data }} = {STAGE}.model; return [data.memories.x, data.memories.y]; }}"
+    before = page.evaluate(on_stage)
+    page.locator(".st-key-relayout button").first.click()
+    shown = "document.querySelector('.layouts-host').layouts"
+    page.wait_for_selector(".layouts canvas")
+    page.wait_for_function(f"{shown}?.models")
+    settled(page)
+    old, new = page.evaluate(f"{shown}.models.map(({{ data }}) => [data.memories.x, data.memories.y])")
+    assert page.evaluate(on_stage) == before == old != new
+    assert np.ptp(np.array(new) - np.array(old)) < np.ptp(np.array(old)), "turned to fit"
+    x, y = page.evaluate(f"""() => {{
+      const {{ map }} = {shown}.sides[1];
+      const [x, y] = map.at(map.glyphs[0].group.x, map.glyphs[0].group.y);
+      const box = map.box.getBoundingClientRect();
+      return [box.x + x, box.y + y];
+    }}""")
+    page.mouse.move(x, y)
+    page.wait_for_function("document.querySelectorAll('.layouts .stage-lit').length === 2")
+    assert len(set(page.locator(".layouts .stage-lit").evaluate_all("all => all.map(one => one.dataset.memory)"))) == 1
+    page.get_by_role("button", name="Use the new map").click()
+    page.wait_for_function(f"JSON.stringify(({on_stage})()) === '{json.dumps(new, separators=(',', ':'))}'")
+    page.get_by_role("button", name="Back to the old map").click()
+    page.wait_for_function(f"JSON.stringify(({on_stage})()) === '{json.dumps(old, separators=(',', ':'))}'")

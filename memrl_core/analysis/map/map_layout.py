@@ -15,7 +15,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.analysis.map.projection import Pca, Plane, Projector, TurnedPca, Vectors, aligned, near_neighbours
+from memrl_core.analysis.map.projection import (
+    Pca,
+    Plane,
+    Projector,
+    TurnedPca,
+    Vectors,
+    aligned,
+    near_neighbours,
+    trustworthiness,
+)
 from memrl_core.analysis.map.umap_process import Umap
 from memrl_core.bank import Layout, MemoryBank
 from memrl_core.environments.child import ChildFailed
@@ -70,8 +79,9 @@ class MapLayout:
     """The map of one bank, for all who look at it; threads may share it.
 
     A bank gets a PCA map with its first memory, a better one with `PCA_FROM` memories, and once, at `UMAP_FROM`, a UMAP
-    map that is fitted in the background; from then on a new layout is only made when `relayout` asks for it. Each new
-    layout is turned to fit the one before it and said in `announcement`; `outgrown` says when one is worth asking for.
+    map that is fitted in the background; from then on a new layout is only made when `relayout` asks for it, and is a
+    `proposal` until somebody takes or drops it. Each new layout is turned to fit the one before it and said in
+    `announcement`; `trust` has how trustworthy the old and the proposed map are; `outgrown` says when one is worth asking for; `go_back` undoes the last one that was taken.
     Memories that came later are placed into the layout there is. `provisional` holds those whose place is a guess until
     the projection is ready again.
     """
@@ -92,6 +102,9 @@ class MapLayout:
         self._unstored: dict[str, Place] = {}
         self._fit_error = ""
         self._store_error = ""
+        self._former: Layout | None = None
+        self.proposal: Layout | None = None
+        self.trust: tuple[float, float] = (float("nan"), float("nan"))
         self.provisional: frozenset[str] = frozenset()
         self.announcement = ""
 
@@ -173,14 +186,47 @@ class MapLayout:
             return at
 
     def relayout(self) -> None:
-        """Fit a new layout on all memories in the background; it takes the old one's place when it is done."""
+        """Fit a new layout on all memories in the background; it is the `proposal` when it is done."""
         with self._lock:
             self._fit_error = ""
             ids = self._bank.memory_ids()
             if len(ids) >= UMAP_FROM:
-                self._in_background(lambda: self._fit_umap(ids))
+                self._in_background(lambda: self._fit_umap(ids, proposed=True))
             elif ids:
-                self._use_pca(ids)
+                self.proposal = self._new(PCA, ids, self._pca(ids))
+
+    def take_proposal(self) -> None:
+        """Put the proposal in force; `go_back` undoes it."""
+        with self._lock:
+            proposal, before = self.proposal, self._layout
+            if proposal is None or before is None:
+                return
+            if self._save(proposal) and self._is_placed_by_umap(proposal):
+                self._projector = self._umap
+            # A PCA map of many memories would at once be laid out by UMAP again.
+            self._former = before if before.method == proposal.method else None
+
+    def drop_proposal(self) -> None:
+        """Stay with the layout in force."""
+        with self._lock:
+            self.proposal = None
+
+    @property
+    def can_go_back(self) -> bool:
+        """Whether the layout in force is a proposal that was taken since this program started."""
+        return self._former is not None
+
+    def stay(self) -> None:
+        """Keep the layout in force for good; what was announced has been read."""
+        with self._lock:
+            self._former, self.announcement = None, ""
+
+    def go_back(self) -> None:
+        """Put the layout in force again that was there before the proposal was taken."""
+        with self._lock:
+            if former := self._former:
+                self._save(replace(former, id=f"{UNSAVED}{former.id}"))
+                self.announcement = "The map is again the one from before the last layout."
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the work in the background."""
@@ -222,13 +268,14 @@ class MapLayout:
                 "the one before. Positions changed once and are frozen again."
             )
         self._layout, self._projector, self._unstored, self._neighbours = layout, None, {}, None
+        self._former = self.proposal = None
         self._queries.clear()
 
     def _keep_up(self, ids: Sequence[str]) -> None:
         """Make the layout that a bank of this size should have, unless somebody made one already."""
         layout = self._layout
         if layout is None or (layout.method == PCA and len(layout.fitted) < PCA_FROM <= len(ids)):
-            self._use_pca(ids)
+            self._save(self._new(PCA, ids, self._pca(ids)))
         if self._layout is not None and self._layout.method == PCA and len(ids) >= UMAP_FROM and not self._fit_error:
             self._in_background(lambda: self._fit_umap(ids))
 
@@ -236,7 +283,8 @@ class MapLayout:
         """Freeze the places of new memories, or give guesses for them while that cannot be done."""
         layout = self._layout
         assert layout is not None
-        if self._projector is None and self._is_placed_by_umap(layout) and not self._fit_error:
+        # While there is a proposal, its projection is kept.
+        if self._projector is None and self._is_placed_by_umap(layout) and not (self._fit_error or self.proposal):
             self._in_background(self._fit_again)
         placed, sure = self._place(self._vectors(new))
         found = dict(zip(new, map(_as_place, placed), strict=True))
@@ -285,24 +333,36 @@ class MapLayout:
             self._neighbours = Neighbours(layout, self._vectors)
         return self._neighbours.place(vectors), not self._is_placed_by_umap(layout) and self.state == "ready"
 
-    def _use_pca(self, ids: Sequence[str]) -> None:
-        before = self._layout
+    def _pca(self, ids: Sequence[str]) -> Plane:
         vectors = self._vectors(ids)
-        self._save(PCA, ids, self._turned(Pca(vectors).place(vectors), ids, before))
+        return self._turned(Pca(vectors).place(vectors), ids, self._layout)
 
-    def _fit_umap(self, ids: Sequence[str]) -> None:
+    def _fit_umap(self, ids: Sequence[str], proposed: bool = False) -> None:
         allowed, before = self._refused, self._layout
         projector = self._fitted(ids)
+        trust = self._trust(ids, before, projector.coordinates) if proposed and before else self.trust
         with self._lock:
             # Another process may have laid the map out in the meantime: two switches would move the points twice.
             self._follow()
             if self._refused != allowed or (before is not None and before.id != self.id):
                 return
             projector.move_to(self._turned(projector.coordinates, ids, before))
-            if self._save(UMAP, ids, projector.coordinates) and len(ids) <= PLACED_BY_UMAP_UP_TO:
+            layout = self._new(UMAP, ids, projector.coordinates)
+            # What placed memories on the old map is gone: it is the same process.
+            self._projector = None
+            if proposed:
+                self.proposal, self.trust = layout, trust
+            elif self._save(layout) and self._is_placed_by_umap(layout):
                 self._projector = projector
-            else:
+            if not self._is_placed_by_umap(layout):
                 projector.end()
+
+    def _trust(self, ids: Sequence[str], before: Layout, places: Plane) -> tuple[float, float]:
+        """The trustworthiness of the map of before and of these places, on the memories that are on both."""
+        rows = [row for row, memory_id in enumerate(ids) if memory_id in before.coordinates]
+        shared = [ids[row] for row in rows]
+        vectors = self._vectors(shared)
+        return trustworthiness(vectors, _plane(before, shared)), trustworthiness(vectors, places[rows])
 
     def _fit_again(self) -> None:
         layout = self._layout
@@ -325,14 +385,20 @@ class MapLayout:
         shared = [row for row, memory_id in enumerate(ids) if memory_id in before.coordinates]
         return aligned(places, _plane(before, [ids[row] for row in shared]), np.array(shared, dtype=np.int64))
 
-    def _save(self, method: str, ids: Sequence[str], places: Plane) -> bool:
-        """Store a layout and put it in force; False when another process's newer one took its place at once."""
+    def _new(self, method: str, ids: Sequence[str], places: Plane) -> Layout:
         coordinates = dict(zip(ids, map(_as_place, places), strict=True))
-        layout = Layout(f"{UNSAVED}{uuid.uuid4().hex[:8]}", method, coordinates, tuple(ids))
+        return Layout(f"{UNSAVED}{uuid.uuid4().hex[:8]}", method, coordinates, tuple(ids))
+
+    def _save(self, layout: Layout) -> bool:
+        """Store a layout and put it in force; False when another process's newer one took its place at once."""
 
         def write() -> None:
             nonlocal layout
-            layout = self._bank.layouts.save(method, coordinates)
+            fitted = {memory_id: layout.coordinates[memory_id] for memory_id in layout.fitted}
+            saved = self._bank.layouts.save(layout.method, fitted)
+            later = {memory_id: at for memory_id, at in layout.coordinates.items() if memory_id not in fitted}
+            self._bank.layouts.add(saved, later)
+            layout = replace(layout, id=saved.id)
 
         stored = self._store(write)
         self._take(layout)

@@ -80,6 +80,7 @@ def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stor
     assert stored is not None and "r-0017" not in stored.coordinates
     umap.gate.set()
     layout.wait()
+    layout.take_proposal()
     assert layout.places()["r-0017"] == pytest.approx(tuple(a_vector(17)[2:4]))
     assert layout.provisional == frozenset()
 
@@ -97,8 +98,42 @@ def test_a_map_that_was_fitted_on_few_is_outgrown_until_it_is_laid_out_anew(
     assert layout.outgrown and layout.fitted == 16 and layout.announcement == ""
     layout.relayout()
     layout.wait()
+    layout.take_proposal()
     assert len(layout.places()) == layout.fitted == 33
     assert not layout.outgrown and layout.announcement
+
+
+def test_a_new_layout_moves_nothing_until_it_is_taken_and_is_undone_by_going_back(
+    tmp_path: Path, umap: type[InstantUmap]
+) -> None:
+    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
+    before, stored = dict(layout.places()), layout._bank.layouts.count()
+    grown(layout._bank, 1)
+    for take in (False, True):
+        layout.relayout()
+        layout.wait()
+        assert layout.proposal is not None and len(layout.proposal.coordinates) == 17
+        assert {memory_id: layout.places()[memory_id] for memory_id in before} == before
+        if not take:
+            assert layout._bank.layouts.count() == stored
+            layout.drop_proposal()
+            layout.places()
+            layout.wait()
+            layout.places()
+    assert layout.proposal is not None
+    proposed = dict(layout.proposal.coordinates)
+    shown = dict(layout.places())
+    layout.take_proposal()
+    assert dict(layout.places()) == proposed != shown
+    assert layout.proposal is None and layout.can_go_back
+    grown(layout._bank, 1)
+    assert layout.places()["r-0018"] == pytest.approx(tuple(a_vector(18)[2:4])), "the proposal's own projection"
+    layout.go_back()
+    again = dict(layout.places())
+    assert {memory_id: again[memory_id] for memory_id in shown} == shown and len(again) == 18
+    assert not layout.can_go_back
+    opened = MapLayout(MemoryBank.open(layout._bank.uri)).places()
+    assert {memory_id: opened[memory_id] for memory_id in shown} == shown
 
 
 def test_a_layout_of_another_process_is_followed_and_announced(tmp_path: Path, umap: type[InstantUmap]) -> None:
@@ -108,6 +143,7 @@ def test_a_layout_of_another_process_is_followed_and_announced(tmp_path: Path, u
     other = settled(MemoryBank.open(layout._bank.uri))
     other.relayout()
     other.wait()
+    other.take_proposal()
     assert dict(layout.places()) == dict(other.places())
     assert layout.id == other.id != before
     assert numbers(layout.announcement)[0] == "16"
@@ -145,6 +181,7 @@ def test_a_new_layout_is_turned_to_fit_the_old_one(tmp_path: Path, umap: type[In
         patch.setattr(umap, "fit", turned)
         layout.relayout()
         layout.wait()
+        layout.take_proposal()
     assert np.array([layout.places()[memory_id] for memory_id in ids]) == pytest.approx(old)
     assert layout.announcement
 
@@ -183,6 +220,7 @@ def test_a_failed_fit_is_said_and_can_be_asked_for_again(tmp_path: Path, umap: t
     umap.fails = False
     layout.relayout()
     layout.wait()
+    layout.take_proposal()
     assert (layout.method, layout.error) == (UMAP, "")
 
 

@@ -126,6 +126,7 @@ def test_pca_is_there_at_once_and_umap_takes_its_place_once(tmp_path: Path, monk
     assert again.place_query(query) == again.place_query(query)
     again.relayout()
     again.wait()
+    again.take_proposal()
     assert dict(again.places()).keys() == sure.keys()
     assert "24" in again.announcement
     assert dict(layout.places()) == dict(again.places())
