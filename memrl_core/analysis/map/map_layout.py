@@ -81,7 +81,8 @@ class MapLayout:
     A bank gets a PCA map with its first memory, a better one with `PCA_FROM` memories, and once, at `UMAP_FROM`, a UMAP
     map that is fitted in the background; from then on a new layout is only made when `relayout` asks for it, and is a
     `proposal` until somebody takes or drops it. Each new layout is turned to fit the one before it and said in
-    `announcement`; `trust` has how trustworthy the old and the proposed map are; `outgrown` says when one is worth asking for; `go_back` undoes the last one that was taken.
+    `announcement`. `trust` has how trustworthy the old and the proposed map are; `outgrown` says when a new one is
+    worth asking for; `go_back` undoes the last one that was taken.
     Memories that came later are placed into the layout there is. `provisional` holds those whose place is a guess until
     the projection is ready again.
     """
