@@ -5,14 +5,13 @@ PCA is there at once; UMAP (umap_process.py) shows neighbourhoods better but tak
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Vectors = npt.NDArray[np.float32]
 Plane = npt.NDArray[np.float64]
-Rows = TypeVar("Rows", bound=npt.NDArray[Any])
 
 SEED = 0
 SPREAD = 5.0
@@ -115,7 +114,7 @@ def _strongest(centred: Plane) -> Plane:
     return kept
 
 
-def thinned(vectors: Rows, most: int) -> Rows:
+def thinned(vectors: npt.NDArray[Any], most: int) -> npt.NDArray[Any]:
     """At most `most` rows, evenly spread, without a copy."""
     return vectors[:: -(-len(vectors) // most)] if len(vectors) > most else vectors
 
