@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import takewhile
@@ -369,18 +369,9 @@ class BankState:
 
     # --- events and steps ---------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def readable(self) -> Iterator[None]:
+    def readable(self) -> AbstractContextManager[None]:
         """Rows that cannot be read within it, as `BankDamaged`."""
-        try:
-            yield
-        except MemRLError:
-            raise
-        except codec.UNREADABLE as error:
-            raise BankDamaged(
-                f"In the bank at {self.database.shown}, a row cannot be read. Nothing was changed; run `memrl doctor "
-                "--bank` on it, or restore a copy."
-            ) from error
+        return _damage(f"In the bank at {self.database.shown}, a row cannot be read.")
 
     def events_where(self, *conditions: Any) -> list[LedgerEvent]:
         """The stored events that fulfil these conditions on columns of `ledger`, in the order of the ledger."""
@@ -668,18 +659,9 @@ class BankState:
         state.moved.clear()
         return state.view
 
-    @contextmanager
-    def foldable(self, run: str) -> Iterator[None]:
+    def foldable(self, run: str) -> AbstractContextManager[None]:
         """What cannot be folded within it, as `BankDamaged`."""
-        try:
-            yield
-        except MemRLError:
-            raise
-        except codec.UNREADABLE as error:
-            raise BankDamaged(
-                f"The q of run “{run[:80]}” does not follow from its ledger: an event there cannot be folded. Nothing "
-                "was changed; run `memrl doctor --bank` on the bank, or restore a copy."
-            ) from error
+        return _damage(f"The q of run “{run[:80]}” does not follow from its ledger: an event there cannot be folded.")
 
     def past(self, run: str, step: int) -> Fold:
         """The fold of what was known when `step` had ended and the next had not begun. Raises `UnknownRun`."""
@@ -898,6 +880,18 @@ class BankState:
     def named(self) -> set[str]:
         """The ids of all memories that a run has come to know."""
         return set(self._column(select(_VALUES.memory_id).distinct()))
+
+
+@contextmanager
+def _damage(what: str) -> Iterator[None]:
+    try:
+        yield
+    except MemRLError:
+        raise
+    except codec.UNREADABLE as error:
+        raise BankDamaged(
+            f"{what} Nothing was changed; run `memrl doctor --bank` on the bank, or restore a copy."
+        ) from error
 
 
 def _batch_size(settings: Mapping[str, Any]) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -327,13 +329,8 @@ def _roots(a: Floats, b: Floats, c: Floats) -> list[Floats]:
 
 
 def _joined(stretches: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
-    joined: list[Stretch] = []
-    for stretch in stretches:
-        if joined and joined[-1].selected == stretch.selected:
-            joined[-1] = Stretch(joined[-1].low, stretch.high, stretch.selected)
-        else:
-            joined.append(stretch)
-    return tuple(joined)
+    groups = (list(group) for _, group in groupby(stretches, key=attrgetter("selected")))
+    return tuple(Stretch(group[0].low, group[-1].high, group[0].selected) for group in groups)
 
 
 def _requirement(

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Literal, get_args
 
 import numpy as np
@@ -195,12 +196,8 @@ def spectrum(decision: Decision) -> Spectrum:
     middles = (edges[1:] + edges[:-1]) / 2
     # At an end of [0, 1] itself several candidates may tie; inside an interval they only do if their lines are equal.
     sets = [_selected(ids, z_similarity, z_q, similarity, equals, weight, decision.k2) for weight in middles]
-    intervals: list[Interval] = []
-    for low, high, chosen in zip(edges[:-1], edges[1:], sets, strict=True):
-        if intervals and intervals[-1].selected == chosen:
-            intervals[-1] = Interval(intervals[-1].low, float(high), chosen)
-        else:
-            intervals.append(Interval(float(low), float(high), chosen))
+    groups = (list(group) for _, group in groupby(zip(edges[:-1], edges[1:], sets, strict=True), key=itemgetter(2)))
+    intervals = [Interval(float(group[0][0]), float(group[-1][1]), group[0][2]) for group in groups]
     flips = tuple(
         Flip(
             after.low, tuple(sorted(after.selected - before.selected)), tuple(sorted(before.selected - after.selected))
