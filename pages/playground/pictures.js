@@ -467,7 +467,8 @@ function paintCurves(canvas, run, ids, t) {
     context.stroke();
     context.setLineDash([]);
     context.textAlign = "left";
-    context.fillText("the world shifts", x(at) + 4, bottom - 9);
+    // Above the key, which a narrow picture has below it.
+    context.fillText("the world shifts", x(at) + 4, bottom - 26);
   }
   ids.forEach((id, at) => {
     const written = run.steps[id], colour = colours[at];

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import streamlit as st
 
@@ -117,15 +117,14 @@ def scale_picker(run: str, scales: RatingScales) -> Scale:
     if st.session_state.get("scale_asked") != (run, scales.scale):
         st.session_state["scale_asked"] = run, scales.scale
         st.session_state["rating_scale"] = scales.scale
-    elif "rating_scale" not in st.session_state:
-        # A widget that another view does not draw forgets what was chosen.
+    elif st.session_state.get("rating_scale") is None:
+        # A widget forgets what was chosen where another view does not draw it, and where a field comes in before it.
         st.session_state["rating_scale"] = st.session_state["scale_in_use"]
     chosen: Scale | None = st.segmented_control(
         "Scale", list(get_args(Scale)), format_func=SCALES.__getitem__, key="rating_scale", required=True
     )
-    assert chosen is not None
-    st.session_state["scale_in_use"] = chosen
-    return chosen
+    st.session_state["scale_in_use"] = chosen or st.session_state.get("scale_in_use") or scales.scale
+    return cast(Scale, st.session_state["scale_in_use"])
 
 
 def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:

@@ -638,3 +638,12 @@ def test_the_table_says_what_the_lowest_and_the_highest_choice_would_do(demo: Pa
         prompt = bank.credited(RUN, step)
         now = [f"{bank.utilities(RUN)[i].q:+.3f}".replace("-", "−") for i in prompt]
     assert reported["q if good +1.000"].tolist() == now
+
+
+def test_a_scale_that_the_browser_has_forgotten_stays_the_one_in_use(demo: Path, visit) -> None:
+    app = visit("rewards", bank="demo")
+    app.session_state["rating_scale"] = "stars"
+    app.run()
+    app.session_state["rating_scale"] = None
+    app.selectbox(key="queue_show").select("wanting").run()
+    assert key_starting(app, "rate_5_")
