@@ -157,8 +157,10 @@ def _ask(what: str, asked: str | list[str]) -> None:
 
 def _source(view: View, layout: MapLayout) -> StageSource:
     bank, run, trace = view.place.bank, view.run.id, view.moment.trace
-    traces = _around(view, trace) if trace is not None else []
-    known = _known(view, traces)
+    # Of a session's first picture the step alone: the browser asks again once it has the table.
+    first = f"{KEY}_taken" not in st.session_state
+    traces = [] if trace is None else [trace] if first else _around(view, trace)
+    known = _known(view, traces, folded=not first)
     coordinates = layout.places()
     memories = _memories(bank, run, known)
     cast = _cast(traces) | ({view.place.memory} if view.place.memory else set())
@@ -209,15 +211,13 @@ def _around(view: View, trace: StepTrace) -> list[StepTrace]:
     return sorted(traces, key=lambda one: one.step)
 
 
-def _known(view: View, traces: Sequence[StepTrace]) -> Known:
+def _known(view: View, traces: Sequence[StepTrace], folded: bool) -> Known:
     """What the run believed before the first of the traces, and what each of them changed."""
     bank, run = view.place.bank, view.run.id
     if view.moment.next_phase is not None or not traces:
         return Known(bank.utilities(run), {})
     first = traces[0].step
-    if view.moment.live:
-        return Known(bank.utilities(run, as_of=first - 1), {})
-    if view.place.last_step > MOST_FOLDED:
+    if view.moment.live or not folded or view.place.last_step > MOST_FOLDED:
         return Known(bank.utilities(run, as_of=first - 1), {})
     key = (bank.state, run)
     held = st.session_state.get(KNOWN)
