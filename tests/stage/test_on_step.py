@@ -17,7 +17,7 @@ from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.settings import MemRLSettings
 from tests.browser.conftest import RunningApp, app, context, serve, watched_page
-from tests.browser.test_story import STAGE, drawn_stage, press_step, settled
+from tests.browser.test_story import STAGE, drawn_stage, press_step, settled, violations
 
 __all__ = ["app", "context", "serve"]
 
@@ -124,6 +124,7 @@ def test_a_new_layout_stands_beside_the_old_until_it_is_used_and_one_click_leads
     page.wait_for_selector(".layouts canvas")
     page.wait_for_function(f"{shown}?.models")
     settled(page)
+    assert violations(page) == []
     old, new = page.evaluate(f"{shown}.models.map(({{ data }}) => [data.memories.x, data.memories.y])")
     assert page.evaluate(on_stage) == before == old != new
     assert np.ptp(np.array(new) - np.array(old)) < np.ptp(np.array(old)), "turned to fit"
