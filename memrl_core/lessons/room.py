@@ -4,7 +4,7 @@ A room is a small web server beside the app. It knows one question at a time, th
 report; nothing else of the app can be reached through it. It listens on this machine only, unless the teacher opens it
 to the network, and everything in it lies under a code that is drawn when it is opened and void when it is closed.
 
-What phones send is not trusted: names are cut and told apart, a choice has to be one of those offered, a result is one
+What phones send is not trusted: names are cut and numbered, a choice has to be one of those offered, a result is one
 finite number, bodies and the number of students are limited, and the first prediction stands.
 """
 
@@ -42,7 +42,7 @@ MOST_STUDENTS = 200
 LONGEST_NAME = 40
 LONGEST_BODY = 2000
 AWAY_AFTER = 20.0
-"""Seconds after which phones are told that the teacher's screen does not answer."""
+"""Seconds after which phones show that the teacher's screen does not answer."""
 COOKIE = "room"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

@@ -102,7 +102,8 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
         with rate:
             judged(bank, trace, panel.scales.hide_verdict, again=panel.before is not None, closed=blind)
             what_it_would_do(panel, scale, blind or (panel.scales.hide_verdict and panel.mine is None))
-            elsewhere(trace)
+            if not blind:
+                elsewhere(trace)
     keep_in_link(session.place, chosen)
     if session.at + 1 < len(session.places):
         # Read ahead, so that the next key finds it in memory.

@@ -100,7 +100,7 @@ def test_a_presenter_sees_one_screen_and_turns_it_by_keys(page: Page, app: Runni
     page.set_viewport_size({"width": 1440, "height": 900})
 
 
-def test_a_lesson_that_is_not_there_is_told(page: Page, app: RunningApp) -> None:
+def test_a_link_to_no_lesson_leads_to_the_list(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/lessons?lesson=nothing")
     expect(page.get_by_role("alert").filter(has_text="no lesson “nothing”")).to_be_visible()
     expect(page.locator(".ls-card")).to_have_count(10)

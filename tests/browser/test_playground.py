@@ -80,9 +80,9 @@ def test_the_twin_in_the_browser_is_equal_to_python_number_for_number(browser: B
     rng = random.Random(0)
     cases = [any_settings(rng) for _ in range(CASES)]
     page = browser.new_page()
-    told = page.evaluate(TWIN, [CORE.read_text(encoding="utf-8"), [[asdict(one), steps] for one, steps in cases]])
+    answered = page.evaluate(TWIN, [CORE.read_text(encoding="utf-8"), [[asdict(one), steps] for one, steps in cases]])
     page.close()
-    played, memory, value, policy = json.loads(told)
+    played, memory, value, policy = json.loads(answered)
     for (settings, steps), theirs in zip(cases, played, strict=True):
         ours = [
             [
@@ -128,7 +128,7 @@ def test_sliders_and_buttons_are_in_the_address_which_opens_the_same(page: Page,
 
 def test_a_link_out_of_range_is_clamped_and_says_so(page: Page, app: RunningApp) -> None:
     root = opened(page, app, "?alpha=7&lambda=x&k1=-3&shift=0,50,1e9&step=9999&seed=NaN")
-    told = root.get_by_role("status")
+    status = root.get_by_role("status")
     for part in (
         "alpha is 1 (from 0 to 1",
         "lambda is a number",
@@ -137,5 +137,5 @@ def test_a_link_out_of_range_is_clamped_and_says_so(page: Page, app: RunningApp)
         "step is 288",
         "seed is a number",
     ):
-        expect(told).to_contain_text(part)
+        expect(status).to_contain_text(part)
     expect(root).to_have_attribute("data-steps", "288")

@@ -1,4 +1,4 @@
-"""Lessons: files that can be read, faults that are told with their line, findings that hold."""
+"""Lessons: files that can be read, faults that are reported with their line, findings that hold."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_lesson_of_ones_own_replaces_the_one_of_its_name_and_a_fault_leaves_it
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ('measure = "before"', 'measure = "after"', "there is no measure “after”"),
         ("alpha = 0.02", "alpha = 7", "less than or equal to 1"),
@@ -58,13 +58,13 @@ def test_a_lesson_of_ones_own_replaces_the_one_of_its_name_and_a_fault_leaves_it
         ("[predict]", "[predicts]", "predict"),
     ],
 )
-def test_a_fault_is_told_with_its_line(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_fault_is_reported_with_its_line(tmp_path: Path, old: str, new: str, reported: str) -> None:
     text = (shipped_folder() / "03-alpha.toml").read_text(encoding="utf-8")
     assert old in text
     (tmp_path / "own.toml").write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(InputError, match=r"own\.toml, line") as raised:
         read_model(tmp_path / "own.toml", Lesson)
-    assert told in str(raised.value)
+    assert reported in str(raised.value)
 
 
 def test_a_finding_is_computed_from_seeds() -> None:

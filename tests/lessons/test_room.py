@@ -45,7 +45,7 @@ def test_a_phone_predicts_once_and_learns_the_answer_only_when_it_is_revealed(op
     assert opened.room.overview().votes == (0, 0, 1)
 
 
-def test_a_reload_keeps_name_seed_and_prediction_and_two_of_one_name_are_told_apart(opened: OpenRoom) -> None:
+def test_a_reload_keeps_name_seed_and_prediction_and_two_of_one_name_are_numbered(opened: OpenRoom) -> None:
     with a_phone(opened) as one, a_phone(opened) as other:
         one.post("predict", json={"choice": 0})
         again = one.post("join", json={"name": "somebody else"}).json()
@@ -112,7 +112,7 @@ def test_a_closed_room_does_not_answer_and_a_taken_port_is_a_sentence(opened: Op
         httpx.get(opened.address)
 
 
-def test_phones_are_told_when_the_teacher_is_away() -> None:
+def test_phones_see_that_the_teacher_is_away() -> None:
     now = [0.0]
     room = Room(QUESTION, clock=lambda: now[0])
     token = room.join("Ada")
