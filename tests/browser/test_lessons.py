@@ -66,7 +66,9 @@ def test_every_lesson_is_walked_on_one_screen_and_the_handout_holds_what_was_pre
         expect(page.locator(".ls-verdict b").first).to_contain_text("As you predicted" if right else "The answer")
         assert page.locator('[data-testid="stMain"]').evaluate(FITS) == [0, 0], key
         text = page.locator(".ls-text")
-        assert text.evaluate("(one) => one.scrollHeight - one.clientHeight") <= 0, key
+        for width, height in ((1024, 768), (1440, 900)):
+            page.set_viewport_size({"width": width, "height": height})
+            assert text.evaluate("(one) => one.scrollHeight - one.clientHeight") <= 0, (key, width)
         assert violations(page) == [], key
     page.goto(f"{app.url}/lessons")
     expect(page.locator(".ls-intro")).to_contain_text("5 of 10 predictions right")
