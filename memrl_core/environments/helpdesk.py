@@ -3,7 +3,7 @@
 One turn, a closed list of teams, and house rules that nobody could guess: which kind of complaint goes to which team is
 drawn from the number of the house. A handbook of earlier cases, of which a stated share follows the rules of before,
 can be written into a run's memory at its start. The rules may change on a day, and what becomes of a message may be
-told wrongly with a stated chance. Nothing knows which memory, if any, was used.
+reported wrongly with a stated chance. Nothing knows which memory, if any, was used.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class HelpdeskOptions(EnvironmentOptions):
         ge=0,
         le=0.5,
         title="Noise",
-        description="The chance that a message is told to be taken care of when it is not, or the other way round.",
+        description="The chance that a message is reported as taken care of when it is not, or the other way round.",
     )
     avoid: bool = Field(
         True,
@@ -172,7 +172,7 @@ class Helpdesk(Environment):
         idea="Pass a message to the right one of eight teams, in one turn. Which team takes care of what is a rule of "
         "the house that nobody can guess; a handbook of earlier cases helps, and a part of it is out of date.",
         judged="By the rules of the house: 1 when the team takes care of such messages, else 0; with the chance of "
-        "the option noise it is told the other way round.",
+        "the option noise it is reversed.",
         source="Written for this program; small enough for a small language model, and no two messages are the same.",
         answer_tokens=16,
     )

@@ -71,7 +71,7 @@ class ParametricOptions(EnvironmentOptions):
         "never outside 0 to 1. 0: all alike.",
     )
     noise: float = Field(
-        0.0, ge=0, le=0.5, title="Noise of rewards", description="The chance that a result is told the other way round."
+        0.0, ge=0, le=0.5, title="Noise of rewards", description="The chance that a result is reversed."
     )
     shift_at: int | list[int] = Field(
         0,
@@ -89,7 +89,7 @@ class Parametric(Environment):
         idea="Choose one of several ways to do a task, in one turn. Tasks come in families, and within a family the "
         "ways differ in how often they work: by how much is a parameter, as are noise, distance and change.",
         judged="By chance: 1 with the hidden reliability of the way chosen, else 0; with the chance of the option "
-        "noise it is told the other way round.",
+        "noise it is reversed.",
         source="Written for this program, for studies of when utility helps; the true chances are known.",
         answer_tokens=16,
     )
