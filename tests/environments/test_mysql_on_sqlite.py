@@ -365,6 +365,8 @@ def test_a_change_leaves_what_mysql_leaves(change: str, query: str, expected: li
         ("UPDATE boats b JOIN ports p SET b.crew = 1, p.depth = 1", "One table"),
         ("DELETE b, p FROM boats b JOIN ports p", "one table"),
         ("SELECT 1 < ALL (SELECT 1 UNION SELECT 2)", "ANY and ALL"),
+        ("SELECT 'Lund' LIKE BINARY 'l%'", "LIKE BINARY"),
+        ("DELETE FROM b USING boats AS b", "USING"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_a_sentence(statement: str, reported: str) -> None:

@@ -194,6 +194,8 @@ def _with_any_or_all(node: Any) -> exp.Expr:
 
 def _like(node: Any, kinds: Kinds) -> exp.Expr:
     """A backslash takes a sign of the pattern literally."""
+    if any(isinstance(one, exp.Collate) and one.expression.name == "BINARY" for one in (node.this, node.expression)):
+        raise InputError("LIKE BINARY is not available here. Nothing was changed; compare with = BINARY.")
     if isinstance(node.parent, exp.Escape) or "\\" not in node.expression.name:
         return node  # type: ignore[no-any-return]
     return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
