@@ -84,6 +84,7 @@ def _asked(case: Case) -> tuple[Question, str | None, str | None]:
         "Ask",
         keys,
         key="question",
+        filter_mode="contains",
         format_func=lambda key: f"{BY_KEY[key].group} · {BY_KEY[key].text}",
         on_change=lambda: state.put(state.ASK, st.session_state["question"]),
     )

@@ -121,3 +121,14 @@ def test_a_run_is_compared_with_itself_under_other_settings(page: Page, app: Run
     settled(page)
     expect(page.get_by_text("Memories gained and lost")).to_be_visible()
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
+
+
+def test_a_slash_searches_the_questions(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/decision?bank=demo&run=household&step=11&ask=flips")
+    settled(page)
+    page.keyboard.press("/")
+    expect(page.get_by_role("option").first).to_be_visible()
+    page.keyboard.type("twin", delay=30)
+    expect(page.get_by_role("option").first).to_contain_text("twin", timeout=10_000)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("ask=twin"), timeout=15_000)
