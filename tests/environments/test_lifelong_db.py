@@ -309,6 +309,13 @@ def test_a_note_tells_when_an_order_leaves_ties_open(sql: str, direct: Any, note
     assert any("leaves ties open" in sentence for _, sentence in read.notes) is noted
 
 
+def test_dates_of_a_table_are_held_as_mysql_holds_them() -> None:
+    columns = [{"name": "a", "type": "DATE"}, {"name": "b", "type": "TEXT"}]
+    table = {"name": "t", "column_info_list": columns, "row_list": [["2024-3-1", "2024-3-1"], [None, None]]}
+    task = a_task(sql="SELECT b FROM t WHERE a = '2024/3/01'", direct=[["2024-3-1"]], table_info=table)
+    assert task.data["tables"][0]["rows"] == [["2024-03-01", "2024-3-1"], [None, None]]
+
+
 def test_a_note_tells_when_few_near_misses_were_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "near_misses", lambda statement, count, seed: iter(()))
     read = a_file(an_entry())

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from memrl_core.environments.mysql.kinds import Columns, Kinds, call, kind_of, kind_of_type
+from memrl_core.environments.mysql.kinds import MOMENTS, Columns, Kinds, call, kind_of, kind_of_type
 from memrl_core.errors import InputError
 
 ROW = "_rowid_"
@@ -171,23 +171,24 @@ def _from_a_query(update: exp.Update, target: exp.Table, names: list[str], value
 
 
 def _deleted(delete: exp.Delete) -> exp.Expr:
-    if delete.args.get("using"):
-        raise InputError(f"DELETE … USING is not available here. {_NOTHING_CHANGED} Write DELETE t FROM t JOIN ….")
-    named = delete.args.get("tables") or ()
-    sources = [delete.this, *(join.this for join in delete.this.args.get("joins", ()))]
+    using = delete.args.get("using") or ()
+    named = delete.args.get("tables") or ([delete.this] if using else ())
+    first = using[0] if using else delete.this
+    sources = [first, *(join.this for join in first.args.get("joins", ())), *using[1:]]
     if len(named) > 1:
         raise InputError(f"Rows of one table at a time can be deleted here. {_NOTHING_CHANGED} Write two statements.")
     called = named[0].name.lower() if named else ""
-    target = next(
-        (one for one in sources if not called or called in (one.alias.lower(), one.name.lower())), delete.this
-    )
+    target = next((one for one in sources if not called or called in (one.alias.lower(), one.name.lower())), first)
     if not isinstance(target, exp.Table):
         raise InputError(f"Rows can be deleted from a table alone. {_NOTHING_CHANGED} Name a table.")
     _refuse_reading(delete, target)
-    if len(sources) == 1 and delete.args.get("limit") is None:
+    if len(sources) == 1 and delete.args.get("limit") is None and not using:
         delete.set("tables", None)
         delete.set("order", None)
         return delete
+    delete.set("this", first)
+    for more in using[1:]:
+        first.append("joins", exp.Join(this=more))
     rows = _rows_of(delete, target.alias_or_name, [])
     condition = exp.In(this=exp.column(ROW, table=target.name), query=exp.Subquery(this=rows))
     written = exp.Delete(this=exp.to_table(target.name, quoted=True), where=exp.Where(this=condition))
@@ -245,9 +246,11 @@ def _seen(node: exp.Expr, done: dict[str, exp.Expr]) -> exp.Expr:
 
 
 def _stored(value: exp.Expr, written: str | None, kinds: Kinds) -> exp.Expr:
-    """What a column of a type stores of a value: whole numbers and decimals are rounded."""
+    """What a column of a type stores of a value: whole numbers and decimals are rounded, dates written in one way."""
     kept = kind_of_type(written) if written is not None else None
     given = kind_of(value, kinds)
+    if kept in MOMENTS and kept != given and not isinstance(value, exp.Null):
+        return call("mysql_stored_moment", value, exp.Literal.string(str(kept)))
     if not isinstance(kept, int) or isinstance(value, exp.Null) or (isinstance(given, int) and given <= kept):
         return value
     return call("mysql_round", value, exp.Literal.number(kept)) if kept else call("mysql_whole", value)

@@ -8,21 +8,10 @@ from typing import Any
 from sqlglot import exp
 
 from memrl_core.environments.mysql.functions import NAMES, PREFIX
-from memrl_core.environments.mysql.kinds import Kind, Kinds, call, kind_of
+from memrl_core.environments.mysql.kinds import MOMENTS, Kind, Kinds, call, kind_of
 from memrl_core.errors import InputError
 
 _VALUE, _OTHERS = "compared", "compared_rows"
-_OTHER_NAMES = {
-    "LCASE": "LOWER",
-    "UCASE": "UPPER",
-    "MID": "SUBSTRING",
-    "CHARACTER_LENGTH": "CHAR_LENGTH",
-    "SYSDATE": "NOW",
-    "REGEXP_LIKE": "REGEXP",
-    "STD": "STDDEV",
-    "STDDEV_POP": "STDDEV",
-    "VAR_POP": "VARIANCE",
-}
 _MOVING = frozenset(("DATE_ADD", "DATE_SUB", "ADDDATE", "SUBDATE"))
 
 
@@ -41,9 +30,8 @@ def _called(node: Any, kinds: Kinds) -> exp.Expr:
     name, given = node.name.upper(), node.expressions
     if name in _MOVING and len(given) == 2:
         return _moved(given[0], given[1], backwards=name in ("DATE_SUB", "SUBDATE"))
-    if name == "TIMESTAMPDIFF" and given:
-        given = [_text(given[0].name.upper()), *given[1:]]
-    name = _OTHER_NAMES.get(name, name)
+    if name in ("TIMESTAMPDIFF", "TIMESTAMPADD") and given:
+        given = [_text(given[0].name.upper().removeprefix("SQL_TSI_")), *given[1:]]
     known = f"{PREFIX}{name.lower()}"
     return call(known, *given) if known in NAMES else node
 
@@ -62,6 +50,9 @@ def _sum(node: Any, kinds: Kinds) -> exp.Expr:
         return _moved(node.this, node.expression, backwards=backwards)
     if isinstance(node.this, exp.Interval) and not backwards:
         return _moved(node.expression, node.this, backwards=False)
+    for side in ("this", "expression"):
+        if kind_of(node.args[side], kinds) in MOMENTS:
+            node.set(side, call(f"{PREFIX}moment_number", node.args[side]))
     return node  # type: ignore[no-any-return]
 
 
@@ -78,7 +69,8 @@ def _cast(node: Any, kinds: Kinds) -> exp.Expr:
         return call(f"{PREFIX}cast", value, _text("CHAR"), exp.Literal.number(digits[0] if digits else 0))
     if kind is exp.DType.BINARY:
         return exp.Collate(this=exp.paren(value), expression=exp.var("BINARY"))
-    name = {"DATE": "date", "DATETIME": "datetime", "TIMESTAMP": "datetime"}.get(kind.value)
+    moments = {"DATE": "date", "DATETIME": "datetime", "TIMESTAMP": "datetime", "TIME": "time"}
+    name = moments.get(kind.value)
     return call(f"{PREFIX}{name}", value) if name else node
 
 
@@ -104,6 +96,18 @@ def _group_concat(node: Any, kinds: Kinds) -> exp.Expr:
 def _count(node: Any, kinds: Kinds) -> exp.Expr:
     several = isinstance(node.this, exp.Distinct) and len(node.this.expressions) > 1
     return call(f"{PREFIX}count_distinct", *node.this.expressions) if several else node
+
+
+def _either(node: Any, kinds: Kinds) -> exp.Expr:
+    one, other = (exp.not_(exp.paren(side)) for side in (node.this, node.expression))
+    return exp.paren(exp.NEQ(this=exp.paren(one), expression=exp.paren(other)))
+
+
+def _bits(node: Any, kinds: Kinds) -> exp.Expr:
+    """`^`: the bits of either, without those of both."""
+    of_either = exp.BitwiseOr(this=node.this, expression=node.expression)
+    of_both = exp.BitwiseAnd(this=node.this.copy(), expression=node.expression.copy())
+    return exp.paren(exp.Sub(this=exp.paren(of_either), expression=exp.paren(of_both)))
 
 
 def _text(value: str) -> exp.Literal:
@@ -135,6 +139,10 @@ def _compared(node: Any, kinds: Kinds) -> exp.Expr:
 def _beside(one: exp.Expr, other: Kind, kinds: Kinds, *, plain: bool = False) -> exp.Expr:
     """A value as it is compared with one of the kind `other`; `plain` when that says itself whether case counts."""
     kind = kind_of(one, kinds)
+    if other in MOMENTS and kind != other and not (other == "date" and isinstance(kind, int)):
+        return call(f"{PREFIX}{'day_or_moment' if other == 'date' else 'datetime'}", one)
+    if kind == "date" and isinstance(other, int):
+        return call(f"{PREFIX}moment_number", one)
     if kind == "text" and isinstance(other, int):
         return call(f"{PREFIX}number", one)
     if kind == "text" and not plain and not isinstance(one, exp.Column):
@@ -165,6 +173,8 @@ def _listed(node: Any, kinds: Kinds) -> exp.Expr:
             return exp.paren(exp.or_(node.copy(), number))
     elif kind is not None and items:
         node.set("expressions", [_beside(one, kind, kinds) for one in items])
+        if kind == "date" and all(isinstance(kind_of(one, kinds), int) for one in items):
+            node.set("this", call(f"{PREFIX}moment_number", node.this))
         node.set("this", _exact(node.this, kind))
     return node  # type: ignore[no-any-return]
 
@@ -193,10 +203,13 @@ def _with_any_or_all(node: Any) -> exp.Expr:
 
 
 def _like(node: Any, kinds: Kinds) -> exp.Expr:
-    """A backslash takes a sign of the pattern literally."""
+    """A backslash takes a sign of the pattern literally; case counts for BINARY alone."""
+    if isinstance(node.parent, exp.Escape):
+        return node  # type: ignore[no-any-return]
     if any(isinstance(one, exp.Collate) and one.expression.name == "BINARY" for one in (node.this, node.expression)):
-        raise InputError("LIKE BINARY is not available here. Nothing was changed; compare with = BINARY.")
-    if isinstance(node.parent, exp.Escape) or "\\" not in node.expression.name:
+        found = call(f"{PREFIX}like_binary", node.this, node.expression)
+        return exp.not_(found) if node.args.get("negate") else found
+    if "\\" not in node.expression.name:
         return node  # type: ignore[no-any-return]
     return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
 
@@ -222,13 +235,18 @@ _RULES: Mapping[type[exp.Expr], Callable[[Any, Kinds], exp.Expr]] = {
     exp.Ordered: _ordered,
     exp.GroupConcat: _group_concat,
     exp.Count: _count,
+    exp.Xor: _either,
+    exp.BitwiseXor: _bits,
     exp.Mod: _function("mod", "this", "expression"),
     exp.Concat: lambda node, kinds: call(f"{PREFIX}concat", *node.expressions),
     exp.Substring: _function("substring", "this", "start", "length"),
     exp.StrPosition: _function("locate", "substr", "this"),
     exp.RegexpLike: _function("regexp", "this", "expression"),
     exp.CurrentDate: _function("curdate"),
+    exp.CurrentTime: _function("curtime"),
     exp.CurrentTimestamp: _function("now"),
+    exp.Localtime: _function("now"),
+    exp.Localtimestamp: _function("now"),
     exp.Extract: lambda node, kinds: call(f"{PREFIX}extract", _text(node.this.name.upper()), node.expression),
     exp.Trim: lambda node, kinds: call(
         f"{PREFIX}trim", node.this, node.expression or _text(" "), _text(node.args.get("position") or "BOTH")

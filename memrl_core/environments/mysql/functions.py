@@ -11,7 +11,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, localcontext
-from functools import partial
+from functools import cmp_to_key, partial
 from typing import Any
 
 import regex
@@ -23,7 +23,7 @@ LONGEST = 1_000_000
 """Characters of a text; MySQL gives NULL for what would be longer."""
 
 LONGEST_LIST = 1024
-"""Characters of a GROUP_CONCAT, as MySQL has it by default."""
+"""Characters of a GROUP_CONCAT, as MySQL has it unless told otherwise."""
 
 SEARCHING = 0.5
 """Seconds for a pattern in one text."""
@@ -119,6 +119,15 @@ def substring_index(value: Any, delimiter: Any, count: Any) -> str:
     return text(delimiter).join(parts[:wanted] if wanted > 0 else parts[wanted:] if wanted < 0 else [])
 
 
+def padded(value: Any, length: Any, filler: Any, left: bool) -> str | None:
+    """Brought to a length."""
+    string, wanted, fill = text(value), int(length), text(filler)
+    if wanted < 0 or wanted > LONGEST or (not fill and wanted > len(string)):
+        return None
+    missing = (fill * (wanted // max(1, len(fill)) + 1))[: max(0, wanted - len(string))]
+    return (missing + string if left else string + missing) if missing else string[:wanted]
+
+
 def extreme(values: Sequence[Any], sign: int) -> Any:
     """The largest (sign 1) or smallest (sign -1) of several; as texts when all are."""
     if all(isinstance(value, str) for value in values):
@@ -129,6 +138,13 @@ def extreme(values: Sequence[Any], sign: int) -> Any:
 def regexp(value: Any, pattern: Any) -> int:
     """Whether a pattern is found in a text; case does not count. Raises `TimeoutError` after `SEARCHING` seconds."""
     return int(regex.search(text(pattern), text(value), regex.IGNORECASE, timeout=SEARCHING) is not None)
+
+
+def like_binary(value: Any, pattern: Any) -> int:
+    """LIKE where case counts: % is any text, _ any sign, and a backslash takes the next sign literally."""
+    signs = regex.findall(r"\\.|.", text(pattern), regex.DOTALL)
+    wanted = "".join({"%": ".*", "_": "."}.get(sign) or regex.escape(sign[-1]) for sign in signs)
+    return int(regex.fullmatch(wanted, text(value), regex.DOTALL, timeout=SEARCHING) is not None)
 
 
 def cast(value: Any, kind: str, digits: Any = 0) -> Any:
@@ -162,29 +178,64 @@ def _bounded(value: str) -> str | None:
     return value if len(value) <= LONGEST else None
 
 
+def _repeated(value: Any, count: Any) -> str | None:
+    string, times = text(value), max(0, int(count))
+    return string * times if len(string) * times <= LONGEST else None
+
+
+def _position(value: Any, values: Sequence[Any]) -> int:
+    return next((n for n, one in enumerate(values, 1) if text(one).lower() == text(value).lower()), 0)
+
+
 SCALARS: Mapping[str, Callable[..., Any]] = {
     "number": number,
     "cast": cast,
     "mod": modulo,
+    "abs": lambda x: abs(number(x)),
     "round": rounded,
     "truncate": lambda x, d: rounded(x, d, ROUND_DOWN),
+    "floor": lambda x: math.floor(number(x)),
+    "ceil": lambda x: math.ceil(number(x)),
+    "ceiling": lambda x: math.ceil(number(x)),
+    "pow": lambda x, y: math.pow(number(x), number(y)),
+    "power": lambda x, y: math.pow(number(x), number(y)),
+    "sqrt": lambda x: math.sqrt(number(x)),
+    "exp": lambda x: math.exp(number(x)),
+    "ln": logarithm,
     "log": logarithm,
+    "log2": lambda x: logarithm(2, x),
+    "log10": lambda x: logarithm(10, x),
+    "sign": lambda x: (number(x) > 0) - (number(x) < 0),
     "greatest": lambda *values: extreme(values, 1),
     "least": lambda *values: extreme(values, -1),
     "concat": concat,
     "left": lambda x, n: text(x)[: max(0, int(n))],
     "right": lambda x, n: text(x)[-int(n) :] if int(n) > 0 else "",
     "substring": substring,
+    "mid": substring,
     "substring_index": substring_index,
     "trim": trim,
+    "lpad": lambda x, n, fill: padded(x, n, fill, left=True),
+    "rpad": lambda x, n, fill: padded(x, n, fill, left=False),
+    "reverse": lambda x: text(x)[::-1],
+    "repeat": _repeated,
+    "space": lambda n: _repeated(" ", n),
+    "lcase": lambda x: text(x).lower(),
+    "ucase": lambda x: text(x).upper(),
     "lower": lambda x: text(x).lower(),
     "upper": lambda x: text(x).upper(),
     "length": lambda x: len(text(x).encode()),
     "char_length": lambda x: len(text(x)),
+    "character_length": lambda x: len(text(x)),
+    "ascii": lambda x: (text(x).encode() or b"\0")[0],
     "instr": lambda x, part: locate(part, x),
     "locate": locate,
+    "find_in_set": lambda x, listed: _position(x, text(listed).split(",")),
+    "strcmp": lambda x, y: (text(x).lower() > text(y).lower()) - (text(x).lower() < text(y).lower()),
     "format": lambda x, d: f"{Decimal(str(rounded(x, d))):,.{max(0, int(d))}f}",
+    "like_binary": like_binary,
     "regexp": regexp,
+    "regexp_like": regexp,
     **DATES,
 }
 """Functions that are NULL when an argument is, by name in lower case."""
@@ -193,6 +244,8 @@ _TAKING_NULL: Mapping[str, Callable[..., Any]] = {
     "whole": whole,
     "concat_ws": concat_ws,
     "isnull": lambda x: int(x is None),
+    "field": lambda x, *values: 0 if x is None else _position(x, [v for v in values if v is not None]),
+    "elt": lambda n, *values: values[int(n) - 1] if 0 < int(n) <= len(values) else None,
 }
 
 
@@ -220,10 +273,13 @@ def _group_concat(rows: Rows) -> str | None:
     A row is separator, distinct, directions, value and its keys.
     """
 
-    kept_rows = [row for row in rows if row[3] is not None]
-    for at, direction in reversed(list(enumerate(rows[0][2], start=4))):
-        kept_rows.sort(key=lambda row: _sortable(row[at]), reverse=direction == "d")
-    kept = [text(row[3]) for row in kept_rows]
+    def order(one: tuple[Any, ...], other: tuple[Any, ...]) -> int:
+        for direction, x, y in zip(one[2], map(_sortable, one[4:]), map(_sortable, other[4:]), strict=True):
+            if x != y:
+                return (1 if x > y else -1) * (1 if direction == "a" else -1)
+        return 0
+
+    kept = [text(row[3]) for row in sorted((row for row in rows if row[3] is not None), key=cmp_to_key(order))]
     if int(rows[0][1]):
         kept = list({value.lower(): value for value in reversed(kept)}.values())[::-1]
     return text(rows[0][0]).join(kept)[:LONGEST_LIST] if kept else None
@@ -252,8 +308,8 @@ def _aggregate(finish: Callable[[Rows], Any]) -> type[Any]:
 
 
 AGGREGATES: Mapping[str, Callable[[Rows], Any]] = {
-    "stddev": partial(_spread, sample=False, root=True),
-    "variance": partial(_spread, sample=False, root=False),
+    **dict.fromkeys(("std", "stddev", "stddev_pop"), partial(_spread, sample=False, root=True)),
+    **dict.fromkeys(("variance", "var_pop"), partial(_spread, sample=False, root=False)),
     "stddev_samp": partial(_spread, sample=True, root=True),
     "var_samp": partial(_spread, sample=True, root=False),
     "count_distinct": _count_distinct,

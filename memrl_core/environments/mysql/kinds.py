@@ -16,10 +16,13 @@ from memrl_core.environments.mysql.functions import PREFIX
 Columns = tuple[tuple[str, str], ...]
 """Name and MySQL type of every column, in the order of the table."""
 
-Kind = int | Literal["text"] | None
-"""The digits of an exact number after its point; "text"; None for a floating number and for what is not known."""
+Kind = int | Literal["text", "date", "datetime"] | None
+"""The digits of an exact number after its point; "text"; "date", and "datetime" for one with a time; None for a
+floating number and for what is not known."""
 
 Kinds = Mapping[str, Kind]
+
+MOMENTS: tuple[Kind, ...] = ("date", "datetime")
 
 ADDED_BY_DIVISION = 4
 MOST_DIGITS = 30
@@ -30,9 +33,11 @@ _FLOATING = {"FLOAT", "DOUBLE", "REAL"}
 _TEXT = {"CHAR", "VARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT"}
 _OF_TIME = {"DATE", "DATETIME", "TIMESTAMP", "TIME"}
 _TYPE = re.compile(r"([A-Z]+)\s*(?:\(\s*\d+\s*(?:,\s*(\d+)\s*)?\))?(?:\s+UNSIGNED)?")
+_CHOICE = re.compile(r"(ENUM|SET)\s*\(\s*'[^']*'(\s*,\s*'[^']*')*\s*\)")
 
 _GIVING_TEXT = """
-    concat concat_ws date_format dayname format left lower monthname replace right substring_index upper
+    concat concat_ws date_format dayname elt format group_concat lcase left lower lpad mid monthname repeat replace
+    reverse right rpad substring_index trim ucase upper
 """
 _TEXT_FUNCTIONS = frozenset(_GIVING_TEXT.split())
 
@@ -44,6 +49,8 @@ def column_type(written: str) -> str:
     """
     given = written.strip().upper()
     found = _TYPE.fullmatch(given)
+    if _CHOICE.fullmatch(given):
+        return "TEXT COLLATE NOCASE"
     if found is None or found.group(1) not in _WHOLE | _DECIMAL | _FLOATING | _TEXT | _OF_TIME:
         return ""
     return f"{given} COLLATE NOCASE" if found.group(1) in _TEXT else given
@@ -54,9 +61,11 @@ def kind_of_type(written: str) -> Kind:
     given = written.strip().upper()
     found = _TYPE.fullmatch(given)
     if found is None:
-        return None
+        return "text" if _CHOICE.fullmatch(given) else None
     if found.group(1) in _DECIMAL:
         return int(found.group(2) or 0)
+    if found.group(1) in ("DATE", "DATETIME", "TIMESTAMP"):
+        return "date" if found.group(1) == "DATE" else "datetime"
     return "text" if found.group(1) in _TEXT else 0 if found.group(1) in _WHOLE else None
 
 
@@ -115,6 +124,8 @@ def _kind_of_call(node: exp.Anonymous, kinds: Kinds) -> Kind:
         digits = given[1] if len(given) > 1 else exp.Literal.number(0)
         exact = isinstance(kind_of(given[0], kinds), int) and digits.is_int
         return max(0, int(digits.name)) if exact and isinstance(digits, exp.Literal) else None
+    if name in ("date", "curdate", "last_day"):
+        return "date"
     if name in ("floor", "ceil", "ceiling", "datediff", "timestampdiff", "year", "month", "day", "length"):
         return 0
     return kind_of(given[0], kinds) if name in ("abs", "ifnull", "nullif", "any_value") and given else None

@@ -31,7 +31,8 @@ from memrl_core.environments.databases.judging import (
 )
 from memrl_core.environments.databases.results import differs, differs_beyond_ties
 from memrl_core.environments.databases.sandbox import Sandbox
-from memrl_core.environments.mysql.kinds import Columns
+from memrl_core.environments.mysql.dates import stored_moment
+from memrl_core.environments.mysql.kinds import MOMENTS, Columns, kind_of_type
 from memrl_core.environments.mysql.near_misses import near_misses, normal
 from memrl_core.environments.mysql.translate import CHILD, create_table, is_ordered, parsed, to_sqlite
 from memrl_core.environments.tasks import LONGEST_INTENT, Reported, check_intent
@@ -170,7 +171,9 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
     columns = tuple((column.name, column.type) for column in table.column_info_list)
     asked, read = _instruction(entry.instruction), parsed(reference)
     data: dict[str, Any] = {
-        "tables": [{"name": table.name, "create": create_table(table.name, columns), "rows": table.row_list}],
+        "tables": [
+            {"name": table.name, "create": create_table(table.name, columns), "rows": _stored(table.row_list, columns)}
+        ],
         **_asked(entry.answer_info, reference, read),
     }
     trial = Trial(sandbox, DatabaseTask.model_validate({**data, "dialect": "mysql"}), columns)
@@ -197,6 +200,15 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
     intent = f"{asked} The table {table.name} has the columns {', '.join(n for n, _ in columns)}."
     family = family_of("select" if isinstance(read, exp.Query) else read.key, entry.skill_list)
     return Task(f"lifelong-db-{key}", intent, ENVIRONMENT, family, data), notes
+
+
+def _stored(rows: Rows, columns: Columns) -> Rows:
+    """The rows as MySQL's table holds them: dates are written in one way."""
+    kinds = [kind_of_type(written) for _, written in columns]
+    return [
+        [stored_moment(value, str(kind)) if kind in MOMENTS else value for kind, value in zip(kinds, row, strict=True)]
+        for row in rows
+    ]
 
 
 def _instruction(text: str) -> str:

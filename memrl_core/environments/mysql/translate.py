@@ -5,10 +5,11 @@ what a column stores, functions, comparisons of text, and the order in which MyS
 lacks are those of `functions`. MySQL accepts some statements that are refused here, with a sentence, and refuses
 some that run here (a column that is neither grouped nor aggregated, a derived table without a name).
 
-What the tasks of DB-bench need is here, and what a model may type for them: their columns are INT and TEXT. Known to
-differ: numbers are floats, so that a DECIMAL is exact where it is stored, shown or compared, but not within a longer
-computation; a text keeps no zeros of a decimal (SET text = 7.50 stores 7.5); UNION, DISTINCT and GROUP BY tell computed
-texts apart by case; dates are stored and compared as texts; a word in a column of numbers is stored as it is.
+Known to differ: numbers are floats, so that a DECIMAL is exact where it is stored, shown or compared, but not within a
+longer computation; a text keeps no zeros of a decimal (SET text = 7.50 stores 7.5); UNION, DISTINCT and GROUP BY tell
+computed texts apart by case ('a' UNION 'A' has two rows); LIKE BINARY takes no ESCAPE; a TIME is compared as text; a
+date is a text in sums other than + and -; and what MySQL refuses to store or to compare (a word in a number's or a
+date's column) is stored as it is, or compares as NULL.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def to_sqlite(statement: str, columns: Columns = ()) -> str:
         return _listing(read, columns)
     try:
         kinds = kinds_in(read, columns)
-        written = changed(arranged(read, kinds), kinds, columns)
+        written = changed(arranged(_plain(read), kinds), kinds, columns)
         return rewritten(written, kinds).sql(
             dialect=Writing, identify=True, comments=False, unsupported_level=ErrorLevel.IGNORE
         )
@@ -147,6 +148,29 @@ def columns_of(create: str) -> Columns:
     except (SqlglotError, RecursionError):
         return ()
     return tuple((one.name, one.args["kind"].sql("mysql")) for one in found.find_all(exp.ColumnDef))
+
+
+def _plain(read: exp.Expr) -> exp.Expr:
+    """Without what says how MySQL should work rather than what it should give."""
+    for table in read.find_all(exp.Table):
+        for key in ("hints", "partition", "db", "catalog"):
+            table.set(key, None)
+    for column in read.find_all(exp.Column):
+        column.set("db", None)
+        column.set("catalog", None)
+    for select in read.find_all(exp.Select):
+        for key in ("hint", "operation_modifiers", "locks"):
+            select.set(key, None)
+        source = select.args.get("from_")
+        if source is not None and source.name.upper() == "DUAL":
+            select.set("from_", None)
+    for join in read.find_all(exp.Join):
+        if join.kind == "STRAIGHT_JOIN":
+            join.set("kind", None)
+    for group in read.find_all(exp.Group):
+        if group.args.get("rollup"):
+            raise InputError(f"WITH ROLLUP is not available here. {_NOTHING_CHANGED} Write a UNION.")
+    return read
 
 
 def _listing(read: exp.Show | exp.Describe, columns: Columns) -> str:
