@@ -223,6 +223,8 @@ class OpenRoom:
         self._socket = socket.socket()
         try:
             self._socket.bind((host, port))
+            # Phones that come before the server has begun wait, and are not refused.
+            self._socket.listen(2 * MOST_STUDENTS)
         except OSError as error:
             self._socket.close()
             raise InputError(f"No room can be opened at {host}:{port} ({error.strerror}). Choose another.") from error

@@ -73,7 +73,9 @@ export class QAxis {
 
   // `shown` from 0 to 1 lets the pool appear, `share` is how far q has moved.
   render(shown, share) {
-    for (const { n, moved, lane, group, trail, dot, name, delta } of this.dots) {
+    // Of two neighbours at the same height one writes its Δ a line further, or they would run into each other.
+    let beside = null;
+    for (const { n, moved, lane, group, trail, dot, name, delta } of this.dots.toSorted((a, b) => a.lane - b.lane)) {
       const q = mix(moved.before, moved.after, share);
       set(group, { opacity: shown });
       if (lane < 0) {
@@ -87,7 +89,9 @@ export class QAxis {
       // Beyond the ends of the axis no name can be read.
       const above = to < AXIS_TOP + 30 ? false : up || to > this.height - AXIS_BOTTOM - 30;
       set(name, { y: above ? to - 10 : to + 18 });
-      set(delta, { y: above ? to - 20 : to + 29 });
+      const further = beside && beside.above === above && !beside.further && Math.abs(beside.to - to) < 11 ? 11 : 0;
+      beside = { above, further, to };
+      set(delta, { y: above ? to - 20 - further : to + 29 + further });
       const text = this.roomy && moved.moves && share > 0 ? `Δ${signed((moved.after - moved.before) * share, 2)}` : "";
       if (delta.textContent !== text) delta.textContent = text;
       set(group, { "aria-label": `${this.model.labels[n]}, q ${signed(q)}` });

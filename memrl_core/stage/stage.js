@@ -9,7 +9,7 @@ import { Ranks } from "./ranks.js";
 // time from 0 to 7 (the end of phase p is p), of λ, and of the memories that are lit and pinned.
 
 const PHASES = ["Task", "Phase A · recall", "Phase B · rerank", "Prompt & answer", "Reward", "Q update", "New memory"];
-const SHORT = ["Task", "A", "B", "Answer", "Reward", "Q", "New"];
+const SHORT = ["Task", "A · recall", "B · rerank", "Answer", "Reward", "Q", "New"];
 const SECONDS = [0.8, 1.5, 1.3, 1.8, 0.8, 2.0, 0.9];
 const LAST = PHASES.length;
 const UNDER_WAY = 0.95;
@@ -17,6 +17,7 @@ const HASTE = 2.4;
 const HEIGHT = 620;
 const WIDE = 1060;
 const NARROW = 640;
+const ROOMY = 1290;
 const MOST_WORDS = 6;
 
 export function mountStage(element, data, callbacks = {}) {
@@ -143,7 +144,7 @@ class Stage {
     const choice = (name, title, values, act) => {
       const label = el("label", "", tools);
       el("span", "stage-caption", label, name);
-      const list = set(el("select", "", label), { "aria-label": title });
+      const list = set(el("select", "", label), { "aria-label": title, title });
       for (const value of values) set(el("option", "", list, value), { value });
       list.addEventListener("change", () => {
         // The keys are for the step again.
@@ -217,7 +218,7 @@ class Stage {
     if (!this.model) return;
     const width = (this.width = Math.round(this.root.clientWidth) || 1200);
     const size = width >= WIDE ? "wide" : width >= NARROW ? "middle" : "narrow";
-    set(this.root, { "data-size": size, "data-theme": (this.theme = themeOf(this.root)) });
+    set(this.root, { "data-size": size, "data-tight": size === "wide" && width < ROOMY, "data-theme": (this.theme = themeOf(this.root)) });
     this.root.style.setProperty("--stage-height", `${Math.max(HEIGHT, this.callbacks.height?.() ?? 0)}px`);
     const box = (element) => [Math.max(120, element.clientWidth), Math.max(120, element.clientHeight)];
     this.ranks.layout(...box(this.ranksBox), this.model, this.theme);
