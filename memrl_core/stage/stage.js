@@ -9,7 +9,7 @@ import { Ranks } from "./ranks.js";
 // time from 0 to 7 (the end of phase p is p), of λ, and of the memories that are lit and pinned.
 
 const PHASES = ["Task", "Phase A · recall", "Phase B · rerank", "Prompt & answer", "Reward", "Q update", "New memory"];
-const SHORT = ["Task", "A · recall", "B · rerank", "Answer", "Reward", "Q", "New"];
+const SHORT = ["Task", "A · recall", "B · rerank", "Answer", "Reward", "Q update", "New"];
 const SECONDS = [0.8, 1.5, 1.3, 1.8, 0.8, 2.0, 0.9];
 const LAST = PHASES.length;
 const UNDER_WAY = 0.95;
