@@ -104,7 +104,7 @@ def _new(bank: MemoryBank, run: str, facts: list[RatedStep], bounds: tuple[float
             )  # fmt: skip
             known = st.selectbox(
                 "known by the rewards of", [ENVIRONMENT, *people], key="batch_known", width=200,
-                format_func=lambda who: literal(who) or "the environment",
+                format_func=lambda who: who or "the environment",
             )  # fmt: skip
             seed = st.number_input("Seed", 0, LARGEST_SEED, 0, key="batch_seed", width=120)
         if not st.form_submit_button("Make the batch", type="primary", icon=":material/assignment_add:"):

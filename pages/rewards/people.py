@@ -144,7 +144,7 @@ def _signed(value: float | None) -> str:
 def _comments(bank: MemoryBank, run: str, disputed: list[RatedStep]) -> None:
     """What people have said about a step in dispute, as notes of the step, and a field for more."""
     step = st.selectbox(
-        "Comments on", disputed, format_func=lambda one: literal(f"step {one.step} · {one.task}"), key="comments_on",
+        "Comments on", disputed, format_func=lambda one: f"step {one.step} · {one.task}", key="comments_on",
         width=360,
     )  # fmt: skip
     for note in bank.notes.standing(run, step.step):
