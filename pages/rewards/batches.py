@@ -71,7 +71,7 @@ def _batch(bank: MemoryBank, batch: Batch, facts: list[RatedStep], middle: float
 
 
 def _on_gold(gold: Rate) -> dict[str, int | str]:
-    """What is told to who has rated her part: a number that moves as she rates would tell which items are gold."""
+    """What a rater who is through with her part met; a number that moves while she rates would tell the gold items."""
     if gold.share is None or gold.low is None or gold.high is None:
         return {"gold items rated": 0, "judged as known": "–", "95 % interval": "–"}
     return {
