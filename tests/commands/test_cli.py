@@ -316,3 +316,11 @@ def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
     assert [command[command.index("--server.address") + 1] for command in asked] == ["127.0.0.1", "0.0.0.0"]
     assert [command.count("--server.allowedHosts") for command in asked] == [3, 1]
     assert asked[1][asked[1].index("--server.allowedHosts") + 1] == "*"
+
+
+def test_no_command_waits_for_libraries_that_it_may_not_need() -> None:
+    script = (
+        "import sys, memrl_core.cli; print({'sklearn', 'pandas', 'sqlglot', 'lancedb', 'streamlit'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

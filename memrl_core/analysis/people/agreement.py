@@ -15,7 +15,6 @@ from statistics import fmean
 
 import krippendorff
 import numpy as np
-from sklearn.metrics import cohen_kappa_score
 
 from memrl_core.records import EventKind, LedgerEvent
 
@@ -212,6 +211,9 @@ def _kappa(both: Judged) -> float | None:
     one, other = ([str(judged) for judged in side] for side in zip(*both, strict=True))
     if len({*one, *other}) == 1:
         return None
+    # Imported where it is needed: every command reads this module, and scikit-learn takes half a second.
+    from sklearn.metrics import cohen_kappa_score
+
     return float(cohen_kappa_score(one, other))
 
 
