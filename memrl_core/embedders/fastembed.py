@@ -5,9 +5,11 @@ The model is downloaded when it is first used, into `~/.memrl/fastembed`.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,10 @@ class FastEmbedder:
     """A model of fastembed's list (an `Embedder`). Raises `ModelMissing` when it is not there and cannot be fetched."""
 
     lexical = False
-    digest = ""
 
     def __init__(self, name: str) -> None:
         self.name = name.strip()
-        self._model = _loaded(self.name.removeprefix(PREFIX))
+        self._model, self.digest = _loaded(self.name.removeprefix(PREFIX))
         self.dimension = int(self._model.embedding_size)
         self.version = f"fastembed {importlib.metadata.version('fastembed')}"
 
@@ -44,7 +45,8 @@ class FastEmbedder:
 
 
 @cache
-def _loaded(name: str) -> Any:
+def _loaded(name: str) -> tuple[Any, str]:
+    """The model, and the SHA-256 of its weights and tokenizer."""
     try:
         import loguru
         from fastembed import TextEmbedding
@@ -60,7 +62,11 @@ def _loaded(name: str) -> Any:
             f"fastembed has no model {one_line(name)}. Nothing was changed; choose one of these: {', '.join(known)}."
         )
     try:
-        return TextEmbedding(name, cache_dir=str(home() / "fastembed"))
+        embedding = TextEmbedding(name, cache_dir=str(home() / "fastembed"))
+        loaded: Any = embedding.model
+        folder: Path = loaded._model_dir  # Said nowhere in public.
+        files = folder / loaded.model_description.model_file, folder / "tokenizer.json"
+        return embedding, hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     # What the download, the ONNX runtime and the tokenizer raise has no class in common.
     except Exception as error:
         raise ModelMissing(

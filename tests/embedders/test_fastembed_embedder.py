@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import workspace
+from memrl_core.bank import MemoryBank
 from memrl_core.embedders import fastembed
-from memrl_core.errors import InputError, ModelError, ModelMissing
+from memrl_core.errors import EmbedderMismatch, InputError, ModelError, ModelMissing
 
 pytestmark = pytest.mark.usefixtures("_nothing_loaded")
 NAME = "fastembed:BAAI/bge-small-en-v1.5"
@@ -30,12 +32,18 @@ def _nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Model:
-    """What fastembed gives, without weights."""
+    """What fastembed gives, with a file of two bytes for weights."""
 
     embedding_size = 4
+    weights = b"w1"
 
     def __init__(self, name: str, cache_dir: str) -> None:
         self.length = 3.0
+        folder = Path(cache_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, content in (("model.onnx", self.weights), ("tokenizer.json", b"{}")):
+            (folder / file).write_bytes(content)
+        self.model = SimpleNamespace(_model_dir=folder, model_description=SimpleNamespace(model_file="model.onnx"))
 
     def embed(self, texts: list[str], batch_size: int) -> Iterator[Any]:
         return (np.full(4, self.length, np.float32) for _ in texts)
@@ -54,6 +62,18 @@ def test_its_vectors_get_length_one_and_others_are_refused() -> None:
     made._model.length = np.nan  # type: ignore[attr-defined]
     with pytest.raises(ModelError, match="bge-small"):
         made.embed(["one"])
+
+
+def test_other_weights_of_the_same_name_are_not_taken_for_a_banks_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    made = workspace.make_embedder(NAME, workspace.Preferences())
+    MemoryBank.create(str(tmp_path / "bank"), made.name, made.dimension, made.digest, made.version).close()
+    fastembed._loaded.cache_clear()
+    monkeypatch.setattr(Model, "weights", b"w2")
+    with MemoryBank.open(str(tmp_path / "bank")) as bank, pytest.raises(EmbedderMismatch):
+        bank.must_match(workspace.make_embedder(NAME, workspace.Preferences()))
 
 
 def test_a_model_that_cannot_be_fetched_and_one_that_is_none_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
