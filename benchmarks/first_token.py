@@ -71,8 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps({"model": MODEL, "message": message, "done": False, **more}).encode() + b"\n")
         self.wfile.flush()
 
-    def _send(self, told: dict[str, Any]) -> None:
-        data = json.dumps(told).encode()
+    def _send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -31,8 +31,7 @@ from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.embedders.wordllama import NAMES as WORDLLAMA
 from memrl_core.embedders.wordllama import WordLlamaEmbedder, is_installed
 from memrl_core.environments import OWN_WORDS, environment_class, environment_names, make_environment
-from memrl_core.environments.task_sets import tasks_of_set
-from memrl_core.environments.tasks import sample_data_path
+from memrl_core.environments.tasks import sample_data_path, tasks_of_set
 from memrl_core.errors import (
     BankMissing,
     EnvironmentFailed,

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from memrl_core.commands.console import console
 from memrl_core.environments import environment_class, environment_names
-from memrl_core.environments.task_sets import keep, set_names, tasks_of_set
+from memrl_core.environments.tasks import keep, set_names, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.experiments.task_sets import named_tasks
 

@@ -13,11 +13,10 @@ from rich.text import Text
 
 from memrl_core.commands.console import console
 from memrl_core.environments import environment_class, environment_names, why_unusable
-from memrl_core.environments.task_sets import damaged_sets, kept_sets, set_names, task_count
-from memrl_core.environments.tasks import sample_data_path
+from memrl_core.environments.tasks import damaged_sets, kept_sets, sample_data_path, set_names, task_count
 
 if TYPE_CHECKING:
-    from memrl_core.environments.own_tasks.files import CheckedFile
+    from memrl_core.environments.tasks import CheckedFile
 
 app = typer.Typer(help="Check a file of tasks of your own, and list the tasks there are.", no_args_is_help=True)
 

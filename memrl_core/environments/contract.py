@@ -24,7 +24,7 @@ import numpy as np
 
 from memrl_core.environments.base import Environment
 from memrl_core.environments.guard import Step, a_count, a_step, a_text, as_json
-from memrl_core.environments.task_sets import tasks_of_set
+from memrl_core.environments.tasks import tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.plugins import LONGEST, Breach, words_of
 from memrl_core.prompting import CHOICE_MARK, CHOICES, MEMORY_HEADER, TASK_LINE, YOUR_TASK, offered

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
-from memrl_core.environments.layout import action_lines, block, layout
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec, action_lines, block, layout
 from memrl_core.errors import InputError
 from memrl_core.prompting import CHOICE_MARK, CHOICES, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
@@ -224,7 +223,7 @@ class Helpdesk(Environment):
             response = f"{team} took care of it." if success else f"{team} sent it back."
         else:
             success, response = False, f"There is no team “{team[:80]}”."
-        why = "The noise turned what is told round." if team in self._teams and self._flipped else "As the rules say."
+        why = "The noise reversed what is reported." if team in self._teams and self._flipped else "As the rules say."
         judgement = Judgement(self._right, team[:80], why)
         verdict = f"{'Solved' if success else 'Failed'}: {response}"
         return response, float(success), True, False, {"verdict": verdict, "success": success, "judgement": judgement}

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
-from memrl_core.environments.layout import DONE, block, layout
+from memrl_core.environments.base import DONE, Environment, EnvironmentOptions, EnvironmentSpec, block, layout
 from memrl_core.errors import InputError
 from memrl_core.prompting import (
     ANSWER_MARK,

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
-from memrl_core.environments.layout import action_lines
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec, action_lines
 from memrl_core.errors import InputError
 from memrl_core.prompting import CHOICE_MARK, CHOICES
 from memrl_core.records import Judgement, RewardSource, Task

@@ -10,8 +10,7 @@ import importlib.util
 from functools import cache
 from typing import Any
 
-from memrl_core.environments.base import Environment, EnvironmentSpec
-from memrl_core.environments.layout import action_lines
+from memrl_core.environments.base import Environment, EnvironmentSpec, action_lines
 from memrl_core.errors import InputError
 from memrl_core.records import Judgement, RewardSource, Task
 

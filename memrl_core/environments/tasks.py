@@ -1,16 +1,29 @@
-"""Lists of tasks: JSONL files, one task a line, and the sets that come with the program."""
+"""Tasks: JSONL files, one task a line, and sets of tasks by name.
+
+A set comes with the program, is made by its environment, or is kept by a person. A kept set is a file in the folder
+`tasks` of the home folder, named after the file it came from and a digest of its tasks: the same name always stands for
+the same tasks, and a damaged file is known by its digest.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+import secrets
 import unicodedata
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from memrl_core.environments import ENVIRONMENTS
+from memrl_core.environments import ENVIRONMENTS, environment_class, environment_names
 from memrl_core.errors import InputError
 from memrl_core.records import Task
+from memrl_core.settings import home
 
 LONGEST_INTENT = 20_000
 LONGEST_STEM = 40
@@ -21,6 +34,24 @@ class Reported(NamedTuple):
 
     where: str
     reason: str
+
+
+class Noted(NamedTuple):
+    """What is worth knowing of an entry that can be used."""
+
+    where: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """A file of tasks for one environment ("" when none of its tasks can be used); `name` is the file's stem."""
+
+    name: str
+    environment: str
+    accepted: tuple[Task, ...]
+    reported: tuple[Reported, ...]
+    notes: tuple[Noted, ...] = ()
 
 
 def check_intent(text: str) -> str:
@@ -106,3 +137,193 @@ def sample_tasks(name: str) -> list[Task]:
     if name not in names:
         raise InputError(f"There is no set of tasks “{name}”. Known: {', '.join(names)}.")
     return load_tasks(folder / f"{name}.jsonl")
+
+
+# --- sets of tasks by name --------------------------------------------------------------------------------------------
+
+_DIGITS = 8
+_NAME = re.compile(r"\w[\w.-]{0,39}-[0-9a-f]{8}", re.ASCII)
+_SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSet:
+    """A set that a person keeps: its number of tasks, and when it was kept (ISO 8601, UTC)."""
+
+    name: str
+    environment: str
+    tasks: int
+    made: str
+
+
+def keep(checked: CheckedFile) -> str:
+    """Store the accepted tasks, whole or not at all, and return the name of their set; the same tasks are stored once.
+
+    Raises `InputError` when there are none, and when the place cannot be written.
+    """
+    if not checked.accepted:
+        raise InputError(f"No task of {checked.name[:80]} can be used. Nothing was kept; mend the file and try again.")
+    content = b"".join(json.dumps(asdict(task)).encode() + b"\n" for task in checked.accepted)
+    name = f"{stem_of(checked.name)}-{_digest(content)}"
+    target = _path(name)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.is_file() or target.read_bytes() != content:
+            _write(target, content)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise InputError(
+            f"The tasks of {checked.name[:80]} could not be kept ({why}). Nothing was changed; make "
+            f"{target.parent} writable, or name another folder by MEMRL_HOME."
+        ) from None
+    return name
+
+
+def kept_sets() -> tuple[KeptSet, ...]:
+    """The sets kept here, by name; damaged ones are left out and listed by `damaged_sets`."""
+    return _listed()[0]
+
+
+def damaged_sets() -> tuple[Reported, ...]:
+    """What is in the folder of kept sets and cannot be used, and why."""
+    return _listed()[1]
+
+
+def drop(name: str) -> None:
+    """Forget a kept set: runs on it stay as they are, and can go on once the file is loaded again.
+
+    Raises `InputError` when there is no such set, and when the place cannot be written.
+    """
+    try:
+        _path(name).unlink()
+    except FileNotFoundError:
+        raise InputError(f"No set “{name[:80]}” is kept here. Nothing was dropped.") from None
+    except OSError as error:
+        raise InputError(f"The set {name} could not be dropped ({error.strerror}). It is still there.") from None
+
+
+def tasks_of_set(name: str) -> list[Task]:
+    """The tasks of a set, in order.
+
+    Raises `InputError` with the names there are for one that is not here or is damaged, and `EnvironmentFailed` when
+    an environment that makes its tasks cannot.
+    """
+    if name in _bundled():
+        return sample_tasks(name)
+    if _NAME.fullmatch(name):
+        return _read(_path(name))
+    for environment in environment_names():
+        if name in _own_sets(environment):
+            return environment_class(environment).make_tasks(name)
+    known = [one for environment in environment_names() for one in _own_sets(environment)]
+    known += [one.name for one in kept_sets()]
+    whole, colon, _ = name.partition(":")
+    if colon and whole in known:
+        raise InputError(
+            f"A run takes all of the set {whole}: families behind a colon belong to experiments. Leave “:” and what "
+            "follows out, or keep a file with the tasks that you want."
+        )
+    raise InputError(f"There is no set of tasks “{name[:80]}”. Known: {', '.join(known)}.")
+
+
+def set_names(environment: str) -> tuple[str, ...]:
+    """The sets of an environment: its own, then those kept here. Raises `InputError` for an unknown environment."""
+    own = environment_class(environment).sets
+    return (*own, *(one.name for one in kept_sets() if one.environment == environment))
+
+
+def task_count(name: str) -> int | None:
+    """How many tasks a set has; None for one that its environment makes when it is asked for."""
+    made_here = name in _bundled() or _NAME.fullmatch(name)
+    return len(tasks_of_set(name)) if made_here else None
+
+
+def _own_sets(environment: str) -> tuple[str, ...]:
+    with suppress(InputError):  # Of another package, which cannot be loaded.
+        return environment_class(environment).sets
+    return ()
+
+
+def _bundled() -> set[str]:
+    return {path.stem for path in (sample_data_path() / "tasks").glob(f"*{_SUFFIX}")}
+
+
+def _folder() -> Path:
+    return home() / "tasks"
+
+
+def _path(name: str) -> Path:
+    """Where a kept set lies. Raises `InputError` for what is no name of one, such as a path."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"“{name[:80]}” is no name of a kept set. Nothing was changed.")
+    return _folder() / f"{name}{_SUFFIX}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
+
+
+def _write(target: Path, content: bytes) -> None:
+    draft = target.with_name(f".{secrets.token_hex(6)}.draft")
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _listed() -> tuple[tuple[KeptSet, ...], tuple[Reported, ...]]:
+    kept: list[KeptSet] = []
+    damaged: list[Reported] = []
+    for path in sorted(_folder().glob(f"*{_SUFFIX}")):
+        try:
+            now = path.stat()
+            kept.append(_summary(path, now.st_mtime_ns, now.st_size))
+        except (InputError, OSError) as error:
+            damaged.append(Reported(path.stem, str(error)))
+    return tuple(kept), tuple(damaged)
+
+
+# Forms ask for the sets at every rerun, and a file is only known to be whole once all of it was read.
+@lru_cache(maxsize=256)
+def _summary(path: Path, changed: int, size: int) -> KeptSet:
+    """What is in a kept file that was `changed` at that time (ns) and has that `size`. Raises `InputError`."""
+    content = _content(path)
+    first = _kept_task(path, content.partition(b"\n")[0])
+    return KeptSet(path.stem, first.environment, content.count(b"\n"), _time(changed / 1e9))
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _read(path: Path) -> list[Task]:
+    return [_kept_task(path, line) for line in _content(path).splitlines()]
+
+
+def _kept_task(path: Path, line: bytes) -> Task:
+    try:
+        return Task(**json.loads(line))
+    except (ValueError, TypeError):  # Of a file that was made to look like a kept one.
+        raise InputError(f"The set {path.stem} is none that was kept here. Remove it: {path}") from None
+
+
+def _content(path: Path) -> bytes:
+    """A kept file as it was written. Raises `InputError` when it is not that any more."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(
+            f"The set “{path.stem}” was made of a file and is not kept here. Load the file again, named "
+            f"{path.stem[: -_DIGITS - 1]}.jsonl (or .json) as it was then: the same tasks under that name are this set."
+        ) from None
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise InputError(f"The kept set {path.stem[:80]} cannot be read ({why}). Load its file again.") from None
+    if not _NAME.fullmatch(path.stem) or path.stem[-_DIGITS:] != _digest(content):
+        raise InputError(f"The kept set {path.stem[:80]} is damaged: it is not what was kept. Load its file again.")
+    return content

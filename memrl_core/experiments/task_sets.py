@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memrl_core.environments import environment_class, environment_names, make_environment, why_unusable
-from memrl_core.environments.task_sets import set_names, tasks_of_set
+from memrl_core.environments.tasks import set_names, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 

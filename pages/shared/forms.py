@@ -14,7 +14,7 @@ from memrl_core.analysis.decision.gate import MOST_INTENTS, GateSuggestion, sugg
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import delete_bank, valid_name
 from memrl_core.environments import OWN_WORDS, environment_class, environment_names, environment_title, why_unusable
-from memrl_core.environments.task_sets import set_names, tasks_of_set
+from memrl_core.environments.tasks import set_names, tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.models.base import CHOSEN, ModelOptions
 from memrl_core.numerals import fixed, percent

@@ -23,11 +23,11 @@ function once(found, wanted) {
 
 // Plotly takes an array for changed unless it is the very same one: what is as it was need not be drawn again.
 function asDrawn(host, traces) {
-  const told = traces.map((trace) => JSON.stringify(trace));
+  const serialised = traces.map((trace) => JSON.stringify(trace));
   const kept = traces.map((trace, at) => {
-    return told[at] === host.told?.[at] ? { ...host.traces[at], visible: trace.visible } : trace;
+    return serialised[at] === host.serialised?.[at] ? { ...host.traces[at], visible: trace.visible } : trace;
   });
-  Object.assign(host, { told, traces: kept });
+  Object.assign(host, { serialised, traces: kept });
   return kept;
 }
 
@@ -46,8 +46,8 @@ function withoutPlaces(layout) {
 // Plotly is told in both of its layouts: a zoom draws marks from the second, which is not made anew from the first.
 // False where it has to draw now.
 function onlyMoved(host, traces, layout, image) {
-  const [rest, told] = [withoutPlaces(layout) + JSON.stringify(image), traces.map((trace) => JSON.stringify(trace))];
-  const known = host.rest === rest && told.length === host.told?.length && told.every((one, at) => one === host.told[at]);
+  const [rest, serialised] = [withoutPlaces(layout) + JSON.stringify(image), traces.map((trace) => JSON.stringify(trace))];
+  const known = host.rest === rest && serialised.length === host.serialised?.length && serialised.every((one, at) => one === host.serialised[at]);
   host.rest = rest;
   if (!known || !host._fullLayout) return false;
   const { xaxis: axis, shapes: lines = [], annotations: words = [] } = host._fullLayout;

@@ -18,7 +18,7 @@ from memrl_core.environments import (
     why_unusable,
 )
 from memrl_core.environments.base import Environment
-from memrl_core.environments.task_sets import set_names, tasks_of_set
+from memrl_core.environments.tasks import set_names, tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.prompting import first_messages
 from memrl_core.records import Task

@@ -9,7 +9,7 @@ import streamlit as st
 
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.moment import Moment, current, memories_of, replayed
-from memrl_core.environments.task_sets import tasks_of_set
+from memrl_core.environments.tasks import tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Memory, Phase, RunInfo

@@ -11,9 +11,8 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from memrl_core.environments import environment_title
-from memrl_core.environments.own_tasks.files import CheckedFile, check_file
-from memrl_core.environments.task_sets import damaged_sets, drop, keep, kept_sets
-from memrl_core.environments.tasks import sample_data_path
+from memrl_core.environments.own_tasks.files import check_file
+from memrl_core.environments.tasks import CheckedFile, damaged_sets, drop, keep, kept_sets, sample_data_path
 from memrl_core.errors import MemRLError
 from pages.shared.task_picker import CHOSEN, ENVIRONMENT, SET
 from pages.shared.text import literal

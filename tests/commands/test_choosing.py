@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.commands.choosing import environment_and_set
-from memrl_core.environments.task_sets import kept_sets
+from memrl_core.environments.tasks import kept_sets
 from memrl_core.errors import InputError
 
 JUDGED = json.dumps({"intent": "Two and two?", "reference": "4"})

@@ -12,8 +12,7 @@ from memrl_core import cli
 from memrl_core.bank import MemoryBank
 from memrl_core.commands import tasks
 from memrl_core.environments.own_tasks.files import check_file
-from memrl_core.environments.task_sets import keep, kept_sets
-from memrl_core.environments.tasks import sample_data_path
+from memrl_core.environments.tasks import keep, kept_sets, sample_data_path
 from tests.commands.test_cli import home, memrl
 
 __all__ = ["home"]

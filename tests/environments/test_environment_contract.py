@@ -13,8 +13,7 @@ from memrl_core.environments import ENVIRONMENTS, contract, environment_class, m
 from memrl_core.environments.base import Environment
 from memrl_core.environments.contract import CHECKS, layout_breaks, play
 from memrl_core.environments.household import Household
-from memrl_core.environments.task_sets import tasks_of_set
-from memrl_core.environments.tasks import sample_tasks
+from memrl_core.environments.tasks import sample_tasks, tasks_of_set
 from memrl_core.plugins import LONGEST
 from memrl_core.records import Outcome, Task, Turn
 from tests.environments.foreign_environments import LEFT, Lamp

@@ -16,7 +16,7 @@ from memrl_core import environments
 from memrl_core.environments import environment_class, environment_names, why_unusable
 from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.environments.contract import CHECKS
-from memrl_core.environments.task_sets import tasks_of_set
+from memrl_core.environments.tasks import tasks_of_set
 from tests.builders import an_agent
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "own-environment.md").read_text(encoding="utf-8")

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments.mysql.functions import register
-from memrl_core.environments.mysql.kinds import column_type
-from memrl_core.environments.mysql.near_misses import near_misses, normal
-from memrl_core.environments.mysql.translate import columns_of, create_table, is_ordered, parsed, to_sqlite
+from memrl_core.environments.databases.mysql.functions import register
+from memrl_core.environments.databases.mysql.kinds import column_type
+from memrl_core.environments.databases.mysql.near_misses import near_misses, normal
+from memrl_core.environments.databases.mysql.translate import columns_of, create_table, is_ordered, parsed, to_sqlite
 from memrl_core.errors import InputError
 
 COLUMNS = (

@@ -12,8 +12,7 @@ from reasoning_gym.factory import DATASETS
 
 from memrl_core.environments import make_environment, why_unusable
 from memrl_core.environments.reasoning import FAMILIES, Reasoning, _dataset
-from memrl_core.environments.task_sets import tasks_of_set
-from memrl_core.environments.tasks import LONGEST_INTENT
+from memrl_core.environments.tasks import LONGEST_INTENT, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from memrl_core.environments.child import ChildFailed
 from memrl_core.environments.databases import sandbox as module
+from memrl_core.environments.databases.mysql import dates
 from memrl_core.environments.databases.sandbox import Limits, Sandbox, Table
 from memrl_core.environments.databases.sandbox_child import NOW
-from memrl_core.environments.mysql import dates
 from memrl_core.errors import EnvironmentFailed, InputError
 
 PEOPLE = Table("people", "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)", [[1, "Ann"], [2, "Bob"], [3, None]])

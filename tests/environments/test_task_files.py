@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.environments.own_tasks import files
-from memrl_core.environments.own_tasks.files import CheckedFile, check_file
-from memrl_core.environments.tasks import LONGEST_INTENT, sample_data_path
+from memrl_core.environments.own_tasks.files import check_file
+from memrl_core.environments.tasks import LONGEST_INTENT, CheckedFile, sample_data_path
 from memrl_core.errors import InputError
 from tests.builders import numbers
 

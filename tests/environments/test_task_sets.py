@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.environments import task_sets
 from memrl_core.environments.household import Household
-from memrl_core.environments.own_tasks.files import CheckedFile, check_file
-from memrl_core.environments.task_sets import (
+from memrl_core.environments.own_tasks.files import check_file
+from memrl_core.environments.tasks import (
+    CheckedFile,
     damaged_sets,
     drop,
     keep,
     kept_sets,
+    sample_data_path,
+    sample_tasks,
     set_names,
     task_count,
     tasks_of_set,
 )
-from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.records import Task
@@ -90,7 +91,7 @@ def test_a_set_is_there_whole_or_not_at_all(home: Path, monkeypatch: pytest.Monk
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(task_sets.os, "fsync", full)
+    monkeypatch.setattr("memrl_core.environments.tasks.os.fsync", full)
     with pytest.raises(InputError, match="No space"):
         keep(a_checked("a"))
     assert list((home / "tasks").iterdir()) == []

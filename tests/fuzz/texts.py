@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
 from memrl_core.environments.own_tasks.files import check_file
-from memrl_core.environments.task_sets import keep, tasks_of_set
-from memrl_core.environments.tasks import load_tasks, sample_data_path
+from memrl_core.environments.tasks import keep, load_tasks, sample_data_path, tasks_of_set
 from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.exchange.reward_files import Effect, apply_rewards, export_rewards, read_rewards
 from memrl_core.experiments.plan import read_plan

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
-from memrl_core.environments.task_sets import kept_sets, tasks_of_set
+from memrl_core.environments.tasks import kept_sets, tasks_of_set
 from pages.shared.text import literal
 
 Visit = Callable[..., AppTest]

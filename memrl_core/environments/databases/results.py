@@ -19,9 +19,9 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
+from memrl_core.environments.databases.mysql.translate import Reading, parsed
 from memrl_core.environments.databases.sandbox import Ran
 from memrl_core.environments.databases.statements import Dialect
-from memrl_core.environments.mysql.translate import Reading, parsed
 
 TOLERANCE = 1e-6
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memrl_core.environments.layout import DONE, block
+from memrl_core.environments.base import DONE, block
 from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICE_MARK, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
 from memrl_core.records import Outcome, Turn
 

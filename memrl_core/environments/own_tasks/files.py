@@ -11,15 +11,14 @@ import codecs
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from memrl_core.environments import environment_class, why_unusable
 from memrl_core.environments.databases.judging import order_is_open
+from memrl_core.environments.databases.mysql.lifelong_file import ENVIRONMENT as LIFELONG
+from memrl_core.environments.databases.mysql.lifelong_file import is_lifelong, read_lifelong
 from memrl_core.environments.databases.sandbox import Sandbox
-from memrl_core.environments.mysql.lifelong_file import ENVIRONMENT as LIFELONG
-from memrl_core.environments.mysql.lifelong_file import Noted, is_lifelong, read_lifelong
 from memrl_core.environments.own_tasks.environment import (
     KEYS,
     TaskFile,
@@ -29,7 +28,7 @@ from memrl_core.environments.own_tasks.environment import (
     left_to_people,
     unknown_keys,
 )
-from memrl_core.environments.tasks import Reported, check_intent, stem_of
+from memrl_core.environments.tasks import CheckedFile, Noted, Reported, check_intent, stem_of
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Task
 
@@ -48,17 +47,6 @@ UNFINISHED = "The file begins as one JSON value over several lines, but is none.
 _OPENED = (b"{", b"[")
 _OWN_KEYS = ("id", "intent", "family", *KEYS)
 _PROGRAM_KEYS = ("id", "intent", "environment", "family", "data")
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedFile:
-    """A file of tasks for one environment ("" when none of its tasks can be used); `name` is the file's stem."""
-
-    name: str
-    environment: str
-    accepted: tuple[Task, ...]
-    reported: tuple[Reported, ...]
-    notes: tuple[Noted, ...] = ()
 
 
 def check_file(path: Path) -> CheckedFile:

@@ -18,9 +18,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec, spoken
 from memrl_core.environments.child import Borrowed, ChildFailed
-from memrl_core.environments.layout import spoken
 from memrl_core.environments.scienceworld.process import java_folder
 from memrl_core.environments.scienceworld.words import (
     ALL_POINTS,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memrl_core.environments.layout import DONE, block, layout, spoken
+from memrl_core.environments.base import DONE, block, layout, spoken
 from memrl_core.prompting import AVOID, STEPS_THAT_WORKED, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import Outcome, Turn
 

@@ -13,9 +13,17 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.base import (
+    DONE,
+    NOT_DONE_IN_TIME,
+    Environment,
+    EnvironmentOptions,
+    EnvironmentSpec,
+    block,
+    layout,
+    spoken,
+)
 from memrl_core.environments.child import Borrowed, ChildFailed
-from memrl_core.environments.layout import DONE, NOT_DONE_IN_TIME, block, layout, spoken
 from memrl_core.environments.textworld.games import Game, game_file, heldout_tasks, train_tasks
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import (

@@ -16,7 +16,7 @@ from typing import Any
 
 import regex
 
-from memrl_core.environments.mysql.dates import FUNCTIONS as DATES
+from memrl_core.environments.databases.mysql.dates import FUNCTIONS as DATES
 
 PREFIX = "mysql_"
 LONGEST = 1_000_000

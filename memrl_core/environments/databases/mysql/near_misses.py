@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sqlglot import exp
 
-from memrl_core.environments.mysql.translate import Reading, parsed
+from memrl_core.environments.databases.mysql.translate import Reading, parsed
 
 Change = Callable[[], object]
 

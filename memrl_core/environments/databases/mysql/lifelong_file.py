@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from sqlglot import exp
@@ -29,13 +29,13 @@ from memrl_core.environments.databases.judging import (
     unusable,
     why_not,
 )
+from memrl_core.environments.databases.mysql.dates import stored_moment
+from memrl_core.environments.databases.mysql.kinds import MOMENTS, Columns, kind_of_type
+from memrl_core.environments.databases.mysql.near_misses import near_misses, normal
+from memrl_core.environments.databases.mysql.translate import CHILD, create_table, is_ordered, parsed, to_sqlite
 from memrl_core.environments.databases.results import differs, differs_beyond_ties
 from memrl_core.environments.databases.sandbox import Sandbox
-from memrl_core.environments.mysql.dates import stored_moment
-from memrl_core.environments.mysql.kinds import MOMENTS, Columns, kind_of_type
-from memrl_core.environments.mysql.near_misses import near_misses, normal
-from memrl_core.environments.mysql.translate import CHILD, create_table, is_ordered, parsed, to_sqlite
-from memrl_core.environments.tasks import LONGEST_INTENT, Reported, check_intent
+from memrl_core.environments.tasks import LONGEST_INTENT, Noted, Reported, check_intent
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 from memrl_core.settings import sentence_of
@@ -77,13 +77,6 @@ _CLAUSES = (
     ("order_by", "order by"),
     ("where", "where"),
 )
-
-
-class Noted(NamedTuple):
-    """What is worth knowing of an entry that can be used."""
-
-    where: str
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)

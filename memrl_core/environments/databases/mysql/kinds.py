@@ -11,7 +11,7 @@ from typing import Literal
 
 from sqlglot import exp
 
-from memrl_core.environments.mysql.functions import PREFIX
+from memrl_core.environments.databases.mysql.functions import PREFIX
 
 Columns = tuple[tuple[str, str], ...]
 """Name and MySQL type of every column, in the order of the table."""

@@ -16,10 +16,10 @@ from typing import ClassVar
 
 from memrl_core.environments.base import EnvironmentSpec
 from memrl_core.environments.databases.judging import DatabaseTask, database_task, faults_of
+from memrl_core.environments.databases.mysql.kinds import Columns
+from memrl_core.environments.databases.mysql.translate import CHILD, columns_of, to_sqlite
 from memrl_core.environments.databases.statements import Dialect
 from memrl_core.environments.databases.world import INSTRUCTIONS, DatabaseWorld
-from memrl_core.environments.mysql.kinds import Columns
-from memrl_core.environments.mysql.translate import CHILD, columns_of, to_sqlite
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from memrl_core.environments.mysql.kinds import MOMENTS, Columns, Kinds, call, kind_of, kind_of_type
+from memrl_core.environments.databases.mysql.kinds import MOMENTS, Columns, Kinds, call, kind_of, kind_of_type
 from memrl_core.errors import InputError
 
 ROW = "_rowid_"

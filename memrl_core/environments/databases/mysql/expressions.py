@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from memrl_core.environments.mysql.functions import NAMES, PREFIX
-from memrl_core.environments.mysql.kinds import MOMENTS, Kind, Kinds, call, kind_of
+from memrl_core.environments.databases.mysql.functions import NAMES, PREFIX
+from memrl_core.environments.databases.mysql.kinds import MOMENTS, Kind, Kinds, call, kind_of
 from memrl_core.errors import InputError
 
 _VALUE, _OTHERS = "compared", "compared_rows"

@@ -25,12 +25,12 @@ from sqlglot.dialects.sqlite import SQLite
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.parsers.mysql import MySQLParser
 
-from memrl_core.environments.mysql.clauses import arranged, changed
-from memrl_core.environments.mysql.expressions import rewritten
-from memrl_core.environments.mysql.kinds import Columns, column_type, kinds_in
+from memrl_core.environments.databases.mysql.clauses import arranged, changed
+from memrl_core.environments.databases.mysql.expressions import rewritten
+from memrl_core.environments.databases.mysql.kinds import Columns, column_type, kinds_in
 from memrl_core.errors import InputError
 
-CHILD = "memrl_core.environments.mysql.functions"
+CHILD = "memrl_core.environments.databases.mysql.functions"
 """The sandbox's process in which translated statements run."""
 
 LONGEST = 20_000
