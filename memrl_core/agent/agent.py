@@ -361,8 +361,11 @@ class Episode:
         return known
 
     def _recall_for(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:
-        ask = self._asking(Phase.GENERATE, None, cancelled)
-        asked, seed = self._asked(self._query(), turn), step_seed(self.seed, turn)
+        assert self._view.asked is not None
+        asked = self._asked(self._view.asked.embedding, turn)
+        if not self.policy.when(asked).now:
+            return None
+        ask, seed = self._asking(Phase.GENERATE, None, cancelled), step_seed(self.seed, turn)
         found = recalled_for(self.policy, asked, self._view, self._agent.embed, ask, seed)
         self._keep(ask)
         return found
@@ -376,7 +379,9 @@ class Episode:
         attempt = self.phase, len(self.trace.generate.turns) if self.trace.generate else 0
         if attempt != self._attempt:
             self._attempt, self._asked_before = attempt, self.trace.consulted
-        self.trace = replace(self.trace, consulted=(*self._asked_before, *ask.asked))
+        consulted = (*self._asked_before, *ask.asked)
+        if consulted != self.trace.consulted:
+            self.trace = replace(self.trace, consulted=consulted)
 
     def _generate(self, on_text: OnText | None, cancelled: Cancelled | None) -> GenerateRecord:
         agent, decision = self._agent, self.trace.decision

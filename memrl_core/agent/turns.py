@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from memrl_core.embedders.base import Vectors
@@ -211,7 +212,7 @@ def read_choice(text: str, choices: Sequence[str]) -> str | None:
     It may differ in case, be quoted, numbered (as the list is, from 1) or introduced ("Action: go north"), or stand as
     the only line offered within a longer text.
     """
-    known = {_bare(choice): choice for choice in choices}
+    known = {_bare_choice(choice): choice for choice in choices}
     first = next((line for line in text.splitlines() if line.strip()), "")
     for part in (_from_json(text), text, first):
         bare = _bare(part)
@@ -232,6 +233,10 @@ def _bare(text: str) -> str:
     line = line.removeprefix(ANSWER_MARK.strip()).removeprefix(CHOICE_MARK.strip()).strip()
     line = re.sub(r"^\(?\d{1,3}[.):]\s+(?=\S)", "", line)
     return line.strip("\"'`*“”‘’ ").rstrip(".").strip("\"'`*“”‘’ ")
+
+
+_bare_choice = lru_cache(4096)(_bare)
+"""The same choices stand in every turn."""
 
 
 def _from_json(text: str) -> str:

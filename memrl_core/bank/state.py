@@ -10,8 +10,8 @@ import json
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import takewhile
@@ -74,13 +74,8 @@ _STEP_AT = codec.STEP_ROWS.where(
 )
 _HISTORY = codec.MOVES.where(_MOVES.run == bindparam("r")).order_by(_MOVES.memory_id, _MOVES.number)
 _HISTORY_OF = _HISTORY.where(_MOVES.memory_id.in_(bindparam("ids", expanding=True)))
-_WITHOUT_VALUE, _WITHOUT_MOVES = (
-    delete(table).where(table.c.run == bindparam("r"), table.c.memory_id == bindparam("m"))
-    for table in (schema.q_values, schema.q_moves)
-)
-_HEAD = select(
-    select(func.max(_LEDGER.position)).scalar_subquery(), select(func.max(_STEPS.position)).scalar_subquery()
-)
+_WITHOUT_MOVES = delete(schema.q_moves).where(_MOVES.run == bindparam("r"), _MOVES.memory_id == bindparam("m"))
+_HEAD = "SELECT (SELECT max(position) FROM ledger), (SELECT max(position) FROM steps)"
 
 
 Given = ParamSpec("Given")
@@ -218,6 +213,8 @@ class BankState:
         self._events_to, self._steps_to = 0, 0
         self._clock: int | None = None
         self._appended = 0
+        self._may_be_overtaken = False
+        self._beside = ThreadPoolExecutor(1, "vectors")
         database.may_have_changed()
         self._look()
 
@@ -242,7 +239,7 @@ class BankState:
         return self._clock
 
     def _look(self) -> None:
-        ((events, steps),) = self.database.rows(_HEAD)
+        ((events, steps),) = self.database.raw(_HEAD)
         self._events_to, self._steps_to = events or 0, steps or 0
 
     def catch_up(self) -> bool:
@@ -259,6 +256,7 @@ class BankState:
         self.memories.take(memory_id for event in events if event.kind in BRINGS_IN for memory_id in event.memory_ids)
         if not self.pending:
             self.memories.put_in_order()
+        self._may_be_overtaken |= bool(self.pending)
         self._clock = None
         self._appended += 1
         for event in events:
@@ -287,6 +285,7 @@ class BankState:
         self.memories.forget()
         self.database.may_have_changed()
         self._look()
+        self._may_be_overtaken = True
         for memory, vector, inserted in self.pending.memories.values():
             if memory.id not in self.memories:
                 self.memories.add(memory, vector, inserted)
@@ -638,11 +637,9 @@ class BankState:
         state = self.of(run)
         if state.fold is None and not state.is_stale and not self.pending:
             if state.view is None or state.view.rows is not self.memories.rows:
-                # LanceDB reads the vectors while SQLite finds q.
-                with ThreadPoolExecutor(1, "vectors") as beside, self.database.snapshot():
-                    vectors = beside.submit(self.memories.read)
-                    found = self._derived("memory_id, q, visits", run, "AND NOT away")
-                    vectors.result()
+                with self.database.snapshot():
+                    with self._meanwhile(self.memories.read):
+                        found = self._derived("memory_id, q, visits", run, "AND NOT away")
                     self.catch_up()
                 state = self.of(run)
                 q = np.array([row[1] for row in found], np.float64)
@@ -769,18 +766,29 @@ class BankState:
         Raises `RunMoved` where another process has finished a step of the same number.
         """
         pending = self.pending
-        for row, _, _ in pending.steps.values():
+        for row, _, _ in pending.steps.values() if self._may_be_overtaken else ():
             if self.database.rows(_STEP_AT, r=row.run, s=row.step, to=self._steps_to):
                 raise RunMoved(
                     f"Another process has already finished step {row.step} of run {row.run}. This attempt was not "
                     "stored; begin the next step."
                 )
-        # LanceDB writes while SQLite does: the transaction ends after both.
-        with ThreadPoolExecutor(1, "vectors") as beside:
-            appended = beside.submit(self._append_memories) if pending.memories else None
+        with self._meanwhile(self._append_memories) if pending.memories else nullcontext():
             self._store_facts(pending)
-            if appended is not None:
-                appended.result()
+
+    @contextmanager
+    def _meanwhile(self, do: Callable[[], object]) -> Iterator[None]:
+        """Within it LanceDB does this while SQLite works; it ends after both."""
+        doing = self._beside.submit(do)
+        try:
+            yield
+        finally:
+            wait([doing])
+        doing.result()
+
+    def close(self) -> None:
+        """End the thread that works beside; who asks again begins another."""
+        self._beside.shutdown()
+        self._beside = ThreadPoolExecutor(1, "vectors")
 
     def _append_memories(self) -> None:
         rows = (codec.table_row(*one) for one in self.pending.memories.values())
@@ -803,6 +811,7 @@ class BankState:
     def stored(self) -> None:
         """Note that what was pending has been stored and committed."""
         self.pending = Pending()
+        self._may_be_overtaken = False
         self.memories.put_in_order()
         for state in self._runs.values():
             state.unsaved.clear()
@@ -827,13 +836,11 @@ class BankState:
         else:
             changed = [memory_id for memory_id in state.unsaved if memory_id in fold.histories]
             first = {i: number for i, number in fold.histories.changed.items() if i in fold.histories}
-            stored = [i for i in changed if i in state.places]
-            self.database.execute(_WITHOUT_VALUE, [{"r": run, "m": i} for i in stored])
             anew = [i for i, number in first.items() if number == 0 and i in state.places]
             self.database.execute(_WITHOUT_MOVES, [{"r": run, "m": i} for i in anew])
             for memory_id in first:
                 state.places.setdefault(memory_id, len(state.places))
-        self.database.insert(schema.q_values, [self._value_row(run, fold, state, i) for i in changed])
+        self.database.insert(schema.q_values, [self._value_row(run, fold, state, i) for i in changed], replace=True)
         new = [(number, point) for i, at in first.items() for number, point in _since(fold.histories[i], at)]
         causes = self._causes(run, [point for _, point in new])
         self.database.insert(
