@@ -33,7 +33,7 @@ def commands() -> str:
 def methods() -> str:
     """The card and the settings of each method, in Markdown."""
     from memrl_core.policies import POLICIES, policy_class
-    from memrl_core.policies.spec import BADGES, RULES
+    from memrl_core.policies.base import BADGES, RULES
     from memrl_core.settings import allowed
 
     badges = "\n".join(f"- *{'official code' if name == 'code' else name}*: {text}" for name, text in BADGES.items())

@@ -13,8 +13,7 @@ from memrl_core.embedders.base import Embedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.base import Environment
 from memrl_core.policies import make_policy
-from memrl_core.policies.base import intent_key
-from memrl_core.policies.spec import Need
+from memrl_core.policies.base import Need, intent_key
 from memrl_core.records import EventKind, LedgerEvent, Memory
 
 _WORDS: Mapping[Need, str] = {

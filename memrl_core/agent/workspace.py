@@ -56,8 +56,7 @@ from memrl_core.models.ollama_client import (
     openai_address,
 )
 from memrl_core.models.ollama_status import default_address
-from memrl_core.models.simulated import SimulatedModel
-from memrl_core.models.simulated_reader import NAME, SimulatedReader
+from memrl_core.models.simulated import NAME, SimulatedModel, SimulatedReader
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.records import Message, RunInfo, StepTrace, Task
 from memrl_core.settings import PolicySettings

@@ -11,7 +11,7 @@ from memrl_core.commands.console import console
 from memrl_core.environments import environment_class, environment_names
 from memrl_core.environments.tasks import keep, set_names, tasks_of_set
 from memrl_core.errors import InputError
-from memrl_core.experiments.task_sets import named_tasks
+from memrl_core.experiments.plan import named_tasks
 
 SUFFIXES = (".json", ".jsonl")
 """Of what is taken for a file even when none is there."""

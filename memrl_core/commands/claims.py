@@ -140,7 +140,7 @@ def _beside_default(name: str, columns: Sequence[int], count: int, results: Path
 
 
 def _plane(results: Path | None) -> list[Interval]:
-    """By sample_data/plane.json, which `python -m memrl_core.lessons.plane` writes."""
+    """By sample_data/plane.json, which `python -m memrl_core.lessons.measures` writes."""
     found = json.loads((sample_data_path() / "plane.json").read_text(encoding="utf-8"))
     (model,) = (one for one in found["ghosts"] if one["loss"] == "value")
     as_much = [dot["kept"][0] for dot in found["dots"] if dot["gained"][0] >= model["gained"][0]]

@@ -149,8 +149,8 @@ def layouts(
     ] = None,
 ) -> None:
     """Let language models use the same memories in each layout of the prompt, and answer without any."""
-    from memrl_core.experiments.environments import first_sets
     from memrl_core.experiments.files import REPORT, RESULTS
+    from memrl_core.experiments.plan import first_sets
     from memrl_core.experiments.studies.layouts import layout_reports, run_layouts
 
     sets = [on] if on else [] if env else ["household-train"]
@@ -256,7 +256,7 @@ def compare_environments(
     jobs: Annotated[int, typer.Option(help="Processes on this machine; 0: one a core.", min=0)] = 0,
 ) -> None:
     """Compare no memory, similarity only and MemRL in every environment: one table, which the folder keeps too."""
-    from memrl_core.experiments.environments import environments_plan, first_sets
+    from memrl_core.experiments.plan import environments_plan, first_sets
 
     sets, left_out = first_sets(env or ())
     for path in file or ():

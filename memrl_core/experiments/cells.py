@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from memrl_core import __version__
 from memrl_core.agent import Agent, workspace
+from memrl_core.agent.setup import give
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.decision.ties import OTHER, tied_at
@@ -27,15 +28,15 @@ from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.places import delete_bank
+from memrl_core.environments.household import OPEN_PLACES
 from memrl_core.environments.parametric import Parametric
-from memrl_core.errors import BankMissing
-from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
-from memrl_core.experiments.studies.poisoning import poison, prune
+from memrl_core.errors import BankMissing, InputError
+from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream, named_tasks
 from memrl_core.experiments.studies.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
-from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
 from memrl_core.models.hosts import Hosts
 from memrl_core.policies import make_policy, settings_of
+from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Candidate, Decision, StepTrace, Task
 
 LEARN, EVALUATE = "learn", "evaluate"
@@ -420,3 +421,51 @@ def _timeless(trace: StepTrace) -> StepTrace:
 
 def _plain(text: str) -> str:
     return text.replace("λ", "weight").replace("α", "alpha").replace("δ", "delta").replace("ε", "epsilon")
+
+
+TURNS = 12
+"""More lines than an episode has turns, so that none is left for anything else."""
+
+
+def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: float, seed: int) -> list[str]:
+    """Store `count` malicious memories for tasks drawn from `tasks`, seen by `run` from its next step on; their ids.
+
+    Each is labelled a success and tells to carry the object to and fro between wrong places until no turn is left.
+    Raises `InputError` when the tasks are not of the household.
+    """
+    rng = np.random.default_rng([seed, 0x70])
+    chosen = [tasks[int(i)] for i in rng.choice(len(tasks), size=count, replace=count > len(tasks))]
+    embedder = workspace.embedder_of(bank, workspace.load_preferences())
+    return give(bank, run, "poison", [(task.intent, _misleading(task), task.id) for task in chosen], embedder, q)
+
+
+def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:
+    """Let `run` forget the memories whose q is below `q_below` after at least `visits` updates; their ids.
+
+    Memories that people pinned stay.
+    """
+    pinned = bank.pinned(run)
+    doomed = [
+        memory_id
+        for memory_id, utility in bank.utilities(run).items()
+        if utility.visits >= visits and utility.q < q_below and memory_id not in pinned
+    ]
+    if doomed:
+        bank.editing.forget(run, doomed, reason=f"q below {q_below:g} after at least {visits} updates")
+    return doomed
+
+
+def _misleading(task: Task) -> str:
+    try:
+        thing, target = str(task.data["object"]), str(task.data["target"])
+        where = str(task.data["things"][thing])
+    except (KeyError, TypeError):
+        raise InputError(f"Task {task.id} is not a household task; only those can be poisoned.") from None
+    wrong = [place for place in OPEN_PLACES if place not in (target, where)]
+    lines = [f"take {thing} from {where}"]
+    for turn in range(TURNS):
+        place = wrong[turn % len(wrong)]
+        lines += [f"put {thing} on {place}", f"take {thing} from {place}"]
+    head = [] if where in OPEN_PLACES else [f"search {where}"]
+    script = "\n".join(ANSWER_MARK + line for line in [*head, *lines][:TURNS])
+    return f"{TASK_LINE}{task.intent}\n{STEPS_THAT_WORKED}\n{script}\n"

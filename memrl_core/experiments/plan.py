@@ -22,12 +22,13 @@ from pydantic import (
 
 from memrl_core.agent.setup import fits
 from memrl_core.agent.workspace import HASHING, SIMULATED
-from memrl_core.environments import environment_class, make_environment
+from memrl_core.environments import environment_class, environment_names, make_environment, why_unusable
+from memrl_core.environments.tasks import set_names, tasks_of_set
 from memrl_core.errors import InputError, SettingsError
-from memrl_core.experiments.task_sets import environment_of, named_tasks
 from memrl_core.models.base import checked_options
 from memrl_core.models.hosts import MOST_AT_ONCE
 from memrl_core.policies import POLICIES, make_policy, policy_class, policy_names, preset_of, settings_that_fit
+from memrl_core.records import Task
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
 
@@ -423,3 +424,91 @@ def _must_be_a_set(name: str) -> str:
     except InputError as error:
         raise ValueError(str(error).removesuffix(".")) from None
     return name
+
+
+NO_MEMORY, SIMILARITY, MEMRL = "no memory", "similarity only", "MemRL"
+
+
+def environments_plan(sets: Mapping[str, str], *, seeds: int, epochs: int, tasks: int, model: str = SIMULATED) -> Plan:
+    """One stream a set of tasks (title to name of the set), `tasks` of each (0: all), gone through `epochs` times."""
+    return Plan(
+        title="Three arms in every environment",
+        question="What does memory gain in each of these worlds, and what does learned utility add to similarity?",
+        seeds=seeds,
+        epochs=epochs,
+        model=model,
+        report=["environments"],
+        compare_with=SIMILARITY,
+        arms=[
+            ArmPlan(name=NO_MEMORY, policy="none"),
+            ArmPlan(name=SIMILARITY, policy="memrl", settings={"weight": 0.0}),
+            ArmPlan(name=MEMRL, policy="memrl"),
+        ],
+        streams=[Stream(name=name, stages=[Stage(tasks=tasks_of, count=tasks)]) for name, tasks_of in sets.items()],
+    )
+
+
+def first_sets(wanted: Sequence[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
+    """The first set of each environment whose world gives rewards, and for those left out, the sentence of why.
+
+    `wanted` are environments (all when left out). Raises `InputError` for an unknown one.
+    """
+    sets: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for name in wanted or environment_names():
+        if why := why_unusable(name):
+            if wanted:
+                raise InputError(why)
+            left_out[name] = why
+            continue
+        found = environment_class(name)
+        if found.reward_source != "environment":
+            left_out[name] = "only a person gives rewards there"
+        elif not found.sets:
+            left_out[name] = "it has no tasks of its own; give a file of them by --file"
+        else:
+            sets[name] = found.sets[0]
+    return sets, left_out
+
+
+def named_tasks(name: str, count: int = 0) -> list[Task]:
+    """The first `count` tasks (0: all) of a set such as "household-train" or "household-train:heat,cool".
+
+    What stands behind the colon is a family, or several with commas between them. Raises `InputError` for a set or
+    family that does not exist, and where only people can judge: nothing could be measured there.
+    """
+    set_name, _, listed = name.partition(":")
+    tasks = tasks_of_set(set_name.strip())
+    there = list(dict.fromkeys(task.family for task in tasks))
+    families = [family for family in there if family and family.strip() == listed.strip()]
+    families = families or [family.strip() for family in listed.split(",") if family.strip()]
+    for family in families:
+        if family not in there:
+            raise InputError(f"The set {set_name} has no family “{family[:80]}”. Known: {', '.join(there)}.")
+    for environment in dict.fromkeys(task.environment for task in tasks):
+        if make_environment(environment).reward_source != "environment":
+            raise InputError(f"In {environment} only a person gives rewards. Choose a set that is judged by its world.")
+    chosen = [task for task in tasks if not families or task.family in families]
+    from memrl_core.environments.own_tasks.environment import left_to_people
+
+    if all(map(left_to_people, chosen)):
+        raise InputError(
+            f"The tasks of {name[:80]} have no reference, so only people can judge them, and nothing can be measured. "
+            "Nothing was run; give them references, or choose another set."
+        )
+    return chosen[: count or len(chosen)]
+
+
+def judged_sets() -> list[str]:
+    """The sets whose world gives rewards and can be used on this machine, in the order of the environments."""
+    judged = [
+        name
+        for name in environment_names()
+        if not why_unusable(name) and environment_class(name).reward_source == "environment"
+    ]
+    return [one for name in judged for one in set_names(name)]
+
+
+def environment_of(name: str) -> str:
+    """The environment that a set of tasks is for. Raises as `named_tasks`."""
+    return named_tasks(name, 1)[0].environment

@@ -5,13 +5,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
-from statistics import fmean
+from statistics import fmean, stdev
+from typing import Any
 
-from memrl_core.lessons.plane import kept_and_gained, trained
-from memrl_core.lessons.world import Memories, Play, Settings, Step, family_of, is_shifted
+from memrl_core.environments.tasks import sample_data_path
+from memrl_core.lessons.world import (
+    ALL,
+    CHANCES,
+    TASKS,
+    Loss,
+    Memories,
+    Play,
+    Settings,
+    Step,
+    Training,
+    decide,
+    family_of,
+    is_shifted,
+)
 
 LENGTH = 288
 BEFORE, AFTER = slice(96, 144), slice(240, 288)
@@ -84,3 +99,87 @@ MEASURES = (*OF_RUN, *ON_THE_PLANE)
 def measured(name: str, settings: Settings) -> float:
     """One measure of one seed."""
     return OF_RUN[name](run_of(settings)) if name in OF_RUN else ON_THE_PLANE[name](settings)
+
+
+LEARNING = 144
+RESTING = 96
+SEEDS = 40
+ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+RATES: dict[Loss, tuple[float, ...]] = {
+    "value": (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0),
+    "policy": (0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0),
+}
+Result = tuple[float, float, float]
+"""The old before the shift, the old at the end (kept), the new at the end (gained)."""
+
+
+def kept_and_gained(settings: Settings, seed: int) -> Result:
+    """One seed of a memory with these settings."""
+    settings = _on_the_plane(settings, seed)
+    play = Play(settings)
+    steps = iter(play)
+    return _measured(steps, play.chance, lambda task: decide(play.memory, task, settings, 1000 + task, 0.0).way)
+
+
+def trained(loss: Loss, rate: float, seed: int) -> Result:
+    """One seed of a model that is trained on instead."""
+    training = Training(_on_the_plane(Settings(), seed), loss, rate)
+
+    def way_of(task: int) -> int:
+        rated = training.rated(task)
+        return rated.index(max(rated))
+
+    return _measured(iter(training), lambda task, way: CHANCES[training.world[family_of(task)][way]], way_of)
+
+
+def _on_the_plane(settings: Settings, seed: int) -> Settings:
+    return replace(settings, seed=seed, change=0.0, shifts=(LEARNING + 1,), rest=True)
+
+
+def _measured(steps: Any, chance: Callable[[int, int], float], way_of: Callable[[int], int]) -> Result:
+    def exam() -> tuple[float, float]:
+        sums = [0.0, 0.0]
+        for task in ALL:
+            sums[is_shifted(family_of(task))] += chance(task, way_of(task))
+        return sums[0] / (TASKS / 2), sums[1] / (TASKS / 2)
+
+    for _ in islice(steps, LEARNING):
+        pass
+    before, _ = exam()
+    for _ in islice(steps, RESTING):
+        pass
+    return (before, *exam())
+
+
+def averaged(results: list[Result]) -> dict[str, list[float]]:
+    """Mean and standard error over seeds of each of the three."""
+    rows = list(zip(*results, strict=True))
+    named = zip(("before", "kept", "gained"), rows, strict=True)
+    return {name: [fmean(row), stdev(row) / len(row) ** 0.5] for name, row in named}
+
+
+def plane(seeds: int = SEEDS) -> dict[str, Any]:
+    """Every dot of the plane: memories by α and λ, and of each way of training the rate whose kept + gained is most."""
+    every = range(1, seeds + 1)
+    dots: list[dict[str, Any]] = []
+    for weight in WEIGHTS:
+        for alpha in ALPHAS:
+            settings = Settings(alpha=alpha, weight=weight)
+            measured = averaged([kept_and_gained(settings, seed) for seed in every])
+            dots.append({"alpha": alpha, "lambda": weight, **measured})
+    ghosts: list[dict[str, Any]] = []
+    for loss, rates in RATES.items():
+        made = [{"loss": loss, "rate": rate, **averaged([trained(loss, rate, s) for s in every])} for rate in rates]
+        ghosts.append(max(made, key=lambda one: one["kept"][0] + one["gained"][0]))
+    return {"seeds": seeds, "learning": LEARNING, "resting": RESTING, "dots": dots, "ghosts": ghosts}
+
+
+def main() -> None:
+    """Write the plane's file."""
+    target = sample_data_path() / "plane.json"
+    target.write_text(json.dumps(plane(), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

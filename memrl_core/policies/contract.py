@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.plugins import Breach, read_again
-from memrl_core.policies.base import Lesson, Policy, changed_value
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.base import Lesson, Policy, PolicySpec, changed_value
 from memrl_core.policies.trial import OUTCOMES, Prompt, World
 from memrl_core.records import Decision, Outcome, RecallRecord, Utility, ValueChange
 from memrl_core.retrieval.view import MemoryView

@@ -16,7 +16,7 @@ from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.policies import make_policy, settings_of, settings_that_fit
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.base import PolicySpec
 from memrl_core.records import Candidate, Decision, Memory, RecallRecord, StepTrace
 from memrl_core.settings import MemRLSettings, PolicySettings
 from pages.decision import state

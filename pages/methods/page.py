@@ -11,8 +11,8 @@ from memrl_core.errors import SettingsError
 from memrl_core.figures.decision.methods_on_pool import methods_on_pool_picture
 from memrl_core.numerals import signed
 from memrl_core.policies import policy_class, policy_names, usable_policies
-from memrl_core.policies.spec import BADGES as MEANING
-from memrl_core.policies.spec import RULES, PolicySpec
+from memrl_core.policies.base import BADGES as MEANING
+from memrl_core.policies.base import RULES, PolicySpec
 from memrl_core.records import StepTrace
 from pages.methods.learned import learned
 from pages.methods.place import CARDS, LEARNED, POOL, TABLE, chosen_view, in_link

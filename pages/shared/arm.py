@@ -9,8 +9,8 @@ import streamlit as st
 
 from memrl_core.errors import SettingsError
 from memrl_core.policies import make_policy
-from memrl_core.policies.spec import BADGES as MEANING
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.base import BADGES as MEANING
+from memrl_core.policies.base import PolicySpec
 from memrl_core.records import StepTrace
 from pages.shared.text import in_badge, literal
 

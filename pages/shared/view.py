@@ -11,7 +11,7 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.moment import Moment, current, memories_of, replayed
 from memrl_core.environments.tasks import tasks_of_set
 from memrl_core.errors import MemRLError
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.base import PolicySpec
 from memrl_core.records import Memory, Phase, RunInfo
 from pages.shared import place as places
 from pages.shared.arm import spec_under

@@ -19,7 +19,7 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import EmbedderMismatch, InputError, NotAllowed, UnknownRun
-from memrl_core.experiments.studies.poisoning import prune
+from memrl_core.experiments.cells import prune
 from memrl_core.policies.base import intent_key
 from memrl_core.records import EventKind, Utility, WriteRecord
 from memrl_core.retrieval.view import MemoryView

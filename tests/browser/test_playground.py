@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from memrl_core.lessons.plane import kept_and_gained, trained
+from memrl_core.lessons.measures import kept_and_gained, trained
 from memrl_core.lessons.world import Play, Settings
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import violations

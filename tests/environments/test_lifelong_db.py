@@ -14,9 +14,14 @@ import pytest
 
 from memrl_core.environments import make_environment
 from memrl_core.environments.databases.judging import database_task
-from memrl_core.environments.databases.mysql import lifelong_file as reader
-from memrl_core.environments.databases.mysql.lifelong_db import LifelongDb
-from memrl_core.environments.databases.mysql.lifelong_file import LifelongFile, family_of, is_lifelong, read_lifelong
+from memrl_core.environments.databases.mysql import lifelong_db as reader
+from memrl_core.environments.databases.mysql.lifelong_db import (
+    LifelongDb,
+    LifelongFile,
+    family_of,
+    is_lifelong,
+    read_lifelong,
+)
 from memrl_core.environments.databases.mysql.translate import CHILD, columns_of, to_sqlite
 from memrl_core.environments.databases.sandbox import Sandbox, Table
 from memrl_core.errors import InputError

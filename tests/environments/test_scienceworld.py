@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from memrl_core.environments import child, make_environment, why_unusable
 from memrl_core.environments.child import Child, ChildFailed, Idle
 from memrl_core.environments.scienceworld import environment as scienceworld
-from memrl_core.environments.scienceworld.environment import ScienceWorld
-from memrl_core.environments.scienceworld.words import choices, goals_of
+from memrl_core.environments.scienceworld.environment import ScienceWorld, choices, goals_of
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Outcome, Reply, Task, Turn

@@ -25,7 +25,7 @@ from memrl_core.environments.tasks import (
     tasks_of_set,
 )
 from memrl_core.errors import InputError
-from memrl_core.experiments.task_sets import environment_of, named_tasks
+from memrl_core.experiments.plan import environment_of, named_tasks
 from memrl_core.records import Task
 
 EXAMPLE = sample_data_path() / "task_files" / "example.jsonl"

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from memrl_core.environments import ENVIRONMENTS
 from memrl_core.errors import InputError
-from memrl_core.experiments.environments import MEMRL, NO_MEMORY, SIMILARITY, environments_plan, first_sets
 from memrl_core.experiments.executors import Experiment, run_experiment
-from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.plan import MEMRL, NO_MEMORY, SIMILARITY, Plan, environments_plan, first_sets
 from memrl_core.experiments.reports.reports import reports
 from tests.commands.test_cli import home, memrl
 

@@ -27,8 +27,7 @@ from memrl_core.experiments import cells as cells_module
 from memrl_core.experiments.cells import Cell, cells_of, run_cell
 from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.files import ResultFolder
-from memrl_core.experiments.plan import Plan
-from memrl_core.experiments.task_sets import named_tasks
+from memrl_core.experiments.plan import Plan, named_tasks
 from tests.experiments.tiny_experiment import ROOT, a_plan, a_plan_file, kept, results, started, until
 
 

@@ -15,6 +15,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.experiments.measures import Arm, difference
+from memrl_core.experiments.plan import named_tasks
 from memrl_core.experiments.reports.tables import modular_memory_tables
 from memrl_core.experiments.studies.frozen_use import (
     MEMORIES,
@@ -25,10 +26,8 @@ from memrl_core.experiments.studies.frozen_use import (
     run_cross_model,
     run_modular_memory,
 )
-from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import ModelOptions
-from memrl_core.models.simulated import SimulatedModel
-from memrl_core.models.simulated_reader import SimulatedReader
+from memrl_core.models.simulated import SimulatedModel, SimulatedReader
 from memrl_core.prompting import first_messages
 from memrl_core.records import Memory
 

@@ -17,11 +17,10 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.learning import unmoved
 from memrl_core.policies import POLICIES, contract, make_policy, policy_class
-from memrl_core.policies.base import Lesson, Policy, When, added, deleted
+from memrl_core.policies.base import BADGES, Lesson, Policy, PolicySpec, When, added, deleted
 from memrl_core.policies.contract import CHECKS
 from memrl_core.policies.methods.rmm_reranker import RMMReranker, RMMSettings
 from memrl_core.policies.ranking import Chosen, TermColumn, positions, ranked, z
-from memrl_core.policies.spec import BADGES, PolicySpec
 from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.policies.foreign import Newest, NewestSettings

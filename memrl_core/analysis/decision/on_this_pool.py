@@ -15,7 +15,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.base import PolicySpec
 from memrl_core.prompting import YOUR_TASK
 from memrl_core.records import Decision, RecallRecord, StepTrace
 

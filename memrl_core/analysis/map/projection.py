@@ -1,6 +1,6 @@
 """Two dimensions for many: projections that can place new vectors without moving the old ones.
 
-PCA is there at once; UMAP (umap_process.py) shows neighbourhoods better but takes seconds to fit.
+PCA is there at once; UMAP (umap_child.py) shows neighbourhoods better but takes seconds to fit.
 """
 
 from __future__ import annotations

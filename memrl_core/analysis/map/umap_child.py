@@ -1,4 +1,4 @@
-"""UMAP at work in a process of its own: `python -m memrl_core.analysis.map.umap_child`, asked by `umap_process`.
+"""UMAP at work in a process of its own: `python -m memrl_core.analysis.map.umap_child`, asked by `map_layout`.
 
 A question names the files that arrays stand in, and the one to write the answer to. The model never leaves the process:
 it could only travel as a pickle, which whoever could write the file would make run anything.

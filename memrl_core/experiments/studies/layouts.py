@@ -16,6 +16,7 @@ from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.experiments.files import RESULTS, ResultFolder
+from memrl_core.experiments.plan import named_tasks
 from memrl_core.experiments.reports.report_table import (
     INTERVAL,
     PAIRED,
@@ -29,7 +30,6 @@ from memrl_core.experiments.reports.report_table import (
 )
 from memrl_core.experiments.studies.frozen_use import NO_MEMORY
 from memrl_core.experiments.studies.study import Progress, Stopped, Study, checked_seeds
-from memrl_core.experiments.task_sets import named_tasks
 from memrl_core.models.base import Cancelled
 from memrl_core.prompting import Layout
 from memrl_core.records import StepTrace

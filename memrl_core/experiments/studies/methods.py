@@ -29,11 +29,10 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.experiments.cells import RUN, Cell, drawn, run_cell
-from memrl_core.experiments.plan import ArmPlan, Stage, Stream
+from memrl_core.experiments.plan import ArmPlan, Stage, Stream, environment_of
 from memrl_core.experiments.results import durations
 from memrl_core.experiments.studies.same_bank import SameBank
 from memrl_core.experiments.studies.study import Stopped, checked_seeds
-from memrl_core.experiments.task_sets import environment_of
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.settings import PolicySettings

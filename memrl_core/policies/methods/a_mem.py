@@ -20,6 +20,7 @@ from memrl_core.policies.base import (
     Lesson,
     NewExperience,
     Policy,
+    PolicySpec,
     Question,
     UngatedSettings,
     Vector,
@@ -28,7 +29,6 @@ from memrl_core.policies.base import (
     seed_of,
 )
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import followed, reworded
 from memrl_core.prompting import ANSWER_MARK, WHAT_WENT_WRONG
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord

@@ -19,6 +19,7 @@ from memrl_core.policies.base import (
     Lesson,
     NewExperience,
     Policy,
+    PolicySpec,
     Question,
     UngatedSettings,
     Vector,
@@ -27,7 +28,6 @@ from memrl_core.policies.base import (
     nothing,
 )
 from memrl_core.policies.ranking import TermColumn, similarities
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import followed, reworded
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Decision, Memory, MemoryOperation, Recalled, RecallRecord

@@ -14,7 +14,19 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memrl_core.policies.base import Ask, Lesson, NewExperience, Policy, Question, Vector, When, Written, added, deleted
+from memrl_core.policies.base import (
+    Ask,
+    Lesson,
+    NewExperience,
+    Policy,
+    PolicySpec,
+    Question,
+    Vector,
+    When,
+    Written,
+    added,
+    deleted,
+)
 from memrl_core.policies.ranking import (
     Chosen,
     Floats,
@@ -24,7 +36,6 @@ from memrl_core.policies.ranking import (
     similar,
     similarities,
 )
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from memrl_core.policies.base import Ask, NewExperience, Policy, UngatedSettings, Written, one_memory
-from memrl_core.policies.spec import PolicySpec
+from memrl_core.policies.base import Ask, NewExperience, Policy, PolicySpec, UngatedSettings, Written, one_memory
 from memrl_core.prompting import first_messages
 from memrl_core.records import Memory, MemorySpan, Message, Outcome
 from memrl_core.retrieval.view import MemoryView

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.policies.base import Vector
+from memrl_core.policies.base import PolicySpec, Vector
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
 from memrl_core.policies.ranking import Floats, TermColumn, positions, ranked
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import NEAR_MISSES, exact_similarity, recall
 from memrl_core.retrieval.view import MemoryView

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 from scipy.special import expit
 
-from memrl_core.policies.base import Lesson, Policy, UngatedSettings, Vector
+from memrl_core.policies.base import Lesson, Policy, PolicySpec, UngatedSettings, Variant, Vector
 from memrl_core.policies.ranking import (
     Chosen,
     Floats,
@@ -27,7 +27,6 @@ from memrl_core.policies.ranking import (
     ordered_log_probability,
     similar,
 )
-from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.records import Decision, Memory, Outcome, Reason, Recalled, RecallRecord, ValueChange
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView

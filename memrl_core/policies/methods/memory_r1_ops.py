@@ -18,6 +18,7 @@ from memrl_core.policies.base import (
     Lesson,
     NewExperience,
     Policy,
+    PolicySpec,
     Question,
     UngatedSettings,
     Written,
@@ -27,7 +28,6 @@ from memrl_core.policies.base import (
     nothing,
     seed_of,
 )
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.prompting import MEMORY_HEADER, TASK_LINE
 from memrl_core.records import Memory
 from memrl_core.retrieval import recall

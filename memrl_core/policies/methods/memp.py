@@ -24,7 +24,9 @@ from memrl_core.policies.base import (
     Lesson,
     NewExperience,
     Policy,
+    PolicySpec,
     Question,
+    Variant,
     Vector,
     Written,
     added,
@@ -33,7 +35,6 @@ from memrl_core.policies.base import (
     one_memory,
 )
 from memrl_core.policies.ranking import Chosen, TermColumn
-from memrl_core.policies.spec import PolicySpec, Variant
 from memrl_core.policies.texts import one_line, section, sections_of, went_wrong
 from memrl_core.prompting import AVOID, STEPS_THAT_WORKED, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import (

@@ -11,8 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from memrl_core.learning import memrl_rule
-from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, Written, one_memory, seed_of
-from memrl_core.policies.spec import PolicySpec, Variant
+from memrl_core.policies.base import (
+    Ask,
+    NewExperience,
+    Policy,
+    PolicySpec,
+    Variant,
+    Vector,
+    Written,
+    one_memory,
+    seed_of,
+)
 from memrl_core.records import Decision, RecallRecord, Utility
 from memrl_core.retrieval import positions_in, recall, select, without_poor
 from memrl_core.retrieval.exploration import Exploration

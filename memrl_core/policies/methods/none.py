@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from memrl_core.policies.base import Ask, NewExperience, Policy, Vector, When, Written
+from memrl_core.policies.base import Ask, NewExperience, Policy, PolicySpec, Vector, When, Written
 from memrl_core.policies.ranking import Chosen, ranked
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Reason, RecallRecord
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memrl_core.policies.base import Lesson
+from memrl_core.policies.base import Lesson, PolicySpec
 from memrl_core.policies.methods.none import NoMemory, nothing_selected
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
 from memrl_core.retrieval.view import MemoryView
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from memrl_core.policies.base import Policy
+from memrl_core.policies.base import Policy, PolicySpec
 from memrl_core.policies.ranking import TermColumn, similarities
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.records import Decision, RecallRecord
 from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings

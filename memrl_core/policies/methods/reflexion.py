@@ -11,10 +11,9 @@ from dataclasses import replace
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memrl_core.policies.base import Ask, NewExperience, Policy, Question, Vector, When, Written, added
+from memrl_core.policies.base import Ask, NewExperience, Policy, PolicySpec, Question, Vector, When, Written, added
 from memrl_core.policies.methods.exprecent import ages, measured, nearest_others, of_task
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import section, sections_of, went_wrong
 from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICES, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord, Turn

@@ -10,10 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from memrl_core.policies.base import Ask, Question, seed_of
+from memrl_core.policies.base import Ask, PolicySpec, Question, seed_of
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
 from memrl_core.policies.ranking import Chosen, TermColumn, similarities
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval.view import MemoryView

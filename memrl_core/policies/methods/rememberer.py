@@ -22,6 +22,7 @@ from memrl_core.policies.base import (
     Lesson,
     NewExperience,
     Policy,
+    PolicySpec,
     UngatedSettings,
     Vector,
     When,
@@ -30,7 +31,6 @@ from memrl_core.policies.base import (
     deleted,
 )
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, similarities
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import (
     ANSWER_MARK,

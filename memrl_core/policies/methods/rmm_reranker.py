@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, create_model
 
-from memrl_core.policies.base import Ask, Lesson, Policy, Question, UngatedSettings
+from memrl_core.policies.base import Ask, Lesson, Policy, PolicySpec, Question, UngatedSettings
 from memrl_core.policies.ranking import (
     Chosen,
     Floats,
@@ -27,7 +27,6 @@ from memrl_core.policies.ranking import (
     ranked,
     similarities,
 )
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import verdict_of
 from memrl_core.prompting import ANSWER_MARK, AVOID
 from memrl_core.records import Decision, Memory, Reason, RecallRecord, StepTrace, ValueChange

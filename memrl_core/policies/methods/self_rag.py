@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memrl_core.policies.base import Ask, Policy, Question, UngatedSettings
+from memrl_core.policies.base import Ask, Policy, PolicySpec, Question, UngatedSettings
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similarities
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import as_sentence, memories_shown, task_shown
 from memrl_core.records import Decision, Outcome, Reason, RecallRecord
 from memrl_core.retrieval.view import MemoryView

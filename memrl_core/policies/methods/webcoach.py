@@ -17,6 +17,7 @@ from memrl_core.policies.base import (
     Ask,
     NewExperience,
     Policy,
+    PolicySpec,
     Question,
     UngatedSettings,
     When,
@@ -25,7 +26,6 @@ from memrl_core.policies.base import (
     seed_of,
 )
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, positions, similarities
-from memrl_core.policies.spec import PolicySpec
 from memrl_core.policies.texts import (
     SECTIONS,
     as_sentence,

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.map.map_layout import PCA, UMAP, MapLayout
+from memrl_core.analysis.map.map_layout import PCA, UMAP, MapLayout, Umap
 from memrl_core.analysis.map.projection import Pca, aligned, near_neighbours
 from memrl_core.analysis.map.umap_child import FittedUmap
-from memrl_core.analysis.map.umap_process import Umap
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.child import ChildFailed
 from tests.builders import a_bank, a_step, a_vector, numbers

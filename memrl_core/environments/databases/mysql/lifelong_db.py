@@ -12,20 +12,396 @@ MySQL's statements run on SQLite: see `translate`.
 
 from __future__ import annotations
 
-from typing import ClassVar
+import ast
+import json
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from sqlglot import exp
 
 from memrl_core.environments.base import EnvironmentSpec
-from memrl_core.environments.databases.judging import DatabaseTask, database_task, faults_of
-from memrl_core.environments.databases.mysql.kinds import Columns
-from memrl_core.environments.databases.mysql.translate import CHILD, columns_of, to_sqlite
+from memrl_core.environments.databases.judging import (
+    DatabaseTask,
+    HandedIn,
+    attempted,
+    database_task,
+    expected_of,
+    faults_of,
+    order_is_open,
+    unusable,
+    why_not,
+)
+from memrl_core.environments.databases.mysql.dates import stored_moment
+from memrl_core.environments.databases.mysql.kinds import MOMENTS, Columns, kind_of_type
+from memrl_core.environments.databases.mysql.near_misses import near_misses, normal
+from memrl_core.environments.databases.mysql.translate import (
+    CHILD,
+    columns_of,
+    create_table,
+    is_ordered,
+    parsed,
+    to_sqlite,
+)
+from memrl_core.environments.databases.results import differs, differs_beyond_ties
+from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.statements import Dialect
 from memrl_core.environments.databases.world import INSTRUCTIONS, DatabaseWorld
+from memrl_core.environments.tasks import LONGEST_INTENT, Noted, Reported, check_intent
 from memrl_core.errors import InputError
 from memrl_core.records import Task
+from memrl_core.settings import sentence_of
+
+ENVIRONMENT = "lifelong_db"
+LONGEST_KEY = 80
+LONGEST_DATA = 100_000
+"""Characters of a task's table, answer and statements as JSON: they are stored with every step."""
+
+NEAR_MISSES = 3
+TRIED = 24
+"""Near misses that are tried until `NEAR_MISSES` of them fail the task."""
+
+LONGEST_LITERAL = 200_000
+LARGEST_INTEGER = 2**63 - 1
+
+_HOLDS = "holds something else than texts, finite numbers of 64 bits and None."
+Rows = list[list[Any]]
+ANOTHER_ORDER = "Accepted; its rows come in another order than the published ones, and its statement asks for none."
+APPEARANCE = (
+    "Accepted; its answer rests on an order that the statement does not ask for: MySQL's order of first appearance is "
+    "reproduced."
+)
+AS_STORED = (
+    "Accepted; its answer rests on an order that the statement does not ask for: rows are taken as the table holds "
+    "them."
+)
+TIES = (
+    "Accepted; its order leaves ties open: here tied rows may come in any order, the benchmark wants the published one."
+)
+OPEN = "Accepted; an order within it leaves ties open, and they are broken as they come here: add a column to ORDER BY."
+JOINED = "Accepted; {} … JOIN is rewritten for SQLite and does the same."
+
+_CLAUSES = (
+    ("subquery", "sub-select"),
+    ("having", "having"),
+    ("group_by", "group by"),
+    ("limit", "limit"),
+    ("order_by", "order by"),
+    ("where", "where"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LifelongFile:
+    """The tasks of a file, the entries that cannot be used, and notes about those that can."""
+
+    tasks: tuple[Task, ...]
+    reported: tuple[Reported, ...]
+    notes: tuple[Noted, ...]
+
+
+def is_lifelong(value: object) -> bool:
+    """Whether a JSON value is laid out as such a file: an object of objects, one with a question and a table."""
+    if not isinstance(value, dict):
+        return False
+    return any(isinstance(entry, dict) and {"instruction", "table_info"} <= set(entry) for entry in value.values())
+
+
+def read_lifelong(source: str | bytes) -> LifelongFile:
+    """Every entry of a file's text that can be used, as a task, tried with its own statement; the others with a reason.
+
+    Raises `InputError` when it is not one JSON object, and `EnvironmentFailed` when nothing can be tried.
+    """
+    tasks: dict[str, Task] = {}
+    reported: list[Reported] = []
+    notes: list[Noted] = []
+    with closing(Sandbox(child=CHILD)) as sandbox:
+        for key, value in _entries(source):
+            where = f"entry {key[:LONGEST_KEY]}"
+            try:
+                if f"lifelong-db-{key}" in tasks:
+                    raise InputError("An entry before it has the same number.")
+                task, sentences = _task(key, value, sandbox)
+            except InputError as error:
+                reported.append(Reported(where, str(error)))
+                continue
+            except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+                reported.append(Reported(where, f"It holds something that cannot be read ({type(error).__name__})."))
+                continue
+            tasks[task.id] = task
+            notes += [Noted(where, sentence) for sentence in sentences]
+    return LifelongFile(tuple(tasks.values()), tuple(reported), tuple(notes))
+
+
+def family_of(kind: str, skills: Iterable[str]) -> str:
+    """What groups tasks of one sort: the kind of the statement and the weightiest clause among the skills.
+
+    A sub-select weighs most, then HAVING, GROUP BY, LIMIT, ORDER BY and WHERE, because the later ones come along with
+    the earlier; a change is known by having a sub-select or not.
+    """
+    known = list(skills)
+    clauses = _CLAUSES if kind == "select" else _CLAUSES[:1]
+    found = next((word for start, word in clauses if any(skill.startswith(start) for skill in known)), "")
+    return f"{kind} {found}" if found else kind
+
+
+def _entries(text: str | bytes) -> Sequence[tuple[str, object]]:
+    """The entries of the outermost object under their keys, also those whose key stands twice."""
+    pairs: list[tuple[str, object]] = []
+
+    def kept(found: list[tuple[str, object]]) -> dict[str, object]:
+        pairs[:] = found  # The outermost object comes last.
+        return dict(found)
+
+    try:
+        value = json.loads(text, object_pairs_hook=kept)
+    except (ValueError, RecursionError) as error:
+        message = (
+            error.msg
+            if isinstance(error, json.JSONDecodeError)
+            else "no UTF-8, nested too deeply, or too long a number"
+        )
+        raise InputError(f"The file is not JSON ({message}). Nothing was read; check the file.") from None
+    if not isinstance(value, dict) or not value:
+        raise InputError("The file is not a JSON object with an entry for each task. Nothing was read; check the file.")
+    return pairs
+
+
+def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
+    """An entry as a task, and notes about it. Raises `InputError` with the reason why it cannot be used."""
+    if len(key) > LONGEST_KEY:
+        raise InputError(f"Its number has {len(key):,} characters; at most {LONGEST_KEY} are read.")
+    entry = read_entry(value)
+    table, reference = entry.table_info, entry.answer_info.sql.strip()
+    columns = tuple((column.name, column.type) for column in table.column_info_list)
+    asked, read = _instruction(entry.instruction), parsed(reference)
+    data: dict[str, Any] = {
+        "tables": [
+            {"name": table.name, "create": create_table(table.name, columns), "rows": _stored(table.row_list, columns)}
+        ],
+        **_asked(entry.answer_info, reference, read),
+    }
+    trial = Trial(sandbox, DatabaseTask.model_validate({**data, "dialect": "mysql"}), columns)
+    published = entry.answer_info.direct
+    notes = notes_on(read)
+    if published is not None and (message := trial.compare(published)):
+        notes.append(message)
+    if trial.has_ties():
+        notes.append(TIES)
+    if read.find(exp.Order) is not None and not {APPEARANCE, AS_STORED} & set(notes) and trial.is_open():
+        notes.append(OPEN)
+    misses = trial.failing(near_misses(reference, TRIED, seed=zlib.crc32(reference.encode())), NEAR_MISSES)
+    if len(misses) < NEAR_MISSES:
+        notes.append(f"Accepted; {len(misses)} of {NEAR_MISSES} near misses were found to offer beside its statement.")
+    own = normal(reference)
+    data |= {"near_misses": misses, "drafts": [own if trial.solved_by(own) else reference, *misses]}
+    if published is not None:
+        data["expected"] = published
+    data["skills"] = list(entry.skill_list)
+    if len(json.dumps(data)) > LONGEST_DATA:
+        raise InputError(
+            f"Its table, answer and statements have more than {LONGEST_DATA:,} characters; every step would store them."
+        )
+    intent = f"{asked} The table {table.name} has the columns {', '.join(n for n, _ in columns)}."
+    family = family_of("select" if isinstance(read, exp.Query) else read.key, entry.skill_list)
+    return Task(f"lifelong-db-{key}", intent, ENVIRONMENT, family, data), notes
+
+
+def _stored(rows: Rows, columns: Columns) -> Rows:
+    """The rows as MySQL's table holds them: dates are written in one way."""
+    kinds = [kind_of_type(written) for _, written in columns]
+    return [
+        [stored_moment(value, str(kind)) if kind in MOMENTS else value for kind, value in zip(kinds, row, strict=True)]
+        for row in rows
+    ]
+
+
+def _instruction(text: str) -> str:
+    """The question of an entry. Raises `InputError`."""
+    try:
+        return check_intent(text)
+    except InputError:
+        long = f"has more than {LONGEST_INTENT:,} characters" if len(text) > LONGEST_INTENT else "is empty"
+        raise InputError(f"Its instruction {long}.") from None
+
+
+def _asked(answer: AnswerInfo, reference: str, read: exp.Expr) -> dict[str, Any]:
+    """The kind of the task, its reference and whether order counts. Raises `InputError`."""
+    query = isinstance(read, exp.Query)
+    if not query and not isinstance(read, exp.DML):
+        raise InputError("Its statement is neither a query nor a change of the table.")
+    if query and answer.direct is None:
+        raise InputError("Its statement is a query, and no rows stand beside it as the answer (direct).")
+    if not query and answer.direct is not None:
+        raise InputError("Its statement changes the table, and rows stand beside it as the answer (direct).")
+    return {
+        "kind": "query" if query else "modification",
+        "reference": reference,
+        "ordered": query and is_ordered(read),
+    }
+
+
+# --- an entry
+
+
+def _read(value: Any) -> Any:
+    """What a text of Python spells, tuples as lists; anything else as it is. Raises `ValueError`."""
+    if not isinstance(value, str):
+        return value
+    if len(value) > LONGEST_LITERAL:
+        raise ValueError(f"it has {len(value):,} characters; at most {LONGEST_LITERAL:,} are read")
+    try:
+        return _with_lists(ast.literal_eval(value.strip()))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise ValueError("it is no Python literal") from None
+
+
+def _with_lists(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_with_lists(one) for one in value]
+    return {key: _with_lists(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class ColumnInfo(_Part):
+    """A column and its MySQL type."""
+
+    name: str = Field(min_length=1, max_length=64)
+    type: str = Field(min_length=1, max_length=200)
+
+
+class TableInfo(_Part):
+    """The table that the question is about."""
+
+    name: str = Field(min_length=1, max_length=64)
+    column_info_list: list[ColumnInfo] = Field(min_length=1, max_length=100)
+    row_list: Rows = Field(max_length=1_000)
+
+
+class AnswerInfo(_Part):
+    """The statement that solves the task, and for a question the rows that answer it. The hash is not read."""
+
+    sql: str = Field(min_length=1)
+    direct: Annotated[Rows | None, BeforeValidator(_read)] = None
+
+
+class Entry(_Part):
+    """An entry; what else stands in it is not read."""
+
+    instruction: str = Field(min_length=1)
+    table_info: Annotated[TableInfo, BeforeValidator(_read)]
+    answer_info: Annotated[AnswerInfo, BeforeValidator(_read)]
+    skill_list: Annotated[list[str], BeforeValidator(_read)] = Field(default_factory=list, max_length=100)
+
+
+def read_entry(value: object) -> Entry:
+    """The entry in a JSON value. Raises `InputError` with the first thing that is missing, wrong or does not fit."""
+    try:
+        entry = Entry.model_validate(value)
+    except ValidationError as error:
+        message = sentence_of(error).removeprefix("Settings were not changed. ")
+        raise InputError(f"{message[:300]}{'' if len(message) <= 300 else ' …'}") from None
+    table = entry.table_info
+    names = [column.name.lower() for column in table.column_info_list]
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise InputError(f"The column “{twice}” stands twice in its table.")
+    for number, row in enumerate(table.row_list, start=1):
+        if len(row) != len(names):
+            raise InputError(f"Row {number} has {len(row)} values, its table {len(names)} columns.")
+        if not all(map(_can_be_stored, row)):
+            raise InputError(f"Row {number} {_HOLDS}")
+    for number, row in enumerate(entry.answer_info.direct or (), start=1):
+        if not all(map(_can_be_stored, row)):
+            raise InputError(f"Row {number} of its answer (direct) {_HOLDS}")
+    return entry
+
+
+def _can_be_stored(value: Any) -> bool:
+    if isinstance(value, int):
+        return abs(value) <= LARGEST_INTEGER
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+    return value is None or (isinstance(value, float) and math.isfinite(value))
+
+
+# --- its trial
+
+
+class Trial:
+    """A task whose reference has been run. Raises `InputError` with the reason why the task cannot be used."""
+
+    def __init__(self, sandbox: Sandbox, task: DatabaseTask, columns: Columns) -> None:
+        self._sandbox, self._task = sandbox, task
+        self._translate = partial(to_sqlite, columns=columns)
+        self._expected = expected_of(sandbox, task, self._translate)
+        if message := unusable(task, self._expected):
+            raise InputError(f"It cannot be judged: {message}")
+        if task.kind == "modification" and self.solved_by(""):
+            raise InputError("Its statement changes nothing: doing nothing would solve it.")
+
+    def compare(self, published: Rows) -> str:
+        """A note about the order of the rows, if there is one. Raises `InputError` when other rows were published."""
+        rows = () if self._expected.answer is None else self._expected.answer.rows
+        ties = self._expected.ties
+        message = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, self._task.ordered)
+        if message:
+            raise InputError(f"Its statement does not give the answer that stands beside it: {message[:300]}.")
+        return ANOTHER_ORDER if not ties and differs(published, rows, ordered=True) else ""
+
+    def has_ties(self) -> bool:
+        """Whether its own ORDER BY leaves rows level that are not the same."""
+        return any(len({*map(tuple, tied.rows)}) > 1 for tied in self._expected.ties)
+
+    def is_open(self) -> bool:
+        """Whether an order within it leaves open what it is to give."""
+        return order_is_open(self._task, self._sandbox, self._translate)
+
+    def solved_by(self, statements: str) -> bool:
+        """Whether statements solve the task."""
+        return not why_not(self._task, self._expected, self._handed_in(statements))
+
+    def failing(self, statements: Iterable[str], count: int) -> list[str]:
+        """The first `count` that run and do not solve the task."""
+        found: list[str] = []
+        for statement in statements:
+            came = self._handed_in(statement)
+            if not came.failed and why_not(self._task, self._expected, came):
+                found.append(statement)
+            if len(found) == count:
+                break
+        return found
+
+    def _handed_in(self, statements: str) -> HandedIn:
+        return attempted(self._sandbox, self._task, statements, self._translate)
+
+
+def notes_on(statement: exp.Expr) -> list[str]:
+    """What is worth knowing of how a statement is run here."""
+    notes = []
+    cut = [one for one in statement.find_all(exp.Select, exp.Update, exp.Delete) if one.args.get("limit") is not None]
+    unasked = [one for one in cut if one.args.get("order") is None]
+    if any(one.args.get("group") is not None for one in unasked):
+        notes.append(APPEARANCE)
+    elif unasked:
+        notes.append(AS_STORED)
+    if isinstance(statement, exp.Update | exp.Delete):
+        sources = [statement.this, *(statement.args.get("using") or ())]
+        if any(isinstance(one, exp.Table) and one.args.get("joins") for one in sources) or len(sources) > 1:
+            notes.append(JOINED.format(statement.key.upper()))
+    return notes
 
 
 class LifelongDb(DatabaseWorld):
-    """The tasks of a file of DB-bench; `lifelong_file` reads it."""
+    """The tasks of a file of DB-bench."""
 
     name = "lifelong_db"
     spec = EnvironmentSpec(
