@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Engine, event
 
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Vectors
@@ -143,6 +144,35 @@ def test_the_same_step_is_not_committed_twice(bank: MemoryBank) -> None:
     with pytest.raises(RunMoved, match="already finished step 1"):
         other.commit_step(*a_step(1))
     assert len(other.step_rows("r")) == 1
+
+
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_steps_held_back_give_way_to_those_that_another_handle_finished(bank: MemoryBank, refreshed: bool) -> None:
+    other = MemoryBank.open(bank.uri)
+    with pytest.raises(RunMoved), other.batch(4):
+        other.commit_step(*a_step(1))
+        kept = bank.commit_step(*a_step(1))
+        if refreshed:
+            assert other.refresh()
+        other.commit_step(*a_step(2))
+    assert [row.id for row in other.step_rows("r")] == [kept.id] == [row.id for row in bank.step_rows("r")]
+    assert dict(other.utilities("r")) == dict(bank.utilities("r"))
+
+
+def test_a_later_step_takes_as_few_statements_as_an_early_one(bank: MemoryBank) -> None:
+    statements: list[str] = []
+
+    def listen(connection: object, cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", listen)
+    try:
+        for step in range(1, 81):
+            statements.clear()
+            bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+            assert len(statements) <= 8 and statements.count("COMMIT") == 1, (step, statements)
+    finally:
+        event.remove(Engine, "before_cursor_execute", listen)
 
 
 def test_a_batch_is_on_disk_when_it_ends(bank: MemoryBank) -> None:
