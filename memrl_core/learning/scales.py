@@ -171,29 +171,31 @@ def rubric_reward(scales: RatingScales, marks: Mapping[str, int], low: float, hi
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One choice on a scale: its label, the reward R that it becomes, and what is kept of it with the reward."""
+    """One choice on a scale: its key from 1 (bad) to 5 (good), its label, the reward R that it becomes, and what is
+    kept of it with the reward."""
 
+    key: int
     label: str
     reward: float
     given: Mapping[str, Any]
 
 
 def options(scales: RatingScales, scale: Scale, low: float, high: float) -> tuple[Option, ...]:
-    """What one key gives on a scale, worst first: key 1 is the first. Empty for pairs and rubrics, which take more."""
+    """What one key gives on a scale, worst first. Empty for pairs and rubrics, which take more."""
     match scale:
         case "thumbs":
             return tuple(
-                Option(label, thumbs_reward(scales, up, low, high), {"scale": scale, "thumb": "up" if up else "down"})
-                for label, up in (("Bad", False), ("Good", True))
+                Option(key, label, thumbs_reward(scales, up, low, high), {"scale": scale, "thumb": thumb})
+                for key, label, up, thumb in ((MARKS[0], "Bad", False, "down"), (MARKS[-1], "Good", True, "up"))
             )
         case "graded":
             return tuple(
-                Option(_grade(grade), graded_reward(grade, low, high), {"scale": scale, "grade": grade})
-                for grade in GRADES
+                Option(key, _grade(grade), graded_reward(grade, low, high), {"scale": scale, "grade": grade})
+                for key, grade in zip(MARKS, GRADES, strict=True)
             )
         case "stars":
             return tuple(
-                Option(str(mark), stars_reward(scales, mark, low, high), {"scale": scale, "stars": mark})
+                Option(mark, str(mark), stars_reward(scales, mark, low, high), {"scale": scale, "stars": mark})
                 for mark in MARKS
             )
     return ()

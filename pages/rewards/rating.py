@@ -45,7 +45,8 @@ from pages.shared.reward_rate import Panel, rating_panel, scale_picker, what_it_
 from pages.shared.text import literal, verbatim
 
 Pair = tuple[tuple[str, int], tuple[str, int]]
-PAIR_BUTTONS = (("1", "first", "Left is better"), ("2", "second", "Right is better"), ("3", "tie", "Equal"))
+PAIR_BUTTONS = (("1", "first", "Left is better"), ("3", "tie", "Equal"), ("5", "second", "Right is better"))
+"""The keys of a scale from 1 to 5, on which the right answer is rated beside the left one."""
 
 
 @st.fragment

@@ -16,7 +16,7 @@ STEPPING: Keys = (
     ("← · →", "Back and next through the finished steps"),
     ("Home · End", "First and last step"),
     ("On the stage", "Clicked: 1 … 7, ← · → phases, Shift+← · → steps, Space plays, ↑ · ↓ walk the pool"),
-    ("1 · 2", "Bad, good; on a scale of five 1 … 5, 1 is the worst: the reward is saved and q moves"),
+    ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5: the reward is saved and q moves"),
     ("S", "Skip: leave the answer unrated"),
     ("U", "Undo the last reward"),
     ("E", "Write a reason; Enter ends it"),
@@ -25,9 +25,8 @@ STEPPING: Keys = (
     ("?", "This list"),
 )
 RATING: Keys = (
-    ("1 · 2", "Bad, good"),
-    ("1 … 5", "On a scale of five, from worst to best; with a rubric, one digit a criterion"),
-    ("1 · 2 · 3", "Of two answers: the left is better, the right is better, both are equal"),
+    ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5, with a rubric one digit a criterion"),
+    ("1 · 3 · 5", "Of two answers: the left is better, both are equal, the right is better"),
     ("E", "Write a reason; Enter ends it"),
     ("S", "Skip: this one comes again at the end"),
     ("J · K", "Next, previous"),

@@ -214,7 +214,6 @@ def _steps_words(steps: list[Differing], after: int) -> str:
 
 def option_button(
     option: Option,
-    key: int,
     step_id: str,
     chosen: bool,
     disabled: bool,
@@ -222,13 +221,13 @@ def option_button(
     args: tuple[Any, ...],
     width: Literal["stretch", "content"] = "stretch",
 ) -> None:
-    """The button of one choice, with its digit as its key."""
+    """The button of one choice; its key means the same on every scale."""
     st.button(
         option.label,
         icon=ICONS.get(option.label, ICONS.get(str(option.given["scale"]))),
-        shortcut=str(key),
+        shortcut=str(option.key),
         # With the step in its name, a button that is hit twice cannot reach the next step.
-        key=f"rate_{key}_{step_id}",
+        key=f"rate_{option.key}_{step_id}",
         type="primary" if chosen else "secondary",
         disabled=disabled,
         on_click=give,
@@ -239,9 +238,9 @@ def option_button(
 
 def _options(panel: Panel, scale: Scale) -> None:
     with st.container(horizontal=True, gap="small", key="options"):
-        for key, option in enumerate(options(panel.scales, scale, *panel.bounds), start=1):
+        for option in options(panel.scales, scale, *panel.bounds):
             chosen = panel.gave(**option.given)
-            option_button(option, key, panel.trace.id, chosen, not panel.may, _give, (panel, option))
+            option_button(option, panel.trace.id, chosen, not panel.may, _give, (panel, option))
 
 
 def _give(panel: Panel, option: Option) -> None:

@@ -143,10 +143,10 @@ def reward_form(view: View) -> None:
     if not view.moment.live:
         st.caption("A reward given here counts from now on; this replay goes on showing what was known then.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="reward_choices"):
-        for key, option in enumerate(_choices(view), start=1):
+        for option in _choices(view):
             chosen = mine is not None and mine.value == option.reward
             args = view, option.reward, option.given
-            option_button(option, key, trace.id, chosen, off, _give, args, width="content")
+            option_button(option, trace.id, chosen, off, _give, args, width="content")
         _any_value(view, off)
         if view.awaits_reward:
             st.button(

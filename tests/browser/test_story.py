@@ -229,7 +229,7 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     settled(page)
     part(page, "REWARD").locator("summary").click()
     settled(page)
-    page.keyboard.press("2")  # Streamlit hears this one itself.
+    page.keyboard.press("5")  # Streamlit hears this one itself.
     expect(part(page, "REWARD")).to_contain_text("Saved: +1.000")
     page.keyboard.press("u")
     expect(part(page, "REWARD")).not_to_contain_text("Saved:")

@@ -248,7 +248,7 @@ def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: 
     live = places.live_runs()[str(demo), "household"]
     assert live.episode is not None and live.episode.environment_reward is not None
     world = live.episode.environment_reward
-    rate(app, 1 if world > 0 else 2)
+    rate(app, 1 if world > 0 else 5)
     app.session_state["open_parts"] = {Phase.REWARD: True}
     app.run()
     text = page_text(app).replace("\\", "")
@@ -284,9 +284,9 @@ def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
-        rate(app, 2)
+        rate(app, 5)
     assert "disk is full" in page_text(app) and "Saved" not in page_text(app)
-    rate(app, 2)
+    rate(app, 5)
     assert "Saved: +1.000" in page_text(app)
 
 
@@ -310,7 +310,7 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
     app = asked(visit, name, "What is a hash table?", "What is a hash map?")
     assert "person judges" in page_text(app)
     app.text_input(key="reward_reason").set_value("short").run()
-    rate(app, 2)
+    rate(app, 5)
     with MemoryBank.open(path) as bank:
         trace = bank.trace("r", 2)
         assert trace.reward is not None and (trace.reward.reward, trace.reward.reason) == (1.0, "short")

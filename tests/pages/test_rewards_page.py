@@ -73,7 +73,7 @@ def full(*_: object, **__: object) -> None:
     ("scale", "digit", "reward", "given"),
     [
         ("thumbs", "1", -1.0, {"thumb": "down"}),
-        ("thumbs", "2", 1.0, {"thumb": "up"}),
+        ("thumbs", "5", 1.0, {"thumb": "up"}),
         ("graded", "4", 0.5, {"grade": 0.5}),
         ("stars", "2", -0.5, {"stars": 2}),
     ],
@@ -177,7 +177,7 @@ def test_the_runs_own_rewards_are_shown_beside_the_buttons_and_used(demo: Path, 
     press(app, "5")
     on_scale(app, "thumbs")
     assert "good → +0.75" in plain(app)
-    press(app, "2")
+    press(app, "5")
     assert rewards(demo) == [(5, 2.0), (6, 0.75)]
 
 
@@ -188,16 +188,16 @@ def test_a_key_that_comes_before_anyone_can_have_read_is_not_counted(
     demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rating_queue, "TOO_SOON", 3600.0)
-    app = press(visit("rewards", bank="demo", step="5"), "2")
+    app = press(visit("rewards", bank="demo", step="5"), "5")
     assert "could have read" in plain(app)
     assert at(app) == 5 and rewards(demo) == []
 
 
 def test_the_same_click_twice_counts_once(demo: Path, visit: Visit, ann: str) -> None:
-    app = press(visit("rewards", bank="demo", step="5"), "2")
+    app = press(visit("rewards", bank="demo", step="5"), "5")
     again = click(app, "queue_previous")
     assert at(again) == 5
-    press(again, "2")
+    press(again, "5")
     assert rewards(demo) == [(5, 1.0)] and far(again).startswith("**1 of 40** rated")
 
 
@@ -206,7 +206,7 @@ def test_a_key_that_arrives_when_its_answer_has_gone_rates_nothing_and_says_so(
 ) -> None:
     app = visit("rewards", bank="demo", step="5")
     key_starting(app, "rate_1_").click()
-    app = press(app, "2")
+    app = press(app, "5")
     assert rewards(demo) == [(5, -1.0)] and at(app) == 6
     assert "not counted" in plain(app)
 
@@ -214,7 +214,7 @@ def test_a_key_that_arrives_when_its_answer_has_gone_rates_nothing_and_says_so(
 def test_another_choice_takes_the_place_of_the_first_and_both_stay_on_record(
     demo: Path, visit: Visit, ann: str
 ) -> None:
-    app = click(press(visit("rewards", bank="demo", step="5"), "2"), "queue_previous")
+    app = click(press(visit("rewards", bank="demo", step="5"), "5"), "queue_previous")
     assert "You gave **+1.000**" in plain(app)
     press(app, "1")
     assert rewards(demo) == [(5, 1.0), (5, -1.0)] and standing(demo, 5) == {"ann": -1.0}
@@ -230,7 +230,7 @@ def test_what_could_not_be_saved_is_kept_and_saved_once_when_tried_again(
     app.text_input(key=f"reason_{step_id(demo, 5)}").set_value("on the wrong shelf")
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
-        press(app, "2")
+        press(app, "5")
     assert "disk is full" in plain(app) and "still here" in plain(app)
     assert at(app) == 5 and rewards(demo) == []
     click(app, "rating_retry")
@@ -245,7 +245,7 @@ def test_trying_again_from_another_step_saves_the_step_that_failed(
     app = visit("rewards", bank="demo", step="5")
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
-        press(app, "2")
+        press(app, "5")
     click(app, "queue_next")
     press(app, "1")
     assert "disk is full" in plain(app)
@@ -272,10 +272,10 @@ def test_skipped_steps_come_again_when_nothing_else_is_left(demo: Path, visit: V
     first = at(app)
     click(app, "queue_skip")
     assert "1 skipped" in far(app)
-    second = at(press(app, "2"))
-    press(app, "2")
+    second = at(press(app, "5"))
+    press(app, "5")
     assert at(app) == first and second != first
-    press(app, "2")
+    press(app, "5")
     assert "all 3 of this" in plain(app)
     assert far(app) == "**3 of 3** rated"
     assert app.button(key="queue_next").disabled and app.button(key="queue_skip").disabled
@@ -292,14 +292,14 @@ def test_previous_and_next_look_without_rating(demo: Path, visit: Visit, ann: st
 def test_the_progress_says_how_many_at_which_pace_and_how_long_the_rest_takes(
     demo: Path, visit: Visit, ann: str
 ) -> None:
-    app = press(press(visit("rewards", bank="demo"), "2"), "1")
+    app = press(press(visit("rewards", bank="demo"), "5"), "1")
     assert re.fullmatch(r"\*\*2 of 40\*\* rated · \d+ s each · about \d+ (s|min) left", far(app))
 
 
 def test_undo_goes_back_to_the_step_unrated_and_redo_rates_it_again(demo: Path, visit: Visit, ann: str) -> None:
     before = beliefs(demo)
     step = step_judged(demo, -1.0).step
-    app = press(visit("rewards", bank="demo", step=str(step)), "2")
+    app = press(visit("rewards", bank="demo", step=str(step)), "5")
     after = beliefs(demo)
     assert after != before
     click(app, "queue_undo")
@@ -312,7 +312,7 @@ def test_undo_goes_back_to_the_step_unrated_and_redo_rates_it_again(demo: Path, 
 
 
 def test_undo_works_after_a_restart(demo: Path, visit: Visit, ann: str) -> None:
-    press(visit("rewards", bank="demo", step="5"), "2")
+    press(visit("rewards", bank="demo", step="5"), "5")
     app = visit("rewards", bank="demo")
     assert at(app) == 1
     click(app, "queue_undo")
@@ -412,7 +412,7 @@ def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit:
 def test_a_second_rater_is_shown_every_step_that_they_have_not_rated(demo: Path, visit: Visit, ann: str) -> None:
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.rate_all([Rating(RUN, step, 1.0, who) for step in range(1, 41) for who in ("bob", "cem")])
-    assert far(press(visit("rewards", bank="demo"), "2")).startswith("**1 of 40** rated")
+    assert far(press(visit("rewards", bank="demo"), "5")).startswith("**1 of 40** rated")
 
 
 def test_a_step_shown_again_hides_the_first_rating_and_records_the_second_even_if_equal(
@@ -422,7 +422,7 @@ def test_a_step_shown_again_hides_the_first_rating_and_records_the_second_even_i
         first = bank.ratings.rate(Rating(RUN, 9, 1.0, ann, given={"scale": "thumbs", "thumb": "up"}))
     app = on_scale(visit("rewards", bank="demo", show="again"), "thumbs")
     assert at(app) == 9 and "You gave" not in plain(app) and "ann +1.000" not in plain(app)
-    press(app, "2")
+    press(app, "5")
     one, other = by_people(demo)
     assert (one.id, other.value, other.payload[AGAIN]) == (first.id, 1.0, first.id)
     with MemoryBank.open(str(demo)) as bank:
@@ -468,7 +468,7 @@ def test_nothing_tells_the_verdict_before_the_person_has_rated(demo: Path, visit
     assert "1 person" in words
     for hidden in (verdict, "q now", "The environment −1.000", "the environment", "+0.250", "a reason of bob"):
         assert hidden not in words
-    press(app, "2")
+    press(app, "5")
     assert "the environment disagrees: −1.000" in plain(app)
     words = everything(click(app, "queue_previous"))
     for shown in (verdict, "q now", "The environment −1.000", "bob +0.250: a reason of bob", "You +1.000"):
@@ -507,7 +507,7 @@ def test_what_another_rates_meanwhile_is_closed_in_this_sitting(demo: Path, visi
     give(demo, 2, 1.0, "bob")
     app.run()
     assert far(app) == "**0 of 39** rated" and "last seen: bob" in plain(app)
-    assert at(press(app, "2")) == 3
+    assert at(press(app, "5")) == 3
 
 
 def test_a_step_that_is_taken_back_by_another_waits_again_at_the_end(demo: Path, visit: Visit, ann: str) -> None:
@@ -524,7 +524,7 @@ def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(demo: P
     app = visit("rewards", bank="demo", step="5")
     assert app.text_input(key="rewards_name").value == ""
     app.text_input(key="rewards_name").set_value(MARKUP).run()
-    press(app, "2")
+    press(app, "5")
     give(demo, 5, -1.0, "bob")
     assert [event.rater for event in by_people(demo)] == [MARKUP, "bob"]
     for view in ("People", "What changed", "Audit", "Rules"):
@@ -593,9 +593,9 @@ def test_each_role_can_press_what_it_may_do(
 
 
 def test_a_role_taken_away_between_drawing_and_click_is_refused_by_the_core(demo: Path, visit: Visit, ann: str) -> None:
-    app = press(visit("rewards", bank="demo", step="5"), "2")
+    app = press(visit("rewards", bank="demo", step="5"), "5")
     with_roles(demo, ann=Role.LOOK)
-    press(app, "2")
+    press(app, "5")
     assert "ann may look" in plain(app)
     assert at(app) == 6 and rewards(demo) == [(5, 1.0)]
     click(app, "queue_undo")
@@ -633,7 +633,7 @@ def test_the_table_says_what_the_lowest_and_the_highest_choice_would_do(demo: Pa
     step = step_judged(demo, -1.0).step
     app = visit("rewards", bank="demo", step=str(step))
     reported = table(app, "q if good +1.000")
-    press(app, "2")
+    press(app, "5")
     with MemoryBank.open(str(demo)) as bank:
         prompt = bank.credited(RUN, step)
         now = [f"{bank.utilities(RUN)[i].q:+.3f}".replace("-", "−") for i in prompt]

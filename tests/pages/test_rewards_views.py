@@ -99,7 +99,7 @@ def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_
     verdicts = {reward.verdict for reward in truth.values()}
     for step in made.parts["ann"]:
         assert at(app) == step
-        app = press(app, "2")
+        app = press(app, "5")
         assert not any(verdict in everything(app) for verdict in verdicts if verdict)
         assert "environment" not in next(one.value for one in app.markdown if "Saved" in one.value)
     assert [step for step, _ in rewards(demo)] == list(made.parts["ann"])
