@@ -198,7 +198,8 @@ def test_it_plays_to_the_end_and_moves_nothing_on_the_map_but_what_the_step_says
     assert page.evaluate("far") <= 1
     for number in range(12, 20):
         page.keyboard.press("Shift+ArrowRight")
-        until(page, f"player.step.step === {number}")
+        # Drawn, which is a frame later than known.
+        page.wait_for_selector(f".stage[data-step='{number}']")
         now = page.evaluate(places)
         apart = [abs(a - b) for name in now.keys() & begun.keys() for a, b in zip(now[name], begun[name], strict=True)]
         assert not apart or max(apart) <= 1
