@@ -58,6 +58,26 @@ const movedByArrows = (at, key) => {
   if (at.closest(own) || (key.startsWith("Arrow") && at.closest(".stage"))) return true;
   return !window.memrlByMouse && at.closest("[role=radiogroup], [role=tablist]");
 };
+// What is typed while the list of questions opens, or null.
+let typed = null;
+function search(button) {
+  typed = "";
+  button.click();
+  const patience = performance.now() + 5000;
+  const look = () => {
+    if (typed === null) return;
+    const field = document.activeElement;
+    const opened = field.closest(".st-key-question") && field.getAttribute("aria-expanded") === "true";
+    if (!opened && performance.now() < patience) return requestAnimationFrame(look);
+    const value = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value");
+    if (opened && typed) {
+      value.set.call(field, typed);
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+    typed = null;
+  };
+  look();
+}
 const running = () => document.querySelector("[data-test-script-state]")?.dataset.testScriptState === "running";
 
 // After a switch of screens the server completes the address. That is no place to come back to: Back would need a press
@@ -92,6 +112,11 @@ export default function ({ setTriggerValue, setStateValue }) {
   const first = (event) => {
     const at = event.target;
     if (!(at instanceof Element) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (typed !== null && (event.key.length === 1 || event.key === "Backspace")) {
+      typed = event.key === "Backspace" ? typed.slice(0, -1) : typed + event.key;
+      event.preventDefault();
+      return event.stopImmediatePropagation();
+    }
     if (typing(at)) return;
     if (event.repeat && ONCE.test(event.key)) return event.stopImmediatePropagation();
     const name = COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()];
@@ -121,7 +146,7 @@ export default function ({ setTriggerValue, setStateValue }) {
     if (types || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "?") setTriggerValue("asked", true);
     const questions = event.key === "/" && document.querySelector(".st-key-question [role=combobox] ~ button");
-    if (questions) { event.preventDefault(); questions.click(); }
+    if (questions) { event.preventDefault(); search(questions); }
     if (event.key === "e" || event.key === "E") {
       const field = document.querySelector(".st-key-reason_box input");
       if (field) { event.preventDefault(); field.focus(); }
