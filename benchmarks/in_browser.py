@@ -47,8 +47,25 @@ st.text(st.session_state.runs)
 HEAR_KEYS = """addEventListener("keydown", () => {
   window.pressed = performance.now();
   window.changed = 0;
+  window.sent = document.querySelector(".stage-host")?.dataset.drawn;
 }, true)"""
 """A script for `newcomer`: it must hear keys before the app does, which keeps some of them to itself."""
+# A canvas does not say that it is painted: its map does. What the server sends afterwards is another matter.
+WATCH_STAGE = """() => {
+  const host = document.querySelector(".stage-host");
+  const changed = () => {
+    if (host.dataset.drawn === window.sent) requestAnimationFrame(() => (window.changed = performance.now()));
+  };
+  const all = { attributes: true, childList: true, characterData: true, subtree: true };
+  new MutationObserver(changed).observe(host.querySelector(".stage"), all);
+  const { map } = host.own.stage;
+  const paint = map.paint;
+  map.paint = () => { changed(); paint.call(map); };
+}"""
+WATCH_NOTHING = """() => addEventListener("keydown", () => requestAnimationFrame(() =>
+  requestAnimationFrame(() => (window.changed = performance.now()))))"""
+LAST_FRAME = """() => window.changed > window.pressed && performance.now() - window.changed > 300 &&
+  window.changed - window.pressed"""
 COUNT_FRAMES = """() => {
   window.frames_ = [];
   const look = () => { window.frames_.push(performance.now()); window.counting = requestAnimationFrame(look); };
@@ -178,6 +195,15 @@ def blank_rerun(browser: Browser) -> Iterator[Callable[[], float]]:
         yield lambda: rerun_seconds(page, page.get_by_role("button", name="Again"))
 
 
+def last_frame_seconds(page: Page, key: str) -> float:
+    """Seconds from a key to the frame with which all is there that it changes in the browser.
+
+    The page hears keys (`HEAR_KEYS`) and is watched: a stage by `WATCH_STAGE`, a blank page by `WATCH_NOTHING`.
+    """
+    page.keyboard.press(key)
+    return float(page.wait_for_function(LAST_FRAME).json_value()) / 1000
+
+
 def frames_a_second(page: Page, move: Callable[[int], None]) -> float:
     """Frames a second over a gesture of `GESTURE` seconds; `move` does the next of its turns."""
     page.evaluate(COUNT_FRAMES)
@@ -188,6 +214,15 @@ def frames_a_second(page: Page, move: Callable[[int], None]) -> float:
             break
     frames: list[float] = page.evaluate(FRAMES)
     return 1000 * (len(frames) - 1) / (frames[-1] - frames[0])
+
+
+def dragged(page: Page, x: float, y: float) -> float:
+    """Frames a second while something is dragged around this point, wider than what a map has painted beforehand."""
+    page.mouse.move(x, y)
+    page.mouse.down()
+    found = frames_a_second(page, lambda turn: page.mouse.move(x + turn * 7 % 280 - 140, y + turn * 5 % 120 - 60))
+    page.mouse.up()
+    return found
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks import in_browser
+from benchmarks.in_browser import Server
 from benchmarks.measuring import Aim, Row, Sizes
-from benchmarks.synthetic import MEMORIES_AT_ONCE, import_memories, portions, vectors
+from benchmarks.synthetic import MEMORIES_AT_ONCE, TASKS, import_memories, portions, vectors
 from memrl_core.agent import workspace
 from memrl_core.analysis.map.map_layout import UMAP
 from memrl_core.analysis.map.projection import Pca
@@ -32,16 +33,14 @@ GESTURES = 5
 PRESSES = 20
 FINISHED = 3
 MAP = ".stage-plot"
+FITTING = ".st-key-stop_layout"
 
-# Live the stage is given a step; in a replay it shows another by itself, and the server follows behind.
 WATCH_MAP = """() => {
-  const drawn = () => [document.querySelector(".stage-host")?.dataset.drawn,
-                       document.querySelector(".stage")?.dataset.step];
+  const drawn = () => document.querySelector(".stage-host")?.dataset.drawn;
   let before = drawn();
   const look = () => {
     const now = drawn();
-    if (now.join() !== before.join()) window.changed = performance.now();
-    if (now[1] !== before[1]) window.stepped = window.changed;
+    if (now !== before) window.changed = performance.now();
     before = now;
     requestAnimationFrame(look);
   };
@@ -67,15 +66,12 @@ def measure(sizes: Sizes) -> list[Row]:
         app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"large": folder}))))
         page = stack.enter_context(in_browser.newcomer(browser, [in_browser.HEAR_KEYS]))
         rerun = stack.enter_context(in_browser.blank_rerun(browser))
-        page.goto(f"{app.url}/step?bank=large&run={RUN}")
-        page.wait_for_function("document.querySelector('.stage-host')?.dataset.drawn")
-        page.locator(".st-key-stop_layout").wait_for(state="detached")
-        in_browser.settled(page, 2000)
+        open_map(page, app, "large")
         share = page.evaluate(DRAWN) / sizes.memories
         rows = [
             row(what=f"frames a second while {name}", value=median(gesture(page) for _ in range(GESTURES)),
                 unit="/s", aim=Aim("value", 30, at_least=True), peak_mb=app.peak_mb())
-            for name, gesture in (("dragging", _dragged), ("turning the wheel", _wheeled))
+            for name, gesture in (("dragging", dragged), ("turning the wheel", _wheeled))
         ]  # fmt: skip
         page.evaluate(WATCH_MAP)
         presses = max(sizes.repeat, PRESSES)
@@ -87,22 +83,26 @@ def measure(sizes: Sizes) -> list[Row]:
         # Within the stage the arrows go through its phases.
         page.evaluate("document.activeElement.blur()")
         _presses(page, iter(("Home",)))
-        turns = itertools.cycle(("ArrowRight", "ArrowLeft"))
-        replayed = _presses(page, itertools.islice(turns, 1 + presses), "stepped")[1:]
+        page.evaluate(in_browser.WATCH_STAGE)
+        turns = itertools.islice(itertools.cycle(("ArrowRight", "ArrowLeft")), 1 + presses)
+        replayed = tuple(next_step(page, key) for key in turns)[1:]
         return [
             *rows,
             row(what="share of the memories that is drawn", value=share, unit="", peak_mb=app.peak_mb()),
             row(what="Step, from the key to the map redrawn", seconds=_redrawn(stepped),
                 reference="a rerun of a blank page", reference_seconds=reruns, aim=Aim("ratio", 4.0),
                 peak_mb=app.peak_mb(), size=_of_keys(stepped)),
-            row(what="the next step of a replay, from the key to its last frame", seconds=_redrawn(replayed),
-                aim=Aim("median_s", 0.1), peak_mb=app.peak_mb(), size=_of_keys(replayed)),
+            row(what="the next step of a replay, from the key to its last frame", seconds=replayed,
+                aim=Aim("median_s", 0.1), peak_mb=app.peak_mb()),
         ]  # fmt: skip
 
 
 @contextmanager
-def large_bank(memories: int, dimension: int, k1: int = 10) -> Iterator[str]:
-    """The folder of a bank whose run `RUN` can go on and recalls `k1` memories, with a map that is laid out."""
+def large_bank(memories: int, dimension: int, k1: int = 10, tasks: int = TASKS) -> Iterator[str]:
+    """The folder of a bank whose run `RUN` can go on and recalls `k1` memories, with a map that is laid out.
+
+    The memories are of so many tasks: each of them is a glyph of the map.
+    """
     folder = Path(tempfile.mkdtemp(prefix="memrl-bench-"))
     rng = np.random.default_rng(0)
     try:
@@ -110,7 +110,7 @@ def large_bank(memories: int, dimension: int, k1: int = 10) -> Iterator[str]:
             settings = MemRLSettings(delta=-1.0, k1=k1)
             workspace.start_run(bank, environment="household", tasks="household-train", settings=settings, run=RUN)
             for first, count in portions(memories, MEMORIES_AT_ONCE):
-                import_memories(bank, RUN, first - 1, vectors(count, rng, dimension), rng)
+                import_memories(bank, RUN, first - 1, vectors(count, rng, dimension), rng, tasks)
             ids = bank.memory_ids()
             embeddings = bank.view(RUN).embeddings
             places = Pca(embeddings).place(embeddings).tolist()
@@ -120,17 +120,23 @@ def large_bank(memories: int, dimension: int, k1: int = 10) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _dragged(page: Page) -> float:
-    x, y = _middle(page)
-    page.mouse.move(x, y)
-    page.mouse.down()
+def open_map(page: Page, app: Server, bank: str) -> None:
+    """Open Step of a large bank, and wait until its map is there and nothing is laid out."""
+    page.goto(f"{app.url}/step?bank={bank}&run={RUN}")
+    page.wait_for_function("document.querySelector('.stage-host')?.dataset.drawn")
+    page.locator(FITTING).wait_for(state="detached")
+    in_browser.settled(page, 2000)
 
-    def move(turn: int) -> None:
-        page.mouse.move(x + (turn * 7) % 160 - 80, y + (turn * 5) % 120 - 60)
 
-    found = in_browser.frames_a_second(page, move)
-    page.mouse.up()
-    return found
+def next_step(page: Page, key: str) -> float:
+    """Seconds to the last frame of the next step of a replay, for a key after which the server has followed."""
+    in_browser.settled(page)
+    return in_browser.last_frame_seconds(page, key)
+
+
+def dragged(page: Page) -> float:
+    """Frames a second while the map is dragged."""
+    return in_browser.dragged(page, *_middle(page))
 
 
 def _wheeled(page: Page) -> float:
@@ -144,13 +150,13 @@ def _middle(page: Page) -> tuple[float, float]:
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def _presses(page: Page, keys: Iterator[str], until: str = "changed") -> list[float]:
-    """The seconds from each key to the last redraw, or to when it `stepped`; 0 or less where nothing changed."""
+def _presses(page: Page, keys: Iterator[str]) -> list[float]:
+    """The seconds from each key to the last redraw; 0 or less where nothing changed."""
     waits = []
     for key in keys:
         page.keyboard.press(key)
         page.wait_for_function(AT_REST)
-        waits.append(float(page.evaluate(f"window.{until} - window.pressed")) / 1000)
+        waits.append(float(page.evaluate("window.changed - window.pressed")) / 1000)
     return waits
 
 

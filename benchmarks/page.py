@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks import in_browser
 from benchmarks.in_browser import Server
+from benchmarks.map import FITTING, dragged, large_bank, next_step, open_map
 from benchmarks.map import RUN as LARGE
-from benchmarks.map import large_bank
 from benchmarks.measuring import Aim, Row, Sizes
 from benchmarks.synthetic import RUN, synthetic_bank
 
@@ -23,12 +24,15 @@ NAME = "page"
 FEWEST_VISITS = 15
 KEYS = 10
 POOL, MEMORIES = 200, 1000
+DRAGGED = (2_000, 100_000)
+SMALL = 64
+GESTURES = 5
+MIDDLE = in_browser.SCREEN["width"] / 2, in_browser.SCREEN["height"] / 2
 STEPS = 20
 PRESSES = 20
 REFERENCE = "a blank Streamlit page"
 RERUN = "a rerun of a blank page"
 HEADING = "h1"
-FITTING = ".st-key-stop_layout"
 SLIDER = "[class*='st-key-what_if_weight'] input[type=range]"
 ANSWER = ".st-key-answer_box p"
 STEP = "step?bank=demo&run=household&step=11"
@@ -70,7 +74,9 @@ def measure(sizes: Sizes) -> list[Row]:
             *_first_paint(browser, max(sizes.repeat, FEWEST_VISITS)),
             _switch(browser, sizes.repeat),
             _quick_keys(browser),
+            _next_step(browser, max(sizes.repeat, PRESSES)),
             _weight(browser),
+            *(_drag(browser, memories) for memories in DRAGGED),
             *_slider(browser, sizes),
         ]
 
@@ -139,10 +145,48 @@ def _quick_keys(browser: Browser) -> Row:
                    peak_mb=app.peak_mb())  # fmt: skip
 
 
+def _next_step(browser: Browser, presses: int) -> Row:
+    """The next step of a replay, which the browser has; in turns with a key on a blank page."""
+    with ExitStack() as stack:
+        app, blank = stack.enter_context(in_browser.app()), stack.enter_context(in_browser.blank())
+        page, other = (stack.enter_context(in_browser.newcomer(browser, [in_browser.HEAR_KEYS])) for _ in range(2))
+        page.goto(f"{app.url}/step?bank=demo&run=household&step=11")
+        page.locator(STAGE).wait_for()
+        other.goto(f"{blank.url}/")
+        in_browser.settled(other)
+        in_browser.settled(page)
+        page.evaluate(in_browser.WATCH_STAGE)
+        other.evaluate(in_browser.WATCH_NOTHING)
+        pairs = [
+            (next_step(page, "ArrowRight"), in_browser.last_frame_seconds(other, "ArrowRight"))
+            for _ in range(1 + presses)
+        ][1:]
+        seconds, others = zip(*pairs, strict=True)
+        return Row(NAME, "the next step of a replay, from the key to its last frame", 40, 1024, seconds,
+                   "a key on a blank page", others, aim=Aim("median_s", 0.1), peak_mb=app.peak_mb())  # fmt: skip
+
+
+def _drag(browser: Browser, memories: int) -> Row:
+    """Frames a second while a map is dragged on which every memory has an intent of its own."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(large_bank(memories, SMALL, tasks=memories))
+        app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"large": folder}))))
+        blank = stack.enter_context(in_browser.blank())
+        page, other = (stack.enter_context(in_browser.newcomer(browser)) for _ in range(2))
+        open_map(page, app, "large")
+        other.goto(f"{blank.url}/")
+        in_browser.settled(other)
+        pairs = [(dragged(page), in_browser.dragged(other, *MIDDLE)) for _ in range(GESTURES)]
+        found, empty = (median(each) for each in zip(*pairs, strict=True))
+        return Row(NAME, "frames a second while the map is dragged", memories, SMALL, value=found, unit="/s",
+                   aim=Aim("value", 30, at_least=True), peak_mb=app.peak_mb(),
+                   size=f"a blank page: {empty:.0f}/s")  # fmt: skip
+
+
 def _weight(browser: Browser) -> Row:
     """Frames a second of a stage on which λ is dragged over a large pool."""
     with ExitStack() as stack:
-        folder = stack.enter_context(large_bank(MEMORIES, 64, k1=POOL))
+        folder = stack.enter_context(large_bank(MEMORIES, SMALL, k1=POOL))
         app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"wide": folder}))))
         page = stack.enter_context(in_browser.newcomer(browser))
         page.goto(f"{app.url}/step?bank=wide&run={LARGE}")
@@ -158,7 +202,7 @@ def _weight(browser: Browser) -> Row:
         page.mouse.down()
         found = in_browser.frames_a_second(page, lambda turn: page.mouse.move(x + turn * 7 % box["width"], y))
         page.mouse.up()
-        return Row(NAME, "frames a second while λ is dragged on the stage", MEMORIES, 64, value=found, unit="/s",
+        return Row(NAME, "frames a second while λ is dragged on the stage", MEMORIES, SMALL, value=found, unit="/s",
                    aim=Aim("value", 30, at_least=True), peak_mb=app.peak_mb(), size=f"pool of {POOL}")  # fmt: skip
 
 

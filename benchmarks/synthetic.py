@@ -131,14 +131,16 @@ def _run() -> RunInfo:
     )
 
 
-def import_memories(bank: MemoryBank, run: str, first: int, embeddings: Vectors, rng: np.random.Generator) -> None:
-    """Memories from number `first` on; written in portions, their embeddings need no room but the bank's own."""
+def import_memories(
+    bank: MemoryBank, run: str, first: int, embeddings: Vectors, rng: np.random.Generator, tasks: int = TASKS
+) -> None:
+    """Memories of so many tasks, from number `first` on; written in portions, they need no room but the bank's own."""
     count = len(embeddings)
     outcomes: list[Outcome] = ["success" if lucky else "failure" for lucky in rng.random(count) < 0.6]
     q0 = rng.uniform(-1, 1, count).tolist()
     memories, events = {}, []
     for number, outcome, vector, q in zip(range(first, first + count), outcomes, embeddings, q0, strict=True):
-        name, task = _name(number), number % TASKS
+        name, task = _name(number), number % tasks
         memory = Memory(name, f"task {task}", EXPERIENCE, outcome, f"{task}", (), run, 0, "", CREATED)
         memories[name] = memory, vector
         events.append(_arrival(run, name, number, q))

@@ -67,14 +67,22 @@ const OUTCOMES = {
 export const NAMED = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#a59b00", "#8a8f98"];
 
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+const SHADES = 512;
 const SCALES = new Map();
 
+// A colour of a scale, of which all shades are made once: a map has a hundred thousand to choose.
 function along(colours, share) {
   let scale = SCALES.get(colours);
-  if (!scale) SCALES.set(colours, (scale = colours.map(rgb)));
-  const at = clamp(share) * (scale.length - 1);
-  const low = Math.min(Math.floor(at), scale.length - 2);
-  return scale[low].map((part, i) => Math.round(mix(part, scale[low + 1][i], at - low)));
+  if (!scale) {
+    const ends = colours.map(rgb);
+    scale = Array.from({ length: SHADES + 1 }, (_, shade) => {
+      const at = (shade / SHADES) * (ends.length - 1);
+      const low = Math.min(Math.floor(at), ends.length - 2);
+      return ends[low].map((part, i) => Math.round(mix(part, ends[low + 1][i], at - low)));
+    });
+    SCALES.set(colours, scale);
+  }
+  return scale[Math.round(clamp(share) * SHADES)];
 }
 
 export const qColour = (q, [low, middle, high], theme) =>

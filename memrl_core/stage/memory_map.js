@@ -4,8 +4,13 @@ import { amountColour, clamp, css, ease, el, mix, NAMED, namedColour, outcomeCol
 // a person's zoom and pan move anything.
 
 const MARGIN = 34;
+// Of the picture beyond what is seen of it, on each side.
+const PAD = 120;
 const MOST_STRETCH = 1.6;
+const ROOMY_GLYPHS = 500;
+const CROWDED = 20000;
 const MOST_GLYPHS = 3000;
+const MOST_GROUPS = 2 ** 24;
 const MOST_SLICES = 24;
 const GOLDEN = 2.399963229728653;
 const FIRST_RING = 15;
@@ -41,10 +46,12 @@ export class MemoryMap {
     const another = this.layoutId !== model.data.memories.layout || this.width !== width || this.height !== height;
     Object.assign(this, { width, height, model, theme, layoutId: model.data.memories.layout });
     const ratio = Math.min(2, window.devicePixelRatio || 1);
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
+    const [wide, high] = [width + 2 * PAD, height + 2 * PAD];
+    this.canvas.width = Math.round(wide * ratio);
+    this.canvas.height = Math.round(high * ratio);
     this.ratio = ratio;
-    for (const node of [this.canvas, this.box]) Object.assign(node.style, { width: `${width}px`, height: `${height}px` });
+    Object.assign(this.canvas.style, { left: `${-PAD}px`, top: `${-PAD}px`, width: `${wide}px`, height: `${high}px` });
+    Object.assign(this.box.style, { width: `${width}px`, height: `${height}px` });
     set(this.svg, { viewBox: `0 0 ${width} ${height}`, width, height });
     // Data that is added moves nothing: only another layout, or another size of what nobody has zoomed, does.
     if (!this.view || (another && !this.view.touched)) this.fit();
@@ -71,7 +78,6 @@ export class MemoryMap {
     kx = Math.min(kx, ky * MOST_STRETCH);
     ky = Math.min(ky, kx * MOST_STRETCH);
     this.view = { x: (left + right) / 2, y: (bottom + top) / 2, kx, ky, touched: false };
-    this.dirty = true;
   }
 
   at(x, y) {
@@ -129,29 +135,63 @@ export class MemoryMap {
     return parts;
   }
 
-  // What the glyph of each intent shows: its visible copies, by q.
+  // The glyphs of this state by group, and the order in which they are drawn: by weight, then by age. From one step to the
+  // next few change.
   summarise() {
+    const { model, size, state } = this;
+    const { q, visits } = state;
+    const was = this.summary;
+    const make = (at) => {
+      const glyph = (this.byGroup[at] = this.glyphOf(model.groups[at], at));
+      // Numbers sort several times as quickly as what a function has to compare.
+      this.keys[at] = glyph ? Math.round(1e5 * Math.min(glyph.weight, 1e3)) * MOST_GROUPS + at : Infinity;
+    };
+    if (was?.model !== model || was.size !== size) {
+      this.byGroup = new Array(model.groups.length).fill(null);
+      this.keys = new Float64Array(model.groups.length);
+      for (let at = 0; at < model.groups.length; at++) make(at);
+    } else if (was.state !== state) {
+      const changed = new Set();
+      for (let n = 0; n < q.length; n++) {
+        if ((!Object.is(q[n], was.state.q[n]) || visits[n] !== was.state.visits[n]) && model.groupOf[n] >= 0) changed.add(model.groupOf[n]);
+      }
+      changed.forEach(make);
+    }
+    this.summary = { model, size, state };
+    const sorted = this.keys.slice().sort();
+    const hidden = sorted.indexOf(Infinity);
+    this.order = Uint32Array.from(hidden < 0 ? sorted : sorted.subarray(0, hidden), (key) => key % MOST_GROUPS);
+  }
+
+  get glyphs() {
+    return Array.from(this.order, (at) => this.byGroup[at]);
+  }
+
+  // What the glyph of an intent shows: its visible copies, by q.
+  glyphOf(group, at) {
     const { q, visits } = this.state;
+    const { members } = group;
+    const seen = members.every((n) => !Number.isNaN(q[n])) ? members : members.filter((n) => !Number.isNaN(q[n]));
+    if (!seen.length) return null;
     const [low, middle, high] = this.model.run.q;
     const scale = Math.max(middle - low, high - middle) || 1;
-    this.glyphs = [];
-    this.model.groups.forEach((group, at) => {
-      const seen = group.members.filter((n) => !Number.isNaN(q[n]));
-      if (!seen.length) return;
-      let [sum, used, uses, most] = [0, 0, 0, 0];
-      for (const n of seen) {
-        uses += visits[n];
-        if (!visits[n]) continue;
-        sum += q[n];
-        used += 1;
-        most = Math.max(most, Math.abs(q[n] - middle) / scale);
-      }
-      const mean = used ? sum / used : q[seen[0]];
-      const size = this.radius(uses);
-      this.glyphs.push({ at, group, seen, mean, uses, size, weight: most + 0.01 * Math.log2(1 + uses) });
-    });
-    this.glyphs.sort((a, b) => a.weight - b.weight || a.at - b.at);
-    this.byGroup = new Map(this.glyphs.map((glyph) => [glyph.at, glyph]));
+    let sum = 0;
+    let used = 0;
+    let uses = 0;
+    let most = 0;
+    for (const n of seen) {
+      uses += visits[n];
+      if (!visits[n]) continue;
+      sum += q[n];
+      used += 1;
+      most = Math.max(most, Math.abs(q[n] - middle) / scale);
+    }
+    const mean = used ? sum / used : q[seen[0]];
+    // Of many, each takes less room.
+    const small = clamp(Math.sqrt(ROOMY_GLYPHS / this.model.groups.length), 0.55);
+    const size = small * this.radius(uses);
+    const outer = seen.length > 1 ? Math.max(4 + 4 * small, size + 3) : size;
+    return { at, group, seen, mean, uses, size, outer, weight: most + 0.01 * Math.log2(1 + uses) };
   }
 
   radius(uses) {
@@ -172,21 +212,66 @@ export class MemoryMap {
 
   paint() {
     this.dirty = false;
-    // On the processor: thousands of arcs a frame are slower by way of a graphics card that is only imitated.
+    this.painted = { ...this.view };
+    this.canvas.style.transform = "";
+    // On the processor: thousands of arcs are slower by way of a graphics card that is only imitated.
     const ctx = this.canvas.getContext("2d", { willReadFrequently: true });
-    ctx.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    ctx.clearRect(0, 0, this.width, this.height);
-    if (this.glyphs.length > MOST_GLYPHS) this.paintMany(ctx);
-    else for (const glyph of this.glyphs) this.paintGlyph(ctx, glyph);
+    ctx.setTransform(this.ratio, 0, 0, this.ratio, PAD * this.ratio, PAD * this.ratio);
+    ctx.clearRect(-PAD, -PAD, this.width + 2 * PAD, this.height + 2 * PAD);
+    if (this.order.length > MOST_GLYPHS) return this.paintMany(ctx);
+    const { glyphs } = this;
+    const counted = this.counted(glyphs);
+    for (const glyph of glyphs) this.paintGlyph(ctx, glyph, counted.has(glyph));
+  }
+
+  // A drag moves the picture as far as its margins reach. Whether that is enough to show the view.
+  shifted() {
+    const { painted: was, view, ratio } = this;
+    if (was?.kx !== view.kx || was.ky !== view.ky) return false;
+    const [x, y] = [(was.x - view.x) * view.kx, (view.y - was.y) * view.ky];
+    if (Math.abs(x) > PAD || Math.abs(y) > PAD) return false;
+    this.canvas.style.transform = `translate(${Math.round(x * ratio) / ratio}px, ${Math.round(y * ratio) / ratio}px)`;
+    return true;
+  }
+
+  // The glyphs whose count of copies has room beside them, the telling ones first; the same wherever the map is moved.
+  counted(glyphs) {
+    const { view } = this;
+    const key = [this.order, view.kx, view.ky];
+    if (this.roomy && key.every((part, i) => part === this.roomy.key[i])) return this.roomy.glyphs;
+    const taken = new Map();
+    const cells = (left, top, right, bottom) => {
+      const found = [];
+      for (let x = Math.floor(left / 6); x <= Math.floor(right / 6); x++) for (let y = Math.floor(top / 6); y <= Math.floor(bottom / 6); y++) found.push(x * 1e6 + y);
+      return found;
+    };
+    const places = glyphs.map(({ group, outer }) => [group.x * view.kx, -group.y * view.ky, outer]);
+    glyphs.forEach((glyph, i) => {
+      const [x, y, r] = places[i];
+      for (const cell of cells(x - r, y - r, x + r, y + r)) taken.set(cell, taken.has(cell) && taken.get(cell) !== glyph ? null : glyph);
+    });
+    const roomy = new Set();
+    for (let i = glyphs.length - 1; i >= 0; i--) {
+      const glyph = glyphs[i];
+      if (glyph.seen.length < 2) continue;
+      const [x, y, r] = places[i];
+      const own = cells(x + r + 1, y - r - 3, x + r + 1 + 6 * String(glyph.seen.length).length, y - r + 5);
+      if (own.some((cell) => taken.has(cell) && taken.get(cell) !== glyph)) continue;
+      for (const cell of own) taken.set(cell, glyph);
+      roomy.add(glyph);
+    }
+    this.roomy = { key, glyphs: roomy };
+    return roomy;
   }
 
   dimmed(n) {
     return this.marked !== null && !this.marked.has(n);
   }
 
-  paintGlyph(ctx, { group, seen, mean, size }) {
+  paintGlyph(ctx, glyph, counted) {
+    const { group, seen, mean, size, outer } = glyph;
     const [x, y] = this.at(group.x, group.y);
-    if (x < -30 || y < -30 || x > this.width + 30 || y > this.height + 30) return;
+    if (Math.min(x, y) < -30 - PAD || x > this.width + PAD + 30 || y > this.height + PAD + 30) return;
     const edge = this.theme === "dark" ? "rgb(255 255 255 / 0.55)" : "rgb(30 30 40 / 0.5)";
     ctx.globalAlpha = seen.every((n) => this.dimmed(n)) ? 0.12 : 1;
     ctx.lineWidth = 0.8;
@@ -198,9 +283,8 @@ export class MemoryMap {
       ctx.fill();
       ctx.stroke();
     } else {
-      const values = [...seen].sort((a, b) => this.state.q[a] - this.state.q[b]);
+      const values = (glyph.values ??= [...seen].sort((a, b) => this.state.q[a] - this.state.q[b]));
       const slices = Math.min(values.length, MOST_SLICES);
-      const outer = Math.max(8, size + 3);
       for (let i = 0; i < slices; i++) {
         const n = values[Math.floor(((i + 0.5) * values.length) / slices)];
         ctx.beginPath();
@@ -221,40 +305,50 @@ export class MemoryMap {
       ctx.stroke();
       ctx.font = "9px system-ui, sans-serif";
       ctx.fillStyle = this.theme === "dark" ? "#c9ccd4" : "#4a4e58";
-      ctx.fillText(String(seen.length), x + outer + 1, y - outer + 5);
+      if (counted) ctx.fillText(String(seen.length), x + outer + 1, y - outer + 5);
     }
     ctx.globalAlpha = 1;
   }
 
-  // Thousands: density below, a few pixels each above it, those that learned most last.
+  // Thousands: below, the mean colour of each small square, the stronger the denser; above it a few pixels each, those
+  // that learned most last.
   paintMany(ctx) {
-    const [wide, high] = [this.canvas.width, this.canvas.height];
-    const { x: xs, y: ys, value, size, count } = this.packed();
-    const columns = Math.ceil(this.width / CELL);
-    const rows = Math.ceil(this.height / CELL);
-    const counts = new Float32Array(columns * rows);
-    const image = ctx.createImageData(wide, high);
-    const pixels = new Uint32Array(image.data.buffer);
     const { view, ratio } = this;
-    for (let i = 0; i < xs.length; i++) {
-      const x = this.width / 2 + (xs[i] - view.x) * view.kx;
-      const y = this.height / 2 - (ys[i] - view.y) * view.ky;
-      if (x < 4 || y < 4 || x > this.width - 5 || y > this.height - 5) continue;
-      counts[((y / CELL) | 0) * columns + ((x / CELL) | 0)] += count[i];
+    const [wide, high] = [this.width + 2 * PAD, this.height + 2 * PAD];
+    const image = ctx.createImageData(this.canvas.width, this.canvas.height);
+    const pixels = new Uint32Array(image.data.buffer);
+    const { x: xs, y: ys, value, size, count } = this.packed();
+    // The squares go with the memories, not with the window.
+    const [shiftX, shiftY] = [view.x * view.kx, -view.y * view.ky].map((at) => at - CELL * Math.floor(at / CELL));
+    const columns = Math.ceil(wide / CELL) + 1;
+    const rows = Math.ceil(high / CELL) + 1;
+    const sums = new Float32Array(4 * columns * rows);
+    for (const i of this.order) {
+      const x = wide / 2 + (xs[i] - view.x) * view.kx;
+      const y = high / 2 - (ys[i] - view.y) * view.ky;
+      if (x < 4 || y < 4 || x > wide - 5 || y > high - 5) continue;
+      const [colour, many] = [value[i], count[i]];
+      const cell = 4 * ((((y + shiftY) / CELL) | 0) * columns + (((x + shiftX) / CELL) | 0));
+      sums[cell] += many * (colour & 255);
+      sums[cell + 1] += many * ((colour >> 8) & 255);
+      sums[cell + 2] += many * ((colour >> 16) & 255);
+      sums[cell + 3] += many;
       const side = (size[i] * ratio + 0.5) | 0;
-      let start = ((y * ratio - side / 2) | 0) * wide + ((x * ratio - side / 2) | 0);
-      for (let row = 0; row < side; row++, start += wide) {
-        for (let column = 0; column < side; column++) pixels[start + column] = value[i];
+      let start = ((y * ratio - side / 2) | 0) * image.width + ((x * ratio - side / 2) | 0);
+      for (let row = 0; row < side; row++, start += image.width) {
+        for (let column = 0; column < side; column++) pixels[start + column] = colour;
       }
     }
     let most = 1;
-    for (const one of counts) if (one > most) most = one;
+    for (let at = 3; at < sums.length; at += 4) most = Math.max(most, sums[at]);
     const cells = new ImageData(columns, rows);
-    for (let i = 0; i < counts.length; i++) {
-      if (counts[i]) cells.data.set([120, 124, 138, 20 + 90 * Math.sqrt(counts[i] / most)], i * 4);
+    const strength = this.marked ? 60 : 170;
+    for (let at = 0; at < sums.length; at += 4) {
+      const many = sums[at + 3];
+      if (many) cells.data.set([sums[at] / many, sums[at + 1] / many, sums[at + 2] / many, 25 + strength * Math.sqrt(many / most)], at);
     }
-    ctx.drawImage(this.sheet("density", cells), 0, 0, columns * CELL, rows * CELL);
-    ctx.drawImage(this.sheet("points", image), 0, 0, this.width, this.height);
+    ctx.drawImage(this.sheet("density", cells), -PAD - shiftX, -PAD - shiftY, columns * CELL, rows * CELL);
+    ctx.drawImage(this.sheet("points", image), -PAD, -PAD, wide, high);
   }
 
   // Pixels as something that can be drawn over others.
@@ -265,25 +359,31 @@ export class MemoryMap {
     return sheet;
   }
 
-  // Places, colours and sizes of all glyphs as columns; they stay the same while the map is moved.
+  // Places, colours and sizes of all glyphs as columns, by group; those that have not changed stay.
   packed() {
-    const key = [this.glyphs, this.colour, this.marked, this.theme];
-    if (this.columns && key.every((part, i) => part === this.columns.key[i])) return this.columns;
-    const n = this.glyphs.length;
-    const made = { key, x: new Float64Array(n), y: new Float64Array(n), value: new Uint32Array(n), size: new Uint8Array(n), count: new Uint32Array(n) };
-    const dot = n > 20000 ? 1 : 2;
-    this.glyphs.forEach((glyph, i) => {
+    const { model, byGroup } = this;
+    const key = [model, this.colour, this.marked, this.theme, this.size];
+    if (!this.columns || key.some((part, i) => part !== this.columns.key[i])) {
+      const n = byGroup.length;
+      this.columns = { key, of: new Array(n).fill(null), x: new Float64Array(n), y: new Float64Array(n), value: new Uint32Array(n), size: new Uint8Array(n), count: new Uint32Array(n) };
+    }
+    const { of, x, y, value, size, count } = this.columns;
+    const crowded = this.order.length > CROWDED;
+    const { q } = model.run;
+    byGroup.forEach((glyph, at) => {
+      if (!glyph || of[at] === glyph) return;
+      of[at] = glyph;
       const first = glyph.seen[0];
-      const [red, green, blue] = this.colour === "q" ? qColour(glyph.mean, this.model.run.q, this.theme) : this.colourOf(first);
+      const colour = this.colour === "q" ? qColour(glyph.mean, q, this.theme) : this.colourOf(first);
       const alpha = this.dimmed(first) ? 22 : glyph.uses ? 255 : 120;
-      made.x[i] = glyph.group.x;
-      made.y[i] = glyph.group.y;
-      made.value[i] = (alpha << 24) | (blue << 16) | (green << 8) | red;
-      made.size[i] = dot + (this.size === "uses" ? (glyph.uses ? 1 : 0) + (glyph.weight > 0.4 ? 1 : 0) : 1);
-      made.count[i] = glyph.seen.length;
+      const more = this.size === "uses" ? (glyph.uses ? 1 : 0) + (glyph.weight > 0.4 ? 1 : 0) : 1;
+      x[at] = glyph.group.x;
+      y[at] = glyph.group.y;
+      value[at] = (alpha << 24) | (colour[2] << 16) | (colour[1] << 8) | colour[0];
+      size[at] = crowded ? 1 + (more > 1 ? 1 : 0) : 2 + more;
+      count[at] = glyph.seen.length;
     });
-    this.columns = made;
-    return made;
+    return this.columns;
   }
 
   signOf(n, q = this.state.q[n], visits = this.state.visits[n]) {
@@ -298,7 +398,7 @@ export class MemoryMap {
     const { model, view } = this;
     const shown = [...phases, ...lit, view.x, view.y, view.kx, view.ky].join();
     if (!this.dirty && !this.stale && this.drawn === shown) return;
-    if (this.dirty) this.paint();
+    if (this.dirty || !this.shifted()) this.paint();
     [this.drawn, this.stale] = [shown, false];
     const step = model.steps[this.index];
     const query = step.query ? this.at(...step.query) : null;
@@ -364,7 +464,7 @@ export class MemoryMap {
     this.stale = true;
     this.shown = null;
     this.opened.replaceChildren();
-    const glyph = this.byGroup?.get(at);
+    const glyph = this.byGroup?.[at];
     if (!glyph || glyph.seen.length < 2) return;
     const already = new Set(this.cast.map((one) => one.n));
     for (const n of glyph.seen) {
@@ -381,7 +481,7 @@ export class MemoryMap {
   show(n) {
     if (n === null || this.shown === n || this.cast.some((one) => one.n === n) || this.model.groupOf[n] < 0) return;
     const at = this.model.groupOf[n];
-    if (this.byGroup.get(at)?.seen.length > 1) return this.openGroup(at);
+    if (this.byGroup[at]?.seen.length > 1) return this.openGroup(at);
     this.openGroup(-1);
     this.shown = n;
     this.stale = true;
@@ -391,12 +491,17 @@ export class MemoryMap {
   }
 
   nearest(x, y) {
-    let [best, least] = [null, Infinity];
-    for (const glyph of this.glyphs) {
+    let best = null;
+    let least = Infinity;
+    // In the order in which they lie in memory.
+    for (const glyph of this.byGroup ?? []) {
+      if (!glyph) continue;
       const dx = this.width / 2 + (glyph.group.x - this.view.x) * this.view.kx - x;
       const dy = this.height / 2 - (glyph.group.y - this.view.y) * this.view.ky - y;
       const apart = dx * dx + dy * dy;
-      if (apart <= least) [best, least] = [glyph, apart];
+      if (apart > least || (apart === least && glyph.weight < best.weight)) continue;
+      best = glyph;
+      least = apart;
     }
     const reach = best?.at === this.open ? FIRST_RING + 6 + 4.4 * Math.sqrt(best.seen.length) : 12;
     return best && least <= reach * reach ? best : null;
@@ -412,7 +517,7 @@ export class MemoryMap {
       const [x, y] = where(event);
       if (this.drag) return this.dragged(x, y);
       if (event.target.closest?.("[data-memory]")) return this.hint(event.target.closest("[data-memory]").dataset.memory, x, y);
-      const glyph = this.glyphs ? this.nearest(x, y) : null;
+      const glyph = this.nearest(x, y);
       if (!glyph) {
         this.tip.hidden = true;
         this.openGroup(-1);
@@ -484,7 +589,6 @@ export class MemoryMap {
       return set(this.lassoed, { d: `M${drag.lasso.map((point) => point.map((value) => value.toFixed(1)).join(",")).join("L")}Z` });
     }
     this.view = { ...drag.view, x: drag.view.x - (x - drag.x) / drag.view.kx, y: drag.view.y + (y - drag.y) / drag.view.ky, touched: true };
-    this.dirty = true;
     this.on.redraw();
   }
 
@@ -493,7 +597,6 @@ export class MemoryMap {
     const [px, py] = [view.x + (x - this.width / 2) / view.kx, view.y - (y - this.height / 2) / view.ky];
     const [kx, ky] = [view.kx * factor, view.ky * factor];
     this.view = { x: px - (x - this.width / 2) / kx, y: py + (y - this.height / 2) / ky, kx, ky, touched: true };
-    this.dirty = true;
     this.on.redraw();
   }
 

@@ -24,7 +24,7 @@ export class Ranks {
     const slim = width < 460;
     const at = (share) => Math.round(width * share);
     // One width for all steps, so that no axis moves.
-    const wide = 15 + 7 * this.longest(slim);
+    const wide = 19 + 7.4 * this.longest(slim);
     // From the left: rank and name, bar, its number, the slope, rank and name again, both parts, the score.
     this.x = slim
       ? { name: 18, bar: 18 + wide, barEnd: at(0.33), slope: at(0.33) + 46, slopeEnd: at(0.57), nameB: at(0.58) + 14, parts: at(0.58) + 14 + wide, partsEnd: at(0.87), end: width - 2 }

@@ -56,7 +56,6 @@ class Layouts {
       if (side.map === map || !map.view) continue;
       side.map.view = { ...map.view };
       side.map.openGroup(map.open);
-      side.map.dirty = true;
     }
     this.redraw();
   }

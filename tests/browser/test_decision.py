@@ -127,8 +127,11 @@ def test_a_slash_searches_the_questions_for_what_is_typed_at_once(page: Page, ap
     page.goto(f"{app.url}/decision?bank=demo&run=household&step=11&ask=flips")
     settled(page)
     # Within one task, in which no list can open.
-    page.evaluate("""keys => [...keys].forEach((key) =>
-      document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })))""", "/twin")
+    page.evaluate(
+        """keys => [...keys].forEach((key) =>
+      document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })))""",
+        "/twin",
+    )
     expect(page.get_by_role("option").first).to_contain_text("twin", timeout=10_000)
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("ask=twin"), timeout=15_000)

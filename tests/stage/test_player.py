@@ -166,6 +166,56 @@ def test_points_are_as_large_as_they_were_used_or_all_alike(demo_data: Any, play
     assert page.evaluate(sizes) == 1
 
 
+# Of a glyph: whether the canvas has its colour where the map says that it lies.
+COLOURED = """(at) => {
+  const { map } = player;
+  const { group } = map.byGroup[at];
+  const [x, y] = map.at(group.x, group.y);
+  const [box, canvas] = [map.box, map.canvas].map((one) => one.getBoundingClientRect());
+  const places = [x + box.x - canvas.x, y + box.y - canvas.y].map((place) => Math.floor(place * map.ratio));
+  const [red, green, blue] = map.canvas.getContext("2d").getImageData(...places, 1, 1).data;
+  return map.packed().value[at] << 8 >>> 0 === ((blue << 16 | green << 8 | red) << 8) >>> 0;
+}"""
+
+
+def test_of_thousands_a_drag_paints_nothing_and_a_step_makes_only_the_glyphs_anew_that_changed(
+    demo_data: Any, play: Play
+) -> None:
+    many, first = 4_000, len(demo_data["before"])
+    rng = np.random.default_rng(3)
+    memories = copy.deepcopy(demo_data["memories"])
+    for n in range(first, first + many):
+        x, y, intent = *(4 * rng.random(2)), len(memories["intents"])
+        memories["intents"].append([f"task {n}", ""])
+        new = {"id": f"m{n}", "label": f"m{n}", "x": x, "y": y, "intent": intent, "outcome": None, "step": 0, "run": ""}
+        for name, value in new.items():
+            memories[name].append(value)
+    before = [*demo_data["before"], *([float(q), 1] for q in rng.uniform(-1, 1, many))]
+    page = play({**demo_data, "memories": memories, "before": before}, "step=11&phase=7")
+    page.evaluate("""() => {
+      const { map } = player; const { paint } = map;
+      window.paints = 0;
+      map.paint = () => { window.paints += 1; paint.call(map); };
+      window.made = [...map.byGroup];
+    }""")
+    top = page.evaluate("player.map.order.at(-1)")
+    assert page.evaluate(COLOURED, top)
+    box = page.locator(".stage-plot").bounding_box()
+    assert box
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    begun = page.evaluate("player.map.view.x")
+    for to, paints in ((100, 0), (200, 1)):
+        page.mouse.move(x + to, y, steps=5)
+        until(page, f"player.map.drawn.includes(player.map.view.x) && player.map.view.x !== {begun}")
+        assert (page.evaluate("paints"), page.evaluate(COLOURED, top)) == (paints, True)
+    page.mouse.up()
+    page.keyboard.press("Shift+ArrowRight")
+    page.wait_for_selector(".stage[data-step='12']")
+    assert 0 < page.evaluate("player.map.byGroup.filter((glyph, at) => glyph !== made[at]).length") < 10
+
+
 def current(page: Page) -> str | None:
     return page.locator("[data-phase][data-state=current]").get_attribute("data-phase")
 
