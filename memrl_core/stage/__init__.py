@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
 
+from memrl_core.analysis.memory.function_words import FUNCTION_WORDS
 from memrl_core.stage.data import Known, StageSource, known_of_run, nearest_memories, stage_data, stage_update
 
 __all__ = [
@@ -27,7 +29,8 @@ _IMPORT = re.compile(r"^import .* from \"\./.*\";\n", re.MULTILINE)
 @cache
 def stage_script() -> str:
     """The stage's JavaScript as one module, which exports `mountStage(element, data, callbacks)`."""
-    return "\n".join(_IMPORT.sub("", (_HERE / name).read_text(encoding="utf-8")) for name in _MODULES)
+    words = f"const FUNCTION_WORDS = new Set({json.dumps(sorted(FUNCTION_WORDS))});"
+    return "\n".join((words, *(_IMPORT.sub("", (_HERE / name).read_text(encoding="utf-8")) for name in _MODULES)))
 
 
 @cache

@@ -884,8 +884,6 @@ class Stage {
   }
 }
 
-const FUNCTION_WORDS = new Set("and any are but can did does for from had has have her his how into its not off one our out she some than that the their them then there these they this those was were what when where which who will with would you your".split(" "));
-
 // The words that clearly more of some texts hold than of the others: by three standard errors of the difference.
 function commonWords(texts, others) {
   const holding = (list) => {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from memrl_core.agent import workspace
+from memrl_core.analysis.memory.function_words import FUNCTION_WORDS
 from memrl_core.bank import MemoryBank
 from memrl_core.numerals import fixed, signed
 from memrl_core.records import Recalled, RecallRecord
@@ -360,8 +363,11 @@ def test_five_hundred_steps_are_less_than_five_megabytes(tmp_path: Path, browser
     assert [address for address in asked if not address.startswith("file:")] == []
 
 
-def test_the_script_is_plain_modules_without_a_build() -> None:
-    assert "innerHTML" not in stage_script() and "import " not in stage_script().split("\n", 1)[0]
+def test_the_script_is_plain_modules_without_a_build_and_passes_over_the_cores_function_words() -> None:
+    script = stage_script()
+    assert "innerHTML" not in script and "import " not in script.split("\n", 1)[0]
+    (words,) = re.findall(r"FUNCTION_WORDS = new Set\((.*)\)", script)
+    assert set(json.loads(words)) == FUNCTION_WORDS
 
 
 def test_stage_data_of_the_second_demo_plays(tmp_path: Path, play: Play) -> None:

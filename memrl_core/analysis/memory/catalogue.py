@@ -14,6 +14,7 @@ from scipy.stats import false_discovery_control, hypergeom
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.moment import Moment
+from memrl_core.analysis.memory.function_words import FUNCTION_WORDS
 from memrl_core.records import Memory
 
 COLUMNS = ("memory", "id", "intent", "outcome", "q", "uses", "step", "similarity", "task", "experience")
@@ -59,13 +60,6 @@ def matching(
 
 WORDS, CHANCE = 10, 0.05
 """Of the words that some memories have in common, as many are named, with this rate of false discoveries."""
-
-_FUNCTION_WORDS = (
-    "a an and any are as at be been but by can could did do does for from had has have he her his how i if in into is "
-    "it its me my no not of on one or our out she so some than that the their them then there these they this those to "
-    "up us was we were what when where which who will with would you your"
-)
-FUNCTION_WORDS = frozenset(re.findall(r"\w+", _FUNCTION_WORDS))
 
 
 @dataclass(frozen=True, slots=True)
