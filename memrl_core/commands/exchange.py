@@ -19,7 +19,7 @@ from memrl_core.embedders.base import texts_cut
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
-from memrl_core.exchange.checkpoints import ALPHA, compare_checkpoints
+from memrl_core.exchange.contents import ALPHA, compare_checkpoints
 from memrl_core.exchange.merging import merge
 from memrl_core.exchange.reembedding import reembed
 from memrl_core.numerals import signed

@@ -1,13 +1,16 @@
-"""Files that appear whole or not at all, and what to say when the disk refuses them."""
+"""Files that appear whole or not at all, what to say when the disk refuses them, and HTML that needs nothing else."""
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from html import escape
 from pathlib import Path
 from typing import BinaryIO
 
@@ -83,3 +86,41 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path.name} cannot be read ({why}). Nothing was imported; check the file.") from error
+
+
+def html_document(
+    title: str, style: str, style_source: str, body: Iterable[str], scripts: Iterable[str], images: str = ""
+) -> str:
+    """A whole document whose policy runs `scripts` alone, known by their hashes, and loads nothing from anywhere.
+
+    `style_source` and `images` are the policy's words for styles and images; `body` is HTML already.
+    """
+    allowed = " ".join(hash_source(script) for script in scripts) or "'none'"
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src {style_source}; "
+        f"{f'img-src {images}; ' if images else ''}base-uri 'none'; form-action 'none'"
+    )
+    return "\n".join(
+        (
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{style}</style>",
+            "</head>",
+            "<body>",
+            *body,
+            "</body>",
+            "</html>\n",
+        )
+    )
+
+
+def hash_source(text: str) -> str:
+    """A script or style as a policy names it: by its hash."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

@@ -18,8 +18,7 @@ from plotly.offline import get_plotlyjs
 
 from memrl_core import __version__
 from memrl_core.bank.ledger import now
-from memrl_core.exchange.html_file import html_document
-from memrl_core.exchange.whole_files import drafted
+from memrl_core.exchange.whole_files import drafted, html_document
 from memrl_core.figures.picture import Shown
 from memrl_core.numerals import fixed
 

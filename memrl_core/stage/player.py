@@ -15,8 +15,7 @@ from memrl_core.analysis.map.projection import Pca, near_neighbours
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local, shown
 from memrl_core.errors import InputError
-from memrl_core.exchange.html_file import hash_source, html_document
-from memrl_core.exchange.whole_files import drafted
+from memrl_core.exchange.whole_files import drafted, hash_source, html_document
 from memrl_core.records import Memory, StepTrace
 from memrl_core.stage import stage_script, stage_style
 from memrl_core.stage.data import Known, Place, StageSource, finite, known_of_run, nearest_memories, stage_data

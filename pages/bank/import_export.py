@@ -14,8 +14,7 @@ from memrl_core.bank.storage.places import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
-from memrl_core.exchange.checkpoints import ALPHA, CheckpointDiff, compare_checkpoints
-from memrl_core.exchange.contents import Contents
+from memrl_core.exchange.contents import ALPHA, CheckpointDiff, Contents, compare_checkpoints
 from memrl_core.exchange.merging import merge
 from pages.shared import place as places
 from pages.shared.person import person

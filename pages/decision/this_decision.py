@@ -11,10 +11,9 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.explain import score_formula
-from memrl_core.analysis.decision.other_embedder import Moved, embedded_anew, moved
 from memrl_core.analysis.decision.required import Requirement, admission, newcomers, required_q, required_similarity
 from memrl_core.analysis.decision.spectrum import normalisers_compared, spectrum
-from memrl_core.analysis.decision.whatif import Situation, decided
+from memrl_core.analysis.decision.whatif import Moved, Situation, decided, embedded_anew, moved
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError

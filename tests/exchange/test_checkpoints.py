@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.errors import InputError
-from memrl_core.exchange.checkpoints import compare_checkpoints
-from memrl_core.exchange.contents import Contents
+from memrl_core.exchange.contents import Contents, compare_checkpoints
 from memrl_core.exchange.official.reader import read_official
 from memrl_core.records import EventKind, LedgerEvent
 from tests.exchange.official_writer import CheckpointWriter, Written

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from memrl_core.analysis.decision import other_embedder
-from memrl_core.analysis.decision.other_embedder import embedded_anew, moved
-from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
+from memrl_core.analysis.decision import whatif
+from memrl_core.analysis.decision.whatif import Situation, decided, embedded_anew, moved, situation_of
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -95,6 +94,6 @@ def test_it_can_be_stopped_and_a_bank_that_is_too_large_or_found_by_more_than_in
     assert embedded_anew(situation, embedder(AFTER), cancelled=lambda: True) is None
     with pytest.raises(InputError):
         embedded_anew(replace(situation, view=replace(situation.view, learned={})), embedder(AFTER))
-    monkeypatch.setattr(other_embedder, "MOST", 2)
+    monkeypatch.setattr(whatif, "MOST", 2)
     with pytest.raises(InputError, match="3 memories"):
         embedded_anew(situation, embedder(AFTER))
