@@ -21,7 +21,7 @@ from memrl_core.retrieval.view import MemoryView
 UNIT_TOLERANCE = 1e-3
 SPARE = 8
 """A matrix that is read has room for an eighth more memories before it has to grow."""
-_READ = ("id", "intent_key", "seq", "place", "embedding")
+_READ = ("id", "intent_key", "seq", "place")
 _TEXTS = ("id", "intent", "experience", "outcome", "intent_key", "parents", "origin", "step", "task", "created")
 
 
@@ -77,9 +77,8 @@ class Matrix(Mapping[str, Memory]):
         """Read all embeddings, unless that was done."""
         if self.is_read:
             return
-        table = _once(self._vectors.read(_READ), self._vectors)
+        table, vectors = _once(*self._vectors.matrix(_READ), self._vectors)
         try:
-            vectors = codec.matrix_of(table["embedding"], self.dimension)
             ids, (groups, keys) = table["id"].to_pylist(), _numbered(table["intent_key"])
             order = _by_age(table, ids)
         except codec.UNREADABLE as error:
@@ -171,7 +170,7 @@ class Matrix(Mapping[str, Memory]):
     ) -> MemoryView:
         """The same of these memories (n), with q (n,) and visits (n,)."""
         self.read()
-        rows = np.fromiter((self._rows[i] for i in memory_ids), dtype=np.int64, count=len(memory_ids))
+        rows = np.fromiter(map(self._rows.__getitem__, memory_ids), dtype=np.int64, count=len(memory_ids))
         if len(rows) == 0:
             empty = np.zeros(0, np.int64)
             return MemoryView([], self._embeddings[:0], np.zeros(0), empty, empty, self._rows, memories=self)
@@ -253,16 +252,19 @@ class MovingView:
         return view
 
 
-def _once(table: pa.Table, vectors: Vectors) -> pa.Table:
+def _once(
+    table: pa.Table, embeddings: npt.NDArray[np.float32], vectors: Vectors
+) -> tuple[pa.Table, npt.NDArray[np.float32]]:
     """The rows, of each id the one that was written last: a step that failed may have left one before."""
-    if pc.count_distinct(table["id"]).as_py() == table.num_rows:
-        return table
-    table = vectors.read([*_READ, "created"])
+    if len(set(table["id"].to_pylist())) == table.num_rows:
+        return table, embeddings
+    table, embeddings = vectors.matrix([*_READ, "created"])
     last: dict[str, int] = {}
     created = table["created"].to_pylist()
     for row in sorted(range(len(created)), key=created.__getitem__):
         last[table["id"][row].as_py()] = row
-    return table.take(pa.array(sorted(last.values())))
+    rows = sorted(last.values())
+    return table.take(pa.array(rows, pa.int64())), embeddings[rows]
 
 
 def _numbered(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:

@@ -339,8 +339,10 @@ class BankState:
                 state = RunState(codec.run_of(started.payload))
             else:
                 state = RunState(codec.run_of(json.loads(info)))
-            for event in self.events_where(_LEDGER.kind.in_(OF_THE_RUN), _LEDGER.run == run):
-                state.note(event)
+            # All runs together have few of these; asked for those of one run, SQLite reads its whole ledger.
+            for event in self.events_where(_LEDGER.kind.in_(OF_THE_RUN)):
+                if event.run == run:
+                    state.note(event)
         state.newest = self.database.scalar(_NEWEST, r=run)
         state.begun = max(state.begun, self.database.scalar(_KNOWN_AT, r=run) or 0)
         for row, _, _ in self.pending.steps.values():

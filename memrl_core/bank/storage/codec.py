@@ -328,6 +328,27 @@ def matrix_of(column: pa.ChunkedArray | pa.Array, dimension: int) -> npt.NDArray
     return np.asarray(flat, dtype=np.float32).reshape(-1, dimension)
 
 
+def embeddings_apart(
+    batches: Iterable[pa.RecordBatch], count: int, schema: pa.Schema
+) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+    """At most `count` rows without their embeddings, and these as (n, dimension). Raises `ValueError` without one.
+
+    The array is filled while the rows come: to join a large column afterwards takes longer than to read it.
+    """
+    place = schema.get_field_index("embedding")
+    embeddings = np.empty((count, schema.field(place).type.list_size), np.float32)
+    others, filled = [], 0
+    for batch in batches:
+        column = batch.column(place)
+        if column.null_count:
+            raise ValueError("A row has no vector.")
+        flat = column.flatten().to_numpy(zero_copy_only=False)
+        embeddings[filled : filled + len(batch)] = flat.reshape(-1, embeddings.shape[1])
+        filled += len(batch)
+        others.append(batch.drop_columns(["embedding"]))
+    return pa.Table.from_batches(others, schema.remove(place)), embeddings[:filled]
+
+
 # --- digests ----------------------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memrl_core.bank.storage.addresses import connect, is_local, remote_failure
-from memrl_core.bank.storage.codec import table_schema
+from memrl_core.bank.storage.codec import embeddings_apart, table_schema
 from memrl_core.bank.storage.schema import chunks
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
 from memrl_core.logs import loggable, logger
@@ -58,6 +58,9 @@ class Vectors(Protocol):
     def read(self, columns: Sequence[str] | None = None, ids: Collection[str] | None = None) -> pa.Table:
         """All rows, or those of these ids; all columns, or those named."""
 
+    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+        """These columns of all rows, and beside them their embeddings (n, dimension)."""
+
     def delete(self, ids: Collection[str]) -> None:
         """Delete the rows of these ids."""
 
@@ -84,6 +87,11 @@ class ArrowVectors:
         self._parts = [pa.concat_tables(self._parts)]
         table = self._parts[0] if columns is None else self._parts[0].select(list(columns))
         return table if ids is None else table.filter(self._have(ids))
+
+    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+        """These columns of all rows, and beside them their embeddings (n, dimension)."""
+        table = self.read([*columns, "embedding"])
+        return embeddings_apart(table.to_batches(), table.num_rows, table.schema)
 
     def delete(self, ids: Collection[str]) -> None:
         """Delete the rows of these ids."""
@@ -150,6 +158,16 @@ class LanceVectors:
             for where in map(_among, chunks(ids))
         ]
         return pa.concat_tables(found) if found else table_schema(self.dimension).empty_table().select(wanted)
+
+    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+        """These columns of all rows, and beside them their embeddings (n, dimension). Raises `BankDamaged`."""
+
+        def read(table: Any) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+            count = table.count_rows()
+            found = table.search().select([*columns, "embedding"]).limit(max(1, count)).to_batches()
+            return embeddings_apart(found, count, found.schema)
+
+        return self._read(read)
 
     def delete(self, ids: Collection[str]) -> None:
         """Delete the rows of these ids."""
