@@ -317,17 +317,6 @@ def vectors_of(values: Sequence[Any], dimension: int) -> pa.Array:
     )
 
 
-def matrix_of(column: pa.ChunkedArray | pa.Array, dimension: int) -> npt.NDArray[np.float32]:
-    """A vector column as (n, dimension) float32. Raises `ValueError` where a row has none."""
-    if column.null_count:
-        raise ValueError("A row has no vector.")
-    joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(joined, pa.ChunkedArray):
-        joined = pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], joined.type)
-    flat = joined.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat, dtype=np.float32).reshape(-1, dimension)
-
-
 def embeddings_apart(
     batches: Iterable[pa.RecordBatch], count: int, schema: pa.Schema
 ) -> tuple[pa.Table, npt.NDArray[np.float32]]:
@@ -372,6 +361,6 @@ def _bytes(value: Any) -> bytes:
 
 def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
     """The rows of the table `memories`, each embedding as an array (d,)."""
-    vectors = matrix_of(table["embedding"], table.schema.field("embedding").type.list_size)
-    for row, vector in zip(table.drop(["embedding"]).to_pylist(), vectors, strict=True):
+    others, embeddings = embeddings_apart(table.to_batches(), table.num_rows, table.schema)
+    for row, vector in zip(others.to_pylist(), embeddings, strict=True):
         yield {**row, "embedding": vector}
