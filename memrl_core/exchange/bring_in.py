@@ -1,22 +1,36 @@
-"""What was read of a file into a bank, new or there already: all of it, or none."""
+"""What was read of a file into a bank, new or there already: all of it, or none.
+
+The same content is the same thing. Another thing of the same name gets -2, -3 ... behind it, wherever it is mentioned,
+and gets the same again whenever it is imported again. A run that is here in part is the same run when nothing in it
+contradicts the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
+from memrl_core.bank.people.undo import REVERSIBLE
+from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.addresses import is_local, plain
 from memrl_core.bank.storage.places import is_bank
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Places, Skipped
-from memrl_core.exchange.naming import Arriving
 from memrl_core.exchange.official.reader import is_official, read_official
 from memrl_core.exchange.whole_files import drafted_folder
-from memrl_core.records import EventKind
+from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
 
 UNCHANGED = "All of it was there already: nothing was changed."
 ROLES_STAY = "a bank that holds something keeps its own roles"
@@ -147,3 +161,200 @@ def _lay_out(bank: MemoryBank, places: Places) -> None:
     fitted = {memory_id: places.coordinates[memory_id] for memory_id in places.fitted}
     layout = bank.layouts.save(places.method, fitted)
     bank.layouts.add(layout, {i: place for i, place in places.coordinates.items() if i not in fitted})
+
+
+_TRACE = TypeAdapter(StepTrace)
+_LINKS = {"undoes": "events", "redoes": "events", "together": "events", "other": "steps"}
+"""Keys of an event's payload that lead to other events or steps, perhaps of another run."""
+_NAMED_BY = {
+    **dict.fromkeys(
+        ("memory_id", "memory_ids", "duplicate_of", "parents", "selected", "greedy", "credited"), "memories"
+    ),
+    **dict.fromkeys(("left_out", "replaces", "takes_away", "rewards", "data", "filled"), "memories"),
+    **dict.fromkeys(("run", "base"), "runs"),
+    **dict.fromkeys(("id", "step_id"), "steps"),
+    "revokes": "events",
+    **_LINKS,
+}
+"""What the keys of a record name. All other texts stay as they are: prompts as they were sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The new name of what is renamed, by its old one; what is not there keeps its name.
+
+    `events` names events, and by what they say they were appended together.
+    """
+
+    memories: Mapping[str, str] = field(default_factory=dict)
+    runs: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, str] = field(default_factory=dict)
+    events: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.memories or self.runs or self.steps or self.events)
+
+    def memory(self, memory: Memory) -> Memory:
+        """A memory with its parents and run under their new names."""
+        return replace(
+            memory,
+            id=self.memories.get(memory.id, memory.id),
+            parents=self._in(memory.parents, "memories"),
+            run=self.runs.get(memory.run, memory.run),
+        )
+
+    def event(self, event: LedgerEvent) -> LedgerEvent:
+        """An event with its run, attempt, memories, what it revokes and its payload under their new names."""
+        if not self:
+            return event
+        payload = self._in(event.payload, "")
+        if event.kind is EventKind.RUN_STARTED:
+            payload["id"] = self.runs.get(event.run, event.run)
+        elif event.kind is EventKind.NOTE_PINNED:
+            # What the person saw: the memories that were picked stand among other words and numbers.
+            payload = {key: self._in(seen, "memories") for key, seen in payload.items()}
+        return replace(
+            event,
+            id=self.events.get(event.id, event.id),
+            run=self.runs.get(event.run, event.run),
+            step_id=self.steps.get(event.step_id, event.step_id),
+            memory_ids=self._in(event.memory_ids, "memories"),
+            revokes=self.events.get(event.revokes, event.revokes),
+            payload=payload,
+        )
+
+    def trace(self, trace: StepTrace) -> StepTrace:
+        """A step with its run and every memory that it mentions under their new names."""
+        if not self:
+            return trace
+        values = _TRACE.dump_python(trace)
+        kept = {name: values[name] for name in ("task", "settings")}
+        moved: StepTrace = _TRACE.validate_python({**self._in(values, ""), **kept})
+        return moved
+
+    def _in(self, value: Any, kind: str) -> Any:
+        """A value in which every text of this kind has its new name; a mapping's keys say what they name."""
+        if isinstance(value, str):
+            return getattr(self, kind).get(value, value) if kind else value
+        if isinstance(value, Mapping):
+            if kind:
+                return {self._in(key, kind): self._in(inner, kind) for key, inner in value.items()}
+            return {key: self._in(inner, _NAMED_BY.get(key, "")) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._in(inner, kind) for inner in value)
+        return value
+
+
+class Arriving:
+    """Contents beside the bank that they are to be taken into: what is there already, and what the rest is called."""
+
+    def __init__(self, contents: Contents, bank: MemoryBank) -> None:
+        self._contents = contents
+        self._bank = bank
+        self.memories = set(bank.memory_ids())
+        self.events = {event.id: event for event in bank.events()}
+        self.steps = {row.id: row for info in bank.runs() for row in bank.step_rows(info.id)}
+        self._runs = {info.id for info in bank.runs()}
+        self._taken = {(row.run, row.step) for row in self.steps.values()}
+        self._events_of: dict[str, list[LedgerEvent]] = defaultdict(list)
+        self._traces_of: dict[str, list[StepTrace]] = defaultdict(list)
+        for event in contents.events:
+            if event.kind is not EventKind.ROLE_ASSIGNED:
+                self._events_of[event.run].append(event)
+        for trace in contents.traces:
+            self._traces_of[trace.run].append(trace)
+
+    def names(self) -> Names:
+        """What everything in the contents is called in the bank. Raises `InputError` for a run that never begins."""
+        names = Names(self._memory_names())
+        bases = self._bases()
+        for run in _bases_first(bases):
+            tried = (self._with_run(names, run, name) for name in _free_names(run, bases))
+            names = next(found for found in tried if self._fits(run, found))
+        return names
+
+    def _memory_names(self) -> dict[str, str]:
+        names: dict[str, str] = {}
+        for memory_id, (memory, vector) in self._contents.memories.items():
+            names[memory_id] = next(
+                name
+                for name in _free_names(memory_id, self._contents.memories)
+                if name not in self.memories or self._is_same(name, memory, vector, names)
+            )
+        return {before: after for before, after in names.items() if before != after}
+
+    def _is_same(self, name: str, memory: Memory, vector: npt.NDArray[np.float32], decided: Mapping[str, str]) -> bool:
+        here = self._bank.memory(name)
+        # Runs may share a memory, so that whose it is does not tell it from another; a parent comes before its child.
+        parents = tuple(decided.get(parent, parent) for parent in memory.parents)
+        moved = replace(memory, id=name, run=here.run, parents=parents)
+        return moved == here and vector.astype(np.float32).tobytes() == self._bank.embedding(name).tobytes()
+
+    def _bases(self) -> dict[str, str | None]:
+        starts = [event for event in self._contents.events if event.kind is EventKind.RUN_STARTED]
+        bases = {event.run: codec.run_of(event.payload).base for event in starts}
+        begun = set(bases) | self._runs
+        named = {*self._events_of, *self._traces_of} - set(bases) | {b for b in bases.values() if b and b not in begun}
+        if named:
+            raise InputError(f"The run “{min(named)[:80]}” is named and never begins. {NOTHING}")
+        return bases
+
+    def _with_run(self, names: Names, run: str, name: str) -> Names:
+        if name == run:
+            return names
+        tail = name.removeprefix(run)
+        events = self._events_of[run]
+        joint = {e.payload["together"] for e in events if e.kind in REVERSIBLE and "together" in e.payload}
+        attempts = {trace.id for trace in self._traces_of[run]} | {event.step_id for event in events if event.step_id}
+        return Names(
+            names.memories,
+            {**names.runs, run: name},
+            {**names.steps, **{attempt: attempt + tail for attempt in attempts}},
+            {**names.events, **{event_id: event_id + tail for event_id in {e.id for e in events} | joint}},
+        )
+
+    def _fits(self, run: str, names: Names) -> bool:
+        return all(self._event_fits(names.event(event)) for event in self._events_of[run]) and all(
+            self._step_fits(names.trace(trace)) for trace in self._traces_of[run]
+        )
+
+    def _event_fits(self, event: LedgerEvent) -> bool:
+        here = self.events.get(event.id)
+        if here is None:
+            return event.kind is not EventKind.RUN_STARTED or event.run not in self._runs
+        # What is linked may be of a run whose name is not decided yet.
+        return _unlinked(here) == _unlinked(replace(event, payload=json.loads(json.dumps(dict(event.payload)))))
+
+    def _step_fits(self, trace: StepTrace) -> bool:
+        here = self.steps.get(trace.id)
+        if here is None:
+            return (trace.run, trace.step) not in self._taken
+        return here.run == trace.run and _as_stored(self._bank.trace(here.run, here.step)) == _as_stored(trace)
+
+
+def _as_stored(trace: StepTrace) -> StepTrace:
+    row = codec.step_row(trace, "")
+    return codec.trace_of(row["trace"], row["embedding"])
+
+
+def _unlinked(event: LedgerEvent) -> LedgerEvent:
+    if event.kind not in REVERSIBLE:
+        return event
+    return replace(event, payload={key: value for key, value in event.payload.items() if key not in _LINKS})
+
+
+def _free_names(name: str, reserved: Container[str]) -> Iterator[str]:
+    yield name
+    yield from (f"{name}-{number}" for number in count(2) if f"{name}-{number}" not in reserved)
+
+
+def _bases_first(bases: Mapping[str, str | None]) -> list[str]:
+    ordered: dict[str, None] = {}
+    for start in bases:
+        line: dict[str, None] = {}
+        run: str | None = start
+        while run is not None and run in bases and run not in ordered and run not in line:
+            line[run] = None
+            run = bases[run]
+        ordered.update(dict.fromkeys(reversed(line)))
+    return list(ordered)

@@ -423,6 +423,11 @@ def _plain(text: str) -> str:
     return text.replace("λ", "weight").replace("α", "alpha").replace("δ", "delta").replace("ε", "epsilon")
 
 
+# --- memory poisoning -------------------------------------------------------------------------------------------------
+# Memories that look like help and are harm, and forgetting what has proved bad. The attack stores plausible experiences
+# under the intents of tasks that are to come, so that similarity alone recalls them; in the literature on agents'
+# memories it is known as memory injection (AgentPoison, arXiv 2407.12784; MINJA, arXiv 2503.03704).
+
 TURNS = 12
 """More lines than an episode has turns, so that none is left for anything else."""
 

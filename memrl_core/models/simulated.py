@@ -5,6 +5,9 @@ aligns its task with the new one word by word and carries its answer over with t
 it guesses among what the prompt offers, sooner what shares words with the task. Memories in the newest message come
 before those of the first; what they encourage or discourage is about that message alone. It knows nothing of any
 environment, bank or utility.
+
+Below are models that answer like it, but read the memories in only some of the steps: with them, the question what a
+memory is worth to another model can be asked where no language model is installed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.audit_words import Sentences, who
+from memrl_core.analysis.people.audit import Sentences, who
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import MEMORIES

@@ -17,7 +17,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.errors import ModelInterrupted, PromptTooLong
-from memrl_core.exchange.naming import Names
+from memrl_core.exchange.bring_in import Names
 from memrl_core.models.base import ModelOptions, fewest_tokens
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import CAUTION, FOLLOW, YOUR_TASK, first_messages, messages_sent, without

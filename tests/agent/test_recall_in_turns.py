@@ -15,8 +15,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted
 from memrl_core.exchange.archive import read_bank, write_bank
-from memrl_core.exchange.bring_in import bring_in
-from memrl_core.exchange.naming import Names
+from memrl_core.exchange.bring_in import Names, bring_in
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy

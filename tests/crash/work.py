@@ -34,10 +34,9 @@ from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import read_bank
-from memrl_core.exchange.bring_in import bring_in
+from memrl_core.exchange.bring_in import Names, bring_in
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.merging import merge_runs
-from memrl_core.exchange.naming import Names
 from memrl_core.logs import logger
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.recorder import Recorder

@@ -17,7 +17,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import LONGEST_REASON, Rating
 from memrl_core.bank.people.roles import LONGEST_NAME, Role
 from memrl_core.errors import InputError, NotAllowed, UnknownRun
-from memrl_core.exchange import reward_records
+from memrl_core.exchange import reward_files
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.learning.scales import RatingScales
 from tests.builders import a_bank, a_run, a_step, numbers
@@ -337,7 +337,7 @@ def test_a_cell_is_too_long_even_where_a_library_has_lifted_the_limit_of_the_pro
 def test_files_that_are_too_large_are_refused(shared: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="more than 20 MB"):
         read_rewards(b" " * 20_000_001, "jsonl", shared)
-    monkeypatch.setattr(reward_records, "MOST_LINES", 2)
+    monkeypatch.setattr(reward_files, "MOST_LINES", 2)
     assert len(read(shared, "step,reward\n2,1\n3,1\n\n").lines) == 2
     with pytest.raises(InputError, match="more than 2 lines"):
         read(shared, "step,reward\n2,1\n3,1\n4,1")

@@ -17,7 +17,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.experiments.studies.same_bank import SameBank
+from memrl_core.experiments.studies.methods import SameBank
 from memrl_core.experiments.studies.study import Stopped
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy

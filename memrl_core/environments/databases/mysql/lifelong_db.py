@@ -7,7 +7,10 @@ when the reference has an ORDER BY at its top, and rows that this leaves level m
 through them, any of them may come), because what MySQL does beyond is promised to nobody. And the benchmark compares a
 changed table by a hash that was published; here it is compared by its rows.
 
-MySQL's statements run on SQLite: see `translate`.
+The file is the one that was published with the official MemRL code: one JSON object, an entry for each task, under the
+number of its sample. `table_info`, `answer_info` and `skill_list` of an entry are texts of Python literals; the same as
+JSON is read as well. Every task is tried out: its statement has to run and to give its answer, and near misses have to
+fail. MySQL's statements run on SQLite: see `translate`.
 """
 
 from __future__ import annotations
