@@ -48,6 +48,9 @@ export function shortened(text, longest) {
   return line.length <= longest ? line : `${line.slice(0, longest - 1).trimEnd()}…`;
 }
 
+// Of a name the end, which tells long ones apart sooner than their beginning.
+export const ending = (name, longest) => (name.length <= longest ? name : `…${name.slice(1 - longest)}`);
+
 // --- colours ---------------------------------------------------------------------------------------------------------
 
 // Orange below the middle of q, purple above it (ColorBrewer's PuOr): safe for colour-blind people, in both themes.

@@ -1,4 +1,4 @@
-import { clamp, css, mix, qColour, set, signed, svg } from "./dom.js";
+import { clamp, css, ending, mix, qColour, set, signed, svg } from "./dom.js";
 
 // The axis of q beside the map, which is also the legend of its colours: what was selected has a lane of its own, in
 // which it moves from q before to q after; the others of the pool are ticks.
@@ -61,7 +61,7 @@ export class QAxis {
       } else {
         dot.trail = svg("line", { class: "stage-trail", x1: x, x2: x }, group);
         dot.dot = svg("circle", { cx: x, r: 6 }, group);
-        dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, nameOf(this.model.labels[n]));
+        dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, this.roomy ? ending(this.model.labels[n], 4) : this.model.labels[n].slice(-3));
         dot.delta = svg("text", { x, class: "stage-mini stage-strong", "text-anchor": "middle" }, group);
       }
       group.addEventListener("pointerenter", () => this.on.hover(n));
@@ -98,6 +98,3 @@ export class QAxis {
     }
   }
 }
-
-// The end of a long name tells it from others sooner than its beginning.
-const nameOf = (label) => (label.length > 5 ? `…${label.slice(-3)}` : label);

@@ -1,5 +1,5 @@
 import { reranked, selectedAt } from "./phase_b.js";
-import { clamp, css, ease, fixed, qColour, set, shortened, signed, svg } from "./dom.js";
+import { clamp, css, ease, ending, fixed, qColour, set, shortened, signed, svg } from "./dom.js";
 
 // The pool and the rerank on one grid of rows: a bar of similarity in phase A's rank, a slope to phase B's rank, and
 // there both parts of the score.
@@ -27,7 +27,7 @@ export class Ranks {
     const wide = 19 + 7.4 * this.longest(slim);
     // From the left: rank and name, bar, its number, the slope, rank and name again, both parts, the score.
     this.x = slim
-      ? { name: 18, bar: 18 + wide, barEnd: at(0.33), slope: at(0.33) + 46, slopeEnd: at(0.57), nameB: at(0.58) + 14, parts: at(0.58) + 14 + wide, partsEnd: at(0.87), end: width - 2 }
+      ? { name: 18, bar: 18 + wide, barEnd: at(0.33), slope: at(0.33) + 46, slopeEnd: at(0.57), nameB: at(0.58) + 14, parts: at(0.58) + 14 + wide, partsEnd: width - 52, end: width - 2 }
       : { name: 22, bar: 22 + wide, barEnd: at(0.4), slope: at(0.4) + 48, slopeEnd: at(0.62), nameB: at(0.62) + 24, parts: at(0.62) + 24 + wide, partsEnd: width - 54, end: width - 2 };
     this.slim = slim;
   }
@@ -77,7 +77,7 @@ export class Ranks {
         const q = candidate.q ?? model.before(index).q[n];
         if (Number.isFinite(q)) svg("rect", { x: x.bar - 7, y: -5, width: 4, height: 10, rx: 1, fill: css(qColour(q, model.run.q, this.theme)) }, group);
         const longest = this.longest(this.slim);
-        const name = svg("text", { class: "stage-mini stage-strong", x: x.name, y: 3.5 }, group, shortened(model.labels[n], longest));
+        const name = svg("text", { class: "stage-mini stage-strong", x: x.name, y: 3.5 }, group, ending(model.labels[n], longest));
         if (model.labels[n].length > longest) svg("title", {}, name, model.labels[n]);
         texts.push(name);
         if (!this.slim) texts.push(svg("text", { class: "stage-mini", x: x.bar + 4, y: 3.5, "clip-path": `url(#${clip})` }, group, shortened(model.intent(n), 60)));
@@ -93,7 +93,7 @@ export class Ranks {
         const b = { other, path, was: chosenBySimilarity.has(n) };
         if (readable) {
           b.rank = svg("text", { class: "stage-mini stage-quiet", x: x.nameB - 18, y: 3.5 }, other);
-          svg("text", { class: "stage-mini stage-strong", x: x.nameB, y: 3.5 }, other, shortened(model.labels[n], this.longest(this.slim)));
+          svg("text", { class: "stage-mini stage-strong", x: x.nameB, y: 3.5 }, other, ending(model.labels[n], this.longest(this.slim)));
           b.score = svg("text", { class: "stage-mini stage-number", x: x.end, y: 3.5, "text-anchor": "end" }, other);
         }
         const height = Math.max(1.5, this.tall - Math.min(14, half * 0.8));

@@ -1,4 +1,4 @@
-import { clamp, css, ease, el, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
+import { clamp, css, ease, el, ending, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
 import { MAP_COLOURS, MemoryMap } from "./memory_map.js";
 import { Model } from "./model.js";
 import { selectedAt } from "./phase_b.js";
@@ -237,7 +237,7 @@ class Stage {
       entry.append(shortened(name, 24));
     }
     if (!this.legend.children.length) {
-      el("span", "", this.legend, "▲ above ▼ below the middle of q · ● never updated · ring: copies of one intent");
+      el("span", "", this.legend, "▲ above ▼ below the middle of q · ● never updated · ◎ copies");
     }
     const { placeless } = this.model;
     if (placeless) el("span", "", this.legend, `${placeless.toLocaleString("en")} ${placeless === 1 ? "memory has" : "memories have"} no place on this map`);
@@ -261,7 +261,7 @@ class Stage {
     this.updateRows.replaceChildren();
     this.changes = (step.update?.changes ?? []).map((change) => {
       const row = set(el("div", "stage-change", this.updateRows), { "data-memory": model.ids[change.memory], title: change.formula });
-      el("b", "", row, shortened(model.labels[change.memory], 12));
+      el("b", "", row, ending(model.labels[change.memory], 7));
       el("span", "stage-number", row, signed(change.before));
       el("span", "", row, "→");
       const swatch = el("i", "stage-swatch", row);

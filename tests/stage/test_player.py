@@ -219,6 +219,17 @@ def test_of_thousands_a_drag_paints_nothing_and_a_step_makes_only_the_glyphs_ane
     assert 0 < page.evaluate("player.map.byGroup.filter((glyph, at) => glyph !== made[at]).length") < 10
 
 
+def test_at_390_long_names_are_told_apart_and_nothing_of_the_legend_is_cut(demo_data: Any, play: Play) -> None:
+    memories = copy.deepcopy(demo_data["memories"])
+    memories["label"] = [f"a-long-name-{n:03}" for n in range(len(memories["label"]))]
+    page = play({**demo_data, "memories": memories}, "step=39&phase=7", width=390)
+    names = page.locator(".stage-row .stage-strong > title").all_text_contents()
+    shown = page.locator(".stage-row .stage-strong").evaluate_all("all => all.map((one) => one.firstChild.data)")
+    assert len(names) == len(shown) == len(set(shown)) > 5
+    legend = page.locator(".stage-legend")
+    assert legend.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+
+
 def current(page: Page) -> str | None:
     return page.locator("[data-phase][data-state=current]").get_attribute("data-phase")
 
