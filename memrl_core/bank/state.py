@@ -842,7 +842,7 @@ class BankState:
             self.database.execute(_WITHOUT_MOVES, [{"r": run, "m": i} for i in anew])
             for memory_id in first:
                 state.places.setdefault(memory_id, len(state.places))
-        self.database.insert(schema.q_values, [self._value_row(run, fold, state, i) for i in changed], replace=True)
+        self.database.put(schema.q_values, [self._value_row(run, fold, state, i) for i in changed])
         new = [(number, point) for i, at in first.items() for number, point in _since(fold.histories[i], at)]
         causes = self._causes(run, [point for _, point in new])
         self.database.insert(

@@ -39,7 +39,8 @@ def check_claims(
     ] = None,
 ) -> None:
     """Compute every number that a document or a lesson states as a finding; exit 1 where one is no longer so."""
-    from memrl_core.commands.claims import all_checked
+    _must_be_a_checkout("The documents and what checks them", "memrl claims check")
+    from benchmarks.claims import all_checked
 
     done = []
     for found in all_checked(quick, results):
@@ -68,15 +69,20 @@ def bench(
     json: Annotated[Path | None, typer.Option(help="A file for the rows, replaced when it is there.")] = None,
 ) -> None:
     """Measure what has to be fast, on a synthetic bank in a temporary folder."""
-    if not (ROOT / "benchmarks" / "suite.py").is_file():
-        raise InputError(
-            "The benchmarks are not part of an installed memrl-inspector. They stand in the folder benchmarks/ of its "
-            "source: run `memrl bench` from a checkout. Nothing was measured."
-        )
+    _must_be_a_checkout("The benchmarks", "memrl bench")
     from benchmarks.measuring import Sizes
     from benchmarks.suite import main
 
     main(names or (), Sizes(memories, steps, repeat, dimension), json)
+
+
+def _must_be_a_checkout(what: str, command: str) -> None:
+    """Raise `InputError` where the folder benchmarks/ is not there, which is not installed."""
+    if not (ROOT / "benchmarks" / "suite.py").is_file():
+        raise InputError(
+            f"{what} are not part of an installed memrl-inspector. They stand beside the folder benchmarks/ of its "
+            f"source: run `{command}` from a checkout. Nothing was measured."
+        )
 
 
 def modular_memory(

@@ -70,10 +70,10 @@ def test_an_adoption_that_fails_at_the_ledger_shows_nothing_and_can_be_repeated(
     bank = _empty(tmp_path / "bank")
     insert = bank._database.insert
 
-    def full(table: Any, rows: Any, replace: bool = False) -> None:
+    def full(table: Any, rows: Any) -> None:
         if table.name == "ledger":
             raise BankFull("The disk is full.")
-        insert(table, rows, replace)
+        insert(table, rows)
 
     monkeypatch.setattr(bank._database, "insert", full)
     with pytest.raises(BankFull):

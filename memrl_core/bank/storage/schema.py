@@ -326,8 +326,15 @@ class Database:
             with self.lock, self._sentences("a table"):
                 self._connection.execute(statement, values)
 
-    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]], replace: bool = False) -> None:
-        """Append rows with the same columns; with `replace`, in the place of those that have their primary keys."""
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows, which have the same columns."""
+        self._write(table, rows, replace=False)
+
+    def put(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The same, in the place of the rows that have their primary keys."""
+        self._write(table, rows, replace=True)
+
+    def _write(self, table: Table, rows: Sequence[Mapping[str, Any]], replace: bool) -> None:
         if not rows:
             return
         # For some rows a step, SQLAlchemy's own way to the cursor takes longer than SQLite.

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import claims
+from benchmarks.claims import Claim, checked
 from memrl_core.cli import app
-from memrl_core.commands import claims
-from memrl_core.commands.claims import Claim, checked
 from memrl_core.lessons.questions import QUESTIONS
 
 PAGE = "Over 40 seeds it\ngains −2.5 points, of 30 %."
