@@ -19,12 +19,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.bank.ledger import Credits, Notes, People, must_be_reward, now
+from memrl_core.bank.ledger import Credits, Notes, People, in_the_name_of, must_be_reward, now
 from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people.batches import Batches
 from memrl_core.bank.people.editing import Editing
 from memrl_core.bank.people.ratings import Ratings
-from memrl_core.bank.people.roles import person_name
 from memrl_core.bank.people.undo import Undo
 from memrl_core.bank.reading import BankReading, Search
 from memrl_core.bank.state import BRINGS_IN, Pending
@@ -255,18 +254,10 @@ class MemoryBank(BankReading):
             periods = {info.first_step - 1: info.settings}
             for event in sorted(self._state.of(run).settings, key=in_ledger):
                 periods[event.step] = event.payload["settings"]
+            kind, name = EventKind.SETTINGS_CHANGED, in_the_name_of(by)
+            changed = [(step, {"settings": {**settings, **changes}}) for step, settings in sorted(periods.items())]
             self._ledger.append_in_order(
-                [
-                    self._ledger.event(
-                        run,
-                        step,
-                        "",
-                        EventKind.SETTINGS_CHANGED,
-                        payload={"settings": {**settings, **changes}},
-                        **_in_the_name_of(by),
-                    )
-                    for step, settings in sorted(periods.items())
-                ]
+                [self._ledger.event(run, step, "", kind, payload=payload, **name) for step, payload in changed]
             )
 
     def change_environment(self, run: str, options: Mapping[str, Any], by: str = "") -> None:
@@ -277,7 +268,7 @@ class MemoryBank(BankReading):
     def _append(
         self, run: str, step: int, kind: EventKind, payload: Mapping[str, Any], by: str, known_at: int | None = None
     ) -> None:
-        event = self._ledger.event(run, step, "", kind, payload=payload, known_at=known_at, **_in_the_name_of(by))
+        event = self._ledger.event(run, step, "", kind, payload=payload, known_at=known_at, **in_the_name_of(by))
         self._ledger.append(event)
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -555,10 +546,6 @@ def _insertions(events: Iterable[LedgerEvent]) -> dict[tuple[str, str], Inserted
 
 def _weights(embedder: EmbedderIdentity | Embedder) -> str:
     return f"{embedder.dimension:,} dimensions" + (f", {embedder.digest[:19]}" if embedder.digest else "")
-
-
-def _in_the_name_of(person: str) -> dict[str, Any]:
-    return {"source": "person", "rater": person_name(person)} if person else {}
 
 
 def _environment_reward(trace: StepTrace) -> float | None:

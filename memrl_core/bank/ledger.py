@@ -33,6 +33,11 @@ def must_be_reward(value: float) -> None:
         )
 
 
+def in_the_name_of(person: str) -> dict[str, Any]:
+    """The fields of an event that say who is behind it; none for "". Raises `InputError` for an impossible name."""
+    return {"source": "person", "rater": person_name(person)} if person else {}
+
+
 class Ledger:
     """The ledger of one bank as one handle writes it, within the transactions of its callers."""
 
@@ -110,6 +115,23 @@ class Ledger:
             reason=reason.strip(),
             revokes=reward.id,
         )
+
+    def by_person(self, person: str, run: str, step: int, step_id: str, kind: EventKind, **values: Any) -> LedgerEvent:
+        """Append what a person did. Raises `InputError` for an impossible name, `NotAllowed`."""
+        event = self.event(run, step, step_id, kind, source="person", rater=person_name(person), **values)
+        self.append(event)
+        return event
+
+    def taken_back(self, person: str, event_id: str, given: EventKind, kind: EventKind, what: str) -> None:
+        """Append, as `kind`, that an event of the kind `given` no longer stands; `what` names it in sentences.
+
+        Raises `InputError` when there is none of that id, `NotAllowed`.
+        """
+        event = self._state.event(event_id)
+        if event is None or event.kind is not given:
+            raise InputError(f"That {what} is not in this bank. Nothing was changed.")
+        about = event.memory_ids if given is EventKind.CREDIT_ASSIGNED else ()
+        self.by_person(person, event.run, event.step, event.step_id, kind, memory_ids=about, revokes=event_id)
 
     def append(self, *events: LedgerEvent) -> None:
         """Append events. Raises `NotAllowed` by the role of the person behind one."""
@@ -196,37 +218,15 @@ class Notes(Part):
             raise InputError(f"A note has 1 to {LONGEST_NOTE:,} characters. Nothing was saved.")
         with self._alone():
             self._state.run(run)
-            event = self._ledger.event(
-                run,
-                step,
-                "",
-                EventKind.NOTE_PINNED,
-                memory_ids=tuple(memory_ids),
-                source="person",
-                rater=person_name(author),
-                reason=words,
-                payload=place,
+            about = tuple(memory_ids)
+            return self._ledger.by_person(
+                author, run, step, "", EventKind.NOTE_PINNED, memory_ids=about, reason=words, payload=place
             )
-            self._ledger.append(event)
-            return event
 
     def remove(self, note_id: str, author: str) -> None:
         """Append that a note no longer stands. Raises `InputError` when there is none of that id, `NotAllowed`."""
         with self._alone():
-            note = self._state.event(note_id)
-            if note is None or note.kind is not EventKind.NOTE_PINNED:
-                raise InputError("That note is not in this bank. Nothing was changed.")
-            self._ledger.append(
-                self._ledger.event(
-                    note.run,
-                    note.step,
-                    "",
-                    EventKind.NOTE_REMOVED,
-                    source="person",
-                    rater=person_name(author),
-                    revokes=note_id,
-                )
-            )
+            self._ledger.taken_back(author, note_id, EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED, "note")
 
     @locked
     def standing(self, run: str | None = None, step: int | None = None) -> list[LedgerEvent]:
@@ -269,38 +269,14 @@ class Credits(Part):
                         f"Memory “{min(strangers)[:80]}” was not in the prompt of step {step}, so no reward of it is "
                         "its own. Nothing was saved."
                     )
-            event = self._ledger.event(
-                run,
-                step,
-                step_id,
-                EventKind.CREDIT_ASSIGNED,
-                memory_ids=tuple(rewards),
-                source="person",
-                rater=person_name(rater),
-                reason=reason,
-                payload={"rewards": {memory_id: float(reward) for memory_id, reward in rewards.items()}},
-            )
-            self._ledger.append(event)
-            return event
+            own = {"rewards": {memory_id: float(reward) for memory_id, reward in rewards.items()}}
+            kind, about = EventKind.CREDIT_ASSIGNED, tuple(rewards)
+            return self._ledger.by_person(rater, run, step, step_id, kind, memory_ids=about, reason=reason, payload=own)
 
     def revoke(self, credit_id: str, rater: str) -> None:
         """Go back to one reward for all. Raises `InputError` when there is no such credit, `NotAllowed`."""
         with self._alone():
-            given = self._state.event(credit_id)
-            if given is None or given.kind is not EventKind.CREDIT_ASSIGNED:
-                raise InputError("That credit is not in this bank. Nothing was changed.")
-            self._ledger.append(
-                self._ledger.event(
-                    given.run,
-                    given.step,
-                    given.step_id,
-                    EventKind.CREDIT_REVOKED,
-                    memory_ids=given.memory_ids,
-                    source="person",
-                    rater=person_name(rater),
-                    revokes=credit_id,
-                )
-            )
+            self._ledger.taken_back(rater, credit_id, EventKind.CREDIT_ASSIGNED, EventKind.CREDIT_REVOKED, "credit")
 
     @locked
     def standing(self, run: str, step: int) -> LedgerEvent | None:
@@ -343,15 +319,5 @@ class People(Part):
                 raise InputError(
                     "Then nobody could manage this bank. Nothing was changed; let someone manage it by name first."
                 )
-            self._ledger.append(
-                self._ledger.event(
-                    "",
-                    0,
-                    "",
-                    EventKind.ROLE_ASSIGNED,
-                    source="person",
-                    rater=person_name(by),
-                    reason=reason.strip(),
-                    payload={"person": name, "role": str(role)},
-                )
-            )
+            given = {"person": name, "role": str(role)}
+            self._ledger.by_person(by, "", 0, "", EventKind.ROLE_ASSIGNED, reason=reason.strip(), payload=given)

@@ -50,38 +50,15 @@ class Batches(Part):
             for step in sorted({step for steps in parts.values() for step in steps}):
                 if self._state.step_row(run.id, step) is None:
                     raise InputError(f"Run {run.id} has no finished step {step}. Nothing was saved.")
-            event = self._ledger.event(
-                run.id,
-                self._state.of(run.id).newest or 0,
-                "",
-                EventKind.BATCH_MADE,
-                source="person",
-                rater=person_name(by),
-                reason=name,
-                payload=batch.model_copy(update={"parts": parts}).model_dump(
-                    mode="json", include={"parts", "gold", "overlap", "seed"}
-                ),
-            )
-            self._ledger.append(event)
+            newest, shared = self._state.of(run.id).newest or 0, batch.model_copy(update={"parts": parts})
+            facts = shared.model_dump(mode="json", include={"parts", "gold", "overlap", "seed"})
+            event = self._ledger.by_person(by, run.id, newest, "", EventKind.BATCH_MADE, reason=name, payload=facts)
         return next(made for made in self.of(run.id) if made.id == event.id)
 
     def close(self, batch_id: str, by: str) -> None:
         """Append that a batch asks for no more ratings. Raises `InputError` when there is none, `NotAllowed`."""
         with self._alone():
-            made = self._state.event(batch_id)
-            if made is None or made.kind is not EventKind.BATCH_MADE:
-                raise InputError("That batch is not in this bank. Nothing was changed.")
-            self._ledger.append(
-                self._ledger.event(
-                    made.run,
-                    made.step,
-                    "",
-                    EventKind.BATCH_CLOSED,
-                    source="person",
-                    rater=person_name(by),
-                    revokes=batch_id,
-                )
-            )
+            self._ledger.taken_back(by, batch_id, EventKind.BATCH_MADE, EventKind.BATCH_CLOSED, "batch")
 
     @locked
     def of(self, run: str = "") -> list[Batch]:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.bank.ledger import Part, now
-from memrl_core.bank.people.roles import Role, person_name
+from memrl_core.bank.ledger import Part, in_the_name_of, now
+from memrl_core.bank.people.roles import Role
 from memrl_core.bank.state import locked
 from memrl_core.bank.storage.codec import Inserted
 from memrl_core.embedders.base import Embedder
@@ -179,17 +179,9 @@ class Editing(Part):
     def _append(
         self, run: str, memory_ids: Sequence[str], kind: EventKind, by: str, reason: str, payload: Any = None
     ) -> LedgerEvent:
-        person: dict[str, Any] = {"source": "person", "rater": person_name(by)} if by else {}
-        event = self._ledger.event(
-            run,
-            self._newest(run),
-            "",
-            kind,
-            memory_ids=tuple(dict.fromkeys(memory_ids)),
-            reason=reason.strip(),
-            payload=payload or {},
-            **person,
-        )
+        fields = {"reason": reason.strip(), "payload": payload or {}, **in_the_name_of(by)}
+        about = tuple(dict.fromkeys(memory_ids))
+        event = self._ledger.event(run, self._newest(run), "", kind, memory_ids=about, **fields)
         self._ledger.append(event)
         return event
 

@@ -164,18 +164,8 @@ class Ratings(Part):
         with self._alone():
             newest = self._state.of(run).newest or 0
             scales.must_rise(*self.bounds(run, newest + 1))
-            self._ledger.append(
-                self._ledger.event(
-                    run,
-                    newest,
-                    "",
-                    EventKind.SCALES_CHANGED,
-                    source="person",
-                    rater=person_name(by),
-                    reason=reason.strip(),
-                    payload={"scales": scales.model_dump(mode="json")},
-                )
-            )
+            given = {"scales": scales.model_dump(mode="json")}
+            self._ledger.by_person(by, run, newest, "", EventKind.SCALES_CHANGED, reason=reason.strip(), payload=given)
 
     @locked
     def bounds(self, run: str, step: int) -> tuple[float, float]:
