@@ -20,7 +20,7 @@ from memrl_core.exchange.bring_in import ROLES_STAY, UNCHANGED, bring_in
 from memrl_core.exchange.contents import contents_of
 from memrl_core.exchange.merging import ROLES_OF_FIRST, merge
 from memrl_core.records import EventKind, LedgerEvent, WriteRecord
-from tests.bank.bank_of_people import FOUR, ONE, THREE, TWO, a_bank_of_people
+from tests.bank.people.bank_of_people import FOUR, ONE, THREE, TWO, a_bank_of_people
 from tests.builders import a_bank, a_run, a_step
 
 BY_PEOPLE = {

@@ -21,7 +21,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes, read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.models.simulated import SimulatedModel
-from tests.bank.bank_of_people import a_bank_of_people
+from tests.bank.people.bank_of_people import a_bank_of_people
 from tests.builders import DIMENSION, a_run, a_step
 from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record
 

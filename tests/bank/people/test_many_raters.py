@@ -18,7 +18,7 @@ from memrl_core.errors import BankFull
 from memrl_core.records import EventKind
 from tests.builders import a_bank, a_step
 
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(__file__).resolve().parents[3])
 EACH = 60
 RATER = """
 import sys
