@@ -119,7 +119,7 @@ def test_alone_keeps_another_process_out_until_it_is_done(tmp_path: Path, monkey
         text=True,
     )
     try:
-        assert holder.stdout is not None and holder.stdout.readline() == "alone\n"
+        assert holder.stdout.readline() == "alone\n"
         bank._database._connection.exec_driver_sql("PRAGMA busy_timeout = 200")
         with pytest.raises(BankError, match="process"), bank.alone():
             pass

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from memrl_core import cli
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.bank.storage import addresses
@@ -22,6 +20,7 @@ from memrl_core.errors import BankMissing, BankUnreachable, MemRLError, NotABank
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import bring_in, read_any
 from tests.builders import a_bank, a_run, a_step
+from tests.commands.test_cli import memrl
 from tests.object_store import ObjectStore, object_store, set_environment
 
 ACCESS_KEY, SECRET = "AKIDOFTHETESTS", "s3cr3t-of-the-tests"
@@ -58,13 +57,6 @@ def named(folder: Path, vectors: str) -> str:
     file = folder / "team.toml"
     file.write_text(f'database = "team.db"\nvectors = "{vectors}"\n')
     return str(file)
-
-
-def memrl(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli.app, list(words))
-    if isinstance(done.exception, MemRLError):
-        return 2, str(done.exception)
-    return done.exit_code, done.output
 
 
 def q_of(bank: MemoryBank, run: str = "r") -> dict[str, float]:

@@ -9,19 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memrl_core.agent import Agent
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
-from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.exchange.contents import contents_of
 from memrl_core.exchange.merging import merge, merge_runs
-from memrl_core.models.simulated import SimulatedModel
-from memrl_core.policies import policy_class
 from memrl_core.records import StepTrace
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_bank, a_run, a_step, a_vector
+from tests.policies.policy_run import an_agent_of
 
 
 def taught(path: Path, run: str = "r", steps: int = 8) -> MemoryBank:
@@ -53,16 +49,7 @@ def again(bank: MemoryBank, trace: StepTrace) -> tuple[list[str], tuple[str, ...
 
 
 def as_it_was(trace: StepTrace) -> tuple[list[str], tuple[str, ...]]:
-    assert trace.recall is not None and trace.decision is not None
     return [member.memory_id for member in trace.recall.pool], trace.decision.selected
-
-
-def an_agent_of(policy: str, path: Path) -> Agent:
-    embedder = HashingEmbedder()
-    bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
-    settings = policy_class(policy).Settings().model_dump()
-    bank.start_run(replace(a_run(), policy=policy, settings=settings, embedder=embedder.name))
-    return Agent(bank, "r", SimulatedModel(), embedder, make_environment("household"))
 
 
 @pytest.mark.parametrize("appends", [3, 8])
@@ -81,7 +68,7 @@ def test_what_is_written_while_the_bank_compacts_keeps_its_age(
 
 
 def test_every_step_of_a_moved_bank_decides_again_as_it_did(tmp_path: Path) -> None:
-    agent = an_agent_of("exprecent", tmp_path / "bank")
+    agent = an_agent_of(tmp_path / "bank", "exprecent")
     traces = list(agent.run(sample_tasks("household-train")[:8]))
     move_rows(agent.bank, 5)
     bank = opened(agent.bank)

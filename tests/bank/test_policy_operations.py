@@ -144,7 +144,7 @@ def test_a_pinned_memory_is_not_deleted_and_the_record_says_so(bank: MemoryBank)
     stored = bank.commit_step(*doing(5, an_operation("DELETE", replaces=[ONE])))
     for handle in both(bank):
         assert list(handle.utilities("r")) == [ONE, THREE]
-        four, five = (handle.trace("r", step).write.operations[0] for step in (4, 5))  # type: ignore[union-attr]
+        four, five = (handle.trace("r", step).write.operations[0] for step in (4, 5))
         assert four.replaces == (TWO,)
         assert (five.op, five.replaces) == ("NOOP", ()) and "pinned" in five.why
         assert handle.trace("r", 5) == stored
@@ -176,7 +176,7 @@ def test_what_a_person_forgot_meanwhile_stays_forgotten(bank: MemoryBank, op: st
     trace, vectors = doing(4, an_operation(op, "" if op == "DELETE" else "r-0004", [ONE]))
     bank.editing.forget("r", [ONE], "ann")
     stored = bank.commit_step(trace, vectors)
-    assert stored.write is not None and stored.write.operations[0].op == "NOOP"
+    assert stored.write.operations[0].op == "NOOP"
     for handle in both(bank):
         assert list(handle.utilities("r")) == [TWO, THREE]
         assert "r-0004" not in handle.memory_ids()

@@ -53,7 +53,7 @@ def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) ->
     for who in people:
         given = [e for e in bank.events("r") if e.rater == who]
         assert len(given) == EACH
-        last = [bank.ratings.mine("r", step, who).value for step in range(1, steps + 1)]  # type: ignore[union-attr]
+        last = [bank.ratings.mine("r", step, who).value for step in range(1, steps + 1)]
         assert last == [(EACH // steps - 1) / 16] * steps
         assert len(bank.undo.done(who)) == EACH
 
@@ -63,7 +63,6 @@ def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(bank: MemoryBan
     bank.adopt({}, [], [a_step(step)[0] for step in range(1, 41)])
     script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
     rater = subprocess.Popen([sys.executable, "-c", script, "ann", "40"], stdout=subprocess.PIPE, text=True)
-    assert rater.stdout is not None
     reported = 0
     while reported < 6:
         reported = int(rater.stdout.readline())
@@ -128,7 +127,6 @@ def test_who_is_killed_in_the_middle_of_a_deed_has_done_it_whole_or_not_at_all(b
     script = DOER.format(root=ROOT, uri=bank.uri)
     last = WRITES_A_ROUND + at if at else 10**6
     doer = subprocess.Popen([sys.executable, "-c", script, str(last)], stdout=subprocess.PIPE, text=True)
-    assert doer.stdout is not None
     while not at and int(doer.stdout.readline()) < 3:
         pass
     if not at:

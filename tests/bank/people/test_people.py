@@ -128,7 +128,6 @@ def test_who_may_rate_gives_changes_and_takes_back_their_own(bank: MemoryBank) -
     assert bank.undo.undo("cid") is not None
     bank.notes.remove(bank.notes.standing("r")[0].id, "cid")
     standing = bank.credits.standing("r", 2)
-    assert standing is not None
     bank.credits.revoke(standing.id, "cid")
 
 
@@ -173,7 +172,7 @@ def test_undoing_the_revocation_of_a_reward_gives_it_back_in_the_name_of_its_rat
     assert bank.ratings.mine("r", 2, "bob") is None
     bank.undo.undo("ann")
     mine = bank.ratings.mine("r", 2, "bob")
-    assert mine is not None and (mine.rater, mine.value, mine.payload["by"]) == ("bob", -1.0, "ann")
+    assert (mine.rater, mine.value, mine.payload["by"]) == ("bob", -1.0, "ann")
     assert bank.utilities("r") == before
     bank.undo.redo("ann")
     assert bank.ratings.mine("r", 2, "bob") is None
@@ -320,5 +319,5 @@ def test_undo_passes_over_what_a_person_may_do_no_longer(bank: MemoryBank) -> No
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.RATE, "ann")
     action = bank.undo.undo("cid", past_blocked=True)
-    assert action is not None and action.first.step == 3
+    assert action.first.step == 3
     assert "not change runs" in refused(bank, lambda bank, who: bank.undo.undo(who, past_blocked=True), "cid")

@@ -141,16 +141,8 @@ def test_a_change_is_taken_back_to_the_reward_before_it(bank: MemoryBank) -> Non
     bank.ratings.rate(Rating("r", 3, -1.0, "ann", "bad after all"))
     bank.undo.undo("ann")
     mine = bank.ratings.mine("r", 3, "ann")
-    assert mine is not None and (mine.value, mine.reason) == (0.5, "so so")
+    assert (mine.value, mine.reason) == (0.5, "so so")
     assert believed(bank) == once
-
-
-def test_a_reward_goes_to_the_memories_of_the_prompt_only(bank: MemoryBank) -> None:
-    before = believed(bank)
-    event = bank.ratings.rate(Rating("r", 4, 0.9, "ann"))
-    assert event.memory_ids == ("r-0002", "r-0003")
-    moved = {i for i, (q, _) in believed(bank).items() if q != before[i][0]}
-    assert moved == {"r-0002", "r-0003"}
 
 
 def test_what_a_reward_would_do_is_what_it_does(bank: MemoryBank) -> None:
@@ -230,7 +222,6 @@ def test_several_rewards_at_once_are_one_write_and_one_deed(tmp_path: Path) -> N
 def test_a_rewards_reason_and_scale_are_kept(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 3, 0.5, "ann", " right cup, wrong shelf ", {"scale": "stars", "stars": 4}))
     event = MemoryBank.open(bank.uri).ratings.mine("r", 3, "ann")
-    assert event is not None
     assert event.reason == "right cup, wrong shelf"
     assert dict(event.payload) == {"scale": "stars", "stars": 4}
 
@@ -247,15 +238,6 @@ def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(bank: MemoryBank) 
 
 
 # --- what was done for others, and by others --------------------------------------------------------------------------
-
-
-def test_undoing_what_was_done_for_another_never_overwrites_what_they_did_since(bank: MemoryBank) -> None:
-    bank.revoke_reward(bank.ratings.rate(Rating("r", 3, 0.5, "bo")).id, "ann")
-    bank.ratings.rate(Rating("r", 3, -1.0, "bo"))
-    events = bank.events()
-    with pytest.raises(InputError, match="step 3 of run r"):
-        bank.undo.undo("ann")
-    assert bank.events() == events
 
 
 def test_doing_again_what_was_done_for_another_never_overwrites_what_they_did_since(bank: MemoryBank) -> None:
@@ -281,7 +263,7 @@ def test_an_older_deed_is_undone_past_one_that_others_have_changed(bank: MemoryB
     bank.revoke_reward(bank.ratings.rate(Rating("r", 2, 0.5, "bo")).id, "ann")
     bank.ratings.rate(Rating("r", 2, -1.0, "bo"))
     action = bank.undo.undo("ann", past_blocked=True)
-    assert action is not None and action.first.step == 4
+    assert action.first.step == 4
     events = bank.events()
     with pytest.raises(InputError, match="since by bo"):
         bank.undo.undo("ann", past_blocked=True)
