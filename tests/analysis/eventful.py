@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,9 +89,11 @@ def _import(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:
     bank.adopt({name: (memory, a_vector(int(rng.integers(1000))))}, [event], [])
 
 
-def believed_by_definition(bank: MemoryBank, run: str, until: int | None = None, without: str = "") -> Believed:
-    """What a run believes as of a step (None: now), folded by the oracle; `without` leaves one event out."""
+def believed_by_definition(
+    bank: MemoryBank, run: str, until: int | None = None, without: Collection[str] = ()
+) -> Believed:
+    """What a run believes as of a step (None: now), folded by the oracle; `without` leaves events out, by their ids."""
     info = bank.run(run)
     start = believed_by_definition(bank, info.base, info.base_step, without) if info.base else None
     finished = {row.id for row in bank.step_rows(run)}
-    return believed([e for e in bank.events(run) if e.id != without], finished, start, until)
+    return believed([e for e in bank.events(run) if e.id not in without], finished, start, until)

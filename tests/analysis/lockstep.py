@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from memrl_core.agent import workspace
 from memrl_core.analysis.compare.alignment import ComparedStep, Line
 from memrl_core.bank import MemoryBank
 from memrl_core.records import (
@@ -115,3 +116,11 @@ def commit(bank: MemoryBank, run: str, task: str, intent: str = "do it", **repor
     trace = a_trace(run, step, task, intent, **reported)
     bank.commit_step(trace, {m: a_vector(step * 10 + n) for n, m in enumerate(reported["wrote"])})
     return trace
+
+
+def go_on(bank: MemoryBank, run: str, steps: int) -> None:
+    """A run does so many more steps with the parts that it began with."""
+    live = workspace.live_run(bank, run, workspace.Preferences())
+    live.run_many(steps)
+    assert live.wait(60)
+    assert live.error is None

@@ -16,7 +16,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, UnknownRun
 from memrl_core.recorder import Recorder
 from memrl_core.settings import MemRLSettings
-from tests.analysis.lockstep import a_compared, a_line, begun, commit, tasks_line
+from tests.analysis.lockstep import a_compared, a_line, begun, commit, go_on, tasks_line
 from tests.builders import a_bank, a_vector
 
 
@@ -87,22 +87,15 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
         bank, environment="household", tasks="household-train", task_count=6, run="base", seed=3,
         settings=MemRLSettings(k2=3),
     )  # fmt: skip
-    _go_on(bank, "base", 12)
+    go_on(bank, "base", 12)
     other = {**bank.settings("base"), "k2": 1}
     workspace.fork(bank, "base", 5, other, name="early")
-    _go_on(bank, "early", 8)
+    go_on(bank, "early", 8)
     workspace.fork(bank, "base", 9, other, name="late")
-    _go_on(bank, "late", 4)
+    go_on(bank, "late", 4)
     workspace.fork(bank, "early", 8, other, name="deep")
-    _go_on(bank, "deep", 3)
+    go_on(bank, "deep", 3)
     return bank
-
-
-def _go_on(bank: MemoryBank, run: str, steps: int) -> None:
-    live = workspace.live_run(bank, run, workspace.Preferences())
-    live.run_many(steps)
-    assert live.wait(60)
-    assert live.error is None
 
 
 def test_a_fork_is_compared_from_where_it_parts(forked: MemoryBank) -> None:

@@ -92,7 +92,7 @@ def test_what_a_memory_earns_alone_is_told_from_what_its_company_earned(tmp_path
     for agent in (alone, together):
         list(agent.run(sample_tasks("household-train")[:4], 5))
         found = contamination(agent.bank, "r", again_in(agent.bank))
-        assert found is not None and found.share is not None
+        assert found.share is not None
         table = found.memories.set_index("memory_id")
         assert {i: u.q for i, u in agent.bank.utilities("r").items() if u.visits} == pytest.approx(table["q"].to_dict())
         assert (table["q"] - table["earned"] - table["company"]).abs().max() < 1e-12

@@ -38,7 +38,6 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
 def test_each_step_selects_again_what_it_selected(bank: MemoryBank, name: str) -> None:
     for trace in bank.traces(name):
         recall, decision = decided(situation_of(bank, trace))
-        assert trace.recall is not None and trace.decision is not None
         assert [m.memory_id for m in recall.pool] == [m.memory_id for m in trace.recall.pool]
         assert decision.selected == trace.decision.selected
 
@@ -53,7 +52,7 @@ def test_its_own_settings_make_no_difference_in_one_pass(bank: MemoryBank, name:
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_changed_between_two_steps_can_be_asked(bank: MemoryBank, name: str) -> None:
     found = changes(bank, name, 3, STEPS)
-    assert found is not None and found.decided == 3
+    assert found.decided == 3
 
 
 @pytest.mark.parametrize("name", ["memp", "memento", "memrl", "rag"])

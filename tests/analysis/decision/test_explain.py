@@ -97,11 +97,8 @@ def test_every_reason_has_a_sentence_with_its_numbers() -> None:
 def test_an_update_is_told_with_its_numbers() -> None:
     change = ValueChange("r-0004", -0.3, 0.09, 2, 1.0, 0.3)
     assert numbers(update_formula(change, "r")) == ["4", "−0.300", "0.3", "+1.000", "−0.300", "+0.090"]
-
-
-def test_an_update_that_the_floor_stops_says_so() -> None:
-    change = ValueChange("r-0004", 0.1, 0.0, 2, -1.0, 0.3)
-    assert numbers(update_formula(change, "r"))[-2:] == ["−0.230", "+0.000"]
+    stopped_by_the_floor = ValueChange("r-0004", 0.1, 0.0, 2, -1.0, 0.3)
+    assert numbers(update_formula(stopped_by_the_floor, "r"))[-2:] == ["−0.230", "+0.000"]
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.0, "+0.000"), (-0.0001, "+0.000"), (-0.5, "−0.500"), (1.25, "+1.250")])
@@ -138,7 +135,7 @@ BANK: Any = None
 
 def test_a_reversal_is_a_more_similar_memory_overtaken_by_one_of_higher_q(solved: StepTrace) -> None:
     found = overtaking(BANK, solved)
-    assert found is not None and found.by_similarity == INSTEAD
+    assert found.by_similarity == INSTEAD
     assert (found.step, found.overtaken.memory_id, found.overtaking.memory_id) == (9, "r-0001", "r-0002")
     assert overtaking(BANK, replace(solved, decision=BY_SIMILARITY[1])) is None
 

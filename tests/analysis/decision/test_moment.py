@@ -41,7 +41,6 @@ def test_what_has_moved_is_seen_before_the_step_is_stored(agent: Agent) -> None:
         episode.advance()
     moment = current(agent.bank, "r", episode)
     assert moment.moved
-    assert episode.trace.update is not None
     for change in episode.trace.update.changes:
         assert moment.utilities[change.memory_id].q == change.after
         assert agent.bank.utilities("r")[change.memory_id].q == change.before
@@ -71,8 +70,8 @@ def test_a_later_reward_is_told_and_the_replay_stays(agent: Agent) -> None:
     rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
     before = dict(replayed(agent.bank, "r", rated.step).utilities)
     assert later_reward(agent.bank, rated) is None
-    preview = agent.bank.preview_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
-    agent.bank.give_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")  # type: ignore[union-attr]
+    preview = agent.bank.preview_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")
+    agent.bank.give_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")
     reported = later_reward(agent.bank, rated)
     assert reported is not None and numbers(reported) == ["+0.400"] and "ann" in reported
     assert dict(replayed(agent.bank, "r", rated.step).utilities) == before

@@ -25,28 +25,24 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Agent:
 def test_every_method_answers_from_the_very_pool_of_the_step(agent: Agent) -> None:
     trace = agent.bank.trace("r", 18)
     found = on_this_pool(agent.bank, trace, POLICIES)
-    assert found is not None and trace.recall is not None
     assert [one.spec.name for one in found] == list(POLICIES)
     pool = {member.memory_id for member in trace.recall.pool}
     for one in found:
         assert one.problem == ""
-        assert one.decision is not None and set(one.decision.selected) <= pool
+        assert set(one.decision.selected) <= pool
 
 
 def test_the_runs_own_method_says_what_it_did(agent: Agent) -> None:
     trace = agent.bank.trace("r", 18)
     for own_recall in (False, True):
         (one,) = on_this_pool(agent.bank, trace, ["memrl"], own_recall) or ()
-        assert one.decision is not None and trace.decision is not None
         assert one.decision.selected == trace.decision.selected
-        assert trace.generate is not None
         assert one.given and trace.generate.messages[-1].content.startswith(one.given)
 
 
 def test_similarity_alone_takes_the_first_of_the_pool(agent: Agent) -> None:
     trace = agent.bank.trace("r", 18)
     none, rag = on_this_pool(agent.bank, trace, ["none", "rag"]) or ()
-    assert none.decision is not None and rag.decision is not None and trace.recall is not None
     assert none.decision.selected == () and none.given == ""
     similarity = {member.memory_id: member.similarity for member in trace.recall.pool}
     assert [similarity[i] for i in rag.decision.selected] == sorted(similarity.values(), reverse=True)[:3]
@@ -56,7 +52,7 @@ def test_with_its_own_recall_a_method_goes_by_recency(agent: Agent) -> None:
     trace = agent.bank.trace("r", 18)
     (recent,) = on_this_pool(agent.bank, trace, ["exprecent"], own_recall=True) or ()
     newest = [memory.id for memory in agent.bank.memories("r") if memory.step < 18][-3:]
-    assert recent.decision is not None and set(recent.decision.selected) == set(newest)
+    assert set(recent.decision.selected) == set(newest)
 
 
 def test_nothing_is_appended(agent: Agent) -> None:

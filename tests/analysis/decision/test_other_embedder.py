@@ -72,7 +72,6 @@ def test_the_other_vectors_make_another_pool_and_another_choice_with_the_q_of_th
 
 def test_a_higher_weight_of_q_takes_the_one_that_only_the_other_embedder_recalls() -> None:
     anew = embedded_anew(by_hand(), embedder(AFTER))
-    assert anew is not None
     assert decided(anew, {**anew.settings, "weight": 0.6})[1].selected == ("far",)
 
 
@@ -85,7 +84,7 @@ def test_the_same_embedder_gives_the_recorded_decision_and_nothing_is_stored(tmp
     assert again is not None and decided(again) == (trace.recall, trace.decision)
     assert heard[-1][0] == heard[-1][1] > 1
     other = embedded_anew(situation, HashingEmbedder(64))
-    assert other is not None and other.view.embeddings.shape[1] == 64
+    assert other.view.embeddings.shape[1] == 64
     assert agent.bank.facts == facts
 
 

@@ -77,7 +77,7 @@ def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stor
     assert "r-0017" in layout.places()
     assert layout.provisional == {"r-0017"}
     stored = layout._bank.layouts.newest()
-    assert stored is not None and "r-0017" not in stored.coordinates
+    assert "r-0017" not in stored.coordinates
     umap.gate.set()
     layout.wait()
     layout.take_proposal()
@@ -112,7 +112,7 @@ def test_a_new_layout_moves_nothing_until_it_is_taken_and_is_undone_by_going_bac
     for take in (False, True):
         layout.relayout()
         layout.wait()
-        assert layout.proposal is not None and len(layout.proposal.coordinates) == 17
+        assert len(layout.proposal.coordinates) == 17
         assert {memory_id: layout.places()[memory_id] for memory_id in before} == before
         if not take:
             assert layout._bank.layouts.count() == stored
@@ -120,7 +120,6 @@ def test_a_new_layout_moves_nothing_until_it_is_taken_and_is_undone_by_going_bac
             layout.places()
             layout.wait()
             layout.places()
-    assert layout.proposal is not None
     proposed = dict(layout.proposal.coordinates)
     shown = dict(layout.places())
     layout.take_proposal()

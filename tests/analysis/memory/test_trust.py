@@ -100,7 +100,7 @@ def test_a_stationary_q_fluctuates_as_theory_says_about_as_often_as_it_claims(al
 def test_a_task_that_changes_is_seen_as_more_fluctuation_than_theory_allows() -> None:
     rewards = [-1.0, 1.0] * 20 + [5.0, 7.0] * 20
     found = fluctuation(a_history(rewards, [0.3] * 80), 0.3)
-    assert found is not None and not found.agrees and found.low > found.limit
+    assert not found.agrees and found.low > found.limit
 
 
 def test_a_few_rewards_say_nothing_of_the_fluctuation() -> None:

@@ -121,27 +121,23 @@ def test_without_a_second_rating_nothing_is_computed() -> None:
     assert found.note
 
 
-def test_one_judgement_throughout_has_no_kappa_and_says_why() -> None:
-    found = agreement(both([(0.5, 1.0), (1.0, 1.0)]), 0.0)
-    assert found.kappa is None
-    assert found.alpha is not None
-    assert "κ" in found.note and "ada and bob" in found.note
-
-
-def test_one_reward_throughout_has_no_alpha_and_says_why() -> None:
-    found = agreement({**both([(1.0, 1.0)]), "alone": {"ada": -1.0}}, 0.0)
-    assert found.alpha is None
-    assert "α" in found.note
+@pytest.mark.parametrize(
+    ("ratings", "missing", "note"),
+    [
+        pytest.param(both([(0.5, 1.0), (1.0, 1.0)]), ["kappa"], ["κ", "ada and bob"], id="one judgement throughout"),
+        pytest.param({**both([(1.0, 1.0)]), "s1": {"ada": -1.0}}, ["kappa", "alpha"], ["α"], id="one reward"),
+        pytest.param({"s1": {"ada": 1.0, "bob": -1.0, "cy": 1.0}}, ["kappa"], [], id="three raters"),
+    ],
+)
+def test_what_cannot_be_computed_is_none_with_a_note(ratings: Ratings, missing: list[str], note: list[str]) -> None:
+    found = agreement(ratings, 0.0)
+    assert [name for name in ("kappa", "alpha") if getattr(found, name) is None] == missing
+    assert all(part in found.note for part in note)
 
 
 def test_a_rounding_error_is_no_variation() -> None:
     assert agreement(both([(0.1 + 0.2, 0.3)]), 0.0).alpha is None
     assert judgement(0.1 + 0.2, 0.3) is Judgement.NEUTRAL
-
-
-def test_kappa_is_left_to_the_pairs_when_more_than_two_share_steps() -> None:
-    found = agreement({"s1": {"ada": 1.0, "bob": -1.0, "cy": 1.0}}, 0.0)
-    assert found.kappa is None
 
 
 def test_a_rater_who_shares_no_step_does_not_stand_in_the_way_of_kappa() -> None:
@@ -177,21 +173,15 @@ def test_good_against_bad_comes_before_a_wide_range() -> None:
         "narrow": {"ada": 0.1, "bob": -0.1},
         "alone": {"ada": -1.0},
         "far": {"ada": 1.0, "bob": -1.0, "cy": 0.0},
+        "neutral": {"ada": 0.0, "bob": -1.0},
+        "least": {"ada": 0.2, "bob": 0.7},
+        "too little": {"ada": 0.2, "bob": 0.69},
     }
     found = disagreements(ratings, 0.0, 0.5)
-    assert [one.step_id for one in found] == ["far", "narrow", "wide"]
-    assert [one.opposite for one in found] == [True, True, False]
-    assert [one.range for one in found] == pytest.approx([2.0, 0.2, 0.9])
+    assert [one.step_id for one in found] == ["far", "narrow", "neutral", "wide", "least"]
+    assert [one.opposite for one in found] == [True, True, False, False, False]
+    assert [one.range for one in found] == pytest.approx([2.0, 0.2, 1.0, 0.9, 0.5])
     assert found[0].ratings == ratings["far"]
-
-
-def test_a_range_of_exactly_the_least_is_listed() -> None:
-    assert [one.step_id for one in disagreements({"s1": {"ada": 0.1, "bob": 0.3}}, 0.0, 0.2)] == ["s1"]
-    assert disagreements({"s1": {"ada": 0.1, "bob": 0.3}}, 0.0, 0.21) == []
-
-
-def test_neutral_beside_bad_is_not_opposite() -> None:
-    assert [one.opposite for one in disagreements(both([(0.0, -1.0)]), 0.0, 0.5)] == [False]
 
 
 # --- one rater over time ----------------------------------------------------------------------------------------------

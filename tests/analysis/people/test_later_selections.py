@@ -97,13 +97,11 @@ def choices_of(bank: MemoryBank, run: str = "r") -> Choices:
 
 def rated(bank: MemoryBank, step: int, value: float, run: str = "r") -> str:
     trace = bank.trace(run, step)
-    assert trace.decision is not None
     return bank.give_reward(run, step, trace.id, trace.decision.selected, value, "ann").id
 
 
 def selection_by_definition(trace: StepTrace, q: Mapping[str, float]) -> set[str]:
     """What a step selects with q; a random draw does not look at q."""
-    assert trace.recall is not None and trace.decision is not None
     if trace.decision.mode == "explore":
         return set(trace.decision.selected)
     own, pool = trace.settings, trace.recall.pool
@@ -289,7 +287,7 @@ def test_steps_of_others_are_left_out_with_a_reason(tmp_path: Path) -> None:
 def test_a_part_of_a_run_is_read_and_its_reading_can_be_followed_and_stopped(folders: list[Path]) -> None:
     bank, seen = MemoryBank.open(str(folders[0])), list[tuple[int, int]]()
     part = compiled(bank, "r", (5, 9), lambda done, total: seen.append((done, total)))
-    assert part is not None and list(part.of_step) == [5, 6, 7, 8, 9]
+    assert list(part.of_step) == [5, 6, 7, 8, 9]
     assert seen == [(n, 5) for n in range(1, 6)]
     assert all(step in part.of_step for steps in part.steps_of.values() for step in steps)
     assert compiled(bank, "r", cancelled=lambda: True) is None
@@ -303,7 +301,7 @@ def test_choices_that_are_extended_equal_those_read_anew(bank: MemoryBank, monke
     assert known is not None
     monkeypatch.setattr(bank, "next_step", lambda run: 16)
     known = extended(known, bank, "r")
-    assert known is not None and list(known.of_step) == list(range(1, 16))
+    assert list(known.of_step) == list(range(1, 16))
     monkeypatch.undo()
     first = bank.trace("r", 1)
     bank.adopt({}, [], [replace(first, id=f"late-{n}", step=STEPS + n, recall=None) for n in (1, 2)])

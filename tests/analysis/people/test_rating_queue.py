@@ -19,7 +19,6 @@ from memrl_core.analysis.people.rating_queue import (
     QueueFilter,
     RatedStep,
     Show,
-    disagreement,
     duration_words,
     facts_of,
     progress,
@@ -163,25 +162,6 @@ def test_disagreeing_are_those_with_two_who_disagree_the_widest_gap_first(facts,
     assert shown(facts, chosen, "disagreeing") == [f.id for _, f in sorted(found, key=lambda pair: -pair[0])]
 
 
-@pytest.mark.parametrize(
-    ("environment", "people", "expected"),
-    [
-        (1.0, {}, None),
-        (None, {"ann": 1.0}, None),
-        (0.1, {"ann": 1.0}, None),
-        (0.0, {"ann": 1.0}, None),
-        (None, {"ann": 1.0, "bob": 0.1}, None),
-        (None, {"ann": 1.0, "bob": 0.0}, 0.5),
-        (None, {"ann": 0.1, "bob": -0.1}, 0.1),
-        (-0.5, {"ann": 0.5}, 0.5),
-        (-1.0, {"ann": 0.5, "bob": 1.0}, 1.0),
-    ],
-)
-def test_disagreement_is_the_gap_as_a_share_of_the_scale(environment, people, expected) -> None:
-    step = RatedStep("x", "a", 1, 1, "t1", "memrl", DAYS[0], environment, people, 0)
-    assert disagreement(step, -1.0, 1.0) == pytest.approx(expected)
-
-
 @given(FACTS, FILTERS, st.sampled_from(["disagreeing", "influential", "random", "all"]))
 def test_the_order_does_not_depend_on_the_order_of_the_facts(facts, chosen, show) -> None:
     assert shown(facts[::-1], chosen, show, "dan") == shown(facts, chosen, show, "dan")
@@ -237,11 +217,6 @@ def test_steps_that_end_meanwhile_leave_the_others_in_their_order() -> None:
     assert {int(step[1:]) > 40 for step in after if step not in before} <= {True}
 
 
-def test_another_seed_draws_another_sample() -> None:
-    samples = {tuple(shown(unrated(40), QueueFilter(sample=5, seed=seed), "random")) for seed in range(10)}
-    assert len(samples) == 10
-
-
 def test_every_step_is_as_likely_to_be_drawn() -> None:
     facts = unrated(5)
     draws = [step for seed in range(400) for step in shown(facts, QueueFilter(sample=2, seed=seed), "random")]
@@ -294,11 +269,6 @@ def test_a_value_that_cannot_be_gets_a_sentence_and_the_default(name, value) -> 
     assert f"{name} “{value[:80]}”" in sentence and len(sentence) < 300
 
 
-def test_every_wrong_value_gets_its_own_sentence() -> None:
-    chosen, wrong = QueueFilter.from_query({"sample": "none", "seed": "4", "since": "soon"})
-    assert (chosen, len(wrong)) == (QueueFilter(seed=4), 2)
-
-
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -308,17 +278,13 @@ def at(*seconds: float) -> list[datetime]:
     return [NOON + timedelta(seconds=s) for s in seconds]
 
 
-def test_the_pace_is_the_median_gap_and_foretells_the_rest() -> None:
-    found = progress(at(0, 10, 14, 44), remaining=6, done=4)
-    assert (found.done, found.total, found.pace, found.left) == (4, 10, 10.0, 60.0)
-
-
 @given(st.lists(st.integers(-900, 900), max_size=12), st.integers(0, 50))
 def test_the_pace_is_the_median_of_what_counts(gaps, remaining) -> None:
     found = progress(at(*np.cumsum([0, *gaps]).tolist()), remaining, len(gaps) + 1)
     counted = [gap for gap in gaps if 0 <= gap <= 600]
     assert found.pace == (float(np.median(counted)) if counted else None)
     assert found.left == (None if found.pace is None else found.pace * remaining)
+    assert (found.done, found.total) == (len(gaps) + 1, len(gaps) + 1 + remaining)
 
 
 @pytest.mark.parametrize(
@@ -390,8 +356,6 @@ def test_a_person_who_rates_again_has_one_reward_and_none_after_taking_it_back(t
     assert facts_of(bank)[0].people == {"ann": -0.5}
     bank.revoke_reward(latest.id, "ann")
     assert facts_of(bank)[0].people == {}
-    bank.revoke_reward(f"{step_id}:environment", "ann")
-    assert facts_of(bank)[0].environment is None
 
 
 def test_a_prompt_that_names_a_memory_twice_counts_once(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,14 @@ def rate(session: RatingSession) -> None:
         session.has_rated(session.place, NOW)
 
 
+def act(session: RatingSession, name: str, *more: object) -> None:
+    """What a person or, in `follow`, the others do."""
+    if name == "rate":
+        rate(session)
+    else:
+        getattr(session, name)(*more)
+
+
 def rest(session: RatingSession) -> list[object]:
     """What is shown when everything is rated from here on."""
     shown = []
@@ -35,10 +44,30 @@ def rest(session: RatingSession) -> list[object]:
 # --- the way through --------------------------------------------------------------------------------------------------
 
 
-def test_places_are_shown_once_each_in_their_order_and_then_the_end() -> None:
-    session = a_session()
-    assert rest(session) == [0, 1, 2, 3]
-    assert session.place is None and session.at == 4
+@pytest.mark.parametrize(
+    ("count", "acts", "shown", "total"),
+    [
+        pytest.param(4, [], [0, 1, 2, 3], 4, id="in order"),
+        pytest.param(4, [("skip",)], [1, 2, 3, 0], 4, id="skipped"),
+        pytest.param(4, [("move", 2)], [2, 3, 0, 1], 4, id="out of order"),
+        pytest.param(3, [("rate",), ("rate",), ("take_back", 0)], [0, 2], 3, id="taken back"),
+        pytest.param(3, [("rate",), ("take_back", 9)], [9, 1, 2], 4, id="taken back from an earlier day"),
+        pytest.param(4, [("follow", (0, 2, 3))], [0, 2, 3], 3, id="rated by others"),
+        pytest.param(2, [("follow", (7, 0, 6, 1))], [0, 1, 7, 6], 4, id="come in"),
+        pytest.param(3, [("follow", (0, 2)), ("follow", (0, 1, 2))], [0, 1, 2], 3, id="opened again"),
+    ],
+)
+def test_what_is_open_is_shown_once_each_in_this_order(count: int, acts: list, shown: list[int], total: int) -> None:
+    session = a_session(count)
+    for name, *more in acts:
+        act(session, name, *more)
+    assert session.progress.total == total
+    assert rest(session) == shown
+    assert (session.place, session.at, session.skipped) == (None, len(session.places), set())
+
+
+def test_those_who_follow_are_told_how_many_came_in() -> None:
+    assert a_session(2).follow((7, 0, 6, 1)) == 2
 
 
 def test_an_empty_queue_is_at_its_end_and_stays_there() -> None:
@@ -47,13 +76,6 @@ def test_an_empty_queue_is_at_its_end_and_stays_there() -> None:
         act()
     assert (session.place, session.at, session.rated) == (None, 0, {})
     assert (session.progress.done, session.progress.total) == (0, 0)
-
-
-def test_a_skipped_place_comes_again_when_nothing_else_is_left() -> None:
-    session = a_session()
-    session.skip()
-    assert rest(session) == [1, 2, 3, 0]
-    assert session.skipped == set()
 
 
 def test_where_all_are_skipped_they_come_again_from_the_first() -> None:
@@ -72,21 +94,6 @@ def test_from_the_end_one_looks_back_at_the_last_one() -> None:
     assert session.place == 1
 
 
-def test_rating_out_of_order_comes_back_to_what_was_passed_by() -> None:
-    session = a_session()
-    session.move(2)
-    assert rest(session) == [2, 3, 0, 1]
-
-
-def test_a_rating_that_is_taken_back_is_looked_at_and_asked_for_again() -> None:
-    session = a_session(3)
-    rate(session)
-    rate(session)
-    session.take_back(0)
-    assert session.place == 0 and session.progress.done == 1
-    assert rest(session) == [0, 2]
-
-
 def test_a_click_that_arrives_twice_goes_on_once() -> None:
     session = a_session(3)
     session.has_rated(0, NOW)
@@ -94,35 +101,7 @@ def test_a_click_that_arrives_twice_goes_on_once() -> None:
     assert (session.place, session.rated) == (1, {0: NOW})
 
 
-def test_a_place_of_an_earlier_day_is_put_in_where_the_person_looks() -> None:
-    session = a_session(3)
-    rate(session)
-    session.take_back(9)
-    assert (session.place, session.places) == (9, (0, 9, 1, 2))
-    assert rest(session) == [9, 1, 2]
-
-
 # --- what others do ---------------------------------------------------------------------------------------------------
-
-
-def test_what_others_have_rated_is_closed_and_passed_by() -> None:
-    session = a_session()
-    assert session.follow((0, 2, 3)) == 0
-    assert session.progress.total == 3
-    assert rest(session) == [0, 2, 3]
-
-
-def test_what_comes_in_waits_at_the_end_in_its_order() -> None:
-    session = a_session(2)
-    assert session.follow((7, 0, 6, 1)) == 2
-    assert rest(session) == [0, 1, 7, 6]
-
-
-def test_what_is_opened_again_is_asked_for_again() -> None:
-    session = a_session(3)
-    session.follow((0, 2))
-    session.follow((0, 1, 2))
-    assert rest(session) == [0, 1, 2]
 
 
 def test_what_the_person_has_rated_stays_theirs_when_it_waits_no_more() -> None:
@@ -156,10 +135,7 @@ ACTS = st.lists(
 def test_whatever_a_person_and_others_do_all_that_is_open_is_asked_for_once(count: int, acts: list) -> None:
     session = a_session(count)
     for name, *more in acts:
-        if name == "rate":
-            rate(session)
-        else:
-            getattr(session, name)(*more)
+        act(session, name, *more)
         assert 0 <= session.at <= len(session.places) == len(set(session.places))
         assert 0 <= session.progress.done <= session.progress.total
     rate(session)
@@ -172,30 +148,16 @@ def test_whatever_a_person_and_others_do_all_that_is_open_is_asked_for_once(coun
 # --- keys that come too soon ------------------------------------------------------------------------------------------
 
 
-def test_a_key_is_too_soon_until_the_place_has_been_up_long_enough() -> None:
+def test_a_key_is_too_soon_until_its_place_has_been_up_long_enough_however_often_it_is_drawn() -> None:
     session = a_session()
+    assert not session.too_soon(0, 0.0)
     session.shows(100.0)
-    assert session.too_soon(session.place, 100.0 + TOO_SOON * 0.99)
-    assert not session.too_soon(session.place, 100.0 + TOO_SOON * 1.01)
-
-
-def test_drawing_the_same_place_again_does_not_start_its_time_anew() -> None:
-    session = a_session()
-    session.shows(100.0)
-    session.shows(100.0 + TOO_SOON)
-    assert not session.too_soon(session.place, 100.1 + TOO_SOON)
-
-
-def test_each_place_has_its_own_time() -> None:
-    session = a_session()
-    session.shows(100.0)
+    session.shows(100.0 + TOO_SOON / 2)
+    assert session.too_soon(0, 100.0 + TOO_SOON * 0.99)
+    assert not session.too_soon(0, 100.0 + TOO_SOON * 1.01)
     rate(session)
     session.shows(200.0)
     assert session.too_soon(1, 200.0) and not session.too_soon(0, 200.0)
-
-
-def test_what_has_not_been_drawn_cannot_be_too_soon() -> None:
-    assert not a_session().too_soon(0, 0.0)
 
 
 def test_the_pace_is_that_of_this_sitting() -> None:

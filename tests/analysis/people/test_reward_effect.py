@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from memrl_core.agent.rerun import Rerunner
-from memrl_core.analysis.people.later_selections import Choices, Differing, compiled
+from memrl_core.analysis.people.later_selections import Differing
 from memrl_core.analysis.people.reward_effect import (
     AnsweredBothWays,
     deeds_since,
@@ -32,10 +31,9 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.learning import REWARDING
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import EventKind, StepTrace
-from tests.analysis.eventful import an_eventful_bank
+from tests.analysis.eventful import an_eventful_bank, believed_by_definition
+from tests.analysis.people.test_later_selections import choices_of, selection_by_definition
 from tests.builders import a_bank, a_run, a_step, an_agent, numbers
-from tests.oracles.ledger import Believed, believed
-from tests.oracles.selection import taken, z_sides
 
 STEPS = 24
 OWN: dict[str, Any] = {"delta": -1.0, "weight": 0.7, "k1": 6, "k2": 1, "alpha": 0.5}
@@ -65,33 +63,12 @@ def eventful(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return an_eventful_bank(tmp_path_factory.mktemp("eventful") / "bank", request.param, 36)
 
 
-def choices_of(bank: MemoryBank) -> Choices:
-    found = compiled(bank, "r")
-    assert found is not None
-    return found
-
-
 def ids_of(bank: MemoryBank, person: str = "ann") -> list[str]:
     return [event.id for event in deeds_since(bank, person)]
 
 
 def rerunner(bank: MemoryBank, trace: StepTrace) -> Rerunner:
     return Rerunner(bank, trace, SimulatedModel(), make_environment("household"))
-
-
-def believed_without(bank: MemoryBank, run: str, left_out: set[str], until: int | None = None) -> Believed:
-    info = bank.run(run)
-    start = believed_without(bank, info.base, left_out, info.base_step) if info.base else None
-    finished = {row.id for row in bank.step_rows(run)}
-    return believed([e for e in bank.events(run) if e.id not in left_out], finished, start, until)
-
-
-def selection_by_definition(trace: StepTrace, q: Mapping[str, float]) -> set[str]:
-    assert trace.recall is not None
-    pool, own = trace.recall.pool, trace.settings
-    near = [member.similarity for member in pool]
-    sides = z_sides(near, [q[m.memory_id] for m in pool], own["normaliser"], own["fixed_mean"], own["fixed_sd"])
-    return {pool[i].memory_id for i in taken(*sides, near, own["weight"], own["k2"], trace.decision.seed)}
 
 
 # --- q ----------------------------------------------------------------------------------------------------------------
@@ -102,7 +79,7 @@ def test_q_without_some_events_is_the_fold_without_them(eventful: MemoryBank, ru
     bank, rng = eventful, np.random.default_rng(3)
     chosen = {e.id for e in bank.events() if e.kind in REWARDING and rng.random() < 0.3}
     found = reward_effect(bank, run, chosen)
-    now, without = believed_without(bank, run, set()), believed_without(bank, run, chosen)
+    now, without = believed_by_definition(bank, run), believed_by_definition(bank, run, without=chosen)
     reported = {i: found.moved.get(i, (utility.q, utility.q)) for i, utility in bank.utilities(run).items()}
     assert reported == {i: (pytest.approx(without[i][0]), pytest.approx(now[i][0])) for i in now}
     assert found.q == {i: utility.q for i, utility in bank.utilities(run).items()}
@@ -150,7 +127,7 @@ def test_what_was_taught_goes_on_in_the_memory_that_takes_the_place_of_another(b
     old = bank.memory(first)
     new = bank.editing.edit("r", first, old.intent, "reworded", HashingEmbedder(), "ann")
     found = reward_effect(bank, "r", ids_of(bank))
-    without = believed_without(bank, "r", set(ids_of(bank)))
+    without = believed_by_definition(bank, "r", without=ids_of(bank))
     assert first not in found.moved
     assert found.moved[new.id] == (pytest.approx(without[first][0]), bank.utilities("r")[new.id].q)
     assert found.without[first][-1].after == pytest.approx(without[first][0])
@@ -163,7 +140,9 @@ def test_what_was_taught_goes_on_in_the_memory_that_takes_the_place_of_another(b
 @pytest.mark.parametrize("last", [0, 1, 9, 100])
 def test_the_selections_that_a_person_has_changed_are_those_by_definition(learned: MemoryBank, last: int) -> None:
     ids = set(ids_of(learned))
-    now, without = ({i: q for i, (q, _) in believed_without(learned, "r", out).items()} for out in (set(), ids))
+    now, without = (
+        {i: q for i, (q, _) in believed_by_definition(learned, "r", without=out).items()} for out in (set(), ids)
+    )
     pairs = {
         trace.step: (selection_by_definition(trace, without), selection_by_definition(trace, now))
         for trace in learned.traces("r")
@@ -188,7 +167,6 @@ def test_the_recorded_memories_give_the_recorded_outcome_and_answer(learned: Mem
     steps = [Differing(t.step, t.decision.selected, ()) for t in traces if t.decision]
     facts = learned.facts
     for again, trace in zip(rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t)), traces, strict=True):
-        assert trace.generate is not None and trace.reward is not None
         assert (again.step, again.intent) == (trace.step, trace.task.intent)
         assert again.before == ("success" if trace.reward.environment == 1 else "failure")
         assert again.answers[0] == "\n".join(turn.reply.text for turn in trace.generate.turns)
@@ -210,7 +188,6 @@ def test_rewards_against_the_environment_unteach_and_leaving_them_out_teaches_ag
 
 def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(bank: MemoryBank) -> None:
     trace = bank.trace("r", STEPS)
-    assert trace.decision is not None
     steps = [Differing(STEPS, trace.decision.selected, ())]
     before = rerun_tasks(bank, "r", steps, lambda t: rerunner(bank, t))
     bank.editing.forget("r", trace.decision.selected, "ann")
@@ -263,7 +240,6 @@ def test_a_sitting_begins_at_its_first_event_whatever_the_clock_does_then(
 
 def test_what_a_person_does_for_another_is_their_own_deed(bank: MemoryBank) -> None:
     theirs = bank.ratings.mine("r", STEPS, "ann")
-    assert theirs is not None
     bank.revoke_reward(theirs.id, "cy")
     bank.undo.undo("cy")
     revoked, given = deeds_since(bank, "cy")

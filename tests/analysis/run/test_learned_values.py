@@ -207,7 +207,6 @@ def test_a_cases_past_uses_weigh_by_the_kernel_of_their_tasks(bank: MemoryBank) 
 def test_the_network_watched_is_the_one_that_the_run_has_learned(bank: MemoryBank) -> None:
     watching = watched(bank, "memento.network")
     history = case_history(watching, "network")
-    assert history is not None
     learned = watching.after()
     assert [tuple(row) for row in losses(history).to_numpy()] == [
         (one.step, one.rows, one.before, one.after) for one in learned.losses
@@ -218,7 +217,6 @@ def test_the_network_watched_is_the_one_that_the_run_has_learned(bank: MemoryBan
 
 def test_another_read_can_be_tried_out_on_a_run(bank: MemoryBank) -> None:
     history = case_history(watched(bank, "memrl", "memento"), "network")
-    assert history is not None
     judged = [trace for trace in bank.traces("memrl") if trace.decision.selected]
     assert len(losses(history)) == len(judged)
     assert len(history.after.uses) == sum(len(trace.decision.selected) for trace in judged)

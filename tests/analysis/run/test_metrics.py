@@ -38,7 +38,6 @@ from tests.oracles import metrics as oracle
 
 NAN = float("nan")
 MARKS = {"s": 1.0, "f": 0.0, "-": NAN}
-LETTERS = {"s": "success", "f": "failure", "-": "unrated"}
 
 
 def a_grid(*epochs: str) -> np.ndarray:
@@ -68,11 +67,6 @@ def test_the_four_forgetting_rates_worked_by_hand() -> None:
     assert same(forgetting_rate(FIVE, since="ever"), [0, 1 / 3, 2 / 3, 2 / 2])
     assert same(forgetting_rate(FIVE, of="solved"), [NAN, 1 / 2, 1 / 2, 1 / 2])
     assert same(forgetting_rate(FIVE, of="solved", since="ever"), [NAN, 1 / 2, 2 / 3, 2 / 4])
-
-
-def test_an_epoch_that_left_a_task_out_does_not_break_what_was_kept() -> None:
-    assert task_states(a_grid("s", "-", "s"))[2, 0] == TaskState.KEPT
-    assert task_states(a_grid("s", "f", "-", "s"))[3, 0] == TaskState.RECOVERED
 
 
 def test_shares_of_nothing_are_nan_and_no_epochs_give_no_values() -> None:
@@ -163,13 +157,6 @@ def test_transfer_between_task_sets_worked_by_hand() -> None:
     assert forward_transfer(STREAM, baseline) == pytest.approx(((0.3 - 0.2) + (0.5 - 0.3)) / 2)
 
 
-@given(hnp.arrays(np.float64, st.integers(2, 5).map(lambda n: (n, n)), elements=st.floats(0, 1)))
-def test_transfer_is_what_the_sums_say(table: np.ndarray) -> None:
-    sets = len(table)
-    earlier = range(sets - 1)
-    assert backward_transfer(table) == pytest.approx(sum(table[-1][j] - table[j][j] for j in earlier) / (sets - 1))
-
-
 def test_one_task_set_has_an_accuracy_and_no_transfer() -> None:
     one = np.array([[0.4]])
     assert average_accuracy(one) == pytest.approx(0.4)
@@ -190,14 +177,6 @@ def test_adaptation_time_worked_by_hand() -> None:
     assert adaptation_time(outcomes, shift_at=7, window=4, tolerance=0.0) == 6
     assert adaptation_time(outcomes, shift_at=7, window=4, tolerance=0.25) == 5
     assert adaptation_time(outcomes[:11], shift_at=7, window=4, tolerance=0.0) is None
-
-
-def test_a_world_that_became_easier_is_adapted_to_as_soon_as_a_window_is_full() -> None:
-    assert adaptation_time(a_grid("sfsf" + "ssss")[0], shift_at=5, window=2, tolerance=0.1) == 2
-
-
-def test_a_window_that_nobody_rated_is_not_back() -> None:
-    assert adaptation_time(a_grid("ff" + "--f")[0], shift_at=3, window=2, tolerance=1.0) == 3
 
 
 @pytest.mark.parametrize(("shift_at", "window"), [(0, 2), (3, 3), (9, 2), (3, 0), (3, 2)])

@@ -99,7 +99,7 @@ def test_the_first_rewards_are_compared_by_how_often_memories_were_visited(lived
     many = [points[1].reward for points in lives if len(points) - 1 > usual]
     few = [points[1].reward for points in lives if len(points) - 1 <= usual]
     found = practice.selection
-    assert found is not None and many and few
+    assert many and few
     assert (found.visits, found.kept, found.others) == (usual, len(many), len(few))
     assert (found.kept_first, found.others_first) == pytest.approx((fmean(many), fmean(few)))
     assert str(len(many)) in quantities(found.sentence)
@@ -111,7 +111,6 @@ def test_the_half_life_of_chance_rewards_is_that_of_their_alpha(tmp_path: Path) 
     rewards = rng.choice([-1.0, 1.0], p=[0.1, 0.9], size=(61, 20))
     a_history_of(bank, 60, lambda number, n: float(rewards[number, n]), rounds=20)
     found = measured(bank, "r")
-    assert found.half_life is not None
     assert (found.half_life.memories, found.half_life.expected) == (60, pytest.approx(1.943, abs=5e-4))
     assert found.half_life.updates == pytest.approx(found.half_life.expected, abs=0.35)
     # Against the same definition worked out over lists: four visits are two half-lives, rounded up.
@@ -129,7 +128,7 @@ def test_the_late_variance_is_the_median_over_memories_with_enough_visits(tmp_pa
     found = measured(bank, "r").late
     each = [fluctuation(points, 0.5) for points in histories(bank)]
     varied = [f for f in each if f is not None and f.limit > 0]
-    assert found is not None and len(varied) == 18
+    assert len(varied) == 18
     assert (found.memories, found.agreeing) == (18, sum(f.agrees for f in varied))
     assert found.ratio == pytest.approx(median(f.variance / f.limit for f in varied))
     assert found.ratio == pytest.approx(1, abs=0.25)

@@ -59,14 +59,6 @@ def test_simulated_chains_have_the_mean_and_variance_of_theory(alpha: float, p: 
     assert not within_sampling_error(q, float(mean_q(t, alpha, beta, q0)) + 0.1, float(variance_q(t, alpha, sigma)))
 
 
-def test_a_scattered_start_adds_its_share_of_variance() -> None:
-    rng = np.random.default_rng(1)
-    q = rng.normal(0.5, 2.0, CHAINS)
-    for _ in range(3):
-        q = q + 0.3 * (rng.normal(0.2, 0.5, CHAINS) - q)
-    assert within_sampling_error(q, float(mean_q(3, 0.3, 0.2, 0.5)), float(variance_q(3, 0.3, 0.5, v0=4.0)))
-
-
 @pytest.mark.parametrize(
     ("low", "p", "mean", "variance", "limit"),
     [
@@ -184,7 +176,7 @@ def test_the_formula_of_the_mean_reads_as_in_a_book() -> None:
     assert mean.substituted == "0.800 + (1 − 0.300)^5 · (0.000 − 0.800) = 0.666"
     assert (mean.symbols, mean.source) == ("β + (1 − α)^t · (q0 − β)", "arXiv 2601.03192, eq. 12")
     with pytest.raises(FrozenInstanceError):
-        mean.value = 1.0  # type: ignore[misc]
+        mean.value = 1.0
 
 
 # --- what cannot be used ----------------------------------------------------------------------------------------------

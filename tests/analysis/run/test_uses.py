@@ -115,7 +115,6 @@ def _uses_by_hand(bank: MemoryBank, taken: dict[int, list[str]], now: bool) -> l
     end = believed_by_definition(bank, "r")
     found = []
     for trace in bank.traces("r"):
-        assert trace.reward is not None
         q = end if now else believed_by_definition(bank, "r", trace.step - 1)
         if trace.reward.outcome != "unrated":
             found += [(i, q[i][0], float(trace.reward.outcome == "success")) for i in taken[trace.step]]
@@ -230,19 +229,15 @@ def test_in_sample_has_no_interval_of_r() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "y"),
+    ("x", "y", "r"),
     [
-        ([0.1, 0.2], [0, 1]),
-        ([0.3] * 5, [0, 1, 0, 1, 1]),
-        ([0.1, 0.2, 0.3], [1, 1, 1]),
-        ([0.3, 0.1 + 0.2, 0.3], [0, 1, 0]),
+        ([0.1, 0.2], [0, 1], None),
+        ([0.3] * 5, [0, 1, 0, 1, 1], None),
+        ([0.1, 0.2, 0.3], [1, 1, 1], None),
+        ([0.3, 0.1 + 0.2, 0.3], [0, 1, 0], None),
+        ([0.0, 1.0, 2.0], [0, 1, 1], pytest.approx(math.sqrt(3) / 2)),
     ],
 )
-def test_where_r_is_not_defined_none_is_given(x: list[float], y: list[float]) -> None:
+def test_r_is_none_where_it_is_not_defined(x: list[float], y: list[float], r: float | None) -> None:
     found = correlation(np.array(x, float), np.array(y, float))
-    assert (found.n, found.r) == (len(x), None)
-
-
-def test_three_pairs_have_an_r() -> None:
-    found = correlation(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 1.0]))
-    assert found.r == pytest.approx(math.sqrt(3) / 2)
+    assert (found.n, found.r) == (len(x), r)
