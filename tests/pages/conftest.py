@@ -50,6 +50,7 @@ def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]
     def run_and_look(self: AppTest, *given: Any, **more: Any) -> AppTest:
         # The app turns a traceback into a sentence, so that the harness sees no exception.
         found = run(self, *given, **more)
+        assert not found.exception
         assert not [error.value for error in found.error if "not be drawn" in error.value]
         return found
 
@@ -63,9 +64,7 @@ def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]
         app.switch_page(f"pages/{page}/page.py")
         for name, value in link.items():
             app.query_params[name] = value
-        app.run()
-        assert not app.exception
-        return app
+        return app.run()
 
     return opened
 

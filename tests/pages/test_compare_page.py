@@ -23,10 +23,11 @@ from memrl_core.bank.storage.places import copy_bank
 from memrl_core.recorder import Recorder
 from memrl_core.settings import MemRLSettings
 from pages.compare import steps as compare_steps
-from tests.analysis.lockstep import begun, commit
+from tests.analysis.lockstep import begun, commit, go_on
 from tests.builders import a_bank as bank_with_a_run
 from tests.builders import a_vector
 from tests.exchange.official_writer import CheckpointWriter, Written
+from tests.pages.rating import click
 from tests.pages.test_decision_page import plain
 from tests.pages.test_exchange_page import exchange, import_path
 from tests.pages.test_pages import a_bank
@@ -37,15 +38,8 @@ HOSTILE = (
 )
 
 
-def shown(app: AppTest) -> AppTest:
-    """Fails for a page that could not be drawn: the app turns a traceback into a sentence."""
-    assert not app.exception
-    assert not [error.value for error in app.error if "not be drawn" in error.value]
-    return app
-
-
 def compared(visit: Visit, **link: str) -> AppTest:
-    return shown(visit("compare", **link))
+    return visit("compare", **link)
 
 
 @pytest.fixture(scope="session")
@@ -56,18 +50,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with MemoryBank.create(str(path), embedder.name, embedder.dimension) as bank:
         same: dict[str, Any] = {"environment": "household", "tasks": "household-train", "task_count": 6}
         workspace.start_run(bank, **same, run="base", seed=3)
-        _go_on(bank, "base", 12)
+        go_on(bank, "base", 12)
         workspace.start_run(bank, **same, run="other", seed=4, settings=MemRLSettings(weight=1.0, delta=0.1))
-        _go_on(bank, "other", 12)
+        go_on(bank, "other", 12)
         workspace.fork(bank, "base", 5, {**bank.settings("base"), "k2": 1, "delta": 0.0}, name="fork")
-        _go_on(bank, "fork", 8)
+        go_on(bank, "fork", 8)
     return path
-
-
-def _go_on(bank: MemoryBank, run: str, steps: int) -> None:
-    live = workspace.live_run(bank, run, workspace.Preferences())
-    live.run_many(steps)
-    assert live.wait(60) and live.error is None
 
 
 @pytest.fixture
@@ -79,10 +67,6 @@ def mine(home: Path, recorded: Path) -> Path:
 def comparison_of(path: Path, *runs: str) -> Comparison:
     with MemoryBank.open(str(path)) as bank:
         return compare(bank, [line_of(bank, run) for run in runs])
-
-
-def pressed(app: AppTest, key: str) -> AppTest:
-    return shown(app.button(key=key).click().run())
 
 
 # --- links and choices ------------------------------------------------------------------------------------------------
@@ -131,7 +115,7 @@ def test_a_run_does_not_differ_from_itself(mine: Path, visit: Visit) -> None:
 
 def test_changing_to_the_other_run_turns_the_comparison_round(mine: Path, visit: Visit) -> None:
     app = compared(visit, bank="mine", run="base", against="fork")
-    shown(app.selectbox(key="header_run").select("fork").run())
+    app.selectbox(key="header_run").select("fork").run()
     assert app.query_params["run"] == "fork"
     assert app.multiselect(key="compare_runs").value == ["base"]
     assert finding(comparison_of(mine, "fork", "base")) in plain(app)
@@ -148,22 +132,22 @@ def test_more_runs_than_can_be_shown_are_told_of(mine: Path, visit: Visit) -> No
 
 def test_choosing_another_run_changes_the_comparison_and_the_link(mine: Path, visit: Visit) -> None:
     app = compared(visit, bank="mine", run="base", against="fork")
-    shown(app.multiselect(key="compare_runs").set_value(["other"]).run())
+    app.multiselect(key="compare_runs").set_value(["other"]).run()
     assert app.query_params["against"] == "other"
     assert finding(comparison_of(mine, "base", "other")) in plain(app)
-    shown(app.multiselect(key="compare_runs").set_value([]).run())
+    app.multiselect(key="compare_runs").set_value([]).run()
     assert "one other run" in plain(app)
 
 
 def test_of_three_runs_either_is_laid_beside_the_first(mine: Path, visit: Visit) -> None:
     app = compared(visit, bank="mine", run="base", against="fork,other")
     assert "fork** · step" in plain(app)
-    shown(app.segmented_control(key="compare_line").set_value("other").run())
+    app.segmented_control(key="compare_line").set_value("other").run()
     assert "other** · step" in plain(app)
     assert len(app.table[-1].value.columns) == 7
-    shown(app.multiselect(key="compare_runs").set_value(["fork"]).run())
+    app.multiselect(key="compare_runs").set_value(["fork"]).run()
     assert "fork** · step" in plain(app)
-    shown(app.multiselect(key="compare_runs").set_value(["other", "fork"]).run())
+    app.multiselect(key="compare_runs").set_value(["other", "fork"]).run()
 
 
 def test_steps_that_two_of_three_runs_share_are_not_laid_side_by_side(mine: Path, visit: Visit) -> None:
@@ -184,15 +168,9 @@ def test_every_first_difference_is_one_press_away(mine: Path, visit: Visit, agai
     assert firsts
     app = compared(visit, bank="mine", run="base", against=against)
     for difference, step in firsts.items():
-        pressed(app, f"first_{difference}")
+        click(app, f"first_{difference}")
         assert app.query_params["step"] == str(step)
         assert f"base** · step {step}" in plain(app)
-
-
-def test_the_page_begins_at_the_first_difference(mine: Path, visit: Visit) -> None:
-    pairs = comparison_of(mine, "base", "fork").pairs[0]
-    first = next(at for at, pair in enumerate(pairs) if pair.differences)
-    assert f"pair **{first + 1}** of {len(pairs)}" in plain(compared(visit, bank="mine", run="base", against="fork"))
 
 
 @pytest.mark.slow
@@ -201,15 +179,15 @@ def test_next_and_previous_stop_at_every_difference_of_the_kinds_chosen(mine: Pa
     app = compared(visit, bank="mine", run="base", step=str(pairs[0].one.step), against="fork")
     assert app.button(key="compare_Previous difference").disabled
     for kind in (Difference.MEMORIES, Difference.ANSWER):
-        shown(app.segmented_control(key="compare_kinds").set_value([kind]).run())
+        app.segmented_control(key="compare_kinds").set_value([kind]).run()
         wanted = [pair.one.step for pair in pairs[1:] if kind in pair.differences]
         met = []
         while not app.button(key="compare_Next difference").disabled:
-            pressed(app, "compare_Next difference")
+            click(app, "compare_Next difference")
             met.append(int(app.query_params["step"]))
         assert met == wanted
         while not app.button(key="compare_Previous difference").disabled:
-            pressed(app, "compare_Previous difference")
+            click(app, "compare_Previous difference")
         differing = [pair.one.step for pair in pairs if kind in pair.differences]
         assert int(app.query_params["step"]) == (differing or [pairs[0].one.step])[0]
 
@@ -217,7 +195,7 @@ def test_next_and_previous_stop_at_every_difference_of_the_kinds_chosen(mine: Pa
 def test_a_step_that_both_share_says_so_and_leads_on(mine: Path, visit: Visit) -> None:
     app = compared(visit, bank="mine", run="base", step="2", against="fork")
     assert "Step 2 of base" in plain(app)
-    pressed(app, "compare_first")
+    click(app, "compare_first")
     assert "pair **" in plain(app)
 
 
@@ -227,12 +205,12 @@ def test_steps_before_a_fork_can_be_reached_from_it(mine: Path, visit: Visit) ->
     early = [pair for pair in pairs if pair.one.run == "base" and pair.differences]
     assert early
     app = compared(visit, bank="mine", run="fork", step="5", against="other")
-    shown(app.segmented_control(key="compare_kinds").set_value(list(Difference)).run())
+    app.segmented_control(key="compare_kinds").set_value(list(Difference)).run()
     for pair in reversed(early):
-        pressed(app, "compare_Previous difference")
+        click(app, "compare_Previous difference")
         assert f"fork** · step {pair.one.step}" in plain(app)
         assert "not a step" not in plain(app)
-    pressed(app, "compare_Next difference")
+    click(app, "compare_Next difference")
     assert app.query_params["run"] == "fork"
 
 
@@ -240,14 +218,15 @@ def test_choosing_a_row_shows_its_pair(mine: Path, visit: Visit) -> None:
     app = compared(visit, bank="mine", run="base", against="fork")
     pairs = comparison_of(mine, "base", "fork").pairs[0]
     differing = [pair for pair in pairs if pair.differences]
+    assert f"pair **{pairs.index(differing[0]) + 1}** of {len(pairs)}" in plain(app), "the first difference is shown"
     assert list(app.dataframe[0].value["step"]) == [pair.one.step for pair in differing]
-    shown(app.toggle(key="compare_only").set_value(False).run())
+    app.toggle(key="compare_only").set_value(False).run()
     assert list(app.dataframe[0].value["step"]) == [pair.one.step for pair in pairs]
 
 
 def test_a_step_beside_the_other_can_be_opened(mine: Path, visit: Visit) -> None:
     app = compared(visit, bank="mine", run="base", step="6", against="fork")
-    pressed(app, "open_fork")
+    click(app, "open_fork")
     assert (app.query_params["run"], app.query_params["step"]) == ("fork", "6")
 
 
@@ -255,7 +234,7 @@ def test_the_q_of_a_memory_in_the_prompt_is_one_press_away(mine: Path, visit: Vi
     pair = next(pair for pair in comparison_of(mine, "base", "fork").pairs[0] if pair.removed)
     memory = next(i for i in pair.one.selected or () if i.startswith("base-000") and int(i[-4:]) < 5)
     app = compared(visit, bank="mine", run="base", step=str(pair.one.step), against="fork")
-    pressed(app, f"q_base_{memory}")
+    click(app, f"q_base_{memory}")
     assert app.selectbox(key="compare_memory").value == memory
     assert app.query_params["memory"] == memory
     assert f"#{int(memory[-4:])}: q ends at" in plain(app)
@@ -268,7 +247,7 @@ def until_decided(app: AppTest) -> AppTest:
     for _ in range(50):
         if "Where they part" in [heading.value for heading in app.subheader]:
             return app
-        shown(app.run())
+        app.run()
     raise AssertionError("the steps were never decided")
 
 
@@ -290,13 +269,13 @@ def test_a_link_reopens_other_settings(mine: Path, visit: Visit) -> None:
 
 def test_settings_chosen_on_the_page_are_compared_and_kept_in_the_link(mine: Path, visit: Visit) -> None:
     app = compared(visit, bank="mine", run="base", against="fork")
-    shown(app.segmented_control(key="compare_way").set_value("Itself under other settings").run())
+    app.segmented_control(key="compare_way").set_value("Itself under other settings").run()
     assert "least one setting" in plain(app)
     next(field for field in app.number_input if field.label.startswith("k2")).set_value(1)
     next(button for button in app.button if button.label == "Compare").click().run()
-    app = until_decided(shown(app))
+    app = until_decided(app)
     assert app.query_params["under"] == "k2=1" and "against" not in app.query_params
-    shown(app.segmented_control(key="compare_way").set_value("Other runs").run())
+    app.segmented_control(key="compare_way").set_value("Other runs").run()
     assert "under" not in app.query_params and "What they achieved" in [h.value for h in app.subheader]
 
 
@@ -376,7 +355,7 @@ def test_one_run_says_how_to_get_a_second(home: Path, visit: Visit) -> None:
         assert way in plain(app)
     app = compared(visit, bank="mine", under="k2=1")
     for _ in range(3):
-        shown(app.run())
+        app.run()
     assert "laid beside another" in plain(app)
 
 

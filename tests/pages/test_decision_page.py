@@ -69,7 +69,6 @@ def test_each_question_is_answered_by_its_link(demo: Path, visit: Visit, key: st
 def test_a_prompt_is_run_again_as_edited_beside_the_recorded_answer(demo: Path, visit: Visit) -> None:
     with MemoryBank.open(str(demo)) as bank:
         trace, facts = bank.trace(RUN, STEP), bank.facts
-    assert trace.generate is not None
     app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="again")
     areas = [area for area in app.text_area if str(area.key).startswith("again_")]
     assert [area.value for area in areas] == [message.content for message in trace.generate.messages]
@@ -138,13 +137,11 @@ def test_a_fork_goes_on_from_before_the_step_under_the_settings_tried_out(demo: 
     app = visit("decision", bank="demo", run=RUN, step=str(STEP), weight="0.9")
     app.text_input(key="fork_name").set_value("braver")
     app.button(key="fork").click().run()
-    assert not app.exception
     with MemoryBank.open(str(demo)) as bank:
         info = bank.run("braver")
         assert (info.base, info.base_step, info.first_step) == (RUN, STEP - 1, STEP)
         assert info.settings["weight"] == 0.9
-    again = visit("decision", bank="demo", run="braver")
-    assert not again.exception
+    visit("decision", bank="demo", run="braver")
     step = visit("step", bank="demo", run="braver")
     assert f"{STEP - 1} memories" in page_text(step) and "no step yet" in page_text(step)
 
@@ -217,7 +214,7 @@ def test_the_whole_run_is_decided_again_under_other_settings(demo: Path, visit: 
 def test_a_typed_text_is_probed_without_an_episode(demo: Path, visit: Visit) -> None:
     app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="probe")
     app.text_input(key="probe").set_value("put a hot egg on the desk").run()
-    assert not app.error and not app.exception
+    assert not app.error
     assert any("recall" in line.lower() for line in plain(app).splitlines())
 
 
@@ -243,7 +240,6 @@ def test_a_run_without_a_step_says_where_to_begin(home: Path, visit: Visit) -> N
 def test_a_memory_on_the_map_is_one_click_from_its_questions(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", run=RUN, step=str(STEP), memory="household-0021")
     app.button(key="ask_memory").click().run()
-    assert not app.exception
     assert app.selectbox(key="question").value == "origin"
     assert app.selectbox(key="memory_a").value == "household-0021"
 
@@ -256,7 +252,7 @@ def test_what_a_memory_of_the_stage_offers_opens_its_question(demo: Path, visit:
     for name, value in {"memory": memory, **asking(question, memory)}.items():
         app.query_params[name] = value
     app.run()
-    assert not app.exception and not app.error
+    assert not app.error
     assert app.selectbox(key="question").value == question
     if "a" in BY_KEY[question].memories:
         assert app.selectbox(key="memory_a").value == memory
@@ -281,7 +277,6 @@ def test_the_twins_of_a_memory_are_its_own_rows_alone(
 def test_a_memory_far_from_the_intent_can_be_asked_about(demo: Path, visit: Visit) -> None:
     with MemoryBank.open(str(demo)) as bank:
         decision = bank.trace(RUN, STEP).decision
-        assert decision is not None
         considered = {candidate.memory_id for candidate in decision.candidates}
         far = next(m.id for m in bank.memories(RUN) if m.id not in considered and m.step < STEP)
     app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="gate", b=far)
@@ -297,7 +292,6 @@ def test_a_memory_far_from_the_intent_can_be_asked_about(demo: Path, visit: Visi
 def test_what_is_folded_away_is_drawn_when_it_is_opened(demo: Path, visit: Visit, key: str) -> None:
     with MemoryBank.open(str(demo)) as bank:
         decision = bank.trace(RUN, STEP).decision
-    assert decision is not None
     box, column = {
         "flips": ("overtakings_box", "overtakes"),
         "required": (f"stretches_{decision.selected[0]}", "given to the model"),

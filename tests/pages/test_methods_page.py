@@ -15,13 +15,14 @@ Visit = Callable[..., AppTest]
 
 
 def shown(app: AppTest) -> AppTest:
-    assert not app.exception
+    """The page, unless it shows an error."""
     assert not [error.value for error in app.error]
     return app
 
 
 def words(app: AppTest) -> str:
-    return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.info))
+    elements = (*app.markdown, *app.caption, *app.info, *app.warning, *app.subheader)
+    return "\n".join(str(element.value) for element in elements)
 
 
 def test_every_method_has_a_card_with_what_it_is_and_cannot(visit: Visit) -> None:

@@ -116,7 +116,6 @@ def test_each_step_reaches_the_next_part(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     for _ in range(30):
         button(app, "step").click().run()
-        assert not app.exception
         if "next task" in button(app, "step").label:
             break
     assert "41 memories" in page_text(app)
@@ -141,7 +140,6 @@ def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None
         button(app, "step").click().run()
     app.session_state["open_parts"][Phase.GENERATE] = True
     app.run()
-    assert not app.exception
     assert "will be sent" in page_text(app)
     assert "[memory household-" in page_text(app)
 
@@ -156,7 +154,6 @@ def test_before_the_update_the_reward_part_shows_the_moves_it_will_make(demo: Pa
     assert not any("revoked" in info.value for info in app.info)
     button(app, "step").click().run()
     live = places.live_runs()[str(demo), "household"]
-    assert live.episode is not None and live.episode.trace.update is not None
     assert list(credited["→ q"]) == [signed(change.after) for change in live.episode.trace.update.of_q]
 
 
@@ -166,7 +163,6 @@ def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(demo: Path
     app.run()
     bank = MemoryBank.open(str(demo))
     trace = bank.trace("household", 11)
-    assert trace.decision is not None and trace.update is not None
     q = {c.memory_id: c.q for c in trace.decision.candidates if c.selected}
     after = {c.memory_id: c.after for c in trace.update.of_q}
     assert q != after
@@ -215,7 +211,6 @@ def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="21", memory="household-0007")
     app.session_state["open_parts"] = dict.fromkeys(Phase, True)
     app.run()
-    assert not app.exception
     text = page_text(app)
     assert "was sent" in text
     assert "[memory household-" in text
@@ -246,7 +241,7 @@ def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: 
     while "Reward" not in button(app, "step").label:
         button(app, "step").click().run()
     live = places.live_runs()[str(demo), "household"]
-    assert live.episode is not None and live.episode.environment_reward is not None
+    assert live.episode.environment_reward is not None
     world = live.episode.environment_reward
     rate(app, 1 if world > 0 else 5)
     app.session_state["open_parts"] = {Phase.REWARD: True}
@@ -313,7 +308,7 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
     rate(app, 5)
     with MemoryBank.open(path) as bank:
         trace = bank.trace("r", 2)
-        assert trace.reward is not None and (trace.reward.reward, trace.reward.reason) == (1.0, "short")
+        assert (trace.reward.reward, trace.reward.reason) == (1.0, "short")
         assert bank.utilities("r")["r-0001"].q == pytest.approx(0.3)
         assert [(e.value, e.payload) for e in bank.ratings.of("r", 2)] == [(1.0, {"scale": "thumbs", "thumb": "up"})]
     assert "Saved: +1.000" in page_text(app) and "+0.000 → +0.300" in page_text(app).replace("\\", "")
@@ -332,7 +327,7 @@ def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(
     assert "no reward" in page_text(app)
     with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
         trace = bank.trace("r", 1)
-    assert trace.reward is not None and (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
+    assert (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
     rate(app, 1)
     assert "Saved: −1.000" in page_text(app)
 
@@ -355,7 +350,6 @@ def test_a_run_whose_ollama_is_off_says_how_to_start_it(home: Path, visit: Visit
     for _ in range(4):
         button(app, "step").click().run()
     button(app, "step").click().run()
-    assert not app.exception
     assert button(app, "retry")
     button(app, "drop").click().run()
     assert "Step" in button(app, "step").label
@@ -372,7 +366,6 @@ def test_a_run_without_steps_says_what_the_first_one_does(home: Path, visit: Vis
     app = visit("step", bank=a_bank())
     assert "first point" in page_text(app)
     button(app, "finish").click().run()
-    assert not app.exception
 
 
 @pytest.mark.parametrize(
@@ -420,7 +413,6 @@ def test_a_damaged_bank_is_said_and_can_be_left(demo: Path, visit: Visit) -> Non
     app = visit("step", bank="broken")
     assert "cannot be read" in page_text(app)
     button(app, "leave").click().run()
-    assert not app.exception
     assert button(app, "play_demo")
 
 
@@ -505,7 +497,6 @@ def test_a_bank_is_made_copied_and_opened(demo: Path, visit: Visit) -> None:
     app.run()
     app.text_input(key="create_name").set_value("fresh").run()
     button(app, "create_bank").click().run()
-    assert not app.exception
     assert MemoryBank.open(str(demo.with_name("fresh"))).runs() == []
     app.text_input(key="copy_name_demo").set_value("demo-two").run()
     button(app, "copy_go_demo").click().run()
@@ -537,7 +528,6 @@ def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, vis
     app.number_input(key="new_household_shift_at_0").set_value(7)
     app.run()
     button(app, "start_run").click().run()
-    assert not app.exception
     with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
         (info,) = bank.runs()
         assert (info.settings["weight"], info.environment_options["shift_at"]) == (0.25, 7)
@@ -593,7 +583,6 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
         assert not (workspace.banks_folder() / "my-bank").exists()
         server.models[LLAMA.name] = LLAMA
         button(app, "start_run").click().run()
-    assert not app.exception
     with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
         chosen = {"temperature": 0.4, "num_predict": 64, "layout": "turns", "stop": ".", "num_thread": 1}
         assert dict(bank.runs()[0].model_options) == chosen
@@ -618,7 +607,6 @@ def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path,
     app.selectbox(key="new_preset_memrl").set_value("lifelong").run()
     app.number_input(key="new_run_memrl_lifelong_k2").set_value(2).run()
     button(app, "start_run").click().run()
-    assert not app.exception
     with MemoryBank.open(str(workspace.banks_folder() / "official")) as bank:
         (info,) = bank.runs()
         assert info.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
@@ -627,7 +615,6 @@ def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path,
 def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, visit: Visit) -> None:
     app = visit("home")
     button(app, "play_demo_smollm2").click().run()
-    assert not app.exception
     with MemoryBank.open(str(workspace.demo_bank(workspace.REAL_DEMO))) as bank:
         (info,) = bank.runs()
         traces = bank.traces(info.id)
@@ -745,7 +732,7 @@ def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of
         offered = [turn.reply.offered for trace in traces if trace.generate for turn in trace.generate.turns]
         recent = [text.value for text in visit("home", bank="real").markdown if "· seed 0 ·" in text.value]
         assert f"{100 * offered.count(True) / len(offered):.0f}" in recent[0] and "valid answers" in recent[0]
-        assert traces[1].decision is not None and traces[1].decision.selected == ("r-0001",)
+        assert traces[1].decision.selected == ("r-0001",)
         app = visit("step", bank="real", step="2")
         app.session_state[OPEN_PARTS] = {Phase.GENERATE: True}
         app.run()
@@ -818,7 +805,7 @@ def test_a_step_whose_server_was_killed_is_told_with_its_task(home: Path, visit:
     assert "Step 2 was begun" in page_text(app) and task.intent in page_text(app)
     # While a process is at it, nothing was cut short.
     with subprocess.Popen([*command, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None and other.stdout.readline() == b"begun\n"
+        assert other.stdout.readline() == b"begun\n"
         assert "cut short" not in page_text(visit("step", bank=path.name, run="r"))
         other.kill()
     again = visit("step", bank=path.name, run="r")
@@ -836,7 +823,6 @@ def test_a_step_whose_server_was_killed_is_told_with_its_task(home: Path, visit:
 def test_the_chip_tells_when_the_newest_step_was_stored(demo: Path, visit: Visit, home: Path) -> None:
     assert "nothing saved yet" not in page_text(visit("step", bank="demo"))
     stored = MemoryBank.open(str(demo)).saved("household")
-    assert stored is not None
     local = stored.astimezone()  # On the day itself the chip tells the time.
     reported = page_text(visit("step", bank="demo"))
     assert f"saved {local:%Y-%m-%d}" in reported or f"saved {local:%H:%M:%S}" in reported

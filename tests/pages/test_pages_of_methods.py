@@ -13,6 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import policy_class
 from pages.decision.catalogue import QUESTIONS
+from tests.pages.test_methods_page import shown, words
 
 Visit = Callable[..., AppTest]
 METHODS = ("none", "memp", "rememberer", "memento", "rmm_reranker", "a_mem", "webcoach")
@@ -39,16 +40,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bank(recorded: Path, home: Path) -> str:
     copy_bank(recorded, workspace.banks_folder() / "methods")
     return "methods"
-
-
-def shown(app: AppTest) -> AppTest:
-    assert not app.exception
-    assert not [error.value for error in app.error]
-    return app
-
-
-def words(app: AppTest) -> str:
-    return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.info))
 
 
 @pytest.mark.slow

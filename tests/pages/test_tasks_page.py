@@ -14,19 +14,10 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
 from memrl_core.environments.tasks import kept_sets, tasks_of_set
 from pages.shared.text import literal
+from tests.pages.test_methods_page import shown, words
 
 Visit = Callable[..., AppTest]
 PLAIN = ("household", "sql", "task_file", "lifelong_db", "conversation")
-
-
-def shown(app: AppTest) -> AppTest:
-    assert not app.exception
-    assert not [error.value for error in app.error]
-    return app
-
-
-def words(app: AppTest) -> str:
-    return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.info, *app.subheader))
 
 
 def a_file(folder: Path, *lines: object) -> Path:
@@ -91,7 +82,6 @@ def test_a_run_begins_on_the_set_that_is_looked_at(home: Path, visit: Visit) -> 
     app.text_input(key="new_run_bank").set_value("fresh").run()
     app.selectbox(key="new_run_model").set_value("simulated").run()
     app.button(key="start_run").click().run()
-    assert not app.exception
     with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
         (info,) = bank.runs()
         assert (info.environment, info.tasks) == ("sql", "sql-heldout")
