@@ -83,8 +83,8 @@ def _trace(path: Path, words: int, layout: str = "block") -> tuple[StepTrace, Na
         before = {i: u.visits for i, u in bank.utilities(run).items()}
         trace = next(Agent(bank, run, model, HashingEmbedder(64), Household()).run(TASKS))
         visits = {i: u.visits - before[i] for i, u in bank.utilities(run).items() if i in before}
-        rerun = Rerunner(bank, trace, model, Household()).rerun(trace.decision.greedy)  # type: ignore[union-attr]
-        assert rerun.memories == trace.decision.selected  # type: ignore[union-attr]
+        rerun = Rerunner(bank, trace, model, Household()).rerun(trace.decision.greedy)
+        assert rerun.memories == trace.decision.selected
         return trace, model, visits
 
 
@@ -95,7 +95,6 @@ def test_the_memory_selected_last_is_left_out_told_and_not_credited(tmp_path: Pa
     whole = fewest_tokens([Message("user", wide.sent[0])])
     trace, model, visits = _trace(tmp_path, whole - 1, layout)
     decision, record = trace.decision, trace.generate
-    assert decision is not None and record is not None and trace.reward is not None
     assert decision.selected == decision.greedy[:2] and len(decision.greedy) == 3
     out = decision.greedy[2]
     assert {c.memory_id for c in decision.candidates if c.reason is Reason.OVER_BUDGET} == {
@@ -105,10 +104,10 @@ def test_the_memory_selected_last_is_left_out_told_and_not_credited(tmp_path: Pa
     assert {span.memory_id for span in record.spans} == set(decision.selected)
     sent = "\n".join(message.content for message in messages_sent(record, 0))
     assert sent == model.sent[0] and fewest_tokens([Message("user", sent)]) < whole
-    assert trace.reward.credited == decision.selected == trace.write.operations[0].parents  # type: ignore[union-attr]
+    assert trace.reward.credited == decision.selected == trace.write.operations[0].parents
     assert {i for i, more in visits.items() if more} == set(decision.selected)
     renamed = Names({out: "new-1"}).trace(trace).generate
-    assert renamed is not None and renamed.turns[0].left_out == ("new-1",)
+    assert renamed.turns[0].left_out == ("new-1",)
 
 
 def test_a_memory_that_leaves_the_prompt_in_a_later_turn_was_sent_and_is_credited(tmp_path: Path) -> None:
@@ -116,7 +115,6 @@ def test_a_memory_that_leaves_the_prompt_in_a_later_turn_was_sent_and_is_credite
     _, wide, _ = _trace(tmp_path / "wide", 100_000)
     trace, model, _ = _trace(tmp_path, fewest_tokens([Message("user", wide.sent[0])]))
     record = trace.generate
-    assert record is not None and trace.decision is not None
     turns = record.turns
     assert turns[0].left_out == () and trace.decision.selected == trace.decision.greedy
     assert [len(turn.left_out) for turn in turns] == sorted(len(turn.left_out) for turn in turns)
@@ -140,13 +138,12 @@ def test_an_answer_kept_as_it_had_arrived_credits_what_was_sent_alone(tmp_path: 
             episode.advance()
         episode.keep_partial()
         decision = episode.trace.decision
-        assert decision is not None and len(decision.selected) < len(decision.greedy)
+        assert len(decision.selected) < len(decision.greedy)
         assert episode.credited == decision.selected
 
 
 def test_a_prompt_that_never_fits_costs_turns_and_ends_no_run(tmp_path: Path) -> None:
     trace, model, visits = _trace(tmp_path, 10)
-    assert trace.generate is not None and trace.decision is not None and trace.reward is not None
     assert model.sent == [] and trace.reward.outcome == "failure" and trace.decision.selected == ()
     assert {turn.reply.offered for turn in trace.generate.turns} == {False}
     assert "not asked" in trace.generate.turns[0].reply.notes[0] and not any(visits.values())

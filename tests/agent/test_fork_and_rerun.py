@@ -16,6 +16,7 @@ from memrl_core.errors import InputError, SettingsError
 from memrl_core.records import GenerateRecord, Message, Reply, Turn
 from memrl_core.settings import MemRLSettings
 from pages.shared.work import Work
+from tests.analysis.lockstep import go_on
 
 STEPS = 24
 
@@ -32,26 +33,18 @@ def _bank_with_run(path: Path, settings: dict[str, object]) -> MemoryBank:
     workspace.start_run(
         bank, environment="household", tasks="household-train", settings=MemRLSettings.of(settings), run="base", seed=3
     )
-    _go_on(bank, "base", STEPS)
+    go_on(bank, "base", STEPS)
     return bank
-
-
-def _go_on(bank: MemoryBank, run: str, steps: int) -> None:
-    live = workspace.live_run(bank, run, workspace.Preferences())
-    live.run_many(steps)
-    assert live.wait(60)
-    assert live.error is None
 
 
 def test_a_fork_under_the_same_settings_repeats_the_run_step_by_step(learned: MemoryBank) -> None:
     settings = learned.trace("base", 10).settings
     forked = workspace.fork(learned, "base", 10, settings, name="same")
     assert dict(learned.utilities("same")) == dict(learned.utilities("base", 9))
-    _go_on(learned, forked.id, 5)
+    go_on(learned, forked.id, 5)
     for step in range(10, 15):
         own, original = learned.trace("same", step), learned.trace("base", step)
         assert own.task == original.task
-        assert own.decision is not None and original.decision is not None
         assert own.decision.seed == original.decision.seed
         assert [_role(i, "same") for i in own.decision.selected] == [
             _role(i, "base") for i in original.decision.selected
@@ -70,9 +63,9 @@ def _role(memory_id: str, run: str) -> str:
 def test_a_fork_under_other_settings_decides_its_first_step_by_them(learned: MemoryBank) -> None:
     settings = {**learned.trace("base", 20).settings, "k2": 1, "weight": 1.0}
     forked = workspace.fork(learned, "base", 20, settings)
-    _go_on(learned, forked.id, 1)
+    go_on(learned, forked.id, 1)
     trace = learned.trace(forked.id, 20)
-    assert trace.decision is not None and len(trace.decision.selected) <= 1
+    assert len(trace.decision.selected) <= 1
     assert trace.settings["weight"] == 1.0
     assert learned.trace("base", 20).settings["weight"] == 0.5
 
@@ -91,7 +84,6 @@ def test_answering_again_with_the_same_memories_gives_the_recorded_episode(learn
         trace = learned.trace("base", step)
         again = workspace.rerunner(learned, trace, workspace.Preferences())
         found = again.rerun(again.memories)
-        assert trace.generate is not None and trace.reward is not None
         assert [t.reply.text for t in found.generate.turns] == [t.reply.text for t in trace.generate.turns]
         assert found.generate.messages == trace.generate.messages
         assert (found.reward, found.verdict) == (trace.reward.reward, trace.reward.verdict)
@@ -134,7 +126,7 @@ class Parrot:
 
 def test_the_recorded_prompt_with_the_recorded_options_gives_the_recorded_episode(learned: MemoryBank) -> None:
     trace = learned.trace("base", STEPS)
-    assert trace.generate is not None and trace.reward is not None
+    assert trace.generate is not None
     then, facts = trace.generate, learned.facts
     heard: list[int] = []
     again = workspace.rerunner(learned, trace, workspace.Preferences(), "simulated")
@@ -156,7 +148,6 @@ def test_an_edited_prompt_goes_to_the_model_that_is_chosen_with_its_temperature_
     parrot = Parrot("fly to the moon")
     monkeypatch.setattr(workspace, "make_model", lambda name, preferences: parrot)
     trace = learned.trace("base", STEPS)
-    assert trace.generate is not None
     system, user = trace.generate.messages
     edited = (replace(system, content="Say anything."), user)
     found = workspace.rerunner(learned, trace, workspace.Preferences(), "parrot").rerun_prompt(edited, 0.9, 41)
@@ -169,7 +160,6 @@ def test_an_edited_prompt_goes_to_the_model_that_is_chosen_with_its_temperature_
 def test_a_prompt_that_is_stopped_has_no_reward(learned: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "make_model", lambda name, preferences: Parrot("go"))
     trace = learned.trace("base", STEPS)
-    assert trace.generate is not None
     again = workspace.rerunner(learned, trace, workspace.Preferences(), "parrot")
     found = again.rerun_prompt(trace.generate.messages, 0.0, 1, cancelled=lambda: True)
     assert found.stopped and found.reward is None and len(found.generate.turns) == 1
@@ -191,7 +181,6 @@ def _worth(memories: tuple[str, ...]) -> float:
 def test_shapley_shares_are_the_mean_over_all_orders() -> None:
     members = ("a", "b", "c", "d")
     found = credit("Shapley", members, lambda chosen: _rerun(chosen, _worth(chosen)))
-    assert found is not None
     for member in members:
         gains = []
         for order in permutations(members):
@@ -203,7 +192,6 @@ def test_shapley_shares_are_the_mean_over_all_orders() -> None:
 
 def test_leave_one_out_is_what_is_lost_without_a_memory() -> None:
     found = credit("leave-one-out", ("a", "b", "c", "d"), lambda chosen: _rerun(chosen, _worth(chosen)))
-    assert found is not None
     assert found.shares == {"a": 2.0, "b": 2.0, "c": -0.5, "d": 0.0}
     assert found.rewards(-1.0, 1.0) == {"a": 1.0, "b": 1.0, "c": -0.25, "d": 0.0}
 
@@ -238,7 +226,7 @@ def test_shares_that_cannot_be_had_get_a_sentence(memories: tuple[str, ...], rew
 def test_credit_counts_for_q_only_when_it_is_assigned_and_until_it_is_revoked(tmp_path: Path) -> None:
     bank = _bank_with_run(tmp_path / "bank", {"alpha": 0.5})
     trace = next(t for t in reversed(bank.traces("base")) if t.decision is not None and len(t.decision.selected) > 1)
-    assert trace.update is not None and trace.decision is not None
+    assert trace.update is not None
     before = dict(bank.utilities("base"))
     shares = Credit("Shapley", {m: 2.0 * n for n, m in enumerate(trace.decision.selected)}, 1.0, {})
     given = bank.credits.assign("base", trace.step, trace.id, shares.rewards(-1, 1), "me", "Shapley")
@@ -292,7 +280,6 @@ def test_a_step_that_recalled_in_its_turns_is_answered_again_as_it_was(tmp_path:
             again = workspace.rerunner(bank, trace, preferences).rerun(
                 trace.decision.selected if trace.decision else ()
             )
-            assert trace.generate is not None
             shown = [turn.reply.text for turn in trace.generate.turns]
             assert [turn.reply.text for turn in again.generate.turns] == shown
             assert [turn.recalled for turn in again.generate.turns] == [t.recalled for t in trace.generate.turns]

@@ -42,7 +42,6 @@ def a_finished_step(path: Path, points: int) -> tuple[MemoryBank, StepTrace]:
 @pytest.mark.parametrize(("points", "outcome"), [(0, "failure"), (50, "failure"), (80, "failure"), (100, "success")])
 def test_half_a_solution_earns_its_points_and_is_none(tmp_path: Path, points: int, outcome: str) -> None:
     _, trace = a_finished_step(tmp_path / "bank", points)
-    assert trace.reward is not None and trace.write is not None
     assert trace.reward.reward == pytest.approx(2 * points / 100 - 1)
     assert trace.reward.outcome == outcome
     assert trace.write.operations[0].outcome == outcome
@@ -50,10 +49,9 @@ def test_half_a_solution_earns_its_points_and_is_none(tmp_path: Path, points: in
 
 def test_how_the_verdict_came_about_is_kept_and_reaches_no_memory(tmp_path: Path) -> None:
     bank, trace = a_finished_step(tmp_path / "bank", 37)
-    assert trace.reward is not None and trace.write is not None
     assert trace.reward.judgement == Judgement("100", "37", "counted")
     kept = bank.trace(trace.run, trace.step)
-    assert kept.reward is not None and kept.reward.judgement == trace.reward.judgement
+    assert kept.reward.judgement == trace.reward.judgement
     assert "counted" not in trace.write.operations[0].experience
 
 

@@ -52,7 +52,6 @@ class Tallying(Rag):
         return (ValueChange("", before, after, len(reported), lesson.reward, 1.0, "parameters", name),)
 
     def remember(self, state: Tally, lesson: Lesson) -> None:
-        assert lesson.trace.write is not None
         state.written += [operation.memory_id for operation in lesson.trace.write.operations if operation.op == "ADD"]
         if self.fails_in == "remember":
             raise ValueError("no")
@@ -153,7 +152,7 @@ def test_an_attempt_that_never_ended_teaches_nothing(agent: Agent) -> None:
     episode = agent.begin(sample_tasks("household-train")[2])
     while episode.phase is not Phase.WRITE:
         episode.advance()
-    assert episode.trace.update is not None and episode.trace.update.changes
+    assert episode.trace.update.changes
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r")
     steps(agent, 1)
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r")
@@ -176,7 +175,6 @@ def test_a_policy_that_failed_halfway_learns_the_step_once(
 def test_what_is_learned_in_a_step_stands_in_its_trace(agent: Agent) -> None:
     steps(agent, 5)
     trace = agent.bank.trace("r", 5)
-    assert trace.update is not None
     (change,) = trace.update.changes
     assert (change.target, change.name) == ("parameters", f"sum of {trace.task.id}")
     assert (change.before, change.after) == (
@@ -206,7 +204,7 @@ def test_a_policy_can_watch_the_run_of_another(agent: Agent) -> None:
     steps(agent, 5)
     view = view_before(agent.bank, agent.bank.trace("base", 4), "tallying")
     assert view.learned.rewards == by_hand(agent, "base", 4)
-    assert view.asked is not None and view.asked.task == agent.bank.trace("base", 4).task.id
+    assert view.asked.task == agent.bank.trace("base", 4).task.id
 
 
 def test_two_handles_learn_alike(agent: Agent) -> None:

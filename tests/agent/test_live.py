@@ -62,7 +62,6 @@ def test_steps_go_phase_by_phase_to_a_stored_step(tmp_path: Path) -> None:
     seen = []
     live.step()
     while live.under_way:
-        assert live.episode is not None
         seen.append(live.episode.phase)
         live.step()
         assert live.wait(10)
@@ -88,7 +87,7 @@ def test_steps_asked_for_ahead_stop_where_a_person_gives_the_reward(tmp_path: Pa
     live.begin("What is a hash table?")
     live.step(20)
     assert live.wait(10)
-    assert live.episode is not None and live.episode.phase is Phase.REWARD
+    assert live.episode.phase is Phase.REWARD
 
 
 def test_stop_leaves_out_the_steps_that_are_still_to_come(tmp_path: Path) -> None:
@@ -109,7 +108,6 @@ def test_the_list_of_tasks_begins_again_with_the_next_epoch(tmp_path: Path) -> N
     live.run_many(3)
     assert live.wait(20)
     following = live.next_task()
-    assert following is not None
     assert (following[0].id, following[1]) == ("train-002", 2)
 
 
@@ -156,7 +154,6 @@ def test_stop_keeps_the_answer_under_way_and_it_earns_nothing(tmp_path: Path) ->
     live.finish()
     assert live.wait(10)
     trace = live.agent.bank.trace("r", 1)
-    assert trace.generate is not None and trace.reward is not None
     assert trace.generate.turns[-1].reply.stopped
     assert trace.reward.reward is None
 
@@ -177,10 +174,9 @@ def test_a_broken_answer_can_be_tried_again_or_kept(tmp_path: Path) -> None:
     live.finish()
     assert live.wait(10)
     assert isinstance(live.error, ModelInterrupted)
-    assert live.episode is not None and live.episode.phase is Phase.GENERATE
+    assert live.episode.phase is Phase.GENERATE
     live.keep_partial()
     assert live.error is None
-    assert live.episode.trace.generate is not None
     assert live.episode.trace.generate.turns[-1].reply.text == "half an ans"
     live.drop()
     live.finish()
@@ -194,12 +190,12 @@ def test_a_task_that_a_person_judges_is_finished_without_a_reward_only_on_reques
         live.begin("What is a hash table?")
         live.finish()
         assert live.wait(10)
-        assert live.episode is not None and live.episode.awaits_reward
+        assert live.episode.awaits_reward
         if reward is not None:
             live.rate(reward, "ann", given={"scale": "thumbs"})
         live.finish(unrated=unrated)
         assert live.wait(10)
-        assert live.episode.phase is None and live.episode.trace.reward is not None
+        assert live.episode.phase is None
         assert live.episode.trace.reward.reward == reward
     (event,) = live.agent.bank.ratings.of("r", 2)
     assert event.payload == {"scale": "thumbs"}
@@ -210,11 +206,10 @@ def test_a_typed_task_waits_for_a_persons_reward(tmp_path: Path) -> None:
     live.begin("What is a hash table?")
     live.finish()
     assert live.wait(10)
-    assert live.episode is not None and live.episode.phase is Phase.REWARD
+    assert live.episode.phase is Phase.REWARD
     live.rate(1.0, "ann")
     live.step()
     assert live.wait(10)
-    assert live.episode.trace.reward is not None
     assert (live.episode.trace.reward.reward, live.episode.trace.reward.rater) == (1.0, "ann")
 
 

@@ -145,15 +145,6 @@ def test_only_the_settings_of_a_side_are_its_own(bank: MemoryBank) -> None:
 # --- step, play, pause ------------------------------------------------------------------------------------------------
 
 
-def test_steps_are_done_in_both(bank: MemoryBank) -> None:
-    twins = twins_of(bank)
-    assert twins.steps == 0
-    twins.step()
-    assert twins.steps == 1
-    twins.step(2)
-    whole(twins, 3)
-
-
 def test_played_steps_come_to_an_end_and_are_counted_on(bank: MemoryBank) -> None:
     twins = twins_of(bank)
     twins.step(2)
@@ -497,7 +488,6 @@ with MemoryBank.open(sys.argv[1]) as bank:
 def test_a_killed_process_that_played_loses_at_most_the_pair_under_way(bank: MemoryBank, after: int) -> None:
     twins = twins_of(bank)
     player = subprocess.Popen([sys.executable, "-c", PLAYER, bank.uri, *twins.runs], stdout=subprocess.PIPE, text=True)
-    assert player.stdout is not None
     seen = 0
     while seen < after:
         seen = int(player.stdout.readline())

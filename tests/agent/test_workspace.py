@@ -31,7 +31,6 @@ def test_the_demo_is_a_whole_bank_with_a_reversal_and_a_frozen_map() -> None:
     assert all(finding.ok for finding in check(str(path)))
     with MemoryBank.open(str(path)) as bank:
         found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, workspace.Preferences()))
-        assert found is not None
         assert found.overtaken.similarity > found.overtaking.similarity
         assert found.overtaken.q < found.overtaking.q
         assert not found.overtaken.selected and found.overtaking.selected
@@ -40,12 +39,11 @@ def test_the_demo_is_a_whole_bank_with_a_reversal_and_a_frozen_map() -> None:
         again = workspace.rerunner(bank, trace, workspace.Preferences())
         _, by_similarity = decided(situation_of(bank, trace), {**trace.settings, "weight": 0.0})
         assert set(by_similarity.selected) != set(again.memories)
-        assert trace.reward is not None and trace.reward.outcome == again.rerun(again.memories).outcome == "success"
+        assert trace.reward.outcome == again.rerun(again.memories).outcome == "success"
         assert again.rerun(by_similarity.selected).outcome == "failure"
         # Each epoch asks in other words.
         assert len({trace.task.intent for trace in bank.traces("household")}) == 40
         layout = bank.layouts.newest()
-        assert layout is not None
         assert set(layout.coordinates) == set(bank.memory_ids())
 
 
@@ -153,7 +151,7 @@ def test_a_step_that_lost_its_server_goes_on_at_another_address(tmp_path: Path) 
     live.finish()
     assert live.wait(20)
     assert isinstance(live.error, OllamaDown)
-    assert live.episode is not None and live.episode.phase is Phase.GENERATE
+    assert live.episode.phase is Phase.GENERATE
     attempt = live.episode.trace.id
     with OllamaServer() as another:
         workspace.reconnect(live, workspace.Preferences(ollama_address=another.address))

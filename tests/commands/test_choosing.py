@@ -41,32 +41,27 @@ def test_names_of_environments_and_sets_win_over_files_named_alike() -> None:
     assert environment_and_set("household", "household-heldout") == ("household", "household-heldout")
 
 
-@pytest.mark.parametrize("name", ["moon", "x" * 5000, "a\x00b", ""])
-def test_what_is_neither_a_name_nor_a_file_is_no_environment(name: str) -> None:
-    with pytest.raises(InputError, match="no environment"):
-        environment_and_set(name, "")
-
-
-def test_a_file_that_is_not_there_is_told_as_a_file() -> None:
-    with pytest.raises(InputError, match=r"mine\.jsonl"):
-        environment_and_set("mine.jsonl", "")
-
-
-@pytest.mark.parametrize("task_set", ["nonsense", "household-train", "mine.jsonl"])
-def test_a_set_beside_a_file_is_refused(task_set: str) -> None:
-    with pytest.raises(InputError, match="leave --set out"):
-        environment_and_set(written("mine.jsonl", JUDGED), task_set)
+@pytest.mark.parametrize(
+    ("environment", "task_set", "sentence"),
+    [
+        *((name, "", "no environment") for name in ("moon", "x" * 5000, "a\x00b", "")),
+        ("not there.jsonl", "", r"not there\.jsonl"),
+        *(("mine.jsonl", task_set, "leave --set out") for task_set in ("nonsense", "household-train", "mine.jsonl")),
+        ("list.json", "", r"tasks check list\.json$"),
+        ("task_file", "", "--env"),
+    ],
+)
+def test_what_gives_no_environment_with_tasks_is_refused(environment: str, task_set: str, sentence: str) -> None:
+    written("mine.jsonl", JUDGED)
+    written("list.json", f"[{JUDGED}]")
+    with pytest.raises(InputError, match=sentence):
+        environment_and_set(environment, task_set)
     assert kept_sets() == ()
 
 
 def test_a_file_for_another_environment_is_refused() -> None:
     with pytest.raises(InputError, match="task_file"):
         environment_and_set("household", written("mine.jsonl", JUDGED))
-
-
-def test_a_file_of_which_nothing_can_be_used_names_the_command_that_tells_why() -> None:
-    with pytest.raises(InputError, match=r"tasks check list\.json$"):
-        environment_and_set(written("list.json", f"[{JUDGED}]"), "")
 
 
 def test_tasks_that_only_people_can_judge_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,8 +73,3 @@ def test_tasks_that_only_people_can_judge_are_told(capsys: pytest.CaptureFixture
     capsys.readouterr()
     environment_and_set("task_file", "judged.jsonl")
     assert "People" not in capsys.readouterr().out
-
-
-def test_an_environment_without_tasks_of_its_own_asks_for_a_file() -> None:
-    with pytest.raises(InputError, match="--env"):
-        environment_and_set("task_file", "")

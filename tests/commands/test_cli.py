@@ -163,7 +163,7 @@ def test_show_prints_the_numbers_of_a_step() -> None:
             for one in bank.traces("household")
             if one.decision is not None and wanted <= {c.reason for c in one.decision.candidates}
         )
-    assert trace.generate is not None and trace.update is not None and trace.update.of_q
+    assert trace.update.of_q
     code, message = memrl("show", str(trace.step))
     assert code == 0
     assert f"step {trace.step} of run" in message and f"> {trace.generate.turns[0].reply.text}" in message

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "memrl_core"
@@ -89,22 +92,18 @@ def test_the_core_knows_no_screen() -> None:
     assert [module for module in importers("streamlit") if module.startswith("memrl_core")] == []
 
 
-def test_only_the_bank_knows_lancedb() -> None:
-    found = importers("lancedb")
+@pytest.mark.parametrize(
+    ("libraries", "known_to"),
+    [
+        (["lancedb"], r"memrl_core\.bank\..*"),
+        (["ollama"], r".*ollama[^.]*"),
+        (["openai", "httpx2"], r"(.*\.)?openai"),
+    ],
+)
+def test_a_library_is_known_to_those_modules_alone_that_stand_for_it(libraries: list[str], known_to: str) -> None:
+    found = set().union(*map(importers, libraries))
     assert found
-    assert [module for module in found if not module.startswith("memrl_core.bank.")] == []
-
-
-def test_only_ollama_modules_know_the_ollama_client() -> None:
-    found = importers("ollama")
-    assert found
-    assert [module for module in found if "ollama" not in module.rsplit(".", 1)[-1]] == []
-
-
-def test_only_openai_modules_know_the_openai_client() -> None:
-    found = importers("openai") | importers("httpx2")
-    assert found
-    assert [module for module in found if module.rsplit(".", 1)[-1] != "openai"] == []
+    assert [module for module in found if not re.fullmatch(known_to, module)] == []
 
 
 def test_no_two_core_modules_import_each_other() -> None:

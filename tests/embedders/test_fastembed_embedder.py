@@ -59,7 +59,7 @@ def test_its_vectors_get_length_one_and_others_are_refused() -> None:
     assert made.embed(["one", "two"]) == pytest.approx(np.full((2, 4), 0.5))
     with pytest.raises(InputError):
         made.embed([" "])
-    made._model.length = np.nan  # type: ignore[attr-defined]
+    made._model.length = np.nan
     with pytest.raises(ModelError, match="bge-small"):
         made.embed(["one"])
 

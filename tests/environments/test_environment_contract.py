@@ -80,7 +80,7 @@ def test_the_programs_own_environments_keep_the_contract(name: str, check: Check
     options = [{}, found.simulated_options] if found.simulated_options else [{}]
     for given in options:
         for task in TASKS[name]():
-            check(lambda given=given: make_environment(name, **{**given, **shorter}), task)  # type: ignore[misc]
+            check(lambda given=given: make_environment(name, **{**given, **shorter}), task)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -321,5 +321,5 @@ def test_an_observation_fits_the_layout_or_not(observation: str, fits: bool) -> 
 
 def test_a_text_that_is_just_short_enough_passes() -> None:
     world = a_lamp(reset=gives("x" * LONGEST))()
-    world.works, world.left = "left", 1  # type: ignore[attr-defined]
+    world.works, world.left = "left", 1
     assert play(world, LEFT, 0, lambda observation, turn: "press left").ended

@@ -112,7 +112,7 @@ class Unfinished(Environment):
         (odd(sets=("a b", "a b")), "“a b”"),
         (Unfinished, "reset and step"),
         (odd(spec=None), "`spec`"),
-        (odd(spec=replace(Lamp.spec, idea=5)), "idea"),  # type: ignore[arg-type]
+        (odd(spec=replace(Lamp.spec, idea=5)), "idea"),
         (odd(Options=Listed), "presses"),
         (odd(simulated_options={"presses": 99}), "presses"),
         (odd(sets=("a\0b",)), "sets"),
@@ -220,14 +220,14 @@ TASK = Task("t", "light a lamp", "lamp", "", {"switch": "left"})
         ("step", ("", nan, False, False, {})),
         ("step", ("", "1", False, False, {})),
         ("step", ("", 0.0, True, False, {})),
-        ("step", ("", 0.0, True, False, {**END, "judgement": Judgement("a", "b", 3)})),  # type: ignore[arg-type]
+        ("step", ("", 0.0, True, False, {**END, "judgement": Judgement("a", "b", 3)})),
         ("distil", "\n"),
         ("first_memories", [("an intent", None)]),
         ("faults", "It is dark."),
         ("make_tasks", None),
         ("make_tasks", [replace(TASK, id="\0")]),
         ("make_tasks", [TASK, TASK]),
-        ("make_tasks", [replace(TASK, intent=None)]),  # type: ignore[arg-type]
+        ("make_tasks", [replace(TASK, intent=None)]),
     ],
 )
 def test_what_a_method_must_not_give_is_a_sentence(method: str, given: Any) -> None:
@@ -269,7 +269,7 @@ def test_texts_are_cut_and_freed_of_what_cannot_be_stored(monkeypatch: pytest.Mo
     with installed(monkeypatch, odd=odd(step=gives((UNSTORABLE, 1.0, True, False, {**END, "verdict": UNSTORABLE})))):
         agent = an_agent(tmp_path / "bank", environment="odd")
         agent.begin(LEFT).finish()
-        assert agent.bank.trace("r", 1).reward.verdict == "abc"  # type: ignore[union-attr]
+        assert agent.bank.trace("r", 1).reward.verdict == "abc"
 
 
 def test_a_task_is_kept_as_it_is_whatever_a_world_does_to_it() -> None:

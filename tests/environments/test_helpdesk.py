@@ -119,7 +119,7 @@ def test_a_run_begins_with_the_handbook_of_the_house_of_its_seed(tmp_path: Path)
         assert known == {experience for _, experience in Helpdesk(house=7).first_memories()}
         agent = workspace.live_run(bank, info.id, workspace.load_preferences()).agent
         step = whole_step(agent, TRAIN[0], 1, lambda: False)
-        assert step.recall is not None and step.recall.memories == 40
+        assert step.recall.memories == 40
         later = workspace.start_run(bank, environment="helpdesk", tasks="helpdesk-train", seed=8, base=info.id)
         assert later.environment_options["house"] == 7 and len(bank.utilities(later.id)) == 41
         alone = workspace.start_run(

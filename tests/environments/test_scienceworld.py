@@ -245,7 +245,7 @@ class Tired:
 
 def test_an_engine_that_failed_while_it_was_idle_is_replaced() -> None:
     world = ScienceWorld()
-    world._child = Tired()  # type: ignore[assignment]
+    world._child = Tired()
     assert "Score: 1 of 100" in world.reset(TASK, seed=0, at_step=1)
 
 
@@ -297,13 +297,9 @@ def test_the_simulated_model_repeats_what_worked_and_no_memory_knows_the_goals(t
         (again,) = agent.run([TASK])
     assert agent.bank.traces("r") == [won, again]
     for trace in (won, again):
-        assert trace.reward is not None
         assert trace.reward.reward == 1
-        assert trace.reward.judgement is not None
         goal = trace.reward.judgement.expected.splitlines()[2].removeprefix("> ")
-        assert trace.write is not None
         assert goal not in trace.write.operations[0].experience
-        assert trace.generate is not None
         assert all(goal not in message.content for message in trace.generate.messages)
 
 
@@ -507,7 +503,6 @@ def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
         "while True: world._play(actions := [*actions, 'wait'])\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
         process = int(running.stdout.readline())
         (java,) = started_by(process)
         os.kill(java, signal.SIGSTOP)

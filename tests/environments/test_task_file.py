@@ -227,11 +227,10 @@ def test_a_task_without_a_reference_earns_no_reward_and_moves_no_q(tmp_path: Pat
     agent = an_agent(tmp_path / "bank", Says("Thank you!"), environment="task_file", epsilon=0)
     first, second = agent.run([a_task("Thank a neighbour.")], epochs=2)
     for trace in (first, second):
-        assert trace.reward is not None and trace.update is not None
         assert (trace.reward.reward, trace.reward.environment, trace.reward.outcome) == (None, None, "unrated")
         assert trace.reward.verdict == JUDGED_BY_A_PERSON
         assert trace.update.changes == ()
-    assert second.decision is not None and second.decision.selected
+    assert second.decision.selected
 
 
 def test_a_person_may_still_reward_it(tmp_path: Path) -> None:
@@ -241,7 +240,7 @@ def test_a_person_may_still_reward_it(tmp_path: Path) -> None:
         episode.advance()
     episode.rate(1.0, "ann")
     trace = episode.finish()
-    assert trace.reward is not None and (trace.reward.reward, trace.reward.source) == (1.0, "person")
+    assert (trace.reward.reward, trace.reward.source) == (1.0, "person")
 
 
 def test_answering_it_again_earns_no_reward_either(tmp_path: Path) -> None:

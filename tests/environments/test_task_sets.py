@@ -152,7 +152,6 @@ def test_a_file_named_as_the_sentence_says_brings_its_set_back(home: Path, tmp_p
     with pytest.raises(InputError) as caught:
         tasks_of_set(made)
     message = re.search(r"named (\S+\.jsonl)", str(caught.value))
-    assert message is not None
     assert keep(check_file((tmp_path / name).rename(tmp_path / message[1]))) == made
 
 

@@ -37,7 +37,6 @@ def grown(path: Path, steps: Sequence[int], text: str = "did it", run: str = "r"
 def more_steps(bank: MemoryBank, steps: Sequence[int], text: str = "did it", run: str = "r") -> None:
     for step in steps:
         trace, vectors = a_step(step, credited=(f"{run}-{step - 1:04d}",) if step > 1 else (), run=run)
-        assert trace.write is not None
         operation = replace(trace.write.operations[0], experience=f"{text} in step {step}")
         bank.commit_step(replace(trace, write=replace(trace.write, operations=(operation,))), vectors)
 
@@ -185,7 +184,7 @@ def test_another_run_of_the_same_name_is_renamed_wherever_it_is_mentioned(tmp_pa
     assert bank.utilities("r-2") == {f"{i}-2": utility for i, utility in there.utilities("r").items()}
     memory = bank.memory("r-0003-2")
     assert (memory.run, memory.parents, memory.experience) == ("r-2", ("r-0002-2",), "did another thing in step 3")
-    assert bank.trace("r-2", 3).reward.credited == ("r-0002-2",)  # type: ignore[union-attr]
+    assert bank.trace("r-2", 3).reward.credited == ("r-0002-2",)
     assert all(finding.ok for finding in check(str(tmp_path / "a")))
 
 
@@ -251,7 +250,7 @@ def test_every_mention_of_a_renamed_memory_follows_it(tmp_path: Path) -> None:
     list(agent.run(sample_tasks("household-train")[:6]))
     there = agent.bank
     last = there.trace("r", 6)
-    assert last.reward is not None and last.reward.credited
+    assert last.reward.credited
     credited = last.reward.credited
     revoked = there.give_reward("r", 6, last.id, credited, 0.5, "Ada")
     there.revoke_reward(revoked.id, "Ada")
@@ -295,7 +294,6 @@ def test_candidates_and_duplicates_are_renamed(tmp_path: Path) -> None:
     there.commit_step(replace(trace, decision=decision, write=WriteRecord((double,))), {})
     bring_in(contents_of(there), str(tmp_path / "a"))
     moved = MemoryBank.open(str(tmp_path / "a")).trace("r-2", 2)
-    assert moved.decision is not None and moved.write is not None
     assert [c.memory_id for c in moved.decision.candidates] == ["r-0001-2"]
     assert (moved.decision.selected, moved.decision.greedy) == (("r-0001-2",), ("r-0001-2",))
     [operation] = moved.write.operations
@@ -364,10 +362,8 @@ def test_the_map_comes_along_into_a_new_bank_and_never_into_another_map(tmp_path
     there = grown(tmp_path / "a", range(1, 8))
     MapLayout(there).places()
     contents = contents_of(there)
-    assert contents.places is not None
     bring_in(contents, str(tmp_path / "b"))
     copied = MemoryBank.open(str(tmp_path / "b")).layouts.newest()
-    assert copied is not None
     assert copied.coordinates == contents.places.coordinates
     assert MapLayout(MemoryBank.open(str(tmp_path / "b"))).places() == contents.places.coordinates
 
@@ -375,7 +371,6 @@ def test_the_map_comes_along_into_a_new_bank_and_never_into_another_map(tmp_path
     own = MapLayout(here).places()
     bring_in(contents, str(tmp_path / "c"))
     kept = MemoryBank.open(str(tmp_path / "c")).layouts.newest()
-    assert kept is not None
     assert kept.coordinates == own
 
 

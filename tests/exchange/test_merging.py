@@ -181,7 +181,6 @@ def test_the_map_of_the_first_bank_comes_along(tmp_path: Path) -> None:
     merge(one, two, str(tmp_path / "out"))
     with MemoryBank.open(str(tmp_path / "out")) as bank:
         layout = bank.layouts.newest()
-        assert layout is not None
         assert layout.coordinates == {"a-0001": (0.0, 1.0), "a-0002": (2.0, 3.0)}
 
 

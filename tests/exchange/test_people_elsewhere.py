@@ -140,7 +140,6 @@ def a_bank_with_other_things_of_these_names(path: Path, *runs: str) -> MemoryBan
         here.start_run(replace(a_run(run), seed=99))
     for run in runs:
         trace, vectors = a_step(1, run=run)
-        assert trace.write is not None
         other = replace(trace.write.operations[0], intent="other")
         here.commit_step(replace(trace, write=WriteRecord((other,))), vectors)
     return here

@@ -34,7 +34,6 @@ def bank(tmp_path: Path) -> MemoryBank:
     """Seven steps, one with a person's reward, and a fork."""
     agent = an_agent(tmp_path / "bank", delta=0.0)
     last = list(agent.run(TASKS[:7]))[-1]
-    assert last.reward is not None
     agent.bank.give_reward("r", 7, last.id, last.reward.credited, 0.25, "Ada", "half right")
     agent.bank.start_run(replace(a_run("fork", base="r", base_step=4), embedder=agent.bank.embedder.name, first_step=5))
     return agent.bank
@@ -50,7 +49,7 @@ def as_written(bank: MemoryBank) -> Any:
 def test_all_but_the_vectors_is_as_it_was(bank: MemoryBank, tmp_path: Path) -> None:
     reported: list[tuple[int, int]] = []
     done = reembed(bank, WordLlamaEmbedder(), str(tmp_path / "new"), lambda *now: reported.append(now))
-    assert done is not None and (done.memories, done.steps, done.runs) == (7, 7, ())
+    assert (done.memories, done.steps, done.runs) == (7, 7, ())
     assert reported[-1][0] == reported[-1][1]
     with MemoryBank.open(str(tmp_path / "new"), WordLlamaEmbedder()) as new:
         assert as_written(new) == as_written(bank)
@@ -58,7 +57,7 @@ def test_all_but_the_vectors_is_as_it_was(bank: MemoryBank, tmp_path: Path) -> N
         for memory in new.memories():
             assert np.array_equal(new.embedding(memory.id), WordLlamaEmbedder().embed([memory.intent])[0])
         embed = new.trace("r", 3).embed
-        assert embed is not None and (embed.embedder, embed.decided_by) == ("wordllama-256", "hashing-1024")
+        assert (embed.embedder, embed.decided_by) == ("wordllama-256", "hashing-1024")
         assert embed.embedding == tuple(map(float, WordLlamaEmbedder().embed([TASKS[2].intent])[0]))
     assert all(finding.ok for finding in check(str(tmp_path / "new")))
     assert bank.embedder.name == "hashing-1024" and all(finding.ok for finding in check(bank.uri))
@@ -69,7 +68,7 @@ def test_the_run_goes_on_and_only_its_new_steps_can_be_decided_again(bank: Memor
     with MemoryBank.open(str(tmp_path / "new")) as new:
         agent = Agent(new, "r", SimulatedModel(), WordLlamaEmbedder(), make_environment("household"))
         (trace,) = agent.run(TASKS[7:8])
-        assert trace.recall is not None and trace.recall.pool and trace.decision is not None
+        assert trace.recall.pool and trace.decision is not None
         assert same_choice(decided(situation_of(new, trace))[1], trace.decision)
         with pytest.raises(InputError, match="hashing-1024"):
             situation_of(new, new.trace("r", 7))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from memrl_core.experiments import executors
 from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.plan import read_plan
+from tests.experiments.test_experiment_runs import digests
 from tests.experiments.tiny_experiment import ROOT, a_plan, a_plan_file, kept, started, until
 
 IMPATIENT = "from memrl_core.experiments import executors\nexecutors.ANSWER_WITHIN = 3"
@@ -45,10 +45,6 @@ def a_free_port() -> int:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "ANSWER_WITHIN", 1)
-
-
-def digests(out: Path) -> list[str]:
-    return [cell["digest"] for cell in json.loads((out / "experiment.json").read_text())["cells"]]
 
 
 def refused(out: Path, scheduler: str) -> str:
@@ -165,7 +161,6 @@ def test_a_cluster_that_dies_costs_no_finished_cell_and_the_command_goes_on_with
     with subprocess.Popen(
         [sys.executable, "-c", CLUSTER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as cluster:
-        assert cluster.stdout is not None
         address = cluster.stdout.readline().strip()
         process = started(file, out, "--scheduler", address, before=IMPATIENT)
         try:

@@ -28,20 +28,21 @@ def a_plan(**changes: Any) -> Plan:
     return Plan.model_validate({"title": "t", "seeds": 1, "epochs": 1, **changes})
 
 
-def test_sets_of_two_environments_do_not_fit_into_one_stream() -> None:
-    stages = [{"tasks": "sql-train"}, {"tasks": "household-train"}]
-    with pytest.raises(ValidationError, match="one stream"):
-        a_plan(streams=[{"name": "both", "stages": stages}])
+SQL = {"name": "sql", "stages": [{"tasks": "sql-train"}]}
 
 
-def test_a_world_without_the_option_cannot_shift() -> None:
-    with pytest.raises(ValidationError, match="cannot shift"):
-        a_plan(streams=[{"name": "sql", "stages": [{"tasks": "sql-train"}], "shift_at": [3]}])
-
-
-def test_only_memories_of_the_household_can_be_poisoned() -> None:
-    with pytest.raises(ValidationError, match="the household"):
-        a_plan(streams=[{"name": "sql", "stages": [{"tasks": "sql-train"}]}], arms=[{"name": "a", "poison": {}}])
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ({"streams": [{**SQL, "stages": [{"tasks": "sql-train"}, {"tasks": "household-train"}]}]}, "one stream"),
+        ({"streams": [{**SQL, "shift_at": [3]}]}, "cannot shift"),
+        ({"streams": [SQL], "arms": [{"name": "a", "poison": {}}]}, "the household"),
+    ],
+    ids=["two environments in one stream", "a shift without the option", "poison outside the household"],
+)
+def test_what_an_environment_cannot_do_is_no_plan(plan: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        a_plan(**plan)
 
 
 def test_every_environment_runs_with_the_same_three_arms(found: Experiment) -> None:

@@ -159,7 +159,6 @@ def test_every_measure_of_an_arm_is_what_its_steps_come_to(grids: Grids) -> None
 def test_luck_is_pass_at_as_many_tries_and_ends_where_csr_ends(grids: Grids) -> None:
     steps = pd.DataFrame(frame("none", grids, policy="none"))
     luck, (csr,) = luck_curve(steps, "none"), method_curves(steps)
-    assert luck is not None
     rated = all(tries_of(grid) for grid in grids)
     for epoch in range(1, len(grids[0]) + 1) if rated else ():
         assert same(luck.value[epoch - 1], mean_of(by_luck(grid, epoch) for grid in grids))
@@ -293,7 +292,6 @@ def test_each_step_has_the_cost_of_its_trace_and_the_badge_of_its_policy(finishe
         mine = steps[(steps["arm"] == cell.arm.name) & (steps["seed"] == cell.seed)]
         badge = make_policy(cell.arm.policy, cell.settings).spec.variant
         for (_, row), trace in zip(mine.iterrows(), traces, strict=True):
-            assert trace.generate is not None
             asked += len(trace.consulted)
             assert row["calls"] == len(trace.generate.turns) + len(trace.consulted)
             assert (row["consulted"], row["unparsed"]) == (len(trace.consulted), 0)
@@ -375,7 +373,7 @@ def test_a_table_that_is_too_wide_for_a_terminal_comes_in_parts_without_a_broken
     assert (len(tables) == 1) == (width == 400)
     console = Console(width=width, file=StringIO())
     console.print(*tables)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    shown = console.file.getvalue()
     assert shown.count(words[1]) == 18 and shown.count(words[0]) == 2 * len(tables)
     assert all(len(line) <= width for line in shown.splitlines())
 

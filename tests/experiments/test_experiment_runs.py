@@ -75,7 +75,6 @@ def test_options_of_the_model_reach_the_runs_of_every_arm_and_an_arms_own_go_bef
         run_cell(cell, str(tmp_path / cell.arm.name))
         with MemoryBank.open(str(tmp_path / cell.arm.name)) as bank:
             generate = bank.trace(bank.runs()[0].id, 1).generate
-            assert generate is not None
             found.append((generate.options["temperature"], generate.options["num_predict"]))
     assert found == [(0.2, 20), (0.9, 20)]
 

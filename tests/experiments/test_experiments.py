@@ -82,7 +82,6 @@ def test_a_person_who_rates_a_frozen_step_moves_nothing(modular: tuple[MemoryBan
     bank, result = modular
     run = next(arm for arm in result.arms if arm.memory == MERGED).runs[1]
     trace, before = bank.trace(run, 1), bank.utilities(run)
-    assert trace.reward is not None
     bank.give_reward(run, 1, trace.id, trace.reward.credited, 1.0, "ann")
     assert bank.utilities(run) == before
 
@@ -134,7 +133,7 @@ def test_the_merged_memory_is_compared_with_every_other(modular: tuple[MemoryBan
     for found in result.differences:
         means = arms[found.memory, found.on].mean, arms[found.other, found.on].mean
         assert None not in means
-        assert found.mean == pytest.approx(means[0] - means[1])  # type: ignore[operator]
+        assert found.mean == pytest.approx(means[0] - means[1])
         assert found.low <= found.high
 
 
@@ -184,7 +183,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_stored(tmp_path: Pat
     with empty_bank(tmp_path / "bank") as bank:
         asked: dict[str, object] = {"first": A, "second": B, "preferences": PREFERENCES, **wrong}
         with pytest.raises(InputError):
-            run_modular_memory(bank, **asked)  # type: ignore[arg-type]
+            run_modular_memory(bank, **asked)
         assert bank.runs() == []
 
 
@@ -305,7 +304,7 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
 
 def printed(tables: object) -> str:
     console = Console(width=200, file=StringIO(), record=True)
-    for table in tables:  # type: ignore[attr-defined]
+    for table in tables:
         console.print(table)
     return str(console.export_text())
 

@@ -85,7 +85,7 @@ def test_another_policy_sees_what_the_run_had_and_what_it_would_have_learned_by_
     found = chosen_by(learned, policy)
     rules = make_policy(policy, {})
     for used, trace in zip(found["used"], learned.traces("r"), strict=True):
-        assert trace.embed is not None and trace.decision is not None
+        assert trace.embed is not None
         view = view_before(learned, trace, policy)
         query = view.asked.embedding if view.asked is not None else EMBEDDER.embed([trace.task.intent])[0]
         decided = rules.select(rules.recall(query, view), view, trace.decision.seed)
@@ -111,7 +111,6 @@ def test_overlap_is_what_both_chose_as_a_share_of_what_either_chose(learned: Mem
     found = chosen_by(learned, "exprag")
     shares = set()
     for used, overlap, trace in zip(found["used"], found["overlap"], learned.traces("r"), strict=True):
-        assert trace.decision is not None
         own = list(trace.decision.selected)
         both = [memory for memory in used if memory in own]
         either = both + [m for m in used if m not in own] + [m for m in own if m not in used]
@@ -186,7 +185,6 @@ class EachTurn(Rag):
         return f"{asked.intent} {asked.observation[:40] if asked.turn else ''}"
 
     def render_turn(self, selected: Sequence[Any], view: MemoryView) -> str:
-        assert view.asked is not None
         return f"Turn {view.asked.turn}: {len(selected)} memories."
 
 
@@ -200,7 +198,6 @@ def test_a_policy_that_recalls_before_each_turn_does_so_again(learned: MemoryBan
     first, *later = again.generate.turns
     assert first.recalled is None and later
     for number, turn in enumerate(later, start=1):
-        assert turn.recalled is not None
         assert turn.recalled.text == f"Turn {number}: {len(turn.recalled.decision.selected)} memories."
         assert turn.recalled.decision.selected
     seeds = [turn.recalled.decision.seed for turn in later if turn.recalled]

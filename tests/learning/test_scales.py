@@ -155,14 +155,11 @@ def test_another_number_of_stars_is_refused(stars: Any) -> None:
             stars_reward(scales, stars, -1, 1)
 
 
-def test_no_thumb_is_not_a_thumb_down() -> None:
+def test_no_thumb_and_an_unknown_choice_are_refused() -> None:
     with pytest.raises(InputError, match="Nothing was saved"):
-        thumbs_reward(PLAIN, None, -1, 1)  # type: ignore[arg-type]
-
-
-def test_an_unknown_choice_is_refused() -> None:
+        thumbs_reward(PLAIN, None, -1, 1)
     with pytest.raises(InputError, match="“third”"):
-        pairwise_rewards(PLAIN, "third", -1, 1)  # type: ignore[arg-type]
+        pairwise_rewards(PLAIN, "third", -1, 1)
 
 
 @pytest.mark.parametrize(

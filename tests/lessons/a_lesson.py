@@ -12,7 +12,6 @@ from memrl_core.retrieval.view import MemoryView
 
 def decided(policy: Policy[Any], view: MemoryView, seed: int = 0) -> Decision:
     """What a policy selects for what the view is asked."""
-    assert view.asked is not None
     return policy.select(policy.recall(view.asked.embedding, view), view, seed)
 
 
@@ -27,7 +26,6 @@ def a_lesson(
     **changes: Any,
 ) -> Lesson:
     """A step that asked what the view was asked, decided so, did one thing, and ended so."""
-    assert view.asked is not None
     embedding = tuple(map(float, view.asked.embedding))
     trace = StepTrace(
         id="step-7",

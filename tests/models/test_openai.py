@@ -251,7 +251,6 @@ def test_a_server_that_cannot_bind_is_asked_without_and_its_answers_are_read(ser
         info = workspace.start_run(bank, environment="household", tasks="household-demo", model="openai:some")
         live = workspace.live_run(bank, info.id, preferences)
         trace = next(live.agent.run(live.tasks))
-    assert trace.generate is not None
     replies = [turn.reply for turn in trace.generate.turns]
     assert {reply.bound for reply in replies} == {False} and all(reply.offered is not None for reply in replies)
     asked = [body for _, body in server.asked if "response_format" in body]
@@ -303,7 +302,6 @@ def llama() -> Iterator[str]:
     """The address of a llama.cpp server with SmolLM2."""
     command = [sys.executable, "-c", LLAMA]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
         yield f"{running.stdout.readline().strip()}/v1"
         running.terminate()
 
@@ -317,7 +315,7 @@ def test_a_llama_server_acts_bound_in_whole_steps(llama: str, tmp_path: Path, mo
         live = workspace.live_run(bank, info.id, preferences)
         traces = list(live.agent.run(live.tasks[:2]))
         assert bank.next_step(info.id) == 3
-    replies = [turn.reply for trace in traces for turn in trace.generate.turns]  # type: ignore[union-attr]
+    replies = [turn.reply for trace in traces for turn in trace.generate.turns]
     assert all(reply.bound and reply.offered for reply in replies)
     assert all(reply.prompt_tokens and reply.answer_tokens for reply in replies)
 

@@ -50,8 +50,8 @@ def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, serv
     assert "cut at 32 tokens" in memrl("show", "1", "--bank", bank)
     with MemoryBank.open(bank) as kept:
         trace = kept.trace(kept.runs()[0].id, 1)
-        assert trace.generate is not None and {turn.reply.cut for turn in trace.generate.turns} == {"32 tokens"}
-        assert "(cut at 200 tokens)" in kept.memory(trace.write.operations[0].memory_id).experience  # type: ignore[union-attr]
+        assert {turn.reply.cut for turn in trace.generate.turns} == {"32 tokens"}
+        assert "(cut at 200 tokens)" in kept.memory(trace.write.operations[0].memory_id).experience
 
 
 def test_a_run_without_the_models_own_words_asks_for_actions_only(bank: str, server: OllamaServer) -> None:
@@ -103,7 +103,6 @@ def test_a_window_of_512_tokens_leaves_memories_out_and_tells_so_everywhere(bank
     reported = " ".join(memrl("show", "1", "--bank", bank, "--run", "small").split())
     with MemoryBank.open(bank) as kept:
         trace = kept.trace("small", 1)
-        assert trace.generate is not None and trace.decision is not None and trace.reward is not None
         left_out = set(trace.decision.greedy) - set(trace.decision.selected)
         assert left_out and left_out == set(trace.generate.turns[0].left_out)
         assert not left_out & set(trace.reward.credited)
@@ -125,7 +124,7 @@ def test_no_answer_that_cannot_be_used_ends_a_run(bank: str, server: OllamaServe
     assert "Saved 1 steps" in reported and "Valid answers: 0.0%" in reported
     with MemoryBank.open(bank) as kept:
         trace = kept.trace(kept.runs()[0].id, 1)
-        assert trace.generate is not None and trace.reward is not None and trace.reward.outcome == "failure"
+        assert trace.reward.outcome == "failure"
         replies = [turn.reply for turn in trace.generate.turns]
     assert all(reply.offered is False for reply in replies)
     if "schema" in fault:
@@ -238,4 +237,4 @@ def test_the_line_in_the_terminal_moves_while_a_model_is_slow(bank: str, server:
         for tokens, seconds in re.findall(rb"turn 1 \xc2\xb7 (\d+) tokens? \xc2\xb7 (\d+) s", reported)
     ]
     assert len(set(seen)) > 5 and seen == sorted(seen), seen
-    assert len(re.search(rb"Run [^\r\n]*", reported).group()) < 140  # type: ignore[union-attr]
+    assert len(re.search(rb"Run [^\r\n]*", reported).group()) < 140

@@ -110,9 +110,20 @@ def test_another_dimension_than_at_the_beginning_is_refused(embedder: OllamaEmbe
         embedder.embed(["heat the egg"])
 
 
-def test_no_server(nobody: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "error", "sentence"),
+    [
+        ("all-minilm", ModelMissing, "pull all-minilm`"),
+        ("llama3.2", ModelInterrupted, "“this model does not support embeddings”"),
+    ],
+)
+def test_a_model_that_cannot_embed_is_refused(
+    server: OllamaServer, nobody: str, name: str, error: type[ModelError], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        OllamaEmbedder(name, server.address)
     with pytest.raises(OllamaDown, match=f"not running at {nobody}"):
-        OllamaEmbedder("nomic-embed-text", nobody)
+        OllamaEmbedder(name, nobody)
 
 
 def test_a_server_that_goes_away_between_two_calls(embedder: OllamaEmbedder, server: OllamaServer) -> None:
@@ -121,16 +132,6 @@ def test_a_server_that_goes_away_between_two_calls(embedder: OllamaEmbedder, ser
         embedder.embed(["heat the egg"])
     server.faults.instead.clear()
     assert embedder.embed(["heat the egg"]).shape == (1, 64)
-
-
-def test_a_model_that_is_not_installed(server: OllamaServer) -> None:
-    with pytest.raises(ModelMissing, match="pull all-minilm`"):
-        OllamaEmbedder("all-minilm", server.address)
-
-
-def test_a_model_that_makes_no_embeddings(server: OllamaServer) -> None:
-    with pytest.raises(ModelInterrupted, match="“this model does not support embeddings”"):
-        OllamaEmbedder("llama3.2", server.address)
 
 
 def test_a_server_that_does_not_answer_in_time(server: OllamaServer) -> None:

@@ -51,7 +51,6 @@ class Other:
         root = Path(__file__).resolve().parents[2]
         environment = {**os.environ, "PYTHONPATH": str(root)}
         self.process = subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
         self.address = self.process.stdout.readline().split()[-1]
 
     def kill(self) -> None:

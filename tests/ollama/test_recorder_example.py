@@ -40,7 +40,7 @@ def test_the_example_records_what_was_sent_to_and_said_by_ollama(server: OllamaS
     chats = server.asked("/api/chat")
     for trace, sent in zip(traces, chats, strict=True):
         assert trace.origin == "recorder"
-        assert trace.generate is not None and trace.generate.model == sent["model"] == "llama3.2"
+        assert trace.generate.model == sent["model"] == "llama3.2"
         assert [{"role": m.role, "content": m.content} for m in trace.generate.messages] == sent["messages"]
         (turn,) = trace.generate.turns
         assert turn.reply.text == "It is Jupiter." and (turn.reply.prompt_tokens or 0) > 0
@@ -48,7 +48,6 @@ def test_the_example_records_what_was_sent_to_and_said_by_ollama(server: OllamaS
     assert [len(trace.decision.selected) for trace in traces if trace.decision] == [0, 1, 2, 2]
 
     third = traces[2]
-    assert third.embed is not None and third.recall is not None and third.generate is not None
     query = np.asarray(third.embed.embedding)
     oracle = {m: float(bank.embedding(m) @ query) for m in bank.memory_ids()[:2]}
     assert {m.memory_id: m.similarity for m in third.recall.pool} == pytest.approx(oracle, abs=1e-6)
@@ -75,8 +74,8 @@ def test_a_model_that_fails_leaves_a_step_without_reward(server: OllamaServer, t
     done = run_example(server, tmp_path / "bank")
     assert done.returncode == 1 and "ResponseError" in done.stderr
     (trace,) = MemoryBank.open(str(tmp_path / "bank")).traces("ollama-loop")
-    assert trace.generate is not None and trace.generate.messages and trace.generate.turns == ()
-    assert trace.reward is not None and trace.reward.reward is None
+    assert trace.generate.messages and trace.generate.turns == ()
+    assert trace.reward.reward is None
     assert "ended it" in trace.lacks
 
 

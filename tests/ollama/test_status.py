@@ -82,23 +82,16 @@ def test_a_server_without_models_suggests_two(server: OllamaServer) -> None:
     ]
 
 
-def test_a_server_that_is_not_ollama(server: OllamaServer) -> None:
-    status = ollama_status(f"{server.address}/elsewhere")
-    assert status.state == "not_running"
-    assert "is not Ollama" in status.sentence
-
-
-def test_a_server_that_hangs_is_given_up(server: OllamaServer) -> None:
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [("{}/elsewhere", "is not Ollama"), ("{}", "Nothing answers"), ("localhost", "“localhost”")],
+    ids=["another server", "hangs", "no address"],
+)
+def test_what_cannot_be_asked_is_a_state_with_a_sentence(server: OllamaServer, address: str, sentence: str) -> None:
     server.faults.instead["/api/tags"] = "hang"
-    status = ollama_status(server.address, timeout=0.2)
+    status = ollama_status(address.format(server.address), timeout=0.2)
     assert status.state == "not_running"
-    assert "Nothing answers" in status.sentence
-
-
-def test_a_bad_address_is_a_state_with_a_sentence() -> None:
-    status = ollama_status("localhost")
-    assert status.state == "not_running"
-    assert "“localhost”" in status.sentence
+    assert sentence in status.sentence
 
 
 def test_which_models_chat_and_which_embed(server: OllamaServer) -> None:
@@ -133,9 +126,6 @@ def test_one_model_more_closely(server: OllamaServer) -> None:
         "Q4_K_M",
     )
     assert (shown.context_length, shown.embedding_length, shown.capabilities) == (2048, 64, ("embedding",))
-
-
-def test_showing_a_model_that_is_not_there(server: OllamaServer) -> None:
     with pytest.raises(ModelMissing, match="not installed"):
         show_model(server.address, "mistral")
 
@@ -177,10 +167,17 @@ def test_leaving_a_pull_stops_the_download(server: OllamaServer) -> None:
     assert server.left.wait(10)
 
 
-def test_pulling_what_does_not_exist(server: OllamaServer) -> None:
+def test_a_pull_of_nothing_of_what_is_not_there_or_from_nowhere_is_its_own_error(
+    server: OllamaServer, nobody: str
+) -> None:
+    with pytest.raises(InputError):
+        next(pull_model(server.address, " "))
+    assert server.requests == []
     server.faults.pull_unknown = True
     with pytest.raises(ModelMissing, match="to pull"):
         list(pull_model(server.address, "mistrial"))
+    with pytest.raises(OllamaDown):
+        next(pull_model(nobody, "mistral"))
 
 
 @pytest.mark.parametrize(
@@ -190,17 +187,6 @@ def test_a_pull_that_breaks_says_so(server: OllamaServer, fault: str, sentence: 
     server.faults.stream = fault
     with pytest.raises(ModelInterrupted, match=sentence):
         list(pull_model(server.address, "mistral"))
-
-
-def test_a_pull_without_a_server(nobody: str) -> None:
-    with pytest.raises(OllamaDown):
-        next(pull_model(nobody, "mistral"))
-
-
-def test_a_pull_without_a_name(server: OllamaServer) -> None:
-    with pytest.raises(InputError):
-        next(pull_model(server.address, " "))
-    assert server.requests == []
 
 
 @pytest.mark.parametrize("path", ["/api/tags", "/api/version", "/api/ps", "/api/show"])

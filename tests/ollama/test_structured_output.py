@@ -138,14 +138,11 @@ def test_a_whole_step_asks_by_form_and_answers_in_words(tmp_path: Path, server: 
     sent = [body.get("format") for body in server.asked("/api/chat")]
     assert sent[0] == Coaching.model_json_schema()
     assert sent[-1] == Condensed.model_json_schema()
-    assert trace.generate is not None
     for schema, turn in zip(sent[1:-1], trace.generate.turns, strict=True):
         assert turn.reply.text in schema["enum"] or turn.reply.offered is False
     assert [(one.purpose, one.phase) for one in trace.consulted] == [(COACH, Phase.SELECT), (CONDENSE, Phase.WRITE)]
     assert trace == agent.bank.trace("r", 2)
-    assert trace.generate is not None
     assert "[memory r-0001]" in trace.generate.messages[1].content
-    assert trace.write is not None
     assert trace.write.operations[0].data == trace.consulted[1].filled
 
 
@@ -157,13 +154,10 @@ def test_what_cannot_be_read_gives_no_advice_moves_nothing_and_is_counted(
     server.faults.form = reply
     for _ in range(2):
         trace = agent.begin(TASKS[0]).finish()
-    assert trace.decision is not None
     assert (trace.decision.mode, trace.decision.selected) == ("silent", ())
     assert "no answer" in trace.decision.note
     assert [(one.filled, one.reply) for one in trace.consulted] == [(None, reply)] * 2
-    assert trace.update is not None
     assert trace.update.changes == ()
-    assert trace.reward is not None
     assert trace.reward.reward == trace.reward.environment
     reported = {one.purpose: (one.asked, one.filled, one.not_parsed) for one in consultations(agent.bank, "r")}
     assert reported == {CONDENSE: (2, 0, 2), COACH: (1, 0, 1)}
@@ -172,7 +166,6 @@ def test_what_cannot_be_read_gives_no_advice_moves_nothing_and_is_counted(
 def test_an_episode_that_cannot_be_condensed_is_kept_as_it_was_laid_out(tmp_path: Path, server: OllamaServer) -> None:
     server.faults.form = "no idea"
     trace = coached(tmp_path / "bank", server).begin(TASKS[0]).finish()
-    assert trace.write is not None
     (operation,) = trace.write.operations
     assert operation.experience.startswith(f"Task: {TASKS[0].intent}\n")
     assert operation.data == {}
@@ -233,7 +226,6 @@ def test_an_answer_that_breaks_after_a_question_within_the_episode_asks_it_once(
             episode.advance(breaks)
         assert purposes(episode) == [COACH, COACH]
     episode.advance()
-    assert episode.trace.generate is not None
     assert len(episode.trace.generate.turns) == 2
     assert purposes(episode) == [COACH, COACH]
     episode.advance()

@@ -53,7 +53,6 @@ def a_view(tasks: Sequence[str], asked: str = "", outcome: Outcome = "failure", 
 
 def cosines(view: MemoryView) -> dict[str, float]:
     """Oracle: how similar each memory is to what is asked, in plain Python."""
-    assert view.asked is not None
     asked = view.asked.embedding.tolist()
     return {
         memory_id: sum(a * b for a, b in zip(vector.tolist(), asked, strict=True))
@@ -68,5 +67,4 @@ def outcomes(traces: Sequence[StepTrace]) -> list[Outcome]:
 
 def prompt_of(trace: StepTrace) -> str:
     """The first user message of a step."""
-    assert trace.generate is not None
     return trace.generate.messages[1].content

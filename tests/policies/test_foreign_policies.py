@@ -47,7 +47,6 @@ def test_a_policy_of_another_package_runs_like_the_programs_own(
     with installed(monkeypatch, newest=Newest):
         agent = an_agent_of(tmp_path / "bank", "newest", k2=2)
         last = list(agent.run(TASKS[:5]))[-1]
-        assert last.decision is not None and last.update is not None
         assert last.decision.selected == ("r-0004", "r-0003")
         believed = agent.bank.utilities("r")
         assert [believed[c.memory_id].q for c in last.update.changes] == [c.after for c in last.update.changes]
@@ -178,7 +177,7 @@ def test_what_a_hook_must_not_give_is_a_sentence(
 
 
 def test_what_a_hook_gives_is_used_as_it_will_be_read_from_the_bank(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = replace(OPERATION, q0="0.5", parents=["m-1"], data={"a": (1, 2)})  # type: ignore[arg-type]
+    given = replace(OPERATION, q0="0.5", parents=["m-1"], data={"a": (1, 2)})
     with installed(monkeypatch, odd=odd(write=lambda *_: [Written(given, np.ones(2))])):
         (written,) = make_policy("odd", {}).write(None, None, None)
     operation = written.operation
@@ -189,7 +188,6 @@ def test_what_a_hook_gives_is_used_as_it_will_be_read_from_the_bank(monkeypatch:
 @pytest.mark.parametrize("values", [{"q0": nan}, {"outcome": "great"}, {"data": {"a": {1, 2}}}])
 def test_a_step_that_nobody_could_read_is_not_stored(tmp_path: Path, values: Mapping[str, Any]) -> None:
     bank, (sound, vectors) = a_bank(tmp_path / "bank"), a_step(1)
-    assert sound.write is not None
     (operation,) = sound.write.operations
     step: StepTrace = replace(sound, policy="lost")
     spoiled = replace(step, write=replace(sound.write, operations=(replace(operation, **values),)))
@@ -227,7 +225,7 @@ class Late(Newest):
         (ModuleNotFoundError("No module named 'lost'"), "lost"),
         (SystemExit(3), "SystemExit: 3"),
         (odd(spec=None), "`spec`"),
-        (odd(spec=replace(Newest.spec, variant="official")), "variant"),  # type: ignore[arg-type]
+        (odd(spec=replace(Newest.spec, variant="official")), "variant"),
         (Late, "deviations"),
         (odd(Settings=dict), "Settings"),
         (odd(ignored=("k3",)), "ignored"),

@@ -18,10 +18,8 @@ from memrl_core.analysis.run.learned.notes import evolution_diff, link_graph
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.policies import policy_class
 from memrl_core.policies.base import NewExperience, Question
 from memrl_core.policies.methods.a_mem import (
     ANALYSE,
@@ -41,7 +39,8 @@ from memrl_core.policies.methods.a_mem import (
 )
 from memrl_core.records import Memory, StepTrace, Task
 from memrl_core.retrieval.view import Asked, MemoryView
-from tests.builders import a_run, alike_tasks
+from tests.builders import alike_tasks
+from tests.policies.policy_run import an_agent_of
 
 EMBEDDER = HashingEmbedder()
 EGG = "Task: put a hot egg on the table\nSteps that worked:\n> take egg from fridge\n> heat egg with stove"
@@ -68,7 +67,6 @@ def a_view(
 
 def chosen(view: MemoryView, **values: Any) -> tuple[str, ...]:
     policy = AMem(AMemSettings.of({"k1": 3, "k2": 2, "linked": 1, **values}))
-    assert view.asked is not None
     return policy.select(policy.recall(view.asked.embedding, view), view, 0).selected
 
 
@@ -154,7 +152,7 @@ def test_a_newcomer_is_linked_and_its_neighbour_takes_its_tags() -> None:
     assert op.data == {**old.data(), "tags": ["take", "search", "heat"]}
     assert op.experience == with_note(EGG, replace(old, tags=("take", "search", "heat")))
     text = "\n".join((EGG, "egg hot", "take search heat", "an egg"))
-    assert np.array_equal(evolved.embedding, EMBEDDER.embed([text])[0])  # type: ignore[arg-type]
+    assert np.array_equal(evolved.embedding, EMBEDDER.embed([text])[0])
 
 
 def test_the_nearest_notes_are_shown_to_the_model_and_not_the_oldest() -> None:
@@ -214,7 +212,6 @@ def test_the_codes_way_never_shows_a_link_where_k_are_found() -> None:
 def test_a_decision_says_which_note_came_by_its_link() -> None:
     view = a_view(FAR, linked(near="far"))
     policy = AMem(AMemSettings(k1=3, k2=2, linked=1))
-    assert view.asked is not None
     recalled = policy.recall(view.asked.embedding, view)
     decision = policy.select(recalled, view, 0)
     assert [(seen.memory_id, seen.rank_recall) for seen in recalled.pool] == [
@@ -285,23 +282,16 @@ def test_a_diff_names_what_came_and_what_went() -> None:
 # --- a whole run ------------------------------------------------------------------------------------------------------
 
 
-def an_agent(path: Path, policy: str = "a_mem", **values: Any) -> Agent:
-    bank = MemoryBank.create(str(path), EMBEDDER.name, EMBEDDER.dimension)
-    settings = policy_class(policy).Settings.of(values).model_dump()
-    bank.start_run(replace(a_run(), policy=policy, settings=settings, embedder=EMBEDDER.name))
-    return Agent(bank, "r", SimulatedModel(), EMBEDDER, make_environment("household"))
-
-
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """Twelve household steps."""
-    agent = an_agent(tmp_path_factory.mktemp("b") / "bank")
+    agent = an_agent_of(tmp_path_factory.mktemp("b") / "bank", "a_mem")
     assert len(list(agent.run(alike_tasks()[:12]))) == 12
     return agent.bank
 
 
 def test_a_run_links_its_notes_and_lets_them_evolve(lived: MemoryBank) -> None:
-    operations = [op for trace in lived.traces("r") for op in trace.write.operations]  # type: ignore[union-attr]
+    operations = [op for trace in lived.traces("r") for op in trace.write.operations]
     evolved = [op for op in operations if op.op == "UPDATE"]
     data = {op.memory_id: op.data for op in operations}
     assert len(operations) - len(evolved) == 12 == len(lived.utilities("r"))
@@ -329,7 +319,7 @@ def test_the_notes_are_the_same_when_they_are_folded_again(lived: MemoryBank) ->
 def test_no_reward_changes_anything(tmp_path: Path) -> None:
     found = []
     for name, value in (("good", 1.0), ("bad", -1.0)):
-        agent = an_agent(tmp_path / name)
+        agent = an_agent_of(tmp_path / name, "a_mem")
         for task in sample_tasks("household-train")[:3]:
             trace = agent.begin(task).finish()
             agent.bank.ratings.rate(Rating("r", trace.step, value, "ann"))
@@ -340,7 +330,7 @@ def test_no_reward_changes_anything(tmp_path: Path) -> None:
 
 
 def test_memories_of_another_policy_are_notes_that_can_evolve(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank", policy="rag")
+    agent = an_agent_of(tmp_path / "bank", "rag")
     list(agent.run(sample_tasks("household-train")[:1]))
     fork = {"policy": "a_mem", "settings": AMemSettings().model_dump()}
     info = replace(agent.bank.run("r"), id="fork", base="r", base_step=1, first_step=2, **fork)
@@ -351,4 +341,4 @@ def test_memories_of_another_policy_are_notes_that_can_evolve(tmp_path: Path) ->
         .begin(sample_tasks("household-train")[0])
         .finish()
     )
-    assert trace.decision is not None and trace.decision.selected == ("r-0001",)
+    assert trace.decision.selected == ("r-0001",)

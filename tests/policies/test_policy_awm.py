@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import OPEN_PLACES, TREATMENTS, VERBS, Household
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.models.simulated import SimulatedModel
-from memrl_core.policies import policy_class
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.methods.awm import (
     Awm,
@@ -37,7 +34,7 @@ from memrl_core.policies.methods.awm import (
 from memrl_core.prompting import ANSWER_MARK
 from memrl_core.records import Memory, Outcome, Reply, StepTrace, Task
 from memrl_core.retrieval.view import Asked, MemoryView
-from tests.builders import a_run
+from tests.policies.policy_run import an_agent_of
 
 EMBEDDER = HashingEmbedder()
 EGG = Success(
@@ -149,16 +146,13 @@ def test_a_workflow_is_found_by_its_name_and_docstring() -> None:
     )
 
 
-@pytest.mark.parametrize("outcome", ["failure", "unrated"])
-def test_only_successes_are_induced_from(outcome: Outcome) -> None:
-    (written,) = Awm(AwmSettings()).write(newcomer(outcome), a_view(induced("w"), w=0.5), templates)
+@pytest.mark.parametrize(
+    ("outcome", "ask"), [("failure", templates), ("unrated", templates), ("success", lambda question: None)]
+)
+def test_only_successes_and_usable_answers_change_a_workflow(outcome: Outcome, ask: Any) -> None:
+    (written,) = Awm(AwmSettings()).write(newcomer(outcome), a_view(induced("w"), w=0.5), ask)
     assert (written.operation.op, written.embedding) == ("NOOP", None)
     assert written.operation.why
-
-
-def test_an_answer_that_cannot_be_used_leaves_the_workflow_as_it_was() -> None:
-    (written,) = Awm(AwmSettings()).write(newcomer(), a_view(induced("w"), w=0.5), lambda question: None)
-    assert written.operation.op == "NOOP" and written.operation.why
 
 
 def test_what_people_reworded_is_replaced_and_what_they_forgot_begins_anew() -> None:
@@ -179,7 +173,6 @@ def test_so_many_successes_are_kept_as_the_settings_say() -> None:
 
 
 def pool(policy: Awm, view: MemoryView) -> list[str]:
-    assert view.asked is not None
     return [seen.memory_id for seen in policy.recall(view.asked.embedding, view).pool]
 
 
@@ -189,7 +182,7 @@ def test_the_nearest_are_recalled_or_every_workflow_of_the_run() -> None:
     assert pool(Awm(AwmSettings(k1=2, k2=2)), view) == ["stranger", "near"]
     everything = Awm(AwmSettings(recall="everything", k1=1, k2=1))
     assert pool(everything, view) == ["near", "far"]
-    recalled = everything.recall(view.asked.embedding, view)  # type: ignore[union-attr]
+    recalled = everything.recall(view.asked.embedding, view)
     assert recalled.rule == "everything"
     assert everything.select(recalled, view, 0).selected == ("near", "far")
     assert pool(Awm(AwmSettings(recall="everything", exclude_same_task=True)), view) == []
@@ -219,23 +212,15 @@ class Solver:
         return Reply(f"put {thing} on {world._target}")
 
 
-def an_agent(path: Path, policy: str = "awm", **values: Any) -> Agent:
-    bank = MemoryBank.create(str(path), EMBEDDER.name, EMBEDDER.dimension)
-    settings = policy_class(policy).Settings.of(values).model_dump()
-    bank.start_run(replace(a_run(), policy=policy, settings=settings, embedder=EMBEDDER.name))
-    return Agent(bank, "r", SimulatedModel(), EMBEDDER, Household())
-
-
 def solved(agent: Agent, tasks: Sequence[Task]) -> list[StepTrace]:
     """Steps of a model that can do it, which then leaves the agent to its own."""
-    agent.model, own = Solver(agent.environment), agent.model  # type: ignore[arg-type]
+    agent.model, own = Solver(agent.environment), agent.model
     traces = list(agent.run(tasks))
     agent.model = own
     return traces
 
 
 def written_by(trace: StepTrace) -> str:
-    assert trace.write is not None
     return trace.write.operations[0].memory_id
 
 
@@ -244,7 +229,7 @@ def wins(traces: Sequence[StepTrace]) -> int:
 
 
 def test_a_run_keeps_one_workflow_for_each_kind_of_success(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+    agent = an_agent_of(tmp_path / "bank", "awm")
     traces = solved(agent, TASKS[:12])
     won = [trace for trace in traces if trace.reward and trace.reward.outcome == "success"]
     newest = {kind_of(steps_of(agent.bank.memory(written_by(trace)).experience)): trace for trace in won}
@@ -267,7 +252,7 @@ def test_a_workflow_lets_the_simulated_model_do_the_task_again(tmp_path: Path) -
     families = {task.family: task for task in TASKS[:12]}
     once, gained = list(families.values()), {}
     for policy in ("awm", "none"):
-        agent = an_agent(tmp_path / policy, policy)
+        agent = an_agent_of(tmp_path / policy, policy)
         first = wins(solved(agent, once))
         gained[policy] = (first, wins(list(agent.run(once))))
     assert gained["awm"][0] == gained["none"][0] > 3
@@ -275,9 +260,9 @@ def test_a_workflow_lets_the_simulated_model_do_the_task_again(tmp_path: Path) -
 
 
 def test_a_run_that_only_fails_writes_nothing(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+    agent = an_agent_of(tmp_path / "bank", "awm")
     (trace,) = agent.run(TASKS[:1])
-    assert trace.reward is not None and trace.reward.outcome == "failure"
-    assert trace.write is not None and [op.op for op in trace.write.operations] == ["NOOP"]
+    assert trace.reward.outcome == "failure"
+    assert [op.op for op in trace.write.operations] == ["NOOP"]
     assert not agent.bank.memories()
     assert trace.consulted == ()

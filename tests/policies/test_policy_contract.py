@@ -310,7 +310,6 @@ def test_what_breaks_the_contract_is_found_by_its_check(check: Any, make: Make, 
 
 def test_a_failure_in_a_later_turn_is_found() -> None:
     def render_turn(self: Any, selected: Sequence[Memory], view: MemoryView) -> str:
-        assert view.asked is not None
         return {0: ""}[view.asked.turn]
 
     def when(self: Any, asked: Asked) -> When:

@@ -34,13 +34,13 @@ def turned(
     tips = Tips(met={"t"})
     for memory_id, score, listed in zip(view.ids, scores, lists or ["t"] * len(scores), strict=True):
         tips.kept[memory_id] = Kept(listed, score, "text")
-    query = replace(view.asked, embedding=np.array([1, 0], np.float32))  # type: ignore[type-var]
+    query = replace(view.asked, embedding=np.array([1, 0], np.float32))
     return replace(view, embeddings=np.array(vectors, np.float32).reshape(-1, 2), asked=query, learned=tips)
 
 
 def decided(view: MemoryView, seed: int = 1, **settings: Any) -> Decision:
     policy = make_policy("empo2_memory", settings)
-    return policy.select(policy.recall(view.asked.embedding, view), view, seed)  # type: ignore[union-attr]
+    return policy.select(policy.recall(view.asked.embedding, view), view, seed)
 
 
 def terms_of(decision: Decision) -> dict[str, tuple[float, float]]:
@@ -73,14 +73,10 @@ def test_the_best_score_is_found_however_many_are_more_similar() -> None:
     assert [c.rank_recall for c in decision.candidates][:3] == [60, 1, 2]
 
 
-def test_tips_of_other_lists_are_not_read() -> None:
-    view = turned([0.9, 0.8, 0.7], [1, 1, 1], ["other", "t", "other"])
-    assert decided(view).selected == ("m-01",)
-
-
-def test_a_task_that_was_never_met_reads_all_lists() -> None:
-    view = turned([0.9, 0.8, 0.7], [1, 1, 1], ["other", "t", "other"], asked="new")
-    assert len(decided(view).selected) == 3
+def test_tips_of_other_lists_are_not_read_but_by_a_task_that_was_never_met() -> None:
+    scores, q, tasks = [0.9, 0.8, 0.7], [1, 1, 1], ["other", "t", "other"]
+    assert decided(turned(scores, q, tasks)).selected == ("m-01",)
+    assert len(decided(turned(scores, q, tasks, asked="new")).selected) == 3
 
 
 @pytest.mark.parametrize(("outcome", "score"), [("success", 1.0), ("failure", 0.0), ("unrated", 0.5)])
@@ -98,6 +94,7 @@ def test_a_memory_whose_step_was_never_seen_counts_by_its_outcome(outcome: Outco
 def test_novelty_falls_with_the_tips_that_are_found(tips: int, novelty: float) -> None:
     decision = decided(turned([0.9] * tips, [0.5] * tips))
     assert terms_of(decision)["novelty"] == (pytest.approx(novelty), 0.0)
+    assert (decision.mode, decision.epsilon, decision.draw) == ("greedy", 0.0, None), "nothing is explored unasked"
 
 
 def test_where_no_tip_is_found_all_is_new() -> None:
@@ -118,11 +115,6 @@ def test_new_states_are_explored_without_tips_in_proportion_to_novelty() -> None
     assert {c.reason for c in explored[0].candidates} == {Reason.KEPT_SILENT}
 
 
-def test_unless_it_is_set_nothing_is_explored() -> None:
-    decision = decided(turned([0.9], [0.5]))
-    assert (decision.mode, decision.epsilon, decision.draw) == ("greedy", 0.0, None)
-
-
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
@@ -134,12 +126,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Agent, list[StepTrace
 
 
 def written(trace: StepTrace, op: str = "ADD") -> list[Any]:
-    assert trace.write is not None
     return [one for one in trace.write.operations if one.op == op]
 
 
 def said_in(trace: StepTrace) -> list[str]:
-    assert trace.generate is not None
     return [turn.reply.text for turn in trace.generate.turns]
 
 
@@ -196,7 +186,7 @@ def test_without_a_tip_nothing_is_kept(ran: Any) -> None:
     _, traces = ran
     policy = make_policy("empo2_memory", {})
     assert policy.write(a_new(traces[0]), a_view(()), lambda question: None) == ()
-    assert policy.write(a_new(traces[0]), a_view(()), lambda question: Tip(tip=" ")) == ()  # type: ignore[arg-type]
+    assert policy.write(a_new(traces[0]), a_view(()), lambda question: Tip(tip=" ")) == ()
     assert policy.write(a_new(traces[0]), a_view(()), templates) != ()
 
 

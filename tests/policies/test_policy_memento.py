@@ -284,7 +284,7 @@ def test_the_network_scores_the_whole_bank_and_hands_on_the_best() -> None:
     view, policy = a_view([f"t{n}" for n in range(40)], asked="x"), memento(read="network", k1=5, cold_rows=4)
     state = warm(view)
     found = policy.recall(a_vector(999), replace(view, learned=state))
-    p = chances(state.network, a_vector(999), view.embeddings, np.zeros(40))  # type: ignore[arg-type]
+    p = chances(state.network, a_vector(999), view.embeddings, np.zeros(40))
     best = [view.ids[place] for place in sorted(range(40), key=lambda place: -p[place])]
     assert (found.rule, found.memories) == ("everything", 40)
     assert {seen.memory_id for seen in found.pool} == set(best[:5])
@@ -363,14 +363,12 @@ def ran(path: Path, **settings: Any) -> tuple[Any, list[StepTrace]]:
 
 
 def scores_of(trace: StepTrace) -> dict[str, float]:
-    assert trace.decision is not None
     return {one.memory_id: one.score for one in trace.decision.candidates if one.score is not None}
 
 
 def test_the_most_similar_cases_stand_under_headings_by_how_they_ended(tmp_path: Path) -> None:
     agent, traces = ran(tmp_path, ties="older")
     for trace in traces[4:]:
-        assert trace.decision is not None and trace.recall is not None and trace.update is not None
         assert list(trace.decision.selected) == [seen.memory_id for seen in trace.recall.pool][:4]
         kinds = {agent.bank.memory(memory_id).outcome for memory_id in trace.decision.selected}
         assert [FOLLOW in prompt_of(trace), CAUTION in prompt_of(trace)] == ["success" in kinds, "failure" in kinds]
@@ -406,7 +404,6 @@ def test_the_network_learns_from_step_to_step_then_decides_and_is_replayed_bit_f
     known = make_policy("memento", {"read": "network"}).values(state)
     assert known == {"loss": losses[-1].after, "rows": float(len(state.uses))}
     last = traces[-1]
-    assert last.decision is not None and last.update is not None and last.recall is not None
     assert {change.name: change.after for change in last.update.changes} == known
     assert (len(last.recall.pool), last.recall.memories) == (10, len(traces) - 1)
     assert [trace.decision.mode for trace in traces if trace.decision][1] == "cold"
@@ -415,7 +412,7 @@ def test_the_network_learns_from_step_to_step_then_decides_and_is_replayed_bit_f
     assert state.uses.rows["predicted"][-len(reported) :] == pytest.approx(reported, rel=1e-12)
     view = replace(
         agent.bank.as_of("r", last.step - 1),
-        asked=Asked(np.asarray(last.embed.embedding, np.float32)),  # type: ignore[union-attr]
+        asked=Asked(np.asarray(last.embed.embedding, np.float32)),
         learned=learned_before(agent.bank, "r", last.step),
     )
     assert make_policy("memento", last.settings).select(last.recall, view, last.decision.seed) == last.decision

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from memrl_core.agent import Agent
 from memrl_core.agent.asking import Asking, templates
 from memrl_core.agent.learned import learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
@@ -32,7 +29,7 @@ from memrl_core.policies.methods.memory_r1_ops import (
 )
 from memrl_core.records import Memory, MemoryOperation, Outcome, Phase, Reply, StepTrace, Task
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import a_run
+from tests.policies.policy_run import an_agent_of
 
 EMBEDDER = HashingEmbedder()
 WON = "Task: put a hot egg on the table\nSteps that worked:\n> heat egg with stove"
@@ -162,13 +159,6 @@ class Scripted:
         return self.acts.chat(messages, options)
 
 
-def an_agent(path: Path, model: Any = None) -> Agent:
-    bank = MemoryBank.create(str(path), EMBEDDER.name, EMBEDDER.dimension)
-    settings = MemoryR1OpsSettings().model_dump()
-    bank.start_run(replace(a_run(), policy="memory_r1_ops", settings=settings, embedder=EMBEDDER.name))
-    return Agent(bank, "r", model or SimulatedModel(), EMBEDDER, make_environment("household"))
-
-
 def test_a_run_does_what_the_model_wants_and_counts_it(tmp_path: Path) -> None:
     replies = [
         '{"operation": "ADD", "memory": "", "text": "first"}',
@@ -179,7 +169,7 @@ def test_a_run_does_what_the_model_wants_and_counts_it(tmp_path: Path) -> None:
         '{"operation": "NOOP"}',
         '{"operation": "DELETE", "memory": "r-0001"}',
     ]
-    agent = an_agent(tmp_path / "bank", Scripted(replies))
+    agent = an_agent_of(tmp_path / "bank", "memory_r1_ops", Scripted(replies))
     traces = list(agent.run(sample_tasks("household-train")[:7]))
     assert list(agent.bank.utilities("r")) == ["r-0003"]
     assert agent.bank.memory("r-0003").experience.endswith("better")
@@ -193,7 +183,7 @@ def test_a_run_does_what_the_model_wants_and_counts_it(tmp_path: Path) -> None:
 
 
 def test_a_run_with_the_simulated_model_keeps_its_memory_small(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
+    agent = an_agent_of(tmp_path / "bank", "memory_r1_ops")
     task = sample_tasks("household-train")[6]
     traces = list(agent.run([task], epochs=12))
     done = counted(learned_now(agent.bank, "r"))

@@ -82,7 +82,6 @@ def worded(view: MemoryView, memory_id: str, intent: str) -> MemoryView:
 
 
 def decision_of(policy: Memp, view: MemoryView, seed: int = 1) -> Decision:
-    assert view.asked is not None
     recalled = policy.recall(view.asked.embedding, view)
     asked = replace(view.asked, answers=policy.consult(recalled, view, templates))
     return policy.select(recalled, replace(view, asked=asked), seed)
@@ -187,7 +186,6 @@ def test_by_ave_fact_stored_facts_decide_over_the_whole_memory() -> None:
 def test_without_what_the_model_said_the_template_stands_in_and_is_named() -> None:
     view = a_view(["a", "x"], asked="x")
     policy = memp(recall_by="ave_fact", k2=1)
-    assert view.asked is not None
     decision = policy.select(policy.recall(view.asked.embedding, view), view, 1)
     assert decision.selected == ("m-01",)
     assert decision.note
@@ -213,7 +211,6 @@ def test_a_decision_stays_small_in_a_large_memory(recall_by: str) -> None:
 
 def test_at_random_every_memory_of_a_large_one_comes_up_and_a_replay_draws_the_same() -> None:
     policy, asked = memp(recall_by="random"), LARGE.asked
-    assert asked is not None
     steps = [replace(LARGE, asked=replace(asked, step=step)) for step in range(20)]
     pools = [policy.recall(asked.embedding, view) for view in steps]
     drawn = Counter(member.memory_id for found in pools for member in found.pool)
@@ -222,7 +219,6 @@ def test_at_random_every_memory_of_a_large_one_comes_up_and_a_replay_draws_the_s
 
 
 def test_by_ave_fact_the_most_similar_of_a_large_memory_are_compared() -> None:
-    assert LARGE.asked is not None
     found = memp(recall_by="ave_fact").recall(LARGE.asked.embedding, LARGE)
     nearest = sorted(cosines(LARGE).items(), key=lambda pair: -pair[1])[:MOST]
     assert {member.memory_id for member in found.pool} == {memory_id for memory_id, _ in nearest}
@@ -267,7 +263,6 @@ def test_a_failure_rewords_the_first_memory_in_its_place() -> None:
     assert (operation.op, operation.replaces, operation.intent) == ("UPDATE", (first,), "heat egg")
     assert operation.outcome == "success"
     assert operation.experience == FAILED.format("heat cup")
-    assert one.embedding is not None
     assert one.embedding.tolist() == view.embeddings[view.position(first)].tolist()
 
 
@@ -460,7 +455,6 @@ def test_over_memories_of_memrl_nothing_is_deleted_before_it_has_failed_here(tmp
     used: dict[str, list[bool]] = {}
     gone: set[str] = set()
     for trace in after.run(tasks, epochs=4):
-        assert trace.decision is not None and trace.write is not None
         for memory_id in trace.decision.selected[:1]:
             used.setdefault(memory_id, []).append(outcomes([trace])[0] == "success")
         deleted = {i for op in trace.write.operations if op.op == "DELETE" for i in op.replaces}

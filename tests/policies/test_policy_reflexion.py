@@ -33,7 +33,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[StepTrace]]
 
 def decided(view: MemoryView, **settings: Any) -> tuple[RecallRecord, Decision]:
     policy = make_policy("reflexion", settings)
-    assert view.asked is not None
     record = policy.recall(view.asked.embedding, view)
     return record, policy.select(record, view, 0)
 
@@ -87,7 +86,6 @@ def test_leaving_out_the_same_task_leaves_nothing_to_read() -> None:
 
 def test_of_anothers_pool_only_this_tasks_memories_are_taken() -> None:
     view = a_view("abcabcab", asked="a")
-    assert view.asked is not None
     pool = make_policy("rag", {"delta": -1.0}).recall(view.asked.embedding, view)
     decision = make_policy("reflexion", {"last": 2}).select(pool, view, 0)
     assert decision.selected == decision.greedy == ("m-03", "m-06")
@@ -120,7 +118,6 @@ def test_only_a_failed_try_leaves_a_reflection(run: tuple[Any, list[StepTrace]])
 def test_a_run_reads_each_tasks_own_reflections(run: tuple[Any, list[StepTrace]]) -> None:
     agent, traces = run
     for trace in traces:
-        assert trace.decision is not None
         earlier = [m for m in agent.bank.memories("r") if m.step < trace.step and m.task == trace.task.id][-3:]
         assert list(trace.decision.selected) == [memory.id for memory in earlier]
         assert all(memory.experience in prompt_of(trace) for memory in earlier)
@@ -141,7 +138,6 @@ def test_the_first_tries_are_those_of_an_agent_without_memory_and_the_retries_ar
 def test_the_template_keeps_what_the_environment_lays_out(tmp_path: Path) -> None:
     agent = an_agent_of(tmp_path / "bank", "reflexion")
     for trace in agent.run(FOUR):
-        assert trace.generate is not None and trace.reward is not None and trace.write is not None
         layout = agent.environment.distil(trace.task, trace.generate.turns, "failure").strip()
         assert trace.reward.outcome == "failure"
         assert [operation.experience for operation in trace.write.operations] == [layout]
@@ -169,7 +165,6 @@ def test_a_language_model_reflects_on_its_try_and_on_what_it_told_itself_before(
     first, second = model.reported
     assert text not in first and text in second
     for trace, reported in zip(traces, model.reported, strict=True):
-        assert trace.generate is not None and trace.reward is not None
         assert all(
             f"> {turn.reply.text}\n{turn.observation.splitlines()[0]}" in reported for turn in trace.generate.turns
         )
@@ -180,7 +175,6 @@ def test_a_language_model_reflects_on_its_try_and_on_what_it_told_itself_before(
 def test_a_reflection_that_cannot_be_used_is_told_and_moves_no_reward(tmp_path: Path, filled: str) -> None:
     agent = an_agent_of(tmp_path / "bank", "reflexion", FillsForms(lambda _: filled))
     trace = next(agent.run(FOUR))
-    assert trace.write is not None and trace.reward is not None
     (operation,) = trace.write.operations
     assert "What went wrong: " in operation.experience
     assert operation.why == UNREADABLE

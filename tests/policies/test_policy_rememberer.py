@@ -82,7 +82,6 @@ def values_of(agent: Agent) -> dict[str, float]:
 
 
 def write_of(trace: StepTrace) -> Any:
-    assert trace.write is not None
     return trace.write.operations
 
 
@@ -123,7 +122,7 @@ def test_with_one_step_the_reward_needs_an_episode_for_each_state(tmp_path: Path
         pytest.approx([1 / 6, 2 / 3, 1]),
         pytest.approx([7 / 24, 3 / 4, 1]),
     ]
-    first = agent.bank.trace("r", 4).update.changes[0]  # type: ignore[union-attr]
+    first = agent.bank.trace("r", 4).update.changes[0]
     assert (first.target, first.name, first.visits, round(first.after, 3)) == ("action", "go on", 4, 0.292)
     assert {"0.6667", "0.1667", "4", "0.2917"} <= set(numbers(first.formula))
 
@@ -148,7 +147,7 @@ def test_values_are_those_of_plain_arithmetic(episodes: Any, n: int | None, gamm
             target = sum(gamma ** (i - t) * episode[i][2] for i in range(t, last))
             if last < len(episode):
                 of_next = [value for (s, _), (value, _) in oracle.items() if s == episode[last][0]]
-                target += gamma**n * (max(of_next) if of_next else OF_NEAREST)  # type: ignore[operator]
+                target += gamma**n * (max(of_next) if of_next else OF_NEAREST)
             size = alpha or 1 / (count + 1)
             oracle[state, action] = q + size * (target - q), count + 1
     found = {
@@ -167,20 +166,20 @@ def test_a_state_never_met_has_the_value_of_the_nearest_record() -> None:
     for observation, q in (("a red room with a door", 0.25), ("a blue cellar", 0.75)):
         table.states["walk", observation] = State("walk", observation, actions={"go": Action("go", q, 1)})
     episode = [Done(("walk", "a green hall"), "go", 0.0), Done(("walk", "a red room with a window"), "go", 1.0)]
-    nearest = policy._nearest(table, a_lesson_of("walk"))  # type: ignore[attr-defined]
+    nearest = policy._nearest(table, a_lesson_of("walk"))
     changes = learn(table, episode, Rule(1, 1.0, None, 20), nearest)
     assert [change.after for change in changes] == [0.25, 1.0]
 
 
 def a_lesson_of(intent: str) -> Any:
     trace = StepTrace("s", "r", 1, 1, Task("t", intent, "household"), "rememberer", {}, "")
-    return Lesson(trace, 1.0, "success", lambda _: np.zeros(0), lambda _: None)  # type: ignore[arg-type, return-value]
+    return Lesson(trace, 1.0, "success", lambda _: np.zeros(0), lambda _: None)
 
 
 def test_the_same_action_written_otherwise_is_the_same_action(tmp_path: Path) -> None:
     agent = a_walk(tmp_path / "bank")
     list(agent.run([WALK], epochs=2))
-    message = [turn.reply.text for turn in agent.bank.trace("r", 2).generate.turns]  # type: ignore[union-attr]
+    message = [turn.reply.text for turn in agent.bank.trace("r", 2).generate.turns]
     assert set(message) == {"go on", "Go   ON"}
     assert [name.partition(":")[2] for name in values_of(agent)] == ["go on"] * 3
 
@@ -207,13 +206,11 @@ def test_a_persons_reward_takes_the_place_of_the_last(tmp_path: Path) -> None:
 
 def test_an_unrated_episode_teaches_nothing_until_somebody_rates_it(tmp_path: Path) -> None:
     quiet = Rooms()
-    quiet.reward_source = "person"  # type: ignore[misc]
+    quiet.reward_source = "person"
     agent = an_agent_of(tmp_path / "bank", "rememberer", Walker(), quiet)
     first, second = agent.run([WALK], epochs=2)
-    assert first.update is not None
     assert (first.update.changes, values_of(agent)) == ((), {})
     assert [one.op for one in write_of(first)] == ["ADD"] * 3
-    assert second.decision is not None
     assert second.decision.selected == ()
     agent.bank.give_reward("r", 1, first.id, (), 1.0, "ada")
     assert list(values_of(agent).values()) == [1.0, 1.0, 1.0]
@@ -231,7 +228,7 @@ def test_records_are_ranked_by_both_similarities(weight: float) -> None:
     view = a_view(TASKS)
     view = asking(replace(view, learned=a_table(view, OBSERVATIONS, [1] * 5)), NOW)
     policy = make_policy("rememberer", {"task_weight": weight, "delta": -1.0})
-    decision = policy.select(policy.recall(view.asked.embedding, view), view, 1)  # type: ignore[union-attr]
+    decision = policy.select(policy.recall(view.asked.embedding, view), view, 1)
 
     def shared(observation: str) -> float:
         here, there = set(NOW.split()), set(observation.split())
@@ -248,11 +245,11 @@ def test_records_are_ranked_by_both_similarities(weight: float) -> None:
 
 def test_ties_go_to_the_record_with_more_tries() -> None:
     view = a_view(("a", "a", "a"))
-    view.embeddings[:] = view.asked.embedding  # type: ignore[union-attr]
+    view.embeddings[:] = view.asked.embedding
     states = a_table(view, ["x one", "x two", "x three"], [2, 5, 3])
     view = asking(replace(view, learned=states), "x")
     policy = make_policy("rememberer", {"k1": 2})
-    recalled = policy.recall(view.asked.embedding, view)  # type: ignore[union-attr]
+    recalled = policy.recall(view.asked.embedding, view)
     decision = policy.select(recalled, view, 1)
     assert decision.selected == decision.greedy == ("m-01", "m-02")
     assert [(c.memory_id, c.rank_select) for c in decision.candidates[:2]] == [("m-01", 1), ("m-02", 2)]

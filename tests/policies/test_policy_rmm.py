@@ -258,7 +258,6 @@ def test_the_baseline_weighs_a_memory_that_was_not_cited_three_times_as_much() -
     for consulted in (cited(*decision.selected), cited()):
         state, _ = taught(view, policy, decision, consulted=consulted)
         first = first_adapters(8, 16, 0)
-        assert state.adapters is not None
         moved.append(state.adapters.up_m - first.up_m)
     assert moved[1] == pytest.approx(-3 * moved[0], rel=1e-9)
 
@@ -350,15 +349,14 @@ def test_a_run_learns_from_citations_and_every_decision_can_be_drawn_again(tmp_p
     assert [len(trace.consulted) for trace in traces] == [0] + [1] * 11
     assert state.lessons == len(taught_by) == 11
     first, last = taught_by[0].update, taught_by[-1].update
-    assert first is not None and last is not None
     assert [change.after for change in last.changes] == list(make_policy("rmm_reranker", {}).values(state).values())
     assert all(late.after > early.before for early, late in zip(first.changes, last.changes, strict=True))
     for trace in traces:
         policy = make_policy("rmm_reranker", trace.settings)
-        assert trace.recall is not None and trace.decision is not None
+        assert trace.recall is not None
         again = policy.select(trace.recall, view_before(agent.bank, trace), trace.decision.seed)
         assert again == trace.decision
-        for memory_id in trace.consulted[0].filled["cited"] if trace.consulted else ():  # type: ignore[index]
+        for memory_id in trace.consulted[0].filled["cited"] if trace.consulted else ():
             assert to_follow(agent.bank.memory(memory_id))
 
 
@@ -368,7 +366,7 @@ def test_a_late_reward_teaches_where_rewards_are_the_feedback(tmp_path: Path) ->
     assert all(trace.consulted == () for trace in traces)
     before = learned_now(agent.bank, "r").adapters.norms()
     given = traces[2].reward
-    assert given is not None and given.reward is not None
+    assert given.reward is not None
     agent.bank.give_reward("r", 3, traces[2].id, (), -given.reward, "ann", "")
     assert learned_now(agent.bank, "r").adapters.norms() != before
     assert learned_before(agent.bank, "r", 3).lessons == 1

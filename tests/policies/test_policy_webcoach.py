@@ -210,7 +210,7 @@ def test_within_an_episode_the_same_message_is_added() -> None:
 
 def test_advice_by_the_rule_quotes_two_of_each_kind_under_their_ids() -> None:
     memories = [a_memory(f"m-{n}", outcome) for n, outcome in enumerate(["success", "failure"] * 3)]
-    advice = advice_from(memories)  # type: ignore[arg-type]
+    advice = advice_from(memories)
     assert [line for line in advice.splitlines() if line.startswith("[memory")] == [
         "[memory m-0]",
         "[memory m-2]",
@@ -325,9 +325,7 @@ def test_in_a_run_it_speaks_where_it_knows_the_task_and_is_silent_where_it_does_
 
 def test_in_a_run_every_rated_episode_is_condensed_and_no_q_moves(run: list[StepTrace]) -> None:
     for trace in run:
-        assert trace.update is not None
         assert trace.update.changes == ()
-        assert trace.write is not None
         assert trace.write.operations[0].data == trace.consulted[-1].filled
         assert trace.consulted[-1].purpose == CONDENSE
 
@@ -339,7 +337,6 @@ def test_in_a_run_what_was_condensed_helps_with_the_same_tasks(run: list[StepTra
 def test_in_a_run_the_coach_can_be_asked_within_an_episode(tmp_path: Path) -> None:
     agent = an_agent_of(tmp_path / "bank", "webcoach", SimulatedModel(), variant="code", every=2, speak_above=-1)
     trace = list(agent.run(TASKS[:1], epochs=2))[-1]
-    assert trace.generate is not None
     asked = [n for n, turn in enumerate(trace.generate.turns) if turn.recalled is not None]
     assert asked == list(range(2, len(trace.generate.turns), 2))
     assert len([one for one in trace.consulted if one.purpose == COACH]) == 1 + len(asked)

@@ -69,14 +69,14 @@ def test_what_was_told_is_stored_as_it_was_told(bank: MemoryBank, recorder: Reco
     assert trace == s.trace
     assert (trace.origin, trace.step, trace.epoch, trace.policy) == ("recorder", 1, 3, "memrl")
     assert (trace.task.id, trace.task.intent) == ("egg", "heat the egg")
-    assert trace.embed is not None and trace.embed.embedding == pytest.approx(a_vector(9), abs=1e-6)
-    assert trace.recall is not None and (trace.recall.k1, trace.recall.delta, trace.recall.memories) == (5, 0.05, 3)
+    assert trace.embed.embedding == pytest.approx(a_vector(9), abs=1e-6)
+    assert (trace.recall.k1, trace.recall.delta, trace.recall.memories) == (5, 0.05, 3)
     assert [(m.memory_id, m.similarity, m.rank_recall) for m in trace.recall.pool] == [
         (b, 0.9, 1),
         (a, 0.4, 2),
         (c, 0.1, 3),
     ]
-    assert trace.decision is not None and (trace.decision.selected, trace.decision.k2) == ((c, a), 2)
+    assert (trace.decision.selected, trace.decision.k2) == ((c, a), 2)
     assert [(x.memory_id, x.score, x.rank_select, x.q, x.visits) for x in trace.decision.candidates] == [
         (c, 2.5, 1, 9.0, 2),
         (a, 0.5, 2, 7.0, 0),
@@ -84,7 +84,7 @@ def test_what_was_told_is_stored_as_it_was_told(bank: MemoryBank, recorder: Reco
     ]
     assert all(sum(t.contribution for t in x.terms) == x.score for x in trace.decision.candidates)
     sent = trace.generate
-    assert sent is not None and (sent.model, sent.simulated, sent.options) == ("llama", False, {"temperature": 0.5})
+    assert (sent.model, sent.simulated, sent.options) == ("llama", False, {"temperature": 0.5})
     assert [(m.role, m.content) for m in sent.messages] == [
         ("system", "Use these.\nexperience 2\nexperience 0"),
         ("user", "a plate"),
@@ -95,10 +95,8 @@ def test_what_was_told_is_stored_as_it_was_told(bank: MemoryBank, recorder: Reco
         ("open the door", 40, 3, "it is locked"),
         ("knock", 50, 1, ""),
     ]
-    assert trace.reward is not None
     assert (trace.reward.reward, trace.reward.source, trace.reward.verdict) == (0.25, "environment", "nobody answered")
     assert trace.reward.credited == (c, a)
-    assert trace.write is not None
     (written,) = trace.write.operations
     assert (written.experience, written.parents, written.outcome) == ("knock first", (c, a), "success")
     assert bank.memory(written.memory_id).intent == "heat the egg"
@@ -114,7 +112,7 @@ def test_a_step_of_which_nothing_was_told_says_all_that_it_lacks(recorder: Recor
     trace = s.trace
     parts = (trace.embed, trace.recall, trace.decision, trace.generate, trace.write)
     assert parts == (None,) * 5
-    assert trace.reward is not None and (trace.reward.reward, trace.reward.source) == (None, None)
+    assert (trace.reward.reward, trace.reward.source) == (None, None)
     assert len(trace.lacks) == len(set(trace.lacks)) == 7
 
 
@@ -122,7 +120,6 @@ def test_a_similarity_that_was_not_told_is_measured_and_said_to_be(bank: MemoryB
     a, b, c = three_memories(recorder)
     with recorder.step("heat the egg", embedding=a_vector(9)) as s:
         s.recalled([a, (b, -0.5), c], k1=3, delta=-1)
-    assert s.trace.recall is not None
     found = {m.memory_id: m.similarity for m in s.trace.recall.pool}
     assert found == {a: pytest.approx(float(a_vector(0) @ a_vector(9)), abs=1e-6), b: -0.5, c: pytest.approx(
         float(a_vector(2) @ a_vector(9)), abs=1e-6)}  # fmt: skip
@@ -139,7 +136,7 @@ def test_a_similarity_that_cannot_be_measured_leaves_phase_a_out_and_still_credi
         s.rewarded(1.0)
     assert (s.trace.recall, s.trace.decision) == (None, None)
     assert any(f"{a}, {b}" in lack for lack in s.trace.lacks)
-    assert s.trace.reward is not None and s.trace.reward.credited == (b,)
+    assert s.trace.reward.credited == (b,)
     assert bank.utilities("mine")[b].q == pytest.approx(0.1 + ALPHA * (1.0 - 0.1))
 
 
@@ -148,7 +145,6 @@ def test_scores_and_q_that_were_not_told_are_not_made_up(bank: MemoryBank, recor
     with recorder.step("heat the egg") as s:
         s.recalled({a: 0.3, b: 0.2, c: 0.1})
         s.selected([b], scores={b: 4.0})
-    assert s.trace.decision is not None
     seen = {x.memory_id: x for x in s.trace.decision.candidates}
     assert [seen[m].score for m in (a, b, c)] == [None, 4.0, None]
     assert [seen[m].rank_select for m in (a, b, c)] == [None, 1, None]
@@ -163,7 +159,6 @@ def test_two_memories_with_one_text_stand_in_two_places_of_the_prompt(recorder: 
     with recorder.step("egg") as s:
         s.selected([second, first])
         s.prompted([{"role": "user", "content": "boil it, boil it"}])
-    assert s.trace.generate is not None
     assert [(p.memory_id, p.start, p.end) for p in s.trace.generate.spans] == [(second, 0, 7), (first, 9, 16)]
 
 
@@ -248,9 +243,9 @@ def test_a_block_that_raises_is_stored_without_reward_and_goes_on(bank: MemoryBa
         s.rewarded(1.0)
         _ = 1 / 0
     trace = bank.trace("mine", 1)
-    assert trace.generate is not None and trace.generate.turns[0].reply.text == "half an"
-    assert trace.decision is not None and trace.decision.selected == (a,)
-    assert trace.reward is not None and trace.reward.reward is None
+    assert trace.generate.turns[0].reply.text == "half an"
+    assert trace.decision.selected == (a,)
+    assert trace.reward.reward is None
     assert any("ZeroDivisionError" in lack for lack in trace.lacks)
     assert bank.utilities("mine")[a].visits == 0
     assert s.trace == trace
@@ -305,7 +300,7 @@ def test_a_bad_call_is_a_sentence_and_the_step_keeps_what_it_had(
         with pytest.raises(InputError, match=sentence):
             call(s, a)
         s.answered("as before")
-    assert s.trace.generate is not None and s.trace.generate.turns[0].reply.text == "as before"
+    assert s.trace.generate.turns[0].reply.text == "as before"
     assert s.trace.decision is None
 
 
@@ -442,7 +437,6 @@ recorder = Recorder(MemoryBank.open({uri!r}), "mine")
 {doing}
 """
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as victim:
-        assert victim.stdout is not None
         assert victim.stdout.readline().strip() == after
         os.kill(victim.pid, signal.SIGKILL)
         assert victim.wait(30) == -signal.SIGKILL

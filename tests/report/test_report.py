@@ -94,7 +94,6 @@ def test_nothing_is_loaded_from_anywhere(bank: MemoryBank) -> None:
 def test_foreign_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank") as bank:
         trace, vectors = a_step(1)
-        assert trace.write is not None
         operation = replace(trace.write.operations[0], intent=HOSTILE, experience=HOSTILE)
         reported = replace(
             trace,
@@ -126,7 +125,6 @@ def test_marked_passages_are_shown_letter_for_letter() -> None:
     document = Document("t")
     document.verbatim([Passage("\n a <b>"), Passage(" c ", "memory #1"), Passage("\nd")], "what was sent")
     found = re.search(r"<pre>\n(.*?)</pre>", document.html(), re.S)
-    assert found is not None
     assert Parsed(found[1]).words == "\n a <b>memory #1 c \nd"
 
 

@@ -363,14 +363,17 @@ def test_describe_tells_the_columns_with_their_types() -> None:
         connection.execute(to_sqlite("DESCRIBE quays", PORTS))
 
 
-def test_a_pattern_that_would_take_ages_is_an_error() -> None:
-    with pytest.raises(sqlite3.OperationalError, match="user-defined"):
-        rows(f"SELECT '{'a' * 60}' REGEXP '^(a|aa)+$(?<!a)'")
-
-
-def test_a_misspelt_column_is_an_error_and_no_text() -> None:
-    with pytest.raises(sqlite3.OperationalError, match="no such column"):
-        rows("SELECT harbor FROM boats")
+@pytest.mark.parametrize(
+    ("statement", "reported"),
+    [
+        (f"SELECT '{'a' * 60}' REGEXP '^(a|aa)+$(?<!a)'", "user-defined"),
+        ("SELECT harbor FROM boats", "no such column"),
+    ],
+    ids=["a pattern that would take ages", "a misspelt column"],
+)
+def test_what_fails_is_an_error_and_no_text(statement: str, reported: str) -> None:
+    with pytest.raises(sqlite3.OperationalError, match=reported):
+        rows(statement)
 
 
 @pytest.mark.parametrize(
