@@ -14,7 +14,6 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
-from memrl_core.experiments.measures import Arm, difference
 from memrl_core.experiments.plan import named_tasks
 from memrl_core.experiments.reports.tables import modular_memory_tables
 from memrl_core.experiments.studies.frozen_use import (
@@ -26,6 +25,7 @@ from memrl_core.experiments.studies.frozen_use import (
     run_cross_model,
     run_modular_memory,
 )
+from memrl_core.experiments.studies.study import Arm, difference
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel, SimulatedReader
 from memrl_core.prompting import first_messages

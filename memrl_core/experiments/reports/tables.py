@@ -23,9 +23,9 @@ from memrl_core.analysis.compare.methods import (
     method_rows,
 )
 from memrl_core.experiments.cells import LEARN
-from memrl_core.experiments.measures import Arm, Difference
 from memrl_core.experiments.reports.report_table import NOTHING, ReportTable, title
 from memrl_core.experiments.studies.frozen_use import CrossModel, ModularMemory
+from memrl_core.experiments.studies.study import Arm, Difference
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.numerals import percent, signed
 from memrl_core.report.document import Document

@@ -16,9 +16,19 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.exchange.merging import merge_runs
-from memrl_core.experiments.measures import Arm, Difference, difference
 from memrl_core.experiments.plan import named_tasks
-from memrl_core.experiments.studies.study import Memories, Progress, Study, Use, arm, checked_seeds, used_by_seed
+from memrl_core.experiments.studies.study import (
+    Arm,
+    Difference,
+    Memories,
+    Progress,
+    Study,
+    Use,
+    arm,
+    checked_seeds,
+    difference,
+    used_by_seed,
+)
 from memrl_core.models.base import Cancelled
 from memrl_core.records import Task
 from memrl_core.settings import MemRLSettings
