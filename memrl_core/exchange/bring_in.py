@@ -163,6 +163,8 @@ def _lay_out(bank: MemoryBank, places: Places) -> None:
     bank.layouts.add(layout, {i: place for i, place in places.coordinates.items() if i not in fitted})
 
 
+# --- what facts from elsewhere are called here ------------------------------------------------------------------------
+
 _TRACE = TypeAdapter(StepTrace)
 _LINKS = {"undoes": "events", "redoes": "events", "together": "events", "other": "steps"}
 """Keys of an event's payload that lead to other events or steps, perhaps of another run."""

@@ -100,6 +100,8 @@ def contents_of(bank: MemoryBank, source: str = "") -> Contents:
     )
 
 
+# --- two checkpoints of one run ---------------------------------------------------------------------------------------
+
 Recovery = Literal["exact", "mean", "unchanged", "contradiction"]
 ALPHA = 0.3
 SAME = 1e-9

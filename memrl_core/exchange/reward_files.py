@@ -275,6 +275,9 @@ def _signed(value: float) -> str:
 
 Kind = Literal["csv", "jsonl"]
 
+
+# --- the file: its lines, and what each field of a line says ----------------------------------------------------------
+
 COLUMNS = ("run", "step", "rater", "reward", "reason", "scale", "given", "created", "batch", "gold")
 KNOWN = frozenset({*COLUMNS, "step_id"})
 BY = "by"

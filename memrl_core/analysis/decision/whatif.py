@@ -118,6 +118,8 @@ def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:
     return 1 + int(before.sum()), own
 
 
+# --- the vectors of another embedder ----------------------------------------------------------------------------------
+
 AT_ONCE = 64
 MOST = 20_000
 """Memories that a step may have seen: their vectors are held in memory, and a server takes minutes for so many."""

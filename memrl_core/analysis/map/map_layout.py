@@ -448,6 +448,8 @@ def _as_place(row: Plane) -> Place:
     return float(row[0]), float(row[1])
 
 
+# --- UMAP as a process beside the app: nothing on a screen waits for it -----------------------------------------------
+
 CHILD = "memrl_core.analysis.map.umap_child"
 TIME_TO_FIT = 6 * 3600.0
 """Seconds; whoever finds it too long stops it."""

@@ -288,6 +288,8 @@ def _whole(event: LedgerEvent, row: AuditRow) -> dict[str, Any]:
     return {**facts, "payload": dict(event.payload), "who": row.who, "words": row.words, "undone": row.undone}
 
 
+# --- what each event did, as one plain sentence -----------------------------------------------------------------------
+
 CUT = 80
 MOST_NAMED = 8
 AS = {Role.LOOK: "an onlooker (may look)", Role.RATE: "a rater (may rate)", Role.MANAGE: "a manager (may manage)"}

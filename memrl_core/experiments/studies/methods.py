@@ -270,6 +270,9 @@ def _with_one_without_memory(arms: Sequence[Arm]) -> list[Arm]:
     return [*arms, Arm(name, NO_MEMORY)]
 
 
+# --- several methods on one bank --------------------------------------------------------------------------------------
+
+
 class SameBank:
     """The finished steps of a run, for methods to choose again. Steps without a prompt are passed over."""
 

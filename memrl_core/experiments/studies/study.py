@@ -207,6 +207,9 @@ def arm(memory: str, on: str, uses: Sequence[tuple[str, Sequence[bool]]], tasks:
 Floats = npt.NDArray[np.float64]
 
 
+# --- what was measured, and how sure it is ----------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Arm:
     """One memory, used frozen on one set of tasks or by one model, which `on` names.

@@ -208,6 +208,8 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+# --- names of columns, order of groups, and changes without joins -----------------------------------------------------
+
 ROW = "_rowid_"
 """SQLite's number of a row: rows that stand in a table from its beginning have the numbers 1, 2, 3 …"""
 _NEW = "new_values"
