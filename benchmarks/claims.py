@@ -14,7 +14,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -26,11 +28,15 @@ from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.reports.conditions import conditions
 from memrl_core.lessons.lesson import Finding, Lesson, shipped_folder
-from memrl_core.lessons.presets import PRESETS, Preset, one_seed
-from memrl_core.lessons.questions import QUESTIONS, effect_of
+from memrl_core.lessons.measures import OF_RUN, run_of
+from memrl_core.lessons.presets import PRESETS, Preset
+from memrl_core.lessons.questions import QUESTIONS
+from memrl_core.lessons.room import Question
+from memrl_core.lessons.world import Play, Settings
 from memrl_core.toml_files import read_model
 
 SEEDS = 40
+STUDENTS = 60
 NUMBER = r"([+−-]?\d+(?:\.\d+)?)"
 Interval = tuple[float, float]
 Compute = Callable[[Path | None], Sequence[Interval]]
@@ -93,6 +99,16 @@ def _of_lesson(finding: Finding, results: Path | None) -> list[Interval]:
 # --- playground -------------------------------------------------------------------------------------------------------
 
 
+MEASURED = ("before", "changed", "stayed")
+"""Mean true chance of success before the shift, and at the end for what changed and for what stayed."""
+
+
+def one_seed(preset: Preset, seed: int) -> tuple[float, ...]:
+    """What a preset does under one seed, in the order of `MEASURED`."""
+    run = run_of(preset.run_settings(seed))
+    return tuple([OF_RUN[name](run) for name in MEASURED])
+
+
 @cache
 def _measured(name: str) -> list[Interval]:
     (preset,) = (one for one in PRESETS if one.name == name)
@@ -139,7 +155,7 @@ def _beside_default(name: str, columns: Sequence[int], count: int, results: Path
 
 
 def _plane(results: Path | None) -> list[Interval]:
-    """By sample_data/plane.json, which `python -m memrl_core.lessons.measures` writes."""
+    """By sample_data/plane.json, which `python -m benchmarks.plane` writes."""
     found = json.loads((sample_data_path() / "plane.json").read_text(encoding="utf-8"))
     (model,) = (one for one in found["ghosts"] if one["loss"] == "value")
     as_much = [dot["kept"][0] for dot in found["dots"] if dot["gained"][0] >= model["gained"][0]]
@@ -175,6 +191,22 @@ def _room() -> Iterator[Claim]:
     ):
         yield Claim("memrl_core/lessons/questions.py", says, partial(_of_question, title))
         yield Claim("memrl_core/lessons/questions.py", otherwise, partial(_otherwise, title))
+
+
+def effect_of(question: Question, seeds: int = STUDENTS) -> tuple[float, float, int]:
+    """The mean difference that the phones of `seeds` students would report, in percentage points, 1.96 standard errors,
+    and how many have the opposite sign of the mean."""
+
+    def share(side: dict[str, object], seed: int) -> float:
+        settings = Settings(**{"seed": seed, **side})  # type: ignore[arg-type]
+        return fmean(step.success for step in islice(Play(settings), question.steps))
+
+    # Students' seeds begin with 2.
+    found = [
+        100 * (share(dict(question.right), seed) - share(dict(question.left), seed)) for seed in range(2, seeds + 2)
+    ]
+    mean = fmean(found)
+    return mean, 1.96 * stdev(found) / seeds**0.5, sum(one * mean < 0 for one in found)
 
 
 _effect = cache(lambda title: effect_of(QUESTIONS[title]))

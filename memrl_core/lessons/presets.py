@@ -1,19 +1,12 @@
-"""The presets of the playground: settings with a sentence each, and the measurement that the sentences state.
-
-`python -m memrl_core.lessons.presets` measures all of them over 50 seeds.
-"""
+"""The presets of the playground: settings with a sentence each, whose numbers `memrl claims check` computes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
-from memrl_core.lessons.measures import OF_RUN, run_of
 from memrl_core.lessons.world import Settings
-
-SEEDS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +55,3 @@ PRESETS = (
         {"lambda": 1.0},
     ),
 )
-
-
-MEASURED = ("before", "changed", "stayed")
-"""Mean true chance of success before the shift, and at the end for what changed and for what stayed."""
-
-
-def one_seed(preset: Preset, seed: int) -> tuple[float, ...]:
-    """What a preset does under one seed, in the order of `MEASURED`."""
-    run = run_of(preset.run_settings(seed))
-    return tuple([OF_RUN[name](run) for name in MEASURED])
-
-
-def main() -> None:
-    """Print what every preset does, over the seeds 1 to `SEEDS`."""
-    for preset in PRESETS:
-        means = map(fmean, zip(*(one_seed(preset, seed) for seed in range(1, SEEDS + 1)), strict=True))
-        print(f"{preset.name:18}", ", ".join(f"{name} {mean:.1%}" for name, mean in zip(MEASURED, means, strict=True)))
-
-
-if __name__ == "__main__":
-    main()

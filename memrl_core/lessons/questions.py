@@ -1,17 +1,13 @@
 """Questions for a class about the playground's world, each with what came of it over many seeds.
 
-Some of the answers are not those that one would hope for. `effect_of` computes the numbers that stand in `because`.
+Some of the answers are not those that one would hope for. `memrl claims check` computes the numbers that stand in
+`because`.
 """
 
 from __future__ import annotations
 
-from itertools import islice
-from statistics import fmean, stdev
-
 from memrl_core.lessons.room import Question
-from memrl_core.lessons.world import Play, Settings
 
-SEEDS = 60
 _SHIFT = {"shifts": (145,)}
 
 QUESTIONS = {
@@ -58,19 +54,3 @@ QUESTIONS = {
     ),
 }
 """Title to question."""
-
-
-def effect_of(question: Question, seeds: int = SEEDS) -> tuple[float, float, int]:
-    """The mean difference that the phones of `seeds` students would report, in percentage points, 1.96 standard errors,
-    and how many have the opposite sign of the mean."""
-
-    def share(side: dict[str, object], seed: int) -> float:
-        settings = Settings(**{"seed": seed, **side})  # type: ignore[arg-type]
-        return fmean(step.success for step in islice(Play(settings), question.steps))
-
-    # Students' seeds begin with 2.
-    found = [
-        100 * (share(dict(question.right), seed) - share(dict(question.left), seed)) for seed in range(2, seeds + 2)
-    ]
-    mean = fmean(found)
-    return mean, 1.96 * stdev(found) / seeds**0.5, sum(one * mean < 0 for one in found)

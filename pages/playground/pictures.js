@@ -292,7 +292,7 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
 
 // --- the plane --------------------------------------------------------------------------------------------------------
 
-// What was kept of the old world against what was gained in the new: `plane` is the file of memrl_core.lessons.measures.
+// What was kept of the old world against what was gained in the new: `plane` is the file of benchmarks/plane.py.
 function paintPlane(canvas, plane, own) {
   const [context, width, height, ink] = cleared(canvas);
   const left = 44, right = width - 10, top = 10, bottom = height - 32, low = 0.35, high = 0.9;

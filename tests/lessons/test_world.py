@@ -9,8 +9,9 @@ from itertools import islice
 
 import pytest
 
+from benchmarks import plane
 from memrl_core.environments.tasks import sample_data_path
-from memrl_core.lessons import measures
+from memrl_core.lessons.measures import trained
 from memrl_core.lessons.world import Play, Settings, embeddings, exponential, family_of, is_shifted
 
 
@@ -41,10 +42,10 @@ def test_after_the_shift_only_what_changed_comes_on_the_plane() -> None:
 
 def test_the_plane_that_is_shipped_is_the_one_that_is_computed() -> None:
     kept = json.loads((sample_data_path() / "plane.json").read_text(encoding="utf-8"))
-    assert (kept["seeds"], len(kept["dots"])) == (measures.SEEDS, len(measures.ALPHAS) * len(measures.WEIGHTS))
+    assert (kept["seeds"], len(kept["dots"])) == (plane.SEEDS, len(plane.ALPHAS) * len(plane.WEIGHTS))
     ghost = kept["ghosts"][0]
-    every = range(1, measures.SEEDS + 1)
-    again = measures.averaged([measures.trained("value", ghost["rate"], seed) for seed in every])
+    every = range(1, plane.SEEDS + 1)
+    again = plane.averaged([trained("value", ghost["rate"], seed) for seed in every])
     assert again == {name: ghost[name] for name in again}
     # The trained model has forgotten a good part of what it could; a memory that learns as much has kept more.
     assert ghost["before"][0] - ghost["kept"][0] > 0.15
