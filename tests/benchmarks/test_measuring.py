@@ -86,5 +86,4 @@ def test_the_peak_holds_what_was_given_back_meanwhile_and_nothing_from_before() 
         np.ones(10_000_000).sum()
     with peak() as without:
         pass
-    assert with_more.mb is not None and without.mb is not None
     assert with_more.mb - without.mb > 50

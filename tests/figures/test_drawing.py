@@ -48,7 +48,7 @@ def test_the_charts_of_a_step_reach_the_browser_as_the_checked_figures_have_them
     list(agent.run(sample_tasks("household-train")[:16], epochs=2))
     moment = current(agent.bank, "r", None)
     trace, memories = moment.trace, memories_of(agent.bank, moment)
-    assert trace.recall and trace.decision and trace.update
+    assert trace.recall and trace.decision
     for picture in (
         recall_picture(trace.recall, trace.decision, memories, "r"),
         slope_picture(trace.decision, "r"),

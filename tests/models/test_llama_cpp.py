@@ -99,7 +99,7 @@ def test_what_stands_at_the_beginning_of_two_prompts_is_read_once_and_told(model
     long = [Message("system", "Go on. " * 60), *HELLO]
     model.chat(long, SMALL)
     reply = model.chat([*long, Message("assistant", "Hello"), Message("user", "Again")], SMALL)
-    assert reply.prompt_tokens is not None and reply.cached_tokens is not None
+    assert reply.prompt_tokens is not None
     assert 100 < reply.cached_tokens < reply.prompt_tokens
     assert f"({reply.cached_tokens} from the server's cache)" in tokens_of(reply)[0]
 

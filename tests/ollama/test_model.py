@@ -197,7 +197,7 @@ def test_of_a_prompt_that_does_not_fit_nothing_is_cut_in_silence(server: OllamaS
         model.chat(long, ModelOptions(num_ctx=512))
     assert caught.value.window == 512
     reply = model.chat(long, ModelOptions(num_ctx=2048))
-    assert reply.prompt_tokens is not None and reply.prompt_tokens > 600 and reply.window == 2048
+    assert reply.prompt_tokens > 600 and reply.window == 2048
 
 
 def test_the_window_is_no_larger_than_the_model_was_made_for(server: OllamaServer) -> None:

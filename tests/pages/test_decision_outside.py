@@ -138,7 +138,6 @@ def test_settings_of_another_program_leave_the_stored_decision_to_see(home: Path
     agent = an_agent(home / "banks" / "odd", run="r")
     list(agent.run(sample_tasks("household-train")[:5]))
     trace = agent.bank.trace("r", 5)
-    assert trace.decision is not None
     hostile = "![i](http://evil.test/i.png)"
     odd = replace(
         trace,

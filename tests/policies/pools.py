@@ -75,7 +75,6 @@ def decided(policy: str, view: MemoryView, ask: Ask | None = None, **settings: A
     made = make_policy(policy, settings)
     recalled = made.recall(ASKED, view)
     if ask is not None:
-        assert view.asked is not None
         view = replace(view, asked=replace(view.asked, answers=made.consult(recalled, view, ask)))
     return recalled, made.select(recalled, view, seed=0)
 

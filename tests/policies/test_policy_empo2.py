@@ -109,7 +109,6 @@ def test_new_states_are_explored_without_tips_in_proportion_to_novelty() -> None
     assert all(decision.epsilon == pytest.approx(0.2) for decision in decisions)
     assert 50 < len(explored) < 110
     for decision in decisions:
-        assert decision.draw is not None
         assert (decision.draw < 0.2) == (decision in explored) == (decision.selected == ())
         assert decision.propensity == pytest.approx(0.2 if decision in explored else 0.8)
     assert {c.reason for c in explored[0].candidates} == {Reason.KEPT_SILENT}

@@ -159,7 +159,6 @@ def test_by_query_the_most_similar_intents_come_first() -> None:
 
 def test_by_facts_the_content_words_of_the_intent_are_the_key() -> None:
     view = a_view(["a"], asked="x")
-    assert view.asked is not None
     asked = replace(view.asked, intent="put a hot egg on the desk")
     assert memp(recall_by="facts").key(asked) == "put hot egg desk"
     assert memp().key(asked) == "put a hot egg on the desk"
@@ -390,7 +389,7 @@ def recount(traces: Sequence[StepTrace]) -> dict[str, tuple[int, int]]:
     """Oracle: successes and hits of every memory that is left, followed through its rewordings."""
     left: dict[str, tuple[int, int]] = {}
     for trace in traces:
-        assert trace.decision and trace.reward and trace.write
+        assert trace.reward
         for memory_id in trace.decision.selected[:1]:
             won, hits = left[memory_id]
             left[memory_id] = (won + (trace.reward.outcome == "success"), hits + 1)

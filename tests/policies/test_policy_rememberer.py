@@ -86,7 +86,6 @@ def write_of(trace: StepTrace) -> Any:
 
 
 def asking(view: MemoryView, observation: str, step: int = 1, turn: int = 0) -> MemoryView:
-    assert view.asked is not None
     return replace(view, asked=replace(view.asked, observation=observation, step=step, turn=turn))
 
 

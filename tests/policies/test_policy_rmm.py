@@ -366,7 +366,6 @@ def test_a_late_reward_teaches_where_rewards_are_the_feedback(tmp_path: Path) ->
     assert all(trace.consulted == () for trace in traces)
     before = learned_now(agent.bank, "r").adapters.norms()
     given = traces[2].reward
-    assert given.reward is not None
     agent.bank.give_reward("r", 3, traces[2].id, (), -given.reward, "ann", "")
     assert learned_now(agent.bank, "r").adapters.norms() != before
     assert learned_before(agent.bank, "r", 3).lessons == 1

@@ -54,7 +54,6 @@ def says(intervene: bool, advice: str = "Look in the pantry.", reason: str = "it
 
 
 def heard(answers: dict[str, Any]) -> Any:
-    assert POOL.asked is not None
     return replace(POOL, asked=replace(POOL.asked, answers=answers))
 
 
@@ -228,7 +227,6 @@ def test_a_memory_without_lines_is_quoted_from_its_beginning() -> None:
 
 def test_the_simulated_model_follows_what_the_coach_gives_it() -> None:
     view = a_pool(("success", 0.9))
-    assert view.asked is not None
     policy = make_policy("webcoach", {})
     view = replace(view, asked=replace(view.asked, answers=policy.consult(policy.recall(ASKED, view), view, templates)))
     text = prompt_text(policy.render([view.memories["m-0"]], "Act.", "do m-0", "You can:\n- wait\n- take m-0", view)[0])

@@ -297,7 +297,7 @@ def test_exploration_records_its_draw_and_what_greedy_would_have_done() -> None:
     by_chance = [d for d in explored if d.mode == "explore"]
     assert 140 < len(by_chance) < 260
     for decision in explored:
-        assert decision.draw is not None and (decision.draw < 0.5) == (decision.mode == "explore")
+        assert (decision.draw < 0.5) == (decision.mode == "explore")
         assert decision.greedy == ("m0", "m1")
     reasons = {c.reason for c in by_chance[0].candidates}
     assert reasons == {Reason.RANDOM_EXPLORE, Reason.NOT_DRAWN}

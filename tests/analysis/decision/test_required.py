@@ -126,7 +126,7 @@ def test_the_figure_changes_the_choice_of_the_program_itself() -> None:
     where = situation([0.9, 0.8, 0.7, 0.6, 0.5], [0.1, 0.4, -0.2, 0.0, 0.3], k2=2)
     for number in range(5):
         found = required_q(where, f"m{number}")
-        assert found.needed is not None and found.change is not None
+        assert found.needed is not None
         assert found.beyond == ("above" if found.change > 0 else "below")
         for share, expected in ((1 - 1e-6, found.selected), (1 + 1e-6, not found.selected)):
             q = where.view.q.copy()

@@ -131,7 +131,6 @@ def _used_at(path: Path, angles: dict[int, float], rewards: dict[int, float | No
     rows = []
     for step in sorted(angles):
         trace, vectors = a_step(step)
-        assert trace.embed is not None
         direction = np.zeros(8)
         direction[:2] = np.cos(np.radians(angles[step])), np.sin(np.radians(angles[step]))
         trace = replace(trace, embed=replace(trace.embed, embedding=tuple(direction)))
@@ -190,7 +189,6 @@ def test_what_hurt_most_is_the_sum_of_the_rewards_of_the_steps_that_used_it(lear
     failures: dict[str, int] = {}
     for trace in learned.traces("r"):
         for memory_id in trace.decision.selected if trace.decision and trace.reward else ():
-            assert trace.reward and trace.reward.reward is not None
             earned[memory_id] = earned.get(memory_id, 0.0) + trace.reward.reward
             failures[memory_id] = failures.get(memory_id, 0) + (trace.reward.outcome == "failure")
     memories = {memory.id: memory for memory in learned.memories()}

@@ -36,7 +36,7 @@ def test_the_variance_of_q_is_the_closed_form_of_equation_17(rewards: list[float
     sample = float(np.var(rewards, ddof=1))
     closed = alpha / (2 - alpha) * sample * (1 - (1 - alpha) ** (2 * n))
     last = found.ladder[-1]
-    assert last.high is not None and last.low is not None and found.limit is not None
+    assert found.limit is not None
     assert ((last.high - last.low) / 2 / 1.959964) ** 2 == pytest.approx(closed, rel=1e-5, abs=1e-9)
     beta = float(np.mean(rewards))
     assert last.expected == pytest.approx(beta + (1 - alpha) ** n * (q0 - beta), abs=1e-9)
@@ -82,7 +82,7 @@ def test_the_band_of_q_holds_the_true_mean_about_as_often_as_it_says(n: int) -> 
     inside = []
     for _ in range(300):
         found = trust(a_history(list(rng.normal(0.2, 0.5, n)), [0.3] * n, q0=0.2), 0.3)
-        assert found.low is not None and found.high is not None
+        assert found.high is not None
         inside.append(found.low <= 0.2 <= found.high)
     assert 0.91 < np.mean(inside) < 0.99
 

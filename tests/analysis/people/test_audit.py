@@ -338,7 +338,6 @@ def must_follow(moves: list[QMove]) -> None:
     for earlier, later in pairwise(moves):
         if later.before is not None:
             assert (later.memory_id, later.before) == (earlier.memory_id, earlier.after)
-            assert later.reward is not None and later.alpha is not None
             assert later.after == later.before + later.alpha * (later.reward - later.before)
 
 
