@@ -126,16 +126,6 @@ def test_no_embedder_has_to_be_installed(tmp_path: Path) -> None:
 # --- into a bank that is there ----------------------------------------------------------------------------------------
 
 
-def test_the_same_twice_changes_nothing_and_says_so(tmp_path: Path) -> None:
-    bank = grown(tmp_path / "a", [1, 2, 3])
-    contents = contents_of(bank)
-    before = everything(bank)
-    arrival = bring_in(contents, str(tmp_path / "a"))
-    assert (arrival.runs, arrival.memories, arrival.steps, arrival.events) == ((), 0, 0, 0)
-    assert arrival.account.read[-1] == UNCHANGED
-    assert everything(MemoryBank.open(str(tmp_path / "a"))) == before
-
-
 @pytest.mark.parametrize(("embedder", "dimension"), [("other", DIMENSION), ("hashing-8", 4)])
 def test_another_embedder_is_refused_with_both_names(tmp_path: Path, embedder: str, dimension: int) -> None:
     bank = grown(tmp_path / "a", [1])

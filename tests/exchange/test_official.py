@@ -82,14 +82,6 @@ def test_memories_of_one_second_come_in_the_order_in_which_they_were_stored(tmp_
     assert list(read_official(writer.write(tmp_path / "c")).memories) == ["z", "y", "b", "a"]
 
 
-def test_the_bank_reads_the_same_after_it_was_closed(tmp_path: Path) -> None:
-    contents = read_official(CheckpointWriter(three()).write(tmp_path / "c"))
-    bank, run = brought_in(contents, tmp_path / "bank")
-    before = bank.utilities(run)
-    bank.close()
-    assert MemoryBank.open(str(tmp_path / "bank")).utilities(run) == before
-
-
 def test_importing_the_same_files_again_changes_nothing(tmp_path: Path) -> None:
     folder = CheckpointWriter(three()).write(tmp_path / "c")
     bank, _ = brought_in(read_official(folder), tmp_path / "bank")
