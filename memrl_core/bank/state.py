@@ -26,7 +26,7 @@ from memrl_core.bank.people.roles import actor_of
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import Inserted, StepRow
 from memrl_core.bank.storage.schema import Database, chunks
-from memrl_core.bank.storage.vectors import Vectors
+from memrl_core.bank.storage.vectors import ArrowVectors, Vectors
 from memrl_core.errors import BankDamaged, InputError, MemRLError, RunMoved, UnknownRun
 from memrl_core.learning import (
     CHANGES_MEMORIES,
@@ -780,6 +780,10 @@ class BankState:
     @contextmanager
     def _meanwhile(self, do: Callable[[], object]) -> Iterator[None]:
         """Within it LanceDB does this while SQLite works; it ends after both."""
+        if isinstance(self.vectors, ArrowVectors):  # In memory it takes less time than to hand it over.
+            do()
+            yield
+            return
         doing = self._beside.submit(do)
         try:
             yield
