@@ -30,14 +30,6 @@ def decisions(traces: Sequence[StepTrace]) -> list[Any]:
     return [(t.task, t.recall, t.decision, t.reward, t.update, t.write) for t in traces]
 
 
-def test_a_run_leaves_one_row_a_step_and_one_memory_each(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
-    traces = list(agent.run(sample_tasks("household-train")[:6], epochs=2))
-    assert [trace.epoch for trace in traces] == [1] * 6 + [2] * 6
-    assert len(agent.bank.step_rows("r")) == 12
-    assert agent.bank.view("r").size == 12
-
-
 def test_clicks_and_a_headless_run_leave_the_same_records(tmp_path: Path) -> None:
     tasks = sample_tasks("household-train")[:8]
     headless = list(an_agent(tmp_path / "a").run(tasks))
@@ -53,16 +45,6 @@ def test_clicks_and_a_headless_run_leave_the_same_records(tmp_path: Path) -> Non
         clicked.append(episode.trace)
     assert decisions(clicked) == decisions(headless)
     assert [agent.bank.trace("r", n + 1) for n in range(8)] == clicked
-
-
-def test_equal_seeds_give_equal_runs_whatever_their_names(tmp_path: Path) -> None:
-    tasks = sample_tasks("household-train")[:12]
-    one, other = an_agent(tmp_path / "a"), an_agent(tmp_path / "b", run="another-name")
-    actions = [
-        [[turn.reply.text for turn in trace.generate.turns] for trace in agent.run(tasks, epochs=2) if trace.generate]
-        for agent in (one, other)
-    ]
-    assert actions[0] == actions[1]
 
 
 def test_the_trace_tells_the_values_that_the_ledger_folds_to(tmp_path: Path) -> None:
