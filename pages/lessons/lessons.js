@@ -252,10 +252,10 @@ export default function ({ parentElement, data }) {
     verdict(is && mine().tried);
   }
 
-  function verdict(isTold) {
+  function verdict(hasPredicted) {
     const place = $(".ls-verdict");
     place.replaceChildren();
-    if (!isTold) return;
+    if (!hasPredicted) return;
     const { answer, because, choices } = lesson().predict, right = mine().prediction === answer;
     const head = Object.assign(document.createElement("b"), { textContent: right ? "As you predicted." : `The answer: ${choices[answer - 1]}.` });
     const text = document.createElement("p");
@@ -332,11 +332,11 @@ export default function ({ parentElement, data }) {
     if (picture === "map") paintStrip(strip, run, t, band, baseline, { baseline: `dotted: ${inWords(start)}` });
     else if (picture !== "trails") paintMap(strip, run, t, qAfter(run, t), 0, ids[0]);
     strip.setAttribute("aria-label", "The run over its steps.");
-    const isTold = predicted();
-    $(".ls-seeds-title").textContent = !isTold ? `What happens in ${LESSON_SEEDS} seeds shows after your prediction.`
+    const hasPredicted = predicted();
+    $(".ls-seeds-title").textContent = !hasPredicted ? `What happens in ${LESSON_SEEDS} seeds shows after your prediction.`
       : picture === "trails" ? "Can do of the old tasks at the end" : `${NAMES[name][0].toUpperCase()}${NAMES[name].slice(1)} (pink: your seed)`;
-    seeds.hidden = !isTold;
-    if (!isTold) return;
+    seeds.hidden = !hasPredicted;
+    if (!hasPredicted) return;
     const same = JSON.stringify(start) === JSON.stringify(given);
     const mineAt = picture === "trails" ? [] : [measureOnce(start), same ? undefined : measureOnce(given)];
     const summary = paintSeeds(seeds, {

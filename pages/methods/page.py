@@ -200,7 +200,7 @@ def _one(found: list[OnThisPool], trace: StepTrace) -> None:
         )
     with right:
         st.markdown("**What the model would read before its task**")
-        with st.container(height=360, key="methods_one_told"):
+        with st.container(height=360, key="methods_one_card"):
             verbatim(one.given or "(nothing)")
 
 

@@ -12,7 +12,7 @@ from memrl_core.analysis.people.later_selections import Differing, marked
 from memrl_core.analysis.people.reward_effect import (
     AnsweredBothWays,
     RewardEffect,
-    deeds_since,
+    actions_since,
     moves_sentence,
     rerun_tasks,
     reruns_sentence,
@@ -56,7 +56,7 @@ def changed(place: Place) -> None:
         st.caption("The rewards agree with what counted before, or went to steps that used no memory.")
         return
     with left:
-        show(reward_effect_picture(found.moved, bank.settings(run), run), "taught")
+        show(reward_effect_picture(found.moved, bank.settings(run), run), "changed_q")
         _marked(bank, run)
     with right:
         _selections(bank, run, found, int(last))
@@ -65,7 +65,7 @@ def changed(place: Place) -> None:
 def _events(bank: MemoryBank, run: str, whose: str, span: timedelta | None) -> frozenset[str]:
     since = None if span is None else datetime.now(UTC) - span
     people = [whose] if whose else sorted({actor_of(event) for event in bank.lately()})
-    return frozenset(event.id for who in people for event in deeds_since(bank, who, since) if event.run == run)
+    return frozenset(event.id for who in people for event in actions_since(bank, who, since) if event.run == run)
 
 
 def _selections(bank: MemoryBank, run: str, found: RewardEffect, last: int) -> None:
@@ -84,7 +84,7 @@ def _selections(bank: MemoryBank, run: str, found: RewardEffect, last: int) -> N
     st.dataframe(
         [_selection_row(bank, run, one, "without", "now") for one in differing],
         hide_index=True,
-        key="taught_selections",
+        key="changed_selections",
         alt="The tasks that would get other memories, with those of before and now",
     )
     _rerun(bank, run, differing)
@@ -140,7 +140,7 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
     who = "the simulated model" if info.simulated else info.model
     asked = f"{bank.handle}·{run}·{differing}"
     if st.button(
-        f"Answer these {len(differing):,} tasks again, both ways", icon=":material/replay:", key="rerun_taught",
+        f"Answer these {len(differing):,} tasks again, both ways", icon=":material/replay:", key="rerun_changed",
         help=literal(f"{2 * len(differing)} answers of {who}, with the same seeds. Nothing is stored."),
     ):  # fmt: skip
         st.session_state["rerun_asked"] = asked
@@ -153,7 +153,7 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
             bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), report, cancelled
         )
 
-    found = working("rerun_taught", asked, lambda: Work(again), "answers")
+    found = working("rerun_changed", asked, lambda: Work(again), "answers")
     if found is None:
         return
     st.subheader(f"{reruns_sentence(found)}.", anchor=False)

@@ -244,8 +244,8 @@ def test_what_changed_tells_of_q_then_of_selections_then_of_answers(demo: Path, 
     differing = table(app, "without")
     assert f"{len(differing)} of the last 20 tasks" in plain(app)
     assert all(row["without"] != row["now"] for row in differing.to_dict("records"))
-    click(app, "rerun_taught")
-    app.session_state["work_rerun_taught"][1].wait(60)
+    click(app, "rerun_changed")
+    app.session_state["work_rerun_changed"][1].wait(60)
     app.run()
     assert f"of {len(differing)} re-run task" in plain(app) and "the simulated model" in plain(app)
     reported = [box.label for box in app.expander if " → " in box.label]

@@ -49,7 +49,7 @@ class AnsweredBothWays:
     answers: tuple[str, str]
 
 
-def deeds_since(bank: MemoryBank, person: str, created_from: datetime | None = None) -> list[LedgerEvent]:
+def actions_since(bank: MemoryBank, person: str, created_from: datetime | None = None) -> list[LedgerEvent]:
     """What a person did about rewards from a moment on (None: ever), oldest first; a time without zone is local.
 
     That is all from the first such event that was created then or later, in the order of the ledger: a clock that is

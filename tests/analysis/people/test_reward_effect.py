@@ -15,7 +15,7 @@ from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.people.later_selections import Differing
 from memrl_core.analysis.people.reward_effect import (
     AnsweredBothWays,
-    deeds_since,
+    actions_since,
     moves_sentence,
     rerun_tasks,
     reruns_sentence,
@@ -64,7 +64,7 @@ def eventful(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def ids_of(bank: MemoryBank, person: str = "ann") -> list[str]:
-    return [event.id for event in deeds_since(bank, person)]
+    return [event.id for event in actions_since(bank, person)]
 
 
 def rerunner(bank: MemoryBank, trace: StepTrace) -> Rerunner:
@@ -233,16 +233,16 @@ def test_a_sitting_begins_at_its_first_event_whatever_the_clock_does_then(
         bank.ratings.rate(Rating("r", 3, value, "bo"))
     bank.notes.pin("r", 2, "seen", "ann")
     noon = datetime(2026, 1, 1, 12, 0, 0, 123999, UTC)
-    assert deeds_since(bank, " ann ", noon) == given[1:]
-    assert deeds_since(bank, "ann", noon + timedelta(hours=2)) == []
-    assert deeds_since(bank, "ann") == given
+    assert actions_since(bank, " ann ", noon) == given[1:]
+    assert actions_since(bank, "ann", noon + timedelta(hours=2)) == []
+    assert actions_since(bank, "ann") == given
 
 
 def test_what_a_person_does_for_another_is_their_own_deed(bank: MemoryBank) -> None:
     theirs = bank.ratings.mine("r", STEPS, "ann")
     bank.revoke_reward(theirs.id, "cy")
     bank.undo.undo("cy")
-    revoked, given = deeds_since(bank, "cy")
+    revoked, given = actions_since(bank, "cy")
     assert (revoked.kind, given.kind, given.rater) == (EventKind.REWARD_REVOKED, EventKind.REWARD_GIVEN, "ann")
     assert given.id not in ids_of(bank)
 
