@@ -294,6 +294,8 @@ def asked(visit: Visit, name: str, *questions: str) -> AppTest:
         app.text_area(key="typed_intent").set_value(question).run()
         button(app, "ask").click().run()
         button(app, "finish").click().run()
+        assert places.live_runs()[str(workspace.banks_folder() / name), "r"].wait(30)
+        app.run()
         if question != questions[-1]:
             button(app, "leave_unrated").click().run()
     return app
