@@ -21,7 +21,6 @@ from memrl_core.records import StepTrace, ValueChange
 
 KEPT_EVERY = 25
 """Steps between two states that are kept for looking back."""
-READ_AT_ONCE = 100
 
 
 @dataclass(slots=True)
@@ -168,8 +167,7 @@ def _read(bank: MemoryBank, run: str, first: int, last: int) -> Iterator[StepTra
     if last == first and bank.has_step(run, last):
         yield bank.trace(run, last)
         return
-    for start in range(first, last + 1, READ_AT_ONCE):
-        yield from bank.traces(run, (start, min(last, start + READ_AT_ONCE - 1)))
+    yield from bank.each_trace(run, (first, last))
 
 
 def _take(bank: MemoryBank, run: str, name: str, state: Any, trace: StepTrace, known: int | None = None) -> None:

@@ -31,6 +31,8 @@ from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrac
 from memrl_core.retrieval.view import MemoryView
 
 TRACES_KEPT = 256
+READ_AT_ONCE = 100
+"""So many traces are read and held by who looks through all of a run."""
 INDEX_PAYS_FROM = 300_000
 """With fewer memories one product with all of them is as quick as the index (`memrl bench retrieval`)."""
 
@@ -334,6 +336,12 @@ class BankReading:
         with self._lock:
             found = self._step_columns(run, ("step", "trace", "embedding"), steps)
         return [_readable(trace, embedding, run, step) for step, trace, embedding in found]
+
+    def each_trace(self, run: str, steps: tuple[int, int] | None = None) -> Iterator[StepTrace]:
+        """The same, one after the other: of a long run only some are held at a time."""
+        first, last = steps or (self.run(run).first_step, self.next_step(run) - 1)
+        for start in range(first, last + 1, READ_AT_ONCE):
+            yield from self.traces(run, (start, min(last, start + READ_AT_ONCE - 1)))
 
     def step_table(
         self, run: str, columns: Sequence[str] | None = None, steps: tuple[int, int] | None = None

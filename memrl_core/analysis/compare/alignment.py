@@ -185,7 +185,7 @@ def _occurrences(line: Line) -> dict[Occurrence, ComparedStep]:
 def _steps_of(bank: MemoryBank, run: str) -> tuple[ComparedStep, ...]:
     rewards = _rewards_now(bank, run)
     steps = []
-    for trace in bank.traces(run):
+    for trace in bank.each_trace(run):
         ended, outcome = (trace.reward.reward, trace.reward.outcome) if trace.reward else (None, "unrated")
         reward = rewards.get(trace.id, ended)
         if reward != ended:

@@ -53,7 +53,7 @@ def ties_of(
     # Every command shows ties of a step, and pandas would make each of them begin a third of a second later.
     from memrl_core.analysis.compare.counterfactual import counterfactual
 
-    cuts = [tied_at(trace.recall, trace.decision) for trace in bank.traces(run) if trace.decision is not None]
+    cuts = [tied_at(trace.recall, trace.decision) for trace in bank.each_trace(run) if trace.decision is not None]
     rule = str(bank.settings(run).get("ties", "seeded"))
     supposed = counterfactual(bank, run, {"ties": OTHER[rule]}, on_progress, cancelled) if any(cuts) else []
     changed = tuple(one for one in supposed if set(one.recorded) != set(one.selected))

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from memrl_core.bank import MemoryBank
 from memrl_core.records import Consulted, StepTrace, Turn
 
-READ_AT_ONCE = 200
-
 
 @dataclass(frozen=True, slots=True)
 class Consultations:
@@ -53,10 +51,8 @@ def summed(asked: Iterable[Consulted]) -> list[Consultations]:
 
 
 def _asked(bank: MemoryBank, run: str) -> Iterator[Consulted]:
-    first = bank.run(run).first_step
-    for start in range(first, bank.next_step(run), READ_AT_ONCE):
-        for trace in bank.traces(run, (start, start + READ_AT_ONCE - 1)):
-            yield from trace.consulted
+    for trace in bank.each_trace(run):
+        yield from trace.consulted
 
 
 def _of_purpose(purpose: str, asked: Sequence[Consulted]) -> Consultations:

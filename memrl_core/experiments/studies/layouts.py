@@ -103,7 +103,7 @@ def run_layouts(
                     run, _ = study.use(part, trial, seed, model, base, {"layout": layout}, MEMORY[memory])
                     about = {"set": name, "seed": seed, "model": model, "layout": layout, "memory": memory}
                     given = {"tasks": tasks, "epochs": epochs, "base": base, "run": run}
-                    rows += [{**about, **given, **_row(trace)} for trace in bank.traces(run)]
+                    rows += [{**about, **given, **_row(trace)} for trace in bank.each_trace(run)]
                     folder.write_rows(pd.DataFrame(rows))
         except Stopped:
             stopped = True

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.run import consultations as module
-from memrl_core.analysis.run.consultations import consultations
+from memrl_core.analysis.run.consultations import consultations, summed
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies.methods.webcoach import COACH, CONDENSE
@@ -59,7 +58,7 @@ def test_each_purpose_is_counted_on_its_own(tmp_path: Path) -> None:
 
 @given(steps=st.lists(st.lists(ASKED, max_size=4).map(tuple), min_size=1, max_size=5))
 def test_the_counts_are_those_of_a_plain_loop(steps: list[tuple[Consulted, ...]]) -> None:
-    found = {one.purpose: one for one in module.summed(one for asked in steps for one in asked)}
+    found = {one.purpose: one for one in summed(one for asked in steps for one in asked)}
     every = [one for asked in steps for one in asked]
     assert list(found) == list(dict.fromkeys(one.purpose for one in every))
     for purpose, counted in found.items():
@@ -83,7 +82,7 @@ def test_without_a_model_there_is_no_rate_of_failure(tmp_path: Path) -> None:
 
 
 def test_long_runs_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "READ_AT_ONCE", 2)
+    monkeypatch.setattr("memrl_core.bank.reading.READ_AT_ONCE", 2)
     bank = a_bank_that_asked(tmp_path / "bank", *[(a_question("advice", {}),)] * 5)
     assert [one.asked for one in consultations(bank, "r")] == [5]
 

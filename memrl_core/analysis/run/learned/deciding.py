@@ -212,7 +212,6 @@ def _pruned(decision: Decision) -> int:
 
 
 Progress = Callable[[int, int], None]
-READ_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,13 +253,12 @@ class Watching:
     def traces(self, on_progress: Progress | None = None, cancelled: Cancelled | None = None) -> Iterator[StepTrace]:
         """Every finished step of the run up to `step`. Ends early once `cancelled()` is true."""
         first = self.bank.run(self.run).first_step
-        for start in range(first, self.step + 1, READ_AT_ONCE):
-            for trace in self.bank.traces(self.run, (start, min(self.step, start + READ_AT_ONCE - 1))):
-                if cancelled is not None and cancelled():
-                    return
-                if on_progress is not None:
-                    on_progress(trace.step - first + 1, self.step - first + 1)
-                yield trace
+        for trace in self.bank.each_trace(self.run, (first, self.step)):
+            if cancelled is not None and cancelled():
+                return
+            if on_progress is not None:
+                on_progress(trace.step - first + 1, self.step - first + 1)
+            yield trace
 
     def steps(
         self, on_progress: Progress | None = None, cancelled: Cancelled | None = None

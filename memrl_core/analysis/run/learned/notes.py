@@ -28,7 +28,6 @@ from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
 
 NAME = "memento"
-READ_AT_ONCE = 100
 BINS = 10
 
 
@@ -125,8 +124,7 @@ def _behind(bank: MemoryBank, run: str, step: int) -> Iterator[StepTrace]:
     info = bank.run(run)
     if info.base is not None and (bank.run(info.base).policy == NAME or info.policy != NAME):
         yield from _behind(bank, info.base, info.base_step)
-    for start in range(info.first_step, step + 1, READ_AT_ONCE):
-        yield from bank.traces(run, (start, min(step, start + READ_AT_ONCE - 1)))
+    yield from bank.each_trace(run, (info.first_step, step))
 
 
 def _settings(bank: MemoryBank, trace: StepTrace, read: Read) -> MementoSettings:
