@@ -77,9 +77,13 @@ class Matrix(Mapping[str, Memory]):
         """Read all embeddings, unless that was done."""
         if self.is_read:
             return
-        table, vectors = _once(*self._vectors.matrix(_READ), self._vectors)
+        table, vectors = self._vectors.matrix(_READ)
+        ids = table["id"].to_pylist()
+        if len(set(ids)) < len(ids):
+            table, vectors = _newest_of_each(self._vectors)
+            ids = table["id"].to_pylist()
         try:
-            ids, (groups, keys) = table["id"].to_pylist(), _numbered(table["intent_key"])
+            groups, keys = _numbered(table["intent_key"])
             order = _by_age(table, ids)
         except codec.UNREADABLE as error:
             raise BankDamaged(
@@ -252,12 +256,8 @@ class MovingView:
         return view
 
 
-def _once(
-    table: pa.Table, embeddings: npt.NDArray[np.float32], vectors: Vectors
-) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+def _newest_of_each(vectors: Vectors) -> tuple[pa.Table, npt.NDArray[np.float32]]:
     """The rows, of each id the one that was written last: a step that failed may have left one before."""
-    if len(set(table["id"].to_pylist())) == table.num_rows:
-        return table, embeddings
     table, embeddings = vectors.matrix([*_READ, "created"])
     last: dict[str, int] = {}
     created = table["created"].to_pylist()
