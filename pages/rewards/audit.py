@@ -52,7 +52,7 @@ def audit_trail(place: Place) -> None:
                 on_click="ignore", key="audit_csv",
             )  # fmt: skip
             st.download_button(
-                "With everything the ledger holds of them, as JSON lines", lambda: jsonl_bytes(bank, rows),
+                "With everything the ledger holds of them, as JSON lines", lambda: jsonl_bytes(rows),
                 file_name=file_name(place.bank_name, "audit", kind="jsonl"), mime="application/jsonl",
                 icon=":material/download:", on_click="ignore", key="audit_jsonl",
             )  # fmt: skip
@@ -78,13 +78,13 @@ def _filters(bank: MemoryBank) -> AuditFilter:
 
 def _shown(row: AuditRow) -> dict[str, str | int]:
     return {
-        "when (UTC)": row.created[:19].replace("T", " "),
+        "when (UTC)": row.event.created[:19].replace("T", " "),
         "who": row.who,
         "what": row.words + (" (undone since)" if row.undone else ""),
-        "reason": row.reason,
-        "run": row.run,
-        "step": row.step,
-        "memories": ", ".join(memory_label(memory_id, row.run) for memory_id in row.memories),
+        "reason": row.event.reason,
+        "run": row.event.run,
+        "step": row.event.step,
+        "memories": ", ".join(memory_label(memory_id, row.event.run) for memory_id in row.memories),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -14,10 +14,10 @@ import pandas as pd
 from memrl_core.agent.rerun import Rerunner, credit
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.learning import active_rewards, assigned_credit, memrl_rule, moves_of, order_key, shares_in
+from memrl_core.learning import active_rewards, assigned_credit, by_step, memrl_rule, moves_of, shares_in
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import update_rule
-from memrl_core.records import LedgerEvent, StepTrace, Utility, UtilityPoint
+from memrl_core.records import EventKind, LedgerEvent, StepTrace, Utility, UtilityPoint
 from memrl_core.settings import OFF
 
 
@@ -52,29 +52,71 @@ class Provenance:
     contributions: tuple[Contribution, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Chapter:
+    """A run, or as much of it as the next one began with: the events that count and the settings, by step."""
+
+    run: str
+    as_of: int | None
+    steps: Mapping[int, Sequence[LedgerEvent]]
+    settings: Mapping[int, Mapping[str, Any]]
+
+
+def chapters(bank: MemoryBank, run: str, as_of: int | None = None) -> list[Chapter]:
+    """The runs behind what a run knows, the first one first."""
+    info = bank.run(run)
+    earlier = chapters(bank, info.base, info.base_step) if info.base else []
+    finished = {row.id for row in bank.step_rows(run)}
+    known = (event for event in bank.events(run) if as_of is None or event.known_at <= as_of)
+    steps = by_step(known, finished.__contains__)
+    settings, in_force = {}, info.settings
+    for step in sorted(steps):
+        for event in steps[step]:
+            if event.kind in (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED):
+                in_force = event.payload["settings"]
+        settings[step] = in_force
+    return [*earlier, Chapter(run, as_of, steps, settings)]
+
+
+def entries(bank: MemoryBank, behind: Sequence[Chapter], memory_id: str) -> list[tuple[int, UtilityPoint]]:
+    """Every entry of a memory's q in order, with the number of the chapter in which it came about."""
+    found: list[tuple[int, UtilityPoint]] = []
+    for number, chapter in enumerate(behind):
+        points = bank.history(chapter.run, memory_id, chapter.as_of)
+        kept = len(found) if points[: len(found)] == [point for _, point in found] else 0
+        found = [*found[:kept], *((number, point) for point in points[kept:])]
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
     """What moved a memory in one step: its entries with the step size of each, and the rewards and settings behind."""
 
     points: tuple[UtilityPoint, ...]
     alphas: tuple[float, ...]
-    events: tuple[LedgerEvent, ...]
+    events: Sequence[LedgerEvent]
     settings: Mapping[str, Any]
 
 
 def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = None) -> Provenance | None:
     """How q of a memory came about in a run; None when the run does not know the memory."""
-    points = bank.history(run, memory_id, as_of)
+    behind = chapters(bank, run, as_of)
+    points = entries(bank, behind, memory_id)
     if not points:
         return None
-    steps = _behind(bank, run, memory_id, as_of)
-    shares = _shares([alpha for step in steps for alpha in step.alphas])
-    found, done = [], 0
+    moves = (entry for entry in points if entry[1].reward is not None)
+    steps = [
+        _step([point for _, point in members], behind[number], step)
+        for (number, step), members in groupby(moves, key=lambda entry: (entry[0], entry[1].step))
+    ]
+    q0, shares = points[0][1].after, iter(_shares([alpha for step in steps for alpha in step.alphas]))
+    found = []
     for position, step in enumerate(steps):
         active = active_rewards(step.events)
         own = assigned_credit(step.events).get(memory_id)
         parts = shares_in(active, step.settings)
         for point, part in zip(step.points, parts if own is None else parts[-1:], strict=True):
+            share = next(shares)
             for event in (event for event in active if event.id in part):
                 rest = [e for e in step.events if e.id != event.id]
                 left = [reward.value for i, reward in moves_of(rest, step.settings) if i == memory_id]
@@ -87,50 +129,24 @@ def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = N
                         value=event.value or 0.0 if own is None else own,
                         before=point.before or 0.0,
                         after=point.after,
-                        share=shares[done] * part[event.id],
-                        without=_replayed(points[0].after, steps, position, left),
+                        share=share * part[event.id],
+                        without=_replayed(q0, steps, position, left),
                     )
                 )
-            done += 1
-    q0_share = 1.0
-    for step in steps:
-        q0_share *= prod(1 - alpha for alpha in step.alphas)
-    return Provenance(points[-1].after, points[0].after, q0_share, tuple(found))
+    q0_share = prod(1 - alpha for step in steps for alpha in step.alphas)
+    return Provenance(points[-1][1].after, q0, q0_share, tuple(found))
 
 
-def _behind(bank: MemoryBank, run: str, memory_id: str, as_of: int | None) -> list[_Step]:
-    """The steps that moved a memory, in the run in which each happened."""
-    info = bank.run(run)
-    earlier = _behind(bank, info.base, memory_id, info.base_step) if info.base else []
-    known = sum(len(step.points) for step in earlier)
-    moves = [point for point in bank.history(run, memory_id, as_of) if point.reward is not None][known:]
-    events: dict[int, list[LedgerEvent]] = {}
-    for event in bank.events(run):
-        if as_of is None or event.known_at <= as_of:
-            events.setdefault(event.step, []).append(event)
-    finished = {row.id for row in bank.step_rows(run)}
-    found = []
-    for number, points in groupby(moves, key=lambda point: point.step):
-        of_step = tuple(points)
-        counted = (e for e in events.get(number, ()) if not e.step_id or e.step_id in finished)
-        found.append(
-            _Step(
-                of_step,
-                tuple(_alpha(bank, run, point) for point in of_step),
-                tuple(sorted(counted, key=order_key)),
-                bank.settings(run, number),
-            )
-        )
-    return [*earlier, *found]
+def _step(points: Sequence[UtilityPoint], chapter: Chapter, step: int) -> _Step:
+    settings = chapter.settings[step]
+    return _Step(tuple(points), tuple(_alpha(point, settings) for point in points), chapter.steps[step], settings)
 
 
-def _alpha(bank: MemoryBank, run: str, point: UtilityPoint) -> float:
+def _alpha(point: UtilityPoint, settings: Mapping[str, Any]) -> float:
     """The share of the way to its reward that a move went (eq. 4); where it had no way to go, α of the settings."""
     assert point.before is not None and point.reward is not None
     distance = point.reward - point.before
-    if abs(distance) > 1e-9:
-        return (point.after - point.before) / distance
-    return float(bank.settings(run, point.step)["alpha"])
+    return (point.after - point.before) / distance if abs(distance) > 1e-9 else float(settings["alpha"])
 
 
 def _shares(alphas: list[float]) -> list[float]:

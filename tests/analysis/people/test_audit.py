@@ -195,7 +195,7 @@ def test_of_a_deed_of_several_rewards_each_undo_names_its_own(tmp_path: Path) ->
     rows = audit(bank, AuditFilter(who="ann"))[::-1]
     assert [row.undone for row in rows] == [True] * 3 + [False] * 3
     assert [row.words for row in rows[3:]] == [f"undid: {row.words}" for row in rows[2::-1]]
-    assert [row.step for row in rows[3:]] == [4, 3, 2]
+    assert [row.event.step for row in rows[3:]] == [4, 3, 2]
     assert not audit(bank, AuditFilter(who="bo"))[0].undone
 
 
@@ -247,7 +247,7 @@ def test_each_filter_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.Mon
     bank.people.assign("ann", Role.MANAGE, "ann")
 
     def steps(**chosen: Any) -> list[tuple[str, int]]:
-        return [(str(row.kind), row.step) for row in audit(bank, AuditFilter(**chosen))]
+        return [(str(row.event.kind), row.event.step) for row in audit(bank, AuditFilter(**chosen))]
 
     assert steps(who="rater 2") == [("reward_given", 3)]
     assert steps(kind="rewards") == [("reward_given", 4), ("reward_given", 3), ("reward_given", 2)]
@@ -263,7 +263,7 @@ def test_each_filter_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.Mon
 def test_every_event_of_every_kind_has_a_row_in_the_order_of_the_ledger(tmp_path: Path) -> None:
     bank = an_eventful_bank(tmp_path / "bank", 1, 20)
     rows = audit(bank, EVERYTHING)
-    assert [row.event_id for row in rows] == [event.id for event in bank.events()][::-1]
+    assert [row.event.id for row in rows] == [event.id for event in bank.events()][::-1]
     assert all(row.words for row in rows)
     groups = [audit(bank, AuditFilter(kind=kind, people_only=False)) for kind in ("rewards", "memories", "settings")]
     assert sum(map(len, groups)) == len(rows)
@@ -320,14 +320,14 @@ def test_the_table_has_a_line_a_row_and_no_formula(tmp_path: Path) -> None:
 
 def test_the_json_lines_hold_the_whole_events(tmp_path: Path) -> None:
     bank, rows = an_audited_bank(tmp_path / "bank")
-    lines = [json.loads(line) for line in jsonl_bytes(bank, rows).decode().splitlines()]
+    lines = [json.loads(line) for line in jsonl_bytes(rows).decode().splitlines()]
     events = {event.id: event for event in bank.events()}
-    assert [line["id"] for line in lines] == [row.event_id for row in rows]
+    assert [line["id"] for line in lines] == [row.event.id for row in rows]
     for line, row in zip(lines, rows, strict=True):
         reported = {name: line.pop(name) for name in ("who", "words", "undone")}
         assert reported == {name: getattr(row, name) for name in reported}
         again = LedgerEvent(**{**line, "kind": EventKind(line["kind"]), "memory_ids": tuple(line["memory_ids"])})
-        assert again == replace(events[row.event_id], payload=dict(events[row.event_id].payload))
+        assert again == replace(events[row.event.id], payload=dict(events[row.event.id].payload))
 
 
 # --- one q ------------------------------------------------------------------------------------------------------------
