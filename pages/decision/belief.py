@@ -114,7 +114,7 @@ def otherwise_rewarded(case: Case, a: str) -> None:
         )
         value = st.number_input("had been", value=0.0, step=0.1, format="%.2f", key=f"instead_value_{a}")
     outcome = supposed_reward(case.bank, case.run, event, float(value))
-    if not outcome.moved:
+    if not outcome:
         st.markdown("No q would be another today.")
         return
     st.dataframe(
@@ -127,7 +127,7 @@ def otherwise_rewarded(case: Case, a: str) -> None:
                     "Δ": then - now,
                     "intent": case.memory(i).intent,
                 }
-                for i, (now, then) in outcome.moved.items()
+                for i, (now, then) in outcome.items()
             ],
             *("q now", "q then", "Δ"),
         ),

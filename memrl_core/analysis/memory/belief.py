@@ -10,7 +10,7 @@ on the way, each move counts with the α that it shows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,65 +18,39 @@ from scipy.stats import norm, t
 
 from memrl_core.analysis.decision.required import required_q
 from memrl_core.analysis.decision.whatif import Situation
+from memrl_core.analysis.memory.provenance import refolded, step_size
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.learning import Fold, folded
-from memrl_core.policies import make_policy, update_rule
-from memrl_core.records import Candidate, EventKind, LedgerEvent, RecallRecord, UtilityPoint
+from memrl_core.policies import make_policy
+from memrl_core.records import EventKind, LedgerEvent, UtilityPoint
 from memrl_core.settings import MemRLSettings
 
 
-@dataclass(frozen=True, slots=True)
-class SupposedReward:
-    """A reward of `step` supposed to be `instead` of `value`.
+def supposed_reward(bank: MemoryBank, run: str, event_id: str, instead: float) -> dict[str, tuple[float, float]]:
+    """q now and then of every memory whose q would differ today if a reward had been `instead`, in the order of age.
 
-    `moved` maps every memory whose q would differ today to its q now and its q then, in the order of age. What was
-    selected and written after the reward is left as it was.
+    The reward was given in this run or in one it started from. What was selected and written after it is left as it
+    was. Nothing moves when the reward does not count: after it was revoked or replaced, beside a person's, or where the
+    memory has a credit of its own. Raises `InputError` for an unknown reward.
     """
-
-    event_id: str
-    step: int
-    value: float
-    instead: float
-    moved: Mapping[str, tuple[float, float]]
-
-
-def supposed_reward(bank: MemoryBank, run: str, event_id: str, instead: float) -> SupposedReward:
-    """q of the run's memories today if a reward, given in this run or in one it started from, had been `instead`.
-
-    Nothing moves when the reward does not count: after it was revoked or replaced, beside a person's, or where the
-    memory has a credit of its own. Raises `InputError` for a value that is not finite, and for an unknown reward.
-    """
-    if not math.isfinite(instead):
-        raise InputError(f"{instead} is not a reward: give a finite number.")
-    given = next((e for e in _events_behind(bank, run) if e.id == event_id), None)
-    if given is None or given.kind is not EventKind.REWARD_GIVEN:
+    (given,) = bank.events_of([event_id]) or (None,)
+    if given is None or given.kind is not EventKind.REWARD_GIVEN or not _is_behind(bank, run, given):
         raise InputError("That reward is not in this run or in what it started from.")
     now = bank.utilities(run)
-    then = _fold(bank, run, None, replace(given, value=instead)).utilities
-    moved = {i: (known.q, then[i].q) for i, known in now.items() if known.q != then[i].q}
-    return SupposedReward(event_id, given.step, given.value or 0.0, instead, moved)
+    supposed = replace(given, value=instead)
+    then = refolded(bank, run, lambda event: supposed if event.id == event_id else event).utilities
+    return {i: (known.q, then[i].q) for i, known in now.items() if known.q != then[i].q}
 
 
-def _events_behind(bank: MemoryBank, run: str) -> list[LedgerEvent]:
+def _is_behind(bank: MemoryBank, run: str, event: LedgerEvent) -> bool:
+    """Whether a run knows an event as its own or by the run that it started from."""
     info = bank.run(run)
-    earlier = [e for e in _events_behind(bank, info.base) if e.known_at <= info.base_step] if info.base else []
-    return [*earlier, *bank.events(run)]
-
-
-def _fold(bank: MemoryBank, run: str, as_of: int | None, changed: LedgerEvent) -> Fold:
-    """The fold of a run with one event in the place of the one of the same id (see `Knowledge.start`)."""
-    info = bank.run(run)
-    rule = update_rule(info.policy)
-    start = Fold(rule)
-    if info.base is not None:
-        start = replace(_fold(bank, info.base, info.base_step, changed), rule=rule, settings=info.settings)
-    events = [changed if e.id == changed.id else e for e in bank.events(run) if as_of is None or e.known_at <= as_of]
-    return folded(start, events, {row.id for row in bank.step_rows(run)})
+    if event.run == run or info.base is None:
+        return event.run == run
+    return event.known_at <= info.base_step and _is_behind(bank, info.base, event)
 
 
 UPPER = 0.975
-STANDSTILL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +103,9 @@ def trust(
     within = min(rewards_within[0], *reached), max(rewards_within[1], *reached)
     z = float(norm.ppf(UPPER))
     share, squares, ladder = 1.0, 0.0, []
-    for number, (point, size) in enumerate(zip(moves, _step_sizes(moves, alpha), strict=True), start=1):
+    for number, point in enumerate(moves, start=1):
         assert mean is not None
+        size = step_size(point, alpha)
         share *= 1 - size
         squares = (1 - size) ** 2 * squares + size**2
         expected = mean + share * (q0 - mean)
@@ -148,15 +123,6 @@ def _band(
         return None, None
     reach = quantile * math.sqrt(squares * variance)
     return max(centre - reach, within[0]), min(centre + reach, within[1])
-
-
-def _step_sizes(moves: Sequence[UtilityPoint], alpha: float) -> list[float]:
-    sizes = []
-    for point in moves:
-        assert point.before is not None and point.reward is not None
-        distance = point.reward - point.before
-        sizes.append((point.after - point.before) / distance if abs(distance) > STANDSTILL else alpha)
-    return sizes
 
 
 SLACK = 1e-9
@@ -183,9 +149,6 @@ class Recovery:
     is not in the pool, where no q counts.
     """
 
-    memory_id: str
-    reward: float
-    alpha: float
     needed: int | None
     path: tuple[Rung, ...]
 
@@ -196,12 +159,7 @@ def after_rewards(q: float, reward: float, alpha: float, n: int) -> float:
 
 
 def rewards_to_reach(q: float, target: float, reward: float, alpha: float) -> int | None:
-    """The fewest rewards of one value that take q to `target` or past it; None when none ever will.
-
-    Raises `InputError` for values that are not finite, and for an α outside (0, 1].
-    """
-    if not all(map(math.isfinite, (q, target, reward))) or not 0 < alpha <= 1:
-        raise InputError(f"q = {q}, target {target}, reward {reward}, α = {alpha}: give finite numbers and 0 < α ≤ 1.")
+    """The fewest rewards of one value that take q to `target` or past it; None when none ever will."""
     if q == target:
         return 0
     if reward == q:
@@ -218,22 +176,23 @@ def rewards_to_reach(q: float, target: float, reward: float, alpha: float) -> in
 def recovery(situation: Situation, memory_id: str, reward: float, settings: MemRLSettings | None = None) -> Recovery:
     """How many rewards of one value, given to this memory alone, change whether it is given to the model.
 
-    Raises `InputError` for a reward that is not finite, and for a memory that the run did not know at this step.
+    Raises `InputError` for a memory that the run did not know at this step.
     """
     chosen = (settings or MemRLSettings.of(situation.settings)).model_copy(
         update={"epsilon": 0.0, "exploration": "epsilon"}
     )
-    if not math.isfinite(reward):
-        raise InputError(f"{reward} is not a reward: give a finite number.")
     requirement = required_q(situation, memory_id, chosen)
-    scored = _Pool(situation, memory_id, chosen)
-    if not scored.holds_it:
-        return Recovery(memory_id, reward, chosen.alpha, None, ())
+    policy, view = make_policy(situation.policy, chosen.model_dump()), situation.view
+    recall = policy.recall(situation.query, view)
+    if not any(member.memory_id == memory_id for member in recall.pool):
+        return Recovery(None, ())
 
     def rung(n: int) -> Rung:
-        q = after_rewards(requirement.now, reward, chosen.alpha, n)
-        member = scored.with_q(q)
-        return Rung(n, q, member.score or 0.0, member.rank_select or 0, member.selected)
+        q = view.q.copy()
+        q[view.position(memory_id)] = value = after_rewards(requirement.now, reward, chosen.alpha, n)
+        decision = policy.select(recall, replace(view, q=q), situation.seed)
+        member = next(c for c in decision.candidates if c.memory_id == memory_id)
+        return Rung(n, value, member.score or 0.0, member.rank_select or 0, member.selected)
 
     first = rung(0)
     edges = [stretch.high for stretch in requirement.stretches[:-1]]
@@ -243,20 +202,4 @@ def recovery(situation: Situation, memory_id: str, reward: float, settings: MemR
     needed = next((n for n in tried if rung(n).selected != first.selected), None)
     last = SHOWN if needed is None else min(needed, SHOWN)
     numbers = [*range(1, last + 1), *([needed] if needed is not None and needed > last else [])]
-    return Recovery(memory_id, reward, chosen.alpha, needed, (first, *map(rung, numbers)))
-
-
-class _Pool:
-    """The pool of a situation, recalled once and ranked for any q of one memory."""
-
-    def __init__(self, situation: Situation, memory_id: str, settings: MemRLSettings) -> None:
-        self._policy = make_policy(situation.policy, settings.model_dump())
-        self._situation, self._memory_id = situation, memory_id
-        self._recall: RecallRecord = self._policy.recall(situation.query, situation.view)
-        self.holds_it = any(member.memory_id == memory_id for member in self._recall.pool)
-
-    def with_q(self, value: float) -> Candidate:
-        q = self._situation.view.q.copy()
-        q[self._situation.view.position(self._memory_id)] = value
-        decision = self._policy.select(self._recall, replace(self._situation.view, q=q), self._situation.seed)
-        return next(c for c in decision.candidates if c.memory_id == self._memory_id)
+    return Recovery(needed, (first, *map(rung, numbers)))

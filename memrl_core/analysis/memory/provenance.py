@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from math import prod
@@ -14,7 +14,16 @@ import pandas as pd
 from memrl_core.agent.rerun import Rerunner, credit
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.learning import active_rewards, assigned_credit, by_step, memrl_rule, moves_of, shares_in
+from memrl_core.learning import (
+    Fold,
+    active_rewards,
+    assigned_credit,
+    by_step,
+    folded,
+    memrl_rule,
+    moves_of,
+    shares_in,
+)
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import update_rule
 from memrl_core.records import EventKind, LedgerEvent, StepTrace, Utility, UtilityPoint
@@ -139,14 +148,36 @@ def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = N
 
 def _step(points: Sequence[UtilityPoint], chapter: Chapter, step: int) -> _Step:
     settings = chapter.settings[step]
-    return _Step(tuple(points), tuple(_alpha(point, settings) for point in points), chapter.steps[step], settings)
+    alphas = tuple(step_size(point, float(settings["alpha"])) for point in points)
+    return _Step(tuple(points), alphas, chapter.steps[step], settings)
 
 
-def _alpha(point: UtilityPoint, settings: Mapping[str, Any]) -> float:
-    """The share of the way to its reward that a move went (eq. 4); where it had no way to go, α of the settings."""
-    assert point.before is not None and point.reward is not None
-    distance = point.reward - point.before
-    return (point.after - point.before) / distance if abs(distance) > 1e-9 else float(settings["alpha"])
+def step_size(move: UtilityPoint, alpha: float) -> float:
+    """The share of the way to its reward that a move went (eq. 4); `alpha` where it had no way to go."""
+    assert move.before is not None and move.reward is not None
+    distance = move.reward - move.before
+    return (move.after - move.before) / distance if abs(distance) > 1e-9 else alpha
+
+
+def refolded(
+    bank: MemoryBank,
+    run: str,
+    changed: Callable[[LedgerEvent], LedgerEvent | None],
+    as_of: int | None = None,
+) -> Fold:
+    """The fold of a run in which `changed` gives what stands in the place of each event, or None for nothing.
+
+    The runs that it started from are folded in the same way.
+    """
+    info = bank.run(run)
+    start = Fold(update_rule(info.policy))
+    if info.base is not None:
+        known = refolded(bank, info.base, changed, info.base_step)
+        inherited = {memory_id: len(points) for memory_id, points in known.histories.items()}
+        start = replace(known, rule=start.rule, settings=info.settings, inherited=inherited)
+    known_then = (event for event in bank.events(run) if as_of is None or event.known_at <= as_of)
+    events = [other for event in known_then if (other := changed(event)) is not None]
+    return folded(start, events, {row.id for row in bank.step_rows(run)})
 
 
 def _shares(alphas: list[float]) -> list[float]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from memrl_core.agent.rerun import Rerunner
+from memrl_core.analysis.memory.provenance import refolded
 from memrl_core.analysis.people.later_selections import Choices, Differing, Histories, differing
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of, person_name
-from memrl_core.learning import REWARDING, Fold, folded
+from memrl_core.learning import REWARDING
 from memrl_core.models.base import Cancelled
-from memrl_core.policies import update_rule
 from memrl_core.records import LedgerEvent, Outcome, StepTrace, UtilityPoint
 
 
@@ -94,29 +94,16 @@ def reward_effect(bank: MemoryBank, run: str, event_ids: Collection[str]) -> Rew
 
 def _histories(bank: MemoryBank, run: str, left_out: Collection[str]) -> dict[str, Sequence[UtilityPoint]]:
     """`bank.histories` without some rewarding events."""
-    fold, before = _fold(bank, run, None, left_out), bank.run(run).first_step - 1
+
+    def kept(event: LedgerEvent) -> LedgerEvent | None:
+        return None if event.id in left_out and event.kind in REWARDING else event
+
+    fold, before = refolded(bank, run, kept), bank.run(run).first_step - 1
     found: dict[str, Sequence[UtilityPoint]] = {}
     for memory_id, points in fold.histories.items():
         given = fold.inherited.get(memory_id, 0)
         found[memory_id] = [*(replace(point, step=before) for point in points[:given]), *points[given:]]
     return found
-
-
-def _fold(bank: MemoryBank, run: str, as_of: int | None, left_out: Collection[str]) -> Fold:
-    """The fold of a run without some rewarding events (see `Knowledge.start`)."""
-    info = bank.run(run)
-    rule = update_rule(info.policy)
-    start = Fold(rule)
-    if info.base is not None:
-        known = _fold(bank, info.base, info.base_step, left_out)
-        inherited = {memory_id: len(points) for memory_id, points in known.histories.items()}
-        start = replace(known, rule=rule, settings=info.settings, inherited=inherited)
-    events = [
-        event
-        for event in bank.events(run)
-        if (as_of is None or event.known_at <= as_of) and not (event.id in left_out and event.kind in REWARDING)
-    ]
-    return folded(start, events, {row.id for row in bank.step_rows(run)})
 
 
 # --- selections -------------------------------------------------------------------------------------------------------

@@ -41,10 +41,9 @@ def test_every_q_is_what_a_replay_with_the_other_reward_gives(
     now = utilities_by_definition(list(zip(CREDITED, rewards, strict=True)), [], 0.3)
     then = utilities_by_definition(list(zip(CREDITED, changed, strict=True)), [], 0.3)
     for memory_id, (q, _) in now.items():
-        before, after = found.moved.get(memory_id, (q, q))
+        before, after = found.get(memory_id, (q, q))
         assert before == pytest.approx(q, abs=1e-12)
         assert after == pytest.approx(then[memory_id][0], abs=1e-12)
-    assert (found.step, found.value, found.instead) == (at + 1, rewards[at], instead)
     assert {i: u.q for i, u in bank.utilities("r").items()} == pytest.approx({i: q for i, (q, _) in now.items()})
 
 
@@ -52,11 +51,11 @@ def test_a_reward_that_no_longer_counts_moves_nothing(tmp_path: Path) -> None:
     bank = lived(tmp_path / "bank", [1.0] * 5)
     environment = reward_of(bank, 2)
     given = bank.give_reward("r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
-    assert supposed_reward(bank, "r", environment, 0.0).moved == {}
-    assert set(supposed_reward(bank, "r", given.id, 0.0).moved) == {"r-0001"}
+    assert supposed_reward(bank, "r", environment, 0.0) == {}
+    assert set(supposed_reward(bank, "r", given.id, 0.0)) == {"r-0001"}
     bank.revoke_reward(given.id, "ada")
-    assert supposed_reward(bank, "r", given.id, 0.0).moved == {}
-    assert set(supposed_reward(bank, "r", environment, 0.0).moved) == {"r-0001"}
+    assert supposed_reward(bank, "r", given.id, 0.0) == {}
+    assert set(supposed_reward(bank, "r", environment, 0.0)) == {"r-0001"}
 
 
 def test_one_of_two_raters_moves_the_mean_of_both(tmp_path: Path) -> None:
@@ -64,14 +63,14 @@ def test_one_of_two_raters_moves_the_mean_of_both(tmp_path: Path) -> None:
     step_id = bank.trace("r", 4).id
     bank.give_reward("r", 4, step_id, ("r-0002",), 1.0, "ada")
     second = bank.give_reward("r", 4, step_id, ("r-0002",), 1.0, "bob")
-    (before, after) = supposed_reward(bank, "r", second.id, -1.0).moved["r-0002"]
+    (before, after) = supposed_reward(bank, "r", second.id, -1.0)["r-0002"]
     assert before - after == pytest.approx(0.3 * 1.0)
 
 
 def test_a_memory_with_a_credit_of_its_own_does_not_move(tmp_path: Path) -> None:
     bank = lived(tmp_path / "bank", [1.0] * 5)
     bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": 0.5}, "ada", "by hand")
-    assert set(supposed_reward(bank, "r", reward_of(bank, 3), 0.0).moved) == {"r-0002"}
+    assert set(supposed_reward(bank, "r", reward_of(bank, 3), 0.0)) == {"r-0002"}
 
 
 def test_a_reward_of_the_run_it_started_from_counts_as_far_as_it_was_known(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_a_reward_of_the_run_it_started_from_counts_as_far_as_it_was_known(tmp_p
     bank.commit_step(*a_step(1, ("r-0001",), 1.0, run="s"))
     found = supposed_reward(bank, "s", reward_of(bank, 2), 0.0)
     # Two more rewards, in step 3 of the base and in step 1 of the run, shrink the 0.3 that is gone.
-    before, after = found.moved["r-0001"]
+    before, after = found["r-0001"]
     assert before - after == pytest.approx(0.3 * 0.7 * 0.7)
     with pytest.raises(InputError):
         supposed_reward(bank, "s", reward_of(bank, 4), 0.0)
@@ -88,7 +87,5 @@ def test_a_reward_of_the_run_it_started_from_counts_as_far_as_it_was_known(tmp_p
 
 def test_what_is_not_a_reward_is_refused(tmp_path: Path) -> None:
     bank = lived(tmp_path / "bank", [1.0] * 5)
-    with pytest.raises(InputError, match="finite"):
-        supposed_reward(bank, "r", reward_of(bank, 2), float("nan"))
     with pytest.raises(InputError):
         supposed_reward(bank, "r", bank.events("r")[0].id, 0.0)
