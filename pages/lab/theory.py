@@ -112,8 +112,8 @@ def _said(practice: Practice) -> None:
             f"Long-run variance: {found_late.ratio:.2f} times that of theory (median of {found_late.memories:,} "
             f"memories); theory lies within the interval of {found_late.agreeing}."
         )
-    if practice.selection is not None:
-        lines.append(practice.selection.sentence)
+    if practice.selection:
+        lines.append(practice.selection)
     if practice.left_out:
         lines.append(f"{practice.left_out} memories were moved by another {symbol('alpha')} and are left out.")
     if not lines:

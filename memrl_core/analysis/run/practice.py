@@ -70,8 +70,8 @@ class Group:
     """The memories written with one outcome; `beta` and `sigma` are the mean and sd of all rewards they got.
 
     `by_visit` has a row for every number of visits `t` from 0: `n` memories that had so many, their mean `q`, its `sd`
-    and standard error `se` (nan for one memory), `off`, the mean of q minus the memory's own mean reward, and what
-    `theory` expects for the group's beta with `theory_sd`. `se` takes memories as independent; those that shared a
+    and standard error `se` (nan for one memory), and what `theory` expects for the group's beta with `theory_sd`. `se`
+    takes memories as independent; those that shared a
     prompt shared its reward, so the true error is larger.
     """
 
@@ -104,24 +104,13 @@ class MeasuredHalfLife:
     expected: float
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What the first reward was of memories that got more than `visits` visits, and of the others that got any."""
-
-    visits: float
-    kept: int
-    kept_first: float
-    others: int
-    others_first: float
-    sentence: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Practice:
     """What a run's ledger says about the curves of theory at its `alpha`.
 
     `groups` has the outcomes of which a memory was rewarded. `left_out` memories moved by another step size at some
-    time and are in none of the numbers. `late`, `half_life` and `selection` are None without enough visits.
+    time and are in none of the numbers. `late` and `half_life` are None without enough visits. `selection` says
+    what the first reward was of memories that got more visits than usual, and of the others; "" without both kinds.
     """
 
     run: str
@@ -130,7 +119,7 @@ class Practice:
     left_out: int
     late: LateVariance | None
     half_life: MeasuredHalfLife | None
-    selection: Selection | None
+    selection: str
 
 
 def measured(bank: MemoryBank, run: str) -> Practice:
@@ -195,7 +184,6 @@ def _group(outcome: Outcome, members: pd.DataFrame, alpha: float) -> Group | Non
     by_visit = members.groupby("t")["q"].agg(n="size", q="mean", sd="std").reset_index()
     q0 = float(by_visit["q"].iloc[0])
     by_visit["se"] = by_visit["sd"] / np.sqrt(by_visit["n"])
-    by_visit["off"] = (members["q"] - members["own"]).groupby(members["t"]).mean().to_numpy()
     by_visit["theory"] = mean_q(by_visit["t"], alpha, beta, q0)
     by_visit["theory_sd"] = np.sqrt(variance_q(by_visit["t"], alpha, sigma))
     return Group(outcome, int(members["memory_id"].nunique()), beta, sigma, q0, by_visit)
@@ -231,17 +219,16 @@ def _half_life(frame: pd.DataFrame, alpha: float) -> MeasuredHalfLife | None:
     return MeasuredHalfLife(len(far), t - 1 + part, expected)
 
 
-def _selection(frame: pd.DataFrame) -> Selection | None:
+def _selection(frame: pd.DataFrame) -> str:
     first = frame[frame["t"] == 1].set_index("memory_id")["reward"]
     visits = frame.groupby("memory_id")["t"].max().loc[first.index]
     usual = float(visits.median()) if len(visits) else 0.0
     kept, others = first[visits > usual], first[visits <= usual]
     if kept.empty or others.empty:
-        return None
-    sentence = (
+        return ""
+    return (
         f"The {len(kept):,} memories with more than {usual:g} visits began with a reward of "
         f"{signed(float(kept.mean()))} on average, the {len(others):,} others with {signed(float(others.mean()))}. "
         "Visits go by age, similarity and q: those that reach many are no random sample, which the theory takes them "
         "for."
     )
-    return Selection(usual, len(kept), float(kept.mean()), len(others), float(others.mean()), sentence)

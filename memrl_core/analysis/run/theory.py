@@ -12,8 +12,6 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.errors import InputError
-
 Floats = npt.NDArray[np.float64]
 PAPER = "arXiv 2601.03192"
 MOST_VISITS = 1000
@@ -21,26 +19,20 @@ MOST_VISITS = 1000
 
 
 def mean_q(t: npt.ArrayLike, alpha: npt.ArrayLike, beta: float, q0: float) -> Floats:
-    """E[Q_t] = β + (1 − α)^t (q0 − β) (eq. 12), in the shape of `t` and `alpha`.
-
-    Raises `InputError` for an α outside (0, 1], for t below 0, and for what is not finite; so do the others.
-    """
-    beta, q0 = _finite("β", beta), _finite("q0", q0)
+    """E[Q_t] = β + (1 − α)^t (q0 − β) (eq. 12), in the shape of `t` and `alpha`, which is in (0, 1]."""
     return beta + _kept(t, alpha) * (q0 - beta)
 
 
 def variance_q(t: npt.ArrayLike, alpha: npt.ArrayLike, sigma: float, v0: float = 0.0) -> Floats:
     """Var[Q_t] = (1 − α)^2t v0 + α/(2 − α) σ² (1 − (1 − α)^2t): equation 17 with its sum carried out."""
     kept = _kept(t, alpha) ** 2
-    variance: Floats = kept * _spread("v0", v0) + variance_limit(alpha, sigma) * (1 - kept)
+    variance: Floats = kept * v0 + variance_limit(alpha, sigma) * (1 - kept)
     return variance
 
 
 def variance_limit(alpha: npt.ArrayLike, sigma: float) -> Floats:
     """α/(2 − α) σ²: the variance that q keeps for good (eq. 13, 18)."""
-    step = _alpha(alpha)
-    limit: Floats = step / (2 - step) * _spread("σ", sigma) ** 2
-    return limit
+    return sigma**2 / effective_window(alpha)
 
 
 def half_life(alpha: npt.ArrayLike) -> Floats:
@@ -50,21 +42,14 @@ def half_life(alpha: npt.ArrayLike) -> Floats:
 
 def settled_after(alpha: npt.ArrayLike, share: float = 0.95) -> Floats:
     """Updates until E[Q_t] has gone `share` of the way from q0 to β (from eq. 12); 0 at α = 1."""
-    if not 0 < share < 1:
-        raise InputError(f"{share} is not a share of the way: give a number between 0 and 1.")
     updates: Floats = -np.log1p(-share) / _rate(alpha)
     return updates
 
 
 def effective_window(alpha: npt.ArrayLike) -> Floats:
     """(2 − α)/α: the plain mean of that many rewards varies as much as q does in the long run (from eq. 18)."""
-    step = _alpha(alpha)
+    step = np.asarray(alpha, dtype=np.float64)
     return (2 - step) / step
-
-
-def lag_after_change(t: npt.ArrayLike, alpha: npt.ArrayLike, before: float, after: float) -> Floats:
-    """E[q] t updates after the mean reward jumped from `before` to `after`, of a q that had settled (eq. 12)."""
-    return mean_q(t, alpha, after, before)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,12 +69,9 @@ class TradeOff:
 def trade_off(alphas: npt.ArrayLike, sigma: float, jump: float, within: npt.ArrayLike) -> TradeOff:
     """Noise against lag for each of `alphas` (n,), of rewards with sd `sigma` whose mean jumps by `jump`.
 
-    `within`, one number or (n,), says how near to the new mean counts as arrived. Raises `InputError`.
+    `within`, one number or (n,), says how near to the new mean counts as arrived.
     """
-    steps, near = np.atleast_1d(_alpha(alphas)), np.asarray(within, dtype=np.float64)
-    size = abs(_finite("the jump", jump))
-    if not (near >= 0).all():
-        raise InputError("How near counts as arrived cannot be negative: give 0 or more.")
+    steps, near, size = np.asarray(alphas, dtype=np.float64), np.asarray(within, dtype=np.float64), abs(jump)
     with np.errstate(divide="ignore", invalid="ignore"):
         until = np.where((size <= near) | (steps == 1), 0.0, np.log(size / near) / _rate(steps))
     return TradeOff(steps, np.sqrt(variance_limit(steps, sigma)), half_life(steps), until)
@@ -112,7 +94,7 @@ class Formula:
 
 
 def formulas(alpha: float, beta: float, sigma: float, q0: float, t: int) -> tuple[Formula, ...]:
-    """Every formula of this module for one q after `t` updates. Raises `InputError`."""
+    """Every formula of this module for one q after `t` updates."""
     mean, variance, limit = mean_q(t, alpha, beta, q0), variance_q(t, alpha, sigma), variance_limit(alpha, sigma)
     a, b, s, start = (_number(value) for value in (alpha, beta, sigma, q0))
     rate = "∞" if alpha == 1 else f"(−ln(1 − {a}))"
@@ -166,36 +148,15 @@ def visits_to_order(alpha: float, better: float, worse: float, noise: float = 0.
 
 def _kept(t: npt.ArrayLike, alpha: npt.ArrayLike) -> Floats:
     """(1 − α)^t: how much of the start is left after t updates."""
-    updates = np.asarray(t, dtype=np.float64)
-    if not (np.isfinite(updates) & (updates >= 0)).all():
-        raise InputError("Updates are counted from 0 on: give a finite number of them, 0 or more.")
-    kept: Floats = (1 - _alpha(alpha)) ** updates
+    kept: Floats = (1 - np.asarray(alpha, dtype=np.float64)) ** np.asarray(t, dtype=np.float64)
     return kept
 
 
 def _rate(alpha: npt.ArrayLike) -> Floats:
     """−ln(1 − α); infinite at α = 1."""
     with np.errstate(divide="ignore"):
-        return -np.log1p(-_alpha(alpha))
-
-
-def _alpha(alpha: npt.ArrayLike) -> Floats:
-    given = np.asarray(alpha, dtype=np.float64)
-    if not ((given > 0) & (given <= 1)).all():
-        raise InputError(f"α = {given} is not a step size: give a number above 0 and at most 1.")
-    return given
-
-
-def _finite(name: str, value: float) -> float:
-    if not np.isfinite(value):
-        raise InputError(f"{name} = {value} cannot be used: give a finite number.")
-    return float(value)
-
-
-def _spread(name: str, value: float) -> float:
-    if _finite(name, value) < 0:
-        raise InputError(f"{name} = {value} cannot be negative: give 0 or more.")
-    return float(value)
+        rate: Floats = -np.log1p(-np.asarray(alpha, dtype=np.float64))
+    return rate
 
 
 def _number(value: float) -> str:

@@ -168,7 +168,7 @@ def shift_picture(
     since = np.maximum(t - shift_at, 0)
     figure, table, parts = go.Figure(), pd.DataFrame({"updates": t}), []
     for alpha, (colour, dash) in zip(alphas, cycle(LINES), strict=False):
-        mean = theory.lag_after_change(since, alpha, before, after)
+        mean = theory.mean_q(since, alpha, after, before)
         sd = float(np.sqrt(theory.variance_limit(alpha, sigma)))
         line = _line(t, mean, f"α = {alpha:g}", colour, dash)
         figure.add_traces([_band(t, mean - sd, mean + sd, colour), line])
