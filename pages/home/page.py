@@ -92,8 +92,8 @@ with about:
     if st.button("Open the playground", icon=":material/play_circle:", type="primary", key="open_playground"):
         st.switch_page("pages/playground/page.py")
     st.caption(
-        "Beside: a model that never changes is given memories, and their q moves with each reward. In the playground "
-        "you move the settings and shift the world."
+        "The picture: a frozen model gets memories (blue lines) for each task, and each reward moves their q. In the "
+        "playground you change the settings and the world."
     )
 with running:
     _running(key="running")

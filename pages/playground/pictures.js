@@ -150,7 +150,7 @@ function paintMap(canvas, run, t, q, phase, hovered = -1) {
   const made = next ?? run.steps[t - 1];
   const caption = !made ? "Nothing is remembered yet." : !next || phase > 0.45
     ? `${taskName(made.task)} → ${WAY_NAMES[made.way]}${!next || phase > 0.55 ? (made.success ? " worked" : " failed") : ""}`
-    : `${taskName(made.task)} has come`;
+    : `New task: ${taskName(made.task)}`;
   context.fillText(caption, width / 2, height / 2 + 38 * small);
   if (made?.explored && (!next || phase > 0.28)) context.fillText("ε: the memories were drawn by chance", width / 2, height / 2 + 56 * small);
   return where;
