@@ -80,8 +80,9 @@ def _changes(case: Case, edit: NoteEdit) -> None:
     for change in edit.changes:
         named = [case.label(i) for i in change.after] if change.part == "links" else list(change.after)
         old = [case.label(i) for i in change.before] if change.part == "links" else list(change.before)
-        st.markdown(f"{change.part} · {len(change.added):,} added, {len(change.gone):,} gone")
-        lines = [f"− {text}" for text in old if text not in named] + [f"+ {text}" for text in named if text not in old]
+        gone, added = [text for text in old if text not in named], [text for text in named if text not in old]
+        st.markdown(f"{change.part} · {len(added):,} added, {len(gone):,} gone")
+        lines = [*(f"− {text}" for text in gone), *(f"+ {text}" for text in added)]
         verbatim("\n".join(" ".join(line.split()) for line in lines) or "(another order)")
 
 

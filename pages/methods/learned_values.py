@@ -16,7 +16,6 @@ from memrl_core.analysis.run.learned.deciding import (
     Watching,
     adapter_norms,
     citations,
-    drawn_again,
     ranks,
     recollections,
     what_became,
@@ -109,9 +108,6 @@ def named_values(case: Case) -> None:
     st.dataframe(found, key="learned_named", hide_index=True, alt="Learned values before and after the step")
 
 
-DRAWS = "learned_draws"
-
-
 def reranker(case: Case) -> None:
     """The bump chart of the step, then the history."""
     left, right = st.columns([3, 2], gap="medium")
@@ -151,39 +147,10 @@ def _ranks(case: Case) -> None:
         st.info("This step was recorded without its pool or its intent's embedding. Choose another step.")
         return
     decision = found[0].decision
-    draws = _draws(case)
-    seed = decision.seed + draws
-    order = drawn_again(decision, seed) if draws else ranks(decision)
-    show(bump_picture(order, decision.k2, case.run), "learned_bump")
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button(
-            "Draw again",
-            icon=":material/casino:",
-            key="learned_draw",
-            on_click=_draw,
-            args=(case,),
-            disabled=not order,
-            help="Another seed for the noise, the same scores. Nothing is stored.",
-        )
-        if draws:
-            st.markdown(f"Draw {draws}: seed {seed}, with the scores of this step.")
-        else:
-            st.markdown(f"As it was drawn: seed {seed}.")
+    show(bump_picture(ranks(decision), decision.k2, case.run), "learned_bump")
+    st.markdown(f"As it was drawn: seed {decision.seed}.")
     if decision.note:
         st.caption(literal(decision.note))
-
-
-def _draws(case: Case) -> int:
-    asked, draws = st.session_state.get(DRAWS, ("", 0))
-    return draws if asked == _asked(case) else 0
-
-
-def _draw(case: Case) -> None:
-    st.session_state[DRAWS] = _asked(case), _draws(case) + 1
-
-
-def _asked(case: Case) -> str:
-    return f"{case.trace.id} {case.watching.policy}"
 
 
 def operations(case: Case) -> None:

@@ -87,22 +87,6 @@ def test_a_link_opens_a_method_and_an_unknown_one_the_runs_own(seen: Visit) -> N
 
 
 @pytest.mark.slow
-def test_drawing_again_gives_another_order_and_stores_nothing(seen: Visit) -> None:
-    app = seen("rmm_reranker")
-    with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
-        before = len(bank.events()), bank.trace("rmm_reranker", STEPS)
-    first = app.get("plotly_chart")[0].proto.spec
-    assert "was drawn" in words(app)
-    again = [settled(app.button(key="learned_draw").click().run()) for _ in range(4)]
-    assert "Draw 4" in words(again[-1])
-    assert again[-1].get("plotly_chart")[0].proto.spec != first
-    with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
-        assert (len(bank.events()), bank.trace("rmm_reranker", STEPS)) == before
-    back = settled(app.button(key="move_Back").click().run())
-    assert "was drawn" in words(back)
-
-
-@pytest.mark.slow
 def test_another_read_of_memento_is_tried_out_under_its_own_badge(seen: Visit) -> None:
     app = seen("memento")
     assert "learns nothing" in words(app)

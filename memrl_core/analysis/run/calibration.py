@@ -63,7 +63,7 @@ def prequential(uses: pd.DataFrame, low: float, high: float) -> Calibration:
     q, won = rated["q"].to_numpy(dtype=float), (rated["outcome"] == "success").to_numpy(dtype=float)
     steps, step = np.unique(rated["step"].to_numpy(), return_inverse=True)
     place = _places(q, low, high)
-    bins = _bins(q, won, step, place, low, high)
+    bins = calibrated_bins(q, won, step, low, high)
     per_use, per_bin = correlation(q, won), correlation(bins["q"].to_numpy(), bins["success"].to_numpy())
     ends = _by_steps(q, won, step, place, len(steps))
     intervals = [_with_interval(one, ends[:, at], len(steps)) for at, one in enumerate((per_use, per_bin))]
@@ -79,7 +79,7 @@ def in_sample(uses: pd.DataFrame, utilities: Mapping[str, Utility], low: float, 
     by_memory = pd.DataFrame({"memory": rated["memory_id"].to_numpy(), "q": q, "success": won})
     pairs = by_memory.groupby("memory", sort=False).mean().reset_index(drop=True)
     steps, step = np.unique(rated["step"].to_numpy(), return_inverse=True)
-    bins = _bins(q, won, step, _places(q, low, high), low, high)
+    bins = calibrated_bins(q, won, step, low, high)
     found = [correlation(part["q"].to_numpy(), part["success"].to_numpy()) for part in (pairs, bins)]
     none = np.full(2, np.nan)
     return Calibration("in-sample", pairs, bins, *(_with_interval(one, none, len(steps)) for one in found))
@@ -103,16 +103,18 @@ def _places(q: Floats, low: float, high: float) -> npt.NDArray[np.int64]:
     return np.clip(np.searchsorted(edges, q, side="right") - 1, 0, BINS - 1)
 
 
-def _bins(
-    q: Floats, won: Floats, step: npt.NDArray[np.int64], place: npt.NDArray[np.int64], low: float, high: float
+def calibrated_bins(
+    q: npt.ArrayLike, won: npt.ArrayLike, cluster: npt.ArrayLike, low: float, high: float
 ) -> pd.DataFrame:
-    edges = np.linspace(low, high, BINS + 1)
+    """The row of each bin of [`low`, `high`] that is not empty (see `Calibration`), of uses (n,) in clusters (n,)."""
+    q, won, cluster = np.asarray(q, dtype=np.float64), np.asarray(won, dtype=np.float64), np.asarray(cluster)
+    edges, place = np.linspace(low, high, BINS + 1), _places(q, low, high)
     rows = []
     for number in np.unique(place).tolist():
         members = place == number
         share = float(won[members].mean())
-        ends = wilson(share, effective_count(step[members]))
-        steps = len(np.unique(step[members]))
+        ends = wilson(share, effective_count(cluster[members]))
+        steps = len(np.unique(cluster[members]))
         rows.append((edges[number], edges[number + 1], q[members].mean(), int(members.sum()), steps, share, *ends))
     return pd.DataFrame(rows, columns=["low", "high", "q", "n", "steps", "success", "success_low", "success_high"])
 

@@ -21,7 +21,6 @@ from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.base import Lesson, Policy, outcome_now
 from memrl_core.policies.methods.rmm_reranker import CITATIONS, NORMS
-from memrl_core.policies.ranking import gumbel_top
 from memrl_core.records import Decision, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval import score_order
 
@@ -120,19 +119,6 @@ def ranks(decision: Decision) -> tuple[Ranks, ...]:
     adapted = {pool[place].memory_id: rank for rank, place in enumerate(by_adapters.tolist(), start=1)}
     return tuple(
         Ranks(one.memory_id, one.rank_recall, adapted[one.memory_id], rank) for rank, one in enumerate(pool, start=1)
-    )
-
-
-def drawn_again(decision: Decision, seed: int) -> tuple[Ranks, ...]:
-    """The ranks of a decision's pool if another seed had drawn the noise, with the same scores; in their new order."""
-    before = ranks(decision)
-    scores = {c.memory_id: c.terms[0].contribution for c in decision.candidates if c.rank_select is not None}
-    order, _ = gumbel_top(
-        np.array([scores[one.memory_id] for one in before], dtype=np.float64), len(before), np.random.default_rng(seed)
-    )
-    return tuple(
-        Ranks(before[place].memory_id, before[place].recalled, before[place].adapted, rank)
-        for rank, place in enumerate(order, start=1)
     )
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memrl_core.analysis.run.calibration import calibrated_bins
 from memrl_core.analysis.run.learned.deciding import Progress, Watching, lesson_of
-from memrl_core.analysis.run.rates import effective_count, wilson
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
@@ -28,7 +28,6 @@ from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
 
 NAME = "memento"
-BINS = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +70,7 @@ def losses(history: CaseHistory) -> pd.DataFrame:
 
 
 def case_calibration(history: CaseHistory) -> pd.DataFrame:
-    """Predictions, each made before its outcome was known, in `BINS` equal bins of [0, 1]; a row a bin that has some.
+    """Predictions, each made before its outcome was known, in ten equal bins of [0, 1]; a row a bin that has some.
 
     Columns: low, high, p (mean), n, success (share), and its 95 % Wilson interval success_low … success_high, in which
     the uses of one step, which share its outcome, count as one. Predictions are the network's once it decides, and the
@@ -79,14 +78,8 @@ def case_calibration(history: CaseHistory) -> pd.DataFrame:
     """
     uses = history.after.uses.rows
     made = uses[~np.isnan(uses["predicted"])]
-    place = np.minimum((made["predicted"] * BINS).astype(np.int64), BINS - 1)
-    rows = []
-    for number in np.unique(place).tolist():
-        members = made[place == number]
-        p, success = float(members["predicted"].mean()), float(members["outcome"].mean())
-        ends = wilson(success, effective_count(members["state"].tolist()))
-        rows.append((number / BINS, (number + 1) / BINS, p, len(members), success, *ends))
-    return pd.DataFrame(rows, columns=["low", "high", "p", "n", "success", "success_low", "success_high"])
+    bins = calibrated_bins(made["predicted"], made["outcome"], made["state"], 0.0, 1.0)
+    return bins.drop(columns="steps").rename(columns={"q": "p"})
 
 
 def used_cases(history: CaseHistory) -> dict[str, int]:
@@ -142,13 +135,11 @@ class NoteNode:
 
 @dataclass(frozen=True, slots=True)
 class NoteChange:
-    """One part of a note before and after an evolution; `added` and `gone` are members of a list, or the whole line."""
+    """One part of a note before and after an evolution: the members of a list, or the whole line."""
 
     part: str
     before: tuple[str, ...]
     after: tuple[str, ...]
-    added: tuple[str, ...]
-    gone: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,11 +273,7 @@ def evolution_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple
         ("tags", old.tags, new.tags),
         ("links", old.links, new.links),
     )
-    return tuple(
-        NoteChange(part, one, other, tuple(x for x in other if x not in one), tuple(x for x in one if x not in other))
-        for part, one, other in parts
-        if one != other
-    )
+    return tuple(NoteChange(part, one, other) for part, one, other in parts if one != other)
 
 
 def _last(memory_id: str, places: Mapping[str, str]) -> str:
