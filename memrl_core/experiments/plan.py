@@ -312,21 +312,31 @@ class Plan(_Part):
         return self.compare_with or self.all_arms()[0].name
 
 
-def read_plan(path: Path, *, seeds: int | None = None, epochs: int | None = None) -> Plan:
-    """The experiment of a TOML file; `seeds` and `epochs` take the place of what the file says, its stages included.
+def read_plan(
+    path: Path,
+    *,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    model: str | None = None,
+    streams: Sequence[str] = (),
+) -> Plan:
+    """The experiment of a TOML file; `seeds`, `epochs` (of the stages, too) and `model` replace those of the file.
 
-    Raises `InputError` with line, key and what is allowed.
+    With `streams` only the streams of these names are run. Raises `InputError` with line, key and what is allowed.
     """
     plan = read_model(path, Plan)
-    changes: dict[str, Any] = {}
-    if seeds is not None:
-        changes["seeds"] = seeds
+    changes: dict[str, Any] = {"seeds": seeds, "model": model}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if unknown := [name for name in streams if name not in (stream.name for stream in plan.streams)]:
+        known = ", ".join(stream.name for stream in plan.streams)
+        raise InputError(f"{path} has no stream {', '.join(unknown)}. Nothing was started; its streams are {known}.")
+    if streams:
+        changes["streams"] = [stream.model_dump() for stream in plan.streams if stream.name in streams]
     if epochs is not None:
-        streams = [
-            {**stream.model_dump(), "stages": [{**stage.model_dump(), "epochs": None} for stage in stream.stages]}
-            for stream in plan.streams
-        ]
-        changes |= {"epochs": epochs, "streams": streams}
+        chosen = changes.get("streams", [stream.model_dump() for stream in plan.streams])
+        for stream in chosen:
+            stream["stages"] = [{**stage, "epochs": None} for stage in stream["stages"]]
+        changes |= {"epochs": epochs, "streams": chosen}
     if not changes:
         return plan
     try:
@@ -334,9 +344,7 @@ def read_plan(path: Path, *, seeds: int | None = None, epochs: int | None = None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         message = ": ".join([*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")])
-        raise InputError(
-            f"The experiment cannot run with these seeds and epochs: {message}. Nothing was started."
-        ) from None
+        raise InputError(f"The experiment cannot run like this: {message}. Nothing was started.") from None
 
 
 def _all_arms(arms: Sequence[ArmPlan], grid: Mapping[str, Sequence[Any]]) -> list[ArmPlan]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -28,7 +29,7 @@ def a_file(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def refusal(path: Path, **changes: int) -> str:
+def refusal(path: Path, **changes: Any) -> str:
     with pytest.raises(InputError) as failure:
         read_plan(path, **changes)
     message = str(failure.value)
@@ -144,6 +145,13 @@ def test_epochs_that_are_asked_for_are_checked_and_hold_for_every_stage(tmp_path
     plan = read_plan(path, seeds=2, epochs=3)
     assert (plan.seeds, plan.epochs) == (2, 3)
     assert [stage.epochs for stage in plan.streams[0].stages] == [None, None]
+
+
+def test_one_stream_and_another_model_can_be_asked_for(tmp_path: Path) -> None:
+    path = a_file(tmp_path, "[[streams]]\nname = 'x'\n[[streams.stages]]\n[[streams]]\nname = 'y'\n[[streams.stages]]\n")
+    plan = read_plan(path, model="gguf:smollm2", streams=["y"])
+    assert (plan.model, [stream.name for stream in plan.streams]) == ("gguf:smollm2", ["y"])
+    assert "z" in refusal(path, streams=["z"])
 
 
 def message(done: object) -> str:
