@@ -148,7 +148,7 @@ def test_epochs_that_are_asked_for_are_checked_and_hold_for_every_stage(tmp_path
 
 
 def test_one_stream_and_another_model_can_be_asked_for(tmp_path: Path) -> None:
-    path = a_file(tmp_path, "[[streams]]\nname = 'x'\n[[streams.stages]]\n[[streams]]\nname = 'y'\n[[streams.stages]]\n")
+    path = a_file(tmp_path, "".join(f"[[streams]]\nname = '{name}'\n[[streams.stages]]\n" for name in "xy"))
     plan = read_plan(path, model="gguf:smollm2", streams=["y"])
     assert (plan.model, [stream.name for stream in plan.streams]) == ("gguf:smollm2", ["y"])
     assert "z" in refusal(path, streams=["z"])
