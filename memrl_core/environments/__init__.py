@@ -26,7 +26,7 @@ _OWN: Mapping[str, str] = {
     "helpdesk": "helpdesk:Helpdesk",
     "parametric": "parametric:Parametric",
     "sql": "databases.world:Sql",
-    "lifelong_db": "databases.mysql.lifelong_db:LifelongDb",
+    "lifelong_db": "databases.lifelong_db:LifelongDb",
     "scienceworld": "scienceworld.environment:ScienceWorld",
     "textworld": "textworld.environment:TextWorld",
     "reasoning": "reasoning:Reasoning",

@@ -19,7 +19,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from memrl_core.environments.databases.mysql.translate import Reading, parsed
+from memrl_core.environments.databases.mysql import Reading, parsed
 from memrl_core.environments.databases.sandbox import Ran
 from memrl_core.environments.databases.statements import Dialect
 

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from memrl_core.environments import environment_class, why_unusable
 from memrl_core.environments.databases.judging import order_is_open
-from memrl_core.environments.databases.mysql.lifelong_db import ENVIRONMENT as LIFELONG
-from memrl_core.environments.databases.mysql.lifelong_db import is_lifelong, read_lifelong
+from memrl_core.environments.databases.lifelong_db import ENVIRONMENT as LIFELONG
+from memrl_core.environments.databases.lifelong_db import is_lifelong, read_lifelong
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.own_tasks.environment import (
     KEYS,

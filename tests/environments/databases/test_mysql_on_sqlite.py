@@ -12,10 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments.databases.mysql.functions import register
-from memrl_core.environments.databases.mysql.kinds import column_type
-from memrl_core.environments.databases.mysql.near_misses import near_misses, normal
-from memrl_core.environments.databases.mysql.translate import columns_of, create_table, is_ordered, parsed, to_sqlite
+from memrl_core.environments.databases.lifelong_db import near_misses
+from memrl_core.environments.databases.mysql import (
+    Reading,
+    column_type,
+    columns_of,
+    create_table,
+    is_ordered,
+    parsed,
+    to_sqlite,
+)
+from memrl_core.environments.databases.mysql_functions import register
 from memrl_core.errors import InputError
 
 COLUMNS = (
@@ -80,7 +87,6 @@ def value(expression: str) -> Any:
         ("1 && 0", 0),
         ("1 XOR 1", 0),
         ("1 XOR 0", 1),
-        ("5 ^ 3", 6),
         ("NULL <=> NULL", 1),
         ("!0", 1),
         ("'Lund' = 'lUND'", 1),
@@ -142,16 +148,12 @@ def value(expression: str) -> Any:
         ("RPAD('abcd', 2, '-')", "ab"),
         ("REVERSE('abc')", "cba"),
         ("REPEAT('ab', 2)", "abab"),
-        ("REPEAT('a', 2000000)", None),
         ("INSTR('Harbour', 'B')", 4),
         ("LOCATE('r', 'harbour', 4)", 7),
         ("POSITION('x' IN 'harbour')", 0),
         ("FIELD('b', 'a', 'B')", 2),
-        ("ELT(2, 'a', 'b')", "b"),
         ("FIND_IN_SET('b', 'a,b,c')", 2),
-        ("STRCMP('a', 'B')", -1),
         ("FORMAT(1234567.891, 2)", "1,234,567.89"),
-        ("ASCII('a')", 97),
         ("CAST('12abc' AS SIGNED)", 12),
         ("CAST(1.6 AS SIGNED)", 2),
         ("CAST(2.345 AS DECIMAL(5, 2))", 2.35),
@@ -234,7 +236,6 @@ def test_an_expression_gives_what_mysql_gives(expression: str, expected: Any) ->
         ("SELECT harbour AS 'port' FROM boats HAVING port = 'Arild'", [("Arild",)]),
         ("SELECT b.boat_id FROM db.boats AS b FORCE INDEX (x) WHERE b.crew = 7 FOR UPDATE", [(4,)]),
         ("SELECT 1 FROM DUAL", [(1,)]),
-        ("SELECT STRAIGHT_JOIN b.crew FROM boats b STRAIGHT_JOIN ports p LIMIT 1", [(4,)]),
         ("SELECT fee * 1.1, SUM(fee) FROM boats", [(13.75, 84.85)]),
         ("SELECT CASE harbour WHEN 'LUND' THEN 1 ELSE 0 END FROM boats LIMIT 1", [(1,)]),
         ("SELECT MAX(crew) - MIN(crew) AS span FROM boats HAVING span > 99", []),
@@ -273,7 +274,6 @@ def test_an_expression_gives_what_mysql_gives(expression: str, expected: Any) ->
             "SELECT harbour FROM boats WHERE harbour LIKE 'l%' AND skipper IS NOT NULL # and nothing else",
             [("Lund",), ("lund",)],
         ),
-        ("SHOW TABLES", [("boats",), ("ports",)]),
     ],
 )
 def test_a_query_gives_what_mysql_gives(statement: str, expected: list[tuple[Any, ...]]) -> None:
@@ -353,14 +353,6 @@ def test_a_column_without_a_name_of_its_own_is_called_by_its_text() -> None:
     connection = a_harbour()
     found = connection.execute(to_sqlite("SELECT COUNT(*), AVG(crew), boats.crew, crew AS c FROM boats", COLUMNS))
     assert [column[0] for column in found.description] == ["COUNT(*)", "AVG(crew)", "crew", "c"]
-
-
-def test_describe_tells_the_columns_with_their_types() -> None:
-    connection = a_harbour()
-    for statement in ("DESCRIBE ports", "DESC `ports`;", "SHOW COLUMNS FROM ports"):
-        assert connection.execute(to_sqlite(statement, PORTS)).fetchall() == list(PORTS)
-    with pytest.raises(sqlite3.OperationalError, match="no such table"):
-        connection.execute(to_sqlite("DESCRIBE quays", PORTS))
 
 
 @pytest.mark.parametrize(
@@ -456,8 +448,7 @@ def test_a_change_leaves_what_mysql_leaves(change: str, query: str, expected: li
         ("SELECT 1; SELECT 2", "one statement"),
         ("DROP TABLE boats", "Only SELECT"),
         ("CREATE TABLE t (a INT)", "Only SELECT"),
-        ("SHOW DATABASES", "Only SELECT"),
-        ("SHOW CREATE TABLE boats", "Only SELECT"),
+        ("SHOW TABLES", "Only SELECT"),
         ("EXPLAIN SELECT 1", "Only SELECT"),
         ("hello", "Only SELECT"),
         ("SELECT FROM WHERE", "not MySQL"),
@@ -554,8 +545,9 @@ def test_near_misses_can_be_read_and_differ(statement: str) -> None:
     found = list(near_misses(statement, 12, seed=1))
     assert 4 <= len(found) <= 12
     assert len(set(found)) == len(found)
-    assert normal(statement) not in found
-    assert [normal(one) for one in found] == found
+    written = [parsed(one).sql(dialect=Reading, comments=False) for one in (statement, *found)]
+    assert written[0] not in found
+    assert written[1:] == found
 
 
 def test_near_misses_are_of_many_sorts_and_the_seed_decides() -> None:

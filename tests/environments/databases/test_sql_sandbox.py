@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.environments.child import ChildFailed
+from memrl_core.environments.databases import mysql_functions
 from memrl_core.environments.databases import sandbox as module
-from memrl_core.environments.databases.mysql import dates
 from memrl_core.environments.databases.sandbox import Limits, Sandbox, Table
 from memrl_core.environments.databases.sandbox_child import NOW
 from memrl_core.errors import EnvironmentFailed, InputError
@@ -274,7 +274,7 @@ def test_dates_are_counted_as_sqlite_counts_them(sandbox: Sandbox, function: str
 
 
 def test_the_clock_is_that_of_tasks_made_for_mysql() -> None:
-    assert str(dates.NOW) == NOW
+    assert str(mysql_functions.NOW) == NOW
 
 
 def test_views_defaults_checks_and_indexes_may_use_dates(sandbox: Sandbox) -> None:

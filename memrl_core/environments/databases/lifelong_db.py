@@ -10,7 +10,7 @@ changed table by a hash that was published; here it is compared by its rows.
 The file is the one that was published with the official MemRL code: one JSON object, an entry for each task, under the
 number of its sample. `table_info`, `answer_info` and `skill_list` of an entry are texts of Python literals; the same as
 JSON is read as well. Every task is tried out: its statement has to run and to give its answer, and near misses have to
-fail. MySQL's statements run on SQLite: see `translate`.
+fail. MySQL's statements run on SQLite: see `mysql`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import ast
 import json
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
@@ -40,22 +42,24 @@ from memrl_core.environments.databases.judging import (
     unusable,
     why_not,
 )
-from memrl_core.environments.databases.mysql.dates import stored_moment
-from memrl_core.environments.databases.mysql.kinds import MOMENTS, Columns, kind_of_type
-from memrl_core.environments.databases.mysql.near_misses import near_misses, normal
-from memrl_core.environments.databases.mysql.translate import (
+from memrl_core.environments.databases.mysql import (
     CHILD,
+    MOMENTS,
+    Columns,
+    Reading,
     columns_of,
     create_table,
     is_ordered,
+    kind_of_type,
     parsed,
     to_sqlite,
 )
+from memrl_core.environments.databases.mysql_functions import stored_moment
 from memrl_core.environments.databases.results import differs, differs_beyond_ties
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.statements import Dialect
 from memrl_core.environments.databases.world import INSTRUCTIONS, DatabaseWorld
-from memrl_core.environments.tasks import LONGEST_INTENT, Noted, Reported, check_intent
+from memrl_core.environments.tasks import Noted, Reported, check_intent
 from memrl_core.errors import InputError
 from memrl_core.records import Task
 from memrl_core.settings import sentence_of
@@ -75,19 +79,13 @@ LARGEST_INTEGER = 2**63 - 1
 _HOLDS = "holds something else than texts, finite numbers of 64 bits and None."
 Rows = list[list[Any]]
 ANOTHER_ORDER = "Accepted; its rows come in another order than the published ones, and its statement asks for none."
-APPEARANCE = (
-    "Accepted; its answer rests on an order that the statement does not ask for: MySQL's order of first appearance is "
-    "reproduced."
-)
-AS_STORED = (
+OPEN = (
     "Accepted; its answer rests on an order that the statement does not ask for: rows are taken as the table holds "
-    "them."
+    "them, and groups in the order of their first rows, as in MySQL."
 )
 TIES = (
     "Accepted; its order leaves ties open: here tied rows may come in any order, the benchmark wants the published one."
 )
-OPEN = "Accepted; an order within it leaves ties open, and they are broken as they come here: add a column to ORDER BY."
-JOINED = "Accepted; {} … JOIN is rewritten for SQLite and does the same."
 
 _CLAUSES = (
     ("subquery", "sub-select"),
@@ -163,13 +161,11 @@ def _entries(text: str | bytes) -> Sequence[tuple[str, object]]:
 
     try:
         value = json.loads(text, object_pairs_hook=kept)
-    except (ValueError, RecursionError) as error:
-        message = (
-            error.msg
-            if isinstance(error, json.JSONDecodeError)
-            else "no UTF-8, nested too deeply, or too long a number"
-        )
-        raise InputError(f"The file is not JSON ({message}). Nothing was read; check the file.") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"The file is not JSON ({error.msg}). Nothing was read; check the file.") from None
+    except (ValueError, RecursionError):
+        why = "no UTF-8, nested too deeply, or too long a number"
+        raise InputError(f"The file is not JSON ({why}). Nothing was read; check the file.") from None
     if not isinstance(value, dict) or not value:
         raise InputError("The file is not a JSON object with an entry for each task. Nothing was read; check the file.")
     return pairs
@@ -191,17 +187,13 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
     }
     trial = Trial(sandbox, DatabaseTask.model_validate({**data, "dialect": "mysql"}), columns)
     published = entry.answer_info.direct
-    notes = notes_on(read)
-    if published is not None and (message := trial.compare(published)):
-        notes.append(message)
-    if trial.has_ties():
-        notes.append(TIES)
-    if read.find(exp.Order) is not None and not {APPEARANCE, AS_STORED} & set(notes) and trial.is_open():
+    notes = [] if published is None else trial.compare(published)
+    if order_is_open(trial.task, sandbox, trial.translate):
         notes.append(OPEN)
     misses = trial.failing(near_misses(reference, TRIED, seed=zlib.crc32(reference.encode())), NEAR_MISSES)
     if len(misses) < NEAR_MISSES:
         notes.append(f"Accepted; {len(misses)} of {NEAR_MISSES} near misses were found to offer beside its statement.")
-    own = normal(reference)
+    own = read.sql(dialect=Reading, comments=False)  # As near misses are written.
     data |= {"near_misses": misses, "drafts": [own if trial.solved_by(own) else reference, *misses]}
     if published is not None:
         data["expected"] = published
@@ -228,9 +220,8 @@ def _instruction(text: str) -> str:
     """The question of an entry. Raises `InputError`."""
     try:
         return check_intent(text)
-    except InputError:
-        long = f"has more than {LONGEST_INTENT:,} characters" if len(text) > LONGEST_INTENT else "is empty"
-        raise InputError(f"Its instruction {long}.") from None
+    except InputError as error:
+        raise InputError(f"instruction: {str(error).partition('. ')[0]}.") from None
 
 
 def _asked(answer: AnswerInfo, reference: str, read: exp.Expr) -> dict[str, Any]:
@@ -343,64 +334,124 @@ class Trial:
     """A task whose reference has been run. Raises `InputError` with the reason why the task cannot be used."""
 
     def __init__(self, sandbox: Sandbox, task: DatabaseTask, columns: Columns) -> None:
-        self._sandbox, self._task = sandbox, task
-        self._translate = partial(to_sqlite, columns=columns)
-        self._expected = expected_of(sandbox, task, self._translate)
+        self.task, self.translate = task, partial(to_sqlite, columns=columns)
+        self._sandbox = sandbox
+        self._expected = expected_of(sandbox, task, self.translate)
         if message := unusable(task, self._expected):
             raise InputError(f"It cannot be judged: {message}")
         if task.kind == "modification" and self.solved_by(""):
             raise InputError("Its statement changes nothing: doing nothing would solve it.")
 
-    def compare(self, published: Rows) -> str:
-        """A note about the order of the rows, if there is one. Raises `InputError` when other rows were published."""
+    def compare(self, published: Rows) -> list[str]:
+        """Notes about the order of the rows. Raises `InputError` when other rows were published."""
         rows = () if self._expected.answer is None else self._expected.answer.rows
         ties = self._expected.ties
-        message = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, self._task.ordered)
+        message = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, self.task.ordered)
         if message:
             raise InputError(f"Its statement does not give the answer that stands beside it: {message[:300]}.")
-        return ANOTHER_ORDER if not ties and differs(published, rows, ordered=True) else ""
-
-    def has_ties(self) -> bool:
-        """Whether its own ORDER BY leaves rows level that are not the same."""
-        return any(len({*map(tuple, tied.rows)}) > 1 for tied in self._expected.ties)
-
-    def is_open(self) -> bool:
-        """Whether an order within it leaves open what it is to give."""
-        return order_is_open(self._task, self._sandbox, self._translate)
+        if any(len({*map(tuple, tied.rows)}) > 1 for tied in ties):
+            return [TIES]
+        return [ANOTHER_ORDER] if not ties and differs(published, rows, ordered=True) else []
 
     def solved_by(self, statements: str) -> bool:
         """Whether statements solve the task."""
-        return not why_not(self._task, self._expected, self._handed_in(statements))
+        return not why_not(self.task, self._expected, self._handed_in(statements))
 
     def failing(self, statements: Iterable[str], count: int) -> list[str]:
         """The first `count` that run and do not solve the task."""
-        found: list[str] = []
-        for statement in statements:
-            came = self._handed_in(statement)
-            if not came.failed and why_not(self._task, self._expected, came):
-                found.append(statement)
-            if len(found) == count:
-                break
-        return found
+        came = ((statement, self._handed_in(statement)) for statement in statements)
+        failing = (s for s, one in came if not one.failed and why_not(self.task, self._expected, one))
+        return list(islice(failing, count))
 
     def _handed_in(self, statements: str) -> HandedIn:
-        return attempted(self._sandbox, self._task, statements, self._translate)
+        return attempted(self._sandbox, self.task, statements, self.translate)
 
 
-def notes_on(statement: exp.Expr) -> list[str]:
-    """What is worth knowing of how a statement is run here."""
-    notes = []
-    cut = [one for one in statement.find_all(exp.Select, exp.Update, exp.Delete) if one.args.get("limit") is not None]
-    unasked = [one for one in cut if one.args.get("order") is None]
-    if any(one.args.get("group") is not None for one in unasked):
-        notes.append(APPEARANCE)
-    elif unasked:
-        notes.append(AS_STORED)
-    if isinstance(statement, exp.Update | exp.Delete):
-        sources = [statement.this, *(statement.args.get("using") or ())]
-        if any(isinstance(one, exp.Table) and one.args.get("joins") for one in sources) or len(sources) > 1:
-            notes.append(JOINED.format(statement.key.upper()))
-    return notes
+# --- near misses: statements that differ from the reference in one thing ----------------------------------------------
+
+_OTHERS: Mapping[type[exp.Expr], type[exp.Expr]] = {
+    one: other
+    for pair in (
+        (exp.GT, exp.GTE),
+        (exp.LT, exp.LTE),
+        (exp.EQ, exp.NEQ),
+        (exp.And, exp.Or),
+        (exp.Sum, exp.Avg),
+        (exp.Max, exp.Min),
+        (exp.Add, exp.Sub),
+        (exp.Mul, exp.Div),
+    )
+    for one, other in (pair, pair[::-1])
+}
+_CLAUSES_DROPPED = ("where", "having", "distinct", "order", "limit", "offset")
+
+
+def near_misses(statement: str, count: int, seed: int) -> Iterator[str]:
+    """At most `count` statements of MySQL that differ from one in one thing each, as the seed decides.
+
+    Some may give what the statement gives, or fail: they are to be tried. Raises `InputError` for a statement that
+    cannot be read.
+    """
+    tree = parsed(statement)
+    made = {tree.sql(dialect=Reading, comments=False)}
+    for at in np.random.default_rng(seed).permutation(sum(1 for _ in _changes(tree))):
+        copy = tree.copy()
+        next(islice(_changes(copy), int(at), None))()
+        one = copy.sql(dialect=Reading, comments=False)
+        if one in made:
+            continue
+        if len(made) > count:
+            return
+        made.add(one)
+        yield one
+
+
+def _changes(tree: exp.Expr) -> Iterator[Callable[[], object]]:
+    """Every change that a statement allows; the same ones in the same order for a copy of it."""
+    for node in tree.walk():
+        clause = node.find_ancestor(exp.Where, exp.Having, exp.Case, exp.If)
+        if type(node) in _OTHERS and (clause is not None or not isinstance(node, exp.Predicate)):
+            kept = {key: node.args[key] for key in ("this", "expression") if key in node.args}
+            if not isinstance(node.this, exp.Distinct):
+                yield partial(node.replace, _OTHERS[type(node)](**{key: one.copy() for key, one in kept.items()}))
+        if isinstance(node, exp.Connector):  # One side of AND or OR is dropped.
+            yield partial(node.replace, node.this.copy())
+            yield partial(node.replace, node.expression.copy())
+        if isinstance(node, exp.Ordered):
+            yield partial(node.set, "desc", not node.args.get("desc"))
+        if isinstance(node, exp.Literal) and node.is_int and not isinstance(node.parent, exp.DataTypeParam):
+            yield partial(node.replace, exp.convert(int(node.name) + 1))
+            yield partial(node.replace, exp.convert(max(0, int(node.name) - 1)))
+        if isinstance(node, exp.Select | exp.Update | exp.Delete):
+            for key in _CLAUSES_DROPPED:
+                if node.args.get(key) is not None:
+                    yield partial(node.set, key, None)
+    yield from _of_lists(tree)
+
+
+def _of_lists(tree: exp.Expr) -> Iterator[Callable[[], object]]:
+    """A column that is shown, assigned or inserted is left out, or changes places with the one before it."""
+    lists: list[exp.Expr] = [tree] if isinstance(tree, exp.Select | exp.Update) else []
+    if isinstance(tree, exp.Insert) and isinstance(tree.this, exp.Schema):
+        values = tree.expression
+        lists = [tree.this, *(values.expressions if isinstance(values, exp.Values) else [values])]
+    length = min((len(one.expressions) for one in lists), default=0)
+    for at in range(length if length > 1 else 0):
+        yield partial(_leave_out, lists, at)
+        if at and not isinstance(tree, exp.Update):
+            yield partial(_swap, lists[-1], at)
+
+
+def _leave_out(lists: Sequence[exp.Expr], at: int) -> None:
+    for one in lists:
+        one.expressions[at].pop()
+
+
+def _swap(listed: exp.Expr, at: int) -> None:
+    one, other = listed.expressions[at - 1 : at + 1]
+    first, second = one.copy(), other.copy()
+    one.replace(second)
+    other.replace(first)
 
 
 class LifelongDb(DatabaseWorld):

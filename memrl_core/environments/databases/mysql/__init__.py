@@ -1,1 +1,0 @@
-"""Tasks that were made for MySQL: its statements on SQLite, and the DB-bench of LifelongAgentBench."""
