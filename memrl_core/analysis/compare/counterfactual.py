@@ -8,18 +8,17 @@ Also: what changed between two moments of a run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from memrl_core.agent.asking import asked_by
 from memrl_core.agent.learned import learned_before, learned_steps, learns
 from memrl_core.analysis.decision.whatif import as_recorded
-from memrl_core.analysis.memory.uses import parsed
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled
@@ -105,27 +104,39 @@ def changes(
         tuple(i for i in now if i not in then),
         tuple(sorted(moved, key=lambda m: -abs(m.after - m.before))),
         tuple(
-            Reconsidered(step, task, before, after)
-            for (step, task, _), before, after in zip(met, *chosen, strict=True)
+            Reconsidered(one.step, one.task, before, after)
+            for one, before, after in zip(met, *chosen, strict=True)
             if set(before) != set(after)
         ),
         len(met),
     )
 
 
-def _met_until(bank: MemoryBank, run: str, step: int) -> list[tuple[int, str, npt.NDArray[np.float32]]]:
-    """Step, task and embedding of every intent that a run met until a step, those of its base among them."""
+def _met_until(bank: MemoryBank, run: str, step: int) -> list[_Met]:
+    """The intents that the agent met until a step, those of the run's base among them."""
     info = bank.run(run)
     past = _met_until(bank, info.base, min(step, info.base_step)) if info.base and info.first_step > 1 else []
-    table = parsed(bank.step_table(run, ["step", "task", "embedding", "trace"]))
-    columns = [table[name].to_pylist() for name in ("step", "task", "origin")]
-    rows = zip(*columns, table["embedding"].to_numpy(), strict=True)
-    own = [
-        (int(number), str(task), np.asarray(embedding, dtype=np.float32))
-        for number, task, origin, embedding in rows
-        if embedding is not None and number <= step and origin == "agent"
-    ]
-    return [*past, *own]
+    return [*past, *(one for one in _met(bank, run) if one.step <= step)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Met:
+    """A finished step of this program's agent: its intent's vector `query` (d,), and the JSON of its trace."""
+
+    step: int
+    task: str
+    query: npt.NDArray[np.float32]
+    trace: Mapping[str, Any]
+
+
+def _met(bank: MemoryBank, run: str) -> Iterator[_Met]:
+    """The steps whose intent's vector is known."""
+    table = bank.step_table(run, ["step", "task", "embedding", "trace"])
+    columns = (table[name].to_pylist() for name in ("step", "task", "trace"))
+    for step, task, trace, embedding in zip(*columns, table["embedding"].to_numpy(), strict=True):
+        recorded = json.loads(trace)
+        if embedding is not None and recorded.get("origin", "agent") == "agent":
+            yield _Met(step, task, np.asarray(embedding, dtype=np.float32), recorded)
 
 
 def without_chance(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,15 +145,13 @@ def without_chance(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: greedy.get(name, value) for name, value in settings.items()}
 
 
-def _asked(
-    bank: MemoryBank, run: str, policy: Policy[Any], met: Sequence[tuple[int, str, npt.NDArray[np.float32]]]
-) -> list[Asked]:
+def _asked(bank: MemoryBank, run: str, policy: Policy[Any], met: Sequence[_Met]) -> list[Asked]:
     """What each step asked memory for; the whole of it only for policies that go by more than intent and task."""
     if not learns(policy) and "model on read" not in policy.spec.needs:
-        return [Asked(query, task, step=step) for step, task, query in met]
+        return [Asked(one.query, one.task, step=one.step) for one in met]
     info = bank.run(run)
     own = {trace.step: asked_by(trace) for trace in bank.traces(run) if trace.embed is not None}
-    return [own.get(step) or asked_by(bank.trace(str(info.base), step)) for step, _, _ in met]
+    return [own.get(one.step) or asked_by(bank.trace(str(info.base), one.step)) for one in met]
 
 
 def _selected(policy: Policy[Any], view: MemoryView, asked: Sequence[Asked]) -> Iterator[tuple[str, ...]]:
@@ -154,8 +163,6 @@ def _selected(policy: Policy[Any], view: MemoryView, asked: Sequence[Asked]) -> 
 
 
 AT_ONCE = 128
-DECIDED_BY_ANOTHER = '"decided_by":"[^"]'
-"""In a trace's JSON: its similarities are not those of the vectors that the bank has now (`EmbedRecord`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,40 +205,36 @@ def counterfactual(
     an embedding or a decision, and those decided before the vectors were made anew are passed over. Raises
     `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
     """
-    table = bank.step_table(run, ["step", "task", "embedding"])
-    known = {
-        int(step): (str(task), np.asarray(embedding, dtype=np.float32))
-        for step, task, embedding in zip(
-            table["step"].to_pylist(), table["task"].to_pylist(), table["embedding"].to_numpy(), strict=True
-        )
-        if embedding is not None
+    decided = {
+        one.step: one
+        for one in _met(bank, run)
+        if one.trace.get("decision") and not one.trace["embed"].get("decided_by")
     }
-    recorded = selections(bank, run)
-    steps = sorted(known.keys() & recorded.keys())
+    waiting = sorted(decided)
     name = bank.run(run).policy
     policies: dict[int, Policy[Any]] = {}
     found: list[Supposed] = []
     coarse: dict[int, npt.NDArray[np.float32]] = {}
-    waiting = list(steps)
     beyond_q = _beyond_q(bank, run, make_policy(name, {**bank.settings(run), **settings}))
     for step, view in bank.walk(run):
-        if step not in known or step not in recorded:
+        if step not in decided:
             continue
         if step not in coarse:
             chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-            queries = np.stack([known[s][1] for s in chunk])
+            queries = np.stack([decided[s].query for s in chunk])
             coarse = dict(zip(chunk, queries @ view.embeddings.T, strict=True))
         if cancelled is not None and cancelled():
             break
-        task, query = known[step]
+        one, then = decided[step], decided[step].trace["decision"]
         own = bank.settings(run, step)
         policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
         learned, known_then = beyond_q(step)
-        asked = known_then or Asked(query, task, step=step, seed=recorded[step].seed)
-        view = replace(as_recorded(view, recorded[step].q), asked=asked, learned=learned)
-        recall = policy.recall(query, view, coarse.pop(step))
-        decision = policy.select(recall, view, recorded[step].seed)
-        found.append(Supposed(step, task, recorded[step].selected, decision.selected, recall, decision))
+        asked = known_then or Asked(one.query, one.task, step=step, seed=then["seed"])
+        q = {candidate["memory_id"]: candidate["q"] for candidate in then["candidates"]}
+        view = replace(as_recorded(view, q), asked=asked, learned=learned)
+        recall = policy.recall(one.query, view, coarse.pop(step))
+        decision = policy.select(recall, view, then["seed"])
+        found.append(Supposed(step, one.task, tuple(then["selected"]), decision.selected, recall, decision))
         if on_progress is not None:
             on_progress(len(found))
     return found
@@ -251,29 +254,3 @@ def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int]
         return (state if until == step - 1 else learned_before(bank, run, until + 1)), asked_by(trace)
 
     return at
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What a recorded step selected, the seed of its draw, and the q of the memories that it considered."""
-
-    selected: tuple[str, ...]
-    seed: int
-    q: Mapping[str, float]
-
-
-def selections(bank: MemoryBank, run: str) -> dict[int, Selection]:
-    """The selection of every finished step of this program's agent, but for those decided with other vectors."""
-    table = bank.step_table(run, ["step", "trace"])
-    rows = parsed(table.filter(pc.invert(pc.match_substring_regex(table["trace"], DECIDED_BY_ANOTHER))))
-    return {
-        int(step): Selection(
-            tuple(decision["selected"]),
-            int(decision["seed"]),
-            {c["memory_id"]: c["q"] for c in decision["candidates"]},
-        )
-        for step, origin, decision in zip(
-            rows["step"].to_pylist(), rows["origin"].to_pylist(), rows["decision"].to_pylist(), strict=True
-        )
-        if decision is not None and origin == "agent"
-    }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import active_rewards, effective_reward, order_key
@@ -14,6 +13,9 @@ from memrl_core.policies import outcome_of
 from memrl_core.records import MISSED, LedgerEvent
 
 ATTEMPT = ("step", "epoch", "task", "outcome", "reward")
+COLUMNS = (
+    *ATTEMPT, "memory_id", "similarity", "q", "rank_recall", "rank_select", "selected",
+)  # fmt: skip
 
 
 def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
@@ -22,68 +24,15 @@ def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
     `reward` is the one that counts now, and `outcome` follows from it. `pool` is how many memories were recalled and
     `selected` their ids that went to the model; both are missing (NA, None) where no decision was recorded.
     """
-    rows = parsed(bank.step_table(run, [*ATTEMPT, "trace"]))
-    candidates = pc.struct_field(rows["decision"], "candidates").combine_chunks()
-    pooled = np.asarray(in_pool(pc.struct_field(pc.list_flatten(candidates), "reason")), dtype=bool)
-    members = np.asarray(pc.list_parent_indices(candidates))[pooled]
+    rows = bank.step_table(run, [*ATTEMPT, "trace"])
+    decisions = [json.loads(trace).get("decision") for trace in rows["trace"].to_pylist()]
     frame = rows.select(ATTEMPT).to_pandas()
-    decided = np.asarray(rows["decision"].is_valid(), dtype=bool)
-    frame["pool"] = pd.Series(np.bincount(members, minlength=len(frame)), dtype="Int64").where(decided)
-    chosen = pc.struct_field(rows["decision"], "selected").to_pylist()
-    frame["selected"] = pd.Series([None if ids is None else tuple(ids) for ids in chosen], dtype=object)
-    return as_rated_now(frame, bank, run)
-
-
-BLOCK = 8 * 1024 * 1024
-ROWS_AT_ONCE = 4000
-COLUMNS = (
-    "step", "epoch", "task", "outcome", "reward", "memory_id", "similarity", "q", "rank_recall", "rank_select",
-    "selected",
-)  # fmt: skip
-
-_MISSED = [reason.value for reason in MISSED]
-_CANDIDATE = pa.struct({"memory_id": pa.string(), "q": pa.float64(), "reason": pa.string()})
-_TRACE = pa.schema(
-    {
-        "origin": pa.string(),
-        "decision": pa.struct(
-            {"candidates": pa.list_(_CANDIDATE), "selected": pa.list_(pa.string()), "seed": pa.int64()}
-        ),
-    }
-)
-
-
-def parsed(steps: pa.Table) -> pa.Table:
-    """Rows of `steps` with two columns read from the traces' JSON: `origin`, and `decision`.
-
-    The decision holds its candidates, selection and seed; it is null where none was recorded.
-    """
-    if steps.num_rows == 0:
-        read = pa.table([pa.array([], field.type) for field in _TRACE], schema=_TRACE)
-    else:
-        starts = range(0, steps.num_rows, ROWS_AT_ONCE)
-        read = pa.concat_tables([_read(steps["trace"].slice(at, ROWS_AT_ONCE)) for at in starts])
-    origin = pc.fill_null(read["origin"], "agent")
-    return steps.append_column("origin", origin).append_column("decision", read["decision"])
-
-
-def in_pool(reasons: pa.Array) -> pa.BooleanArray:
-    """Whether each candidate was in the pool, by its reason: those that missed it say by which rule."""
-    return pc.invert(pc.is_in(reasons, pa.array(_MISSED)))
-
-
-def _read(traces: pa.ChunkedArray) -> pa.Table:
-    """Origin and decision of each trace, read by Arrow straight from the JSON's bytes."""
-    lines = pc.binary_join_element_wise(traces, "", "\n").combine_chunks()
-    _, offsets, data = lines.buffers()
-    first = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
-    text = data.slice(int(first[0]), int(first[-1] - first[0]))
-    longest = int(np.diff(first).max())
-    return pj.read_json(
-        pa.BufferReader(text),
-        read_options=pj.ReadOptions(block_size=max(BLOCK, 2 * longest)),
-        parse_options=pj.ParseOptions(explicit_schema=_TRACE, unexpected_field_behavior="ignore"),
+    frame["pool"] = pd.array(
+        [None if one is None else sum(c["reason"] not in MISSED for c in one["candidates"]) for one in decisions],
+        "Int64",
     )
+    frame["selected"] = pd.Series([None if one is None else tuple(one["selected"]) for one in decisions], dtype=object)
+    return as_rated_now(frame, bank, run)
 
 
 def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
@@ -92,8 +41,8 @@ def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
     `q` is the one before the step; `reward` is the one that counts now, with what people said since, and
     `outcome` follows from it. `rank_select` is missing where an agent reports no score.
     """
-    found = bank.candidate_table(run, [*COLUMNS, "reason"])
-    frame = found.filter(in_pool(found["reason"])).drop(["reason"]).to_pandas()
+    seen = bank.candidate_table(run, [*COLUMNS, "reason"]).to_pandas()
+    frame = seen[~seen["reason"].isin(MISSED)].drop(columns="reason").reset_index(drop=True)
     return as_rated_now(frame, bank, run)
 
 

@@ -15,14 +15,13 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import BankDamaged, SettingsError
+from memrl_core.errors import SettingsError
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
-from memrl_core.records import RecallRecord, UtilityPoint
+from memrl_core.records import RecallRecord, StepTrace, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
 Histories = Mapping[str, Sequence[UtilityPoint]]
@@ -111,23 +110,23 @@ def compiled(
     was recorded: another agent's, or one made under settings that are no longer valid. `on_progress` gets the steps
     read and those to read. Raises `UnknownRun`, `BankDamaged`.
     """
-    table = bank.step_table(run, ["step", "trace"], steps)
+    first, last = steps or (bank.run(run).first_step, bank.next_step(run) - 1)
     policies: dict[str, Policy[Any]] = {}
     of_step: dict[int, Choice] = {}
     steps_of: dict[str, list[int]] = {}
     left_out: dict[int, str] = {}
-    for done, (step, trace) in enumerate(zip(table["step"].to_pylist(), table["trace"], strict=True), start=1):
+    for trace in bank.each_trace(run, (first, last)):
         if cancelled is not None and cancelled():
             return None
-        choice = _choice(step, _recorded(run, step, trace.as_py()), policies)
+        choice = _choice(trace, policies)
         if isinstance(choice, Choice):
-            of_step[step] = choice
+            of_step[trace.step] = choice
             for memory_id in choice.q:
-                steps_of.setdefault(memory_id, []).append(step)
+                steps_of.setdefault(memory_id, []).append(trace.step)
         else:
-            left_out[step] = choice
+            left_out[trace.step] = choice
         if on_progress is not None:
-            on_progress(done, table.num_rows)
+            on_progress(trace.step - first + 1, last - first + 1)
     return Choices(of_step, steps_of, left_out)
 
 
@@ -201,55 +200,17 @@ def _q_by(choices: Choices, histories: Histories) -> Callable[[str, int], float]
     return q_before
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Weighed:
-    memory_id: str
-    q: float
-    visits: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    candidates: tuple[_Weighed, ...]
-    selected: tuple[str, ...]
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """The part of a `StepTrace` that a selection follows from; reading the whole takes several times as long."""
-
-    policy: str
-    settings: Mapping[str, Any]
-    recall: RecallRecord | None = None
-    decision: _Decided | None = None
-    origin: str = "agent"
-
-
-_RECORDED = TypeAdapter(_Recorded)
-
-
-def _recorded(run: str, step: int, trace: str) -> _Recorded:
-    try:
-        return _RECORDED.validate_json(trace)
-    except ValueError as error:
-        raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
-
-
-def _choice(step: int, recorded: _Recorded, policies: dict[str, Policy[Any]]) -> Choice | str:
+def _choice(trace: StepTrace, policies: dict[str, Policy[Any]]) -> Choice | str:
     """The choice of a step, or why it cannot be made again; `policies` keeps those made so far."""
-    recall, decision = recorded.recall, recorded.decision
-    if recorded.origin == "import":
+    recall, decision = trace.recall, trace.decision
+    if trace.origin == "import":
         return FROM_A_FILE
     weighed = {} if decision is None else {one.memory_id: one for one in decision.candidates}
     if recall is None or decision is None or any(member.memory_id not in weighed for member in recall.pool):
         return NOT_RECORDED
-    rules = f"{recorded.policy} {recorded.settings}"
+    rules = f"{trace.policy} {trace.settings}"
     try:
-        policy = policies.get(rules) or policies.setdefault(rules, make_policy(recorded.policy, recorded.settings))
+        policy = policies.get(rules) or policies.setdefault(rules, make_policy(trace.policy, trace.settings))
     except SettingsError:
         return OTHER_RULES
     if not policy.spec.keeps_q:
@@ -258,7 +219,7 @@ def _choice(step: int, recorded: _Recorded, policies: dict[str, Policy[Any]]) ->
         return POOL_BY_Q
     pool = [weighed[member.memory_id] for member in recall.pool]
     choice = Choice(
-        step,
+        trace.step,
         policy,
         replace(recall, left_out=()),
         decision.seed,

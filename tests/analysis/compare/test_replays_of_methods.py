@@ -64,5 +64,5 @@ def test_what_people_taught_follows_the_methods_own_rule(bank: MemoryBank, name:
     for memory_id in given.memory_ids:
         assert (now[memory_id] != without[memory_id]) is keeps_q
     supposed = supposed_reward(bank, name, given.id, -1.0)
-    assert set(supposed.moved) <= set(given.memory_ids)
-    assert bool(supposed.moved) is bool(given.memory_ids)
+    assert set(supposed) <= set(given.memory_ids)
+    assert bool(supposed) is bool(given.memory_ids)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +28,7 @@ from memrl_core.analysis.people.later_selections import (
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import BankDamaged, InputError
+from memrl_core.errors import InputError
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.recorder import Recorder
 from memrl_core.records import Recalled, RecallRecord, StepTrace, UtilityPoint
@@ -295,8 +294,8 @@ def test_a_part_of_a_run_is_read_and_its_reading_can_be_followed_and_stopped(fol
 
 @of_every_kind
 def test_choices_that_are_extended_equal_those_read_anew(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, table = list[Any](), bank.step_table
-    monkeypatch.setattr(bank, "step_table", lambda *given: read.append(given[2]) or table(*given))
+    read, each = list[Any](), bank.each_trace
+    monkeypatch.setattr(bank, "each_trace", lambda run, steps: read.append(steps) or each(run, steps))
     known = compiled(bank, "r", (1, 12))
     assert known is not None
     monkeypatch.setattr(bank, "next_step", lambda run: 16)
@@ -325,12 +324,5 @@ def test_extending_choices_reads_nothing_when_no_step_has_ended_and_can_be_stopp
     choices, part = choices_of(bank), compiled(bank, "r", (1, 12))
     assert part is not None
     assert extended(part, bank, "r", cancelled=lambda: True) is None
-    monkeypatch.setattr(bank, "step_table", None)
+    monkeypatch.setattr(bank, "each_trace", None)
     assert extended(choices, bank, "r") is choices
-
-
-def test_a_step_that_cannot_be_read_is_named(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    bank = MemoryBank.open(str(folders[0]))
-    monkeypatch.setattr(bank, "step_table", lambda *_: pa.table({"step": [4], "trace": ["{"]}))
-    with pytest.raises(BankDamaged, match="Step 4 of run r"):
-        compiled(bank, "r")
