@@ -27,17 +27,6 @@ def steps_of(alignment: Any, line: int = 0) -> list[int]:
 # --- pairs ------------------------------------------------------------------------------------------------------------
 
 
-def test_steps_pair_by_task_and_by_how_often_it_was_met() -> None:
-    alignment = align([tasks_line("a", "xyxz"), tasks_line("b", "yxwx")])
-    assert [(row.task, row.occurrence, row.steps[0].step, row.steps[1].step) for row in alignment.rows] == [
-        ("x", 1, 1, 2),
-        ("y", 1, 2, 1),
-        ("x", 2, 3, 4),
-    ]
-    assert alignment.alone == (1, 1)
-    assert alignment.past == 0
-
-
 def test_one_id_with_two_intents_is_two_tasks() -> None:
     one = a_line("a", [a_compared("a", 1, "x", "open"), a_compared("a", 2, "x", "close")])
     other = a_line("b", [a_compared("b", 1, "x", "close")])
@@ -68,11 +57,6 @@ def test_a_run_is_not_compared_with_itself_nor_alone() -> None:
         align([line, tasks_line("b", "x"), line])
     with pytest.raises(InputError):
         align([line])
-
-
-def test_a_run_without_a_step_has_no_pairs() -> None:
-    alignment = align([tasks_line("a", "xx"), tasks_line("b", "")])
-    assert (alignment.rows, alignment.alone) == ((), (2, 0))
 
 
 # --- forks ------------------------------------------------------------------------------------------------------------
@@ -249,17 +233,6 @@ def test_what_both_runs_know_stands_for_itself(tmp_path: Path) -> None:
         lines = [line_of(bank, "a"), line_of(bank, "b")]
         assert counterparts(bank, align(lines), 1) == {"b-0002": "a-0002", "b-0003": "a-0003"}
         assert counterparts(bank, align(lines[::-1]), 1) == {"a-0002": "b-0002", "a-0003": "b-0003"}
-
-
-def test_a_step_that_wrote_nothing_has_no_counterpart_to_give(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        begun(bank, "b")
-        commit(bank, "a", "x", wrote=[])
-        commit(bank, "b", "x")
-        commit(bank, "a", "y", wrote=["a-one", "a-two"])
-        commit(bank, "b", "y", wrote=["b-two", "b-one"])
-        found = counterparts(bank, align([line_of(bank, "a"), line_of(bank, "b")]), 1)
-    assert found == {"b-two": "a-one", "b-one": "a-two"}
 
 
 def test_what_an_agent_knew_already_is_the_counterpart_of_nothing(tmp_path: Path) -> None:

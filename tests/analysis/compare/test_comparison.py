@@ -34,7 +34,7 @@ from memrl_core.analysis.compare.comparison import (
 )
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.compare.divergence import Difference, changed_uses, divergences
-from memrl_core.analysis.run.rates import RESAMPLES, percentiles, resampled
+from memrl_core.analysis.run.rates import percentiles
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from tests.analysis.lockstep import a_compared, a_line, begun, commit, tasks_line
@@ -247,25 +247,6 @@ def test_tasks_without_a_value_are_not_drawn() -> None:
     assert delta.interval == pytest.approx(tuple(np.quantile(means, (0.025, 0.975))), abs=0.06)
 
 
-def test_draws_are_as_frequent_as_chance_makes_them_and_always_the_same() -> None:
-    def counts(drawn: np.ndarray) -> np.ndarray:
-        return drawn
-
-    drawn = resampled(3, counts)
-    assert drawn.shape == (RESAMPLES, 3) and (drawn.sum(axis=1) == 3).all()
-    found = {tuple(map(int, row)): 0 for row in drawn}
-    for row in drawn:
-        found[tuple(map(int, row))] += 1
-    chances: dict[tuple[int, ...], float] = {}
-    for draw in product(range(3), repeat=3):
-        key = tuple(draw.count(task) for task in range(3))
-        chances[key] = chances.get(key, 0) + 1 / 27
-    assert found.keys() == chances.keys()
-    for key, chance in chances.items():
-        assert found[key] / RESAMPLES == pytest.approx(chance, abs=4 * (chance * (1 - chance) / RESAMPLES) ** 0.5)
-    assert np.array_equal(drawn, resampled(3, counts)) and not np.array_equal(drawn, resampled(3, counts, seed=1))
-
-
 @given(st.lists(st.none() | st.floats(-9, 9), min_size=1, max_size=30))
 def test_draws_without_a_value_are_left_out(values: list[float | None]) -> None:
     column = np.array([np.nan if v is None else v for v in values])
@@ -403,15 +384,6 @@ def test_settings_that_were_changed_are_told_with_the_step_from_which_they_held(
     assert told_settings(bank, "a", "b") == {}
     bank.change_settings("a", {**settings, "weight": 0.7, "k2": 1}, 3)
     assert told_settings(bank, "a", "b") == {"weight": ("0.5; 0.7 from step 3", "0.5"), "k2": ("3; 1 from step 3", "3")}
-
-
-def test_a_change_of_a_change_is_told_as_it_came_into_force(bank: MemoryBank) -> None:
-    settings = bank.settings("a")
-    for weight, step in ((0.9, 5), (0.6, 2), (0.7, 2), (0.8, 40)):
-        bank.change_settings("a", {**settings, "weight": weight}, step)
-    assert told_settings(bank, "a", "b") == {"weight": ("0.5; 0.7 from step 2; 0.9 from step 5", "0.5")}
-    bank.change_settings("b", {**settings, "weight": 0.55}, 1)
-    assert told_settings(bank, "a", "b")["weight"][1] == "0.55"
 
 
 def test_a_run_without_a_step_is_told_by_the_settings_it_would_have_even_if_they_differ_little(

@@ -7,14 +7,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.compare.alignment import Alignment, align, line_of
 from memrl_core.analysis.compare.comparison import compare
-from memrl_core.analysis.compare.divergence import Difference, Pair, changed_uses, divergences, neighbours, pairs_of
+from memrl_core.analysis.compare.divergence import Difference, changed_uses, divergences, neighbours, pairs_of
 from tests.analysis.lockstep import a_compared, a_line, begun, commit
 from tests.builders import a_bank
 
@@ -124,20 +123,6 @@ def test_a_counterpart_is_no_difference() -> None:
     assert [(c.memory_id, c.one, c.other) for c in changed_uses([same, other], like)] == [("b-9", 0, 1)]
 
 
-def test_counterparts_written_by_paired_steps_are_not_told_as_a_difference(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        begun(bank, "b")
-        commit(bank, "a", "w")
-        for run, first, second in (("a", "a-0002", "a-0003"), ("b", "b-0001", "b-0002")):
-            commit(bank, run, "x")
-            commit(bank, run, "y")
-            commit(bank, run, "z", selected=[first, second])
-            commit(bank, run, "z", selected=[second, first] if run == "b" else [first, second])
-        comparison = compare(bank, [line_of(bank, "a"), line_of(bank, "b")])
-    assert comparison.likes[0]["b-0001"] == "a-0002"
-    assert [pair.differences for pair in comparison.pairs[0]] == [set(), set(), set(), {ORDER}]
-
-
 def test_of_runs_that_share_a_past_only_what_came_after_is_paired(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank", "a") as bank:
         for task in "uvwxyz":
@@ -171,12 +156,3 @@ def test_one_task_has_no_interval() -> None:
     reported = [("x", None, "p", None)] * 3
     (entry,) = divergences(pairs_of(a_pairing(reported, [("x", None, "q", None)] * 3), 1, {}))
     assert (entry.differing, entry.interval) == (3, None)
-
-
-def test_the_first_pair_is_the_first_in_the_order_of_the_first_run() -> None:
-    one = a_line("a", [a_compared("a", n, t, answer="p") for n, t in enumerate("xyz", 1)])
-    other = a_line("b", [a_compared("b", n, t, answer="q") for n, t in enumerate("zyx", 1)])
-    (entry,) = divergences(pairs_of(align([one, other]), 1, {}))
-    assert isinstance(entry.first, Pair)
-    assert (entry.first.one.step, entry.first.other.step) == (1, 3)
-    assert np.isclose(entry.interval or (0, 0), 1.0).all()

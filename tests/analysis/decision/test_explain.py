@@ -14,7 +14,6 @@ from memrl_core.analysis.decision.explain import normaliser_line, score_formula,
 from memrl_core.analysis.decision.labels import reason_sentence
 from memrl_core.analysis.run import reversals
 from memrl_core.analysis.run.reversals import overtaking, reversal
-from memrl_core.numerals import signed
 from memrl_core.records import (
     Decision,
     GenerateRecord,
@@ -99,11 +98,6 @@ def test_an_update_is_told_with_its_numbers() -> None:
     assert numbers(update_formula(change, "r")) == ["4", "−0.300", "0.3", "+1.000", "−0.300", "+0.090"]
     stopped_by_the_floor = ValueChange("r-0004", 0.1, 0.0, 2, -1.0, 0.3)
     assert numbers(update_formula(stopped_by_the_floor, "r"))[-2:] == ["−0.230", "+0.000"]
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.0, "+0.000"), (-0.0001, "+0.000"), (-0.5, "−0.500"), (1.25, "+1.250")])
-def test_numbers_show_their_sign(value: float, text: str) -> None:
-    assert signed(value) == text
 
 
 def test_a_switched_off_part_is_noted() -> None:

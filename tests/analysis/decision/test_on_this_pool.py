@@ -40,14 +40,6 @@ def test_the_runs_own_method_says_what_it_did(agent: Agent) -> None:
         assert one.given and trace.generate.messages[-1].content.startswith(one.given)
 
 
-def test_similarity_alone_takes_the_first_of_the_pool(agent: Agent) -> None:
-    trace = agent.bank.trace("r", 18)
-    none, rag = on_this_pool(agent.bank, trace, ["none", "rag"]) or ()
-    assert none.decision.selected == () and none.given == ""
-    similarity = {member.memory_id: member.similarity for member in trace.recall.pool}
-    assert [similarity[i] for i in rag.decision.selected] == sorted(similarity.values(), reverse=True)[:3]
-
-
 def test_with_its_own_recall_a_method_goes_by_recency(agent: Agent) -> None:
     trace = agent.bank.trace("r", 18)
     (recent,) = on_this_pool(agent.bank, trace, ["exprecent"], own_recall=True) or ()

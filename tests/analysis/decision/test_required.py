@@ -135,16 +135,6 @@ def test_the_figure_changes_the_choice_of_the_program_itself() -> None:
             assert (f"m{number}" in decision.selected) == expected
 
 
-def test_two_equal_memories_by_hand() -> None:
-    """Weight on q alone, two memories of q 0: the more similar is given; any q above 0 puts the other first."""
-    where = situation([0.9, 0.5], [0.0, 0.0], k2=1, weight=1.0)
-    first, second = required_q(where, "m0"), required_q(where, "m1")
-    assert (first.selected, second.selected) == (True, False)
-    assert (first.needed, first.change) == (second.needed, second.change) == (0.0, 0.0)
-    assert [s.selected for s in second.stretches] == [False, True]
-    assert (first.beyond, second.beyond) == ("below", "above")
-
-
 def test_a_memory_outside_of_the_pool_is_let_in_by_no_q() -> None:
     where = situation([0.9, 0.1], [0.0, 0.0], k2=1, delta=0.2)
     found = required_q(where, "m1")

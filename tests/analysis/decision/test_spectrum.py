@@ -108,17 +108,6 @@ def test_overtakings_are_all_exact_crossings_in_order(pool: tuple[list[float], l
     assert lines.z_q.tolist() == pytest.approx(by_q, abs=1e-9)
 
 
-def test_a_flip_by_hand() -> None:
-    """z of similarity 1, -1; z of q -1, 1: the lines 1 - 2w and 2w - 1 cross in the middle."""
-    lines = spectrum(decided([0.9, 0.1], [0.0, 1.0], 1, 0.5, "pool"))
-    (flip,) = lines.flips
-    assert flip.weight == pytest.approx(0.5)
-    assert (flip.enters, flip.leaves) == (("m001",), ("m000",))
-    (overtaking,) = lines.overtakings()
-    assert (overtaking.overtaking, overtaking.overtaken) == ("m001", "m000")
-    assert lines.scores(0.25).tolist() == pytest.approx([0.5, -0.5])
-
-
 @pytest.mark.slow
 def test_a_thousand_candidates_on_a_falling_line_are_decided_within_little_memory() -> None:
     n = 1000

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.memory.relations import partners, with_and_without
-from memrl_core.analysis.run.rates import rate
 
 Steps = list[tuple[list[str], list[str], str]]
 MEMORIES = ["a", "b", "c", "d", "e"]
@@ -53,18 +50,3 @@ def test_a_memory_is_seen_beside_each_partner_and_apart_from_it(steps: Steps, me
         apart = [o for chosen, o in mine if p.partner not in chosen and o != "unrated"]
         assert (p.beside.successes, p.beside.n) == (beside.count("success"), len(beside))
         assert (p.apart.successes, p.apart.n) == (apart.count("success"), len(apart))
-
-
-@given(st.integers(0, 40), st.integers(0, 40))
-def test_a_rate_has_the_interval_of_wilson(won: int, lost: int) -> None:
-    found = rate(["success"] * won + ["unrated"] * 3 + ["failure"] * lost)
-    n = won + lost
-    if n == 0:
-        assert (found.share, found.low, found.high) == (None, None, None)
-        return
-    z, p = 1.959964, won / n
-    centre, reach = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    assert found.low == pytest.approx((centre - reach) / scale, abs=1e-6)
-    assert found.high == pytest.approx((centre + reach) / scale, abs=1e-6)
-    assert (found.successes, found.n, found.share) == (won, n, p)

@@ -26,11 +26,6 @@ def q_after_each(q: float, reward: float, alpha: float, n: int) -> list[float]:
     return path
 
 
-@pytest.mark.parametrize(("target", "needed"), [(0.3, 1), (0.51, 2), (0.52, 3), (0.657, 3), (0.8824, 7), (0.88235, 6)])
-def test_the_ladder_of_successes_is_climbed_rung_by_rung(target: float, needed: int) -> None:
-    assert rewards_to_reach(0.0, target, 1.0, 0.3) == needed
-
-
 def test_what_lies_behind_or_at_the_reward_is_never_reached() -> None:
     assert rewards_to_reach(0.2, 1.0, 1.0, 0.3) is None
     assert rewards_to_reach(0.2, 1.1, 1.0, 0.3) is None

@@ -94,16 +94,6 @@ def test_each_role_is_told_by_its_own_signs_the_clearest_first() -> None:
     }
 
 
-def test_every_role_of_a_real_run_keeps_to_its_definition(profiles: pd.DataFrame) -> None:
-    found = {role: with_role(profiles, role, 0.0, K2) for role in ROLES}
-    assert any(len(table) for table in found.values())
-    for role, table in found.items():
-        assert (table["pools"] >= AT_LEAST).all()
-        good = role in ("far but useful", "corrective failures")
-        assert ((table["q"] > 0) if good else (table["q"] < 0)).all()
-    assert set(found["distractors"]["memory_id"]).isdisjoint(found["far but useful"]["memory_id"])
-
-
 def test_a_run_without_pools_has_no_profiles_and_no_roles(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     empty = profile(uses(bank, "r"), {}, {}, K2)

@@ -80,13 +80,6 @@ def test_duplicates_are_the_groups_joined_by_the_threshold(monkeypatch: pytest.M
     assert progress == sorted(progress) and progress[-1] == 1.0
 
 
-def test_the_same_vector_twice_is_a_duplicate_at_any_threshold() -> None:
-    rng = np.random.default_rng(0)
-    vectors = np.repeat(rng.normal(size=(200, 384)), 2, axis=0)
-    found = starvation(a_view(vectors), NO_USES, threshold=1.0, delta=0.0)
-    assert len(found.duplicates) == 200
-
-
 def test_memories_of_other_runs_between_are_not_counted() -> None:
     view = a_view(np.array([[1.0, 0], [1, 0], [1, 0.01], [0, 1]]), visible=[True, False, True, True])
     frame = pd.DataFrame({"memory_id": ["m1", "m2"], "selected": [True, False]})
@@ -119,16 +112,6 @@ def test_gini_is_half_the_relative_mean_difference(counts: list[int]) -> None:
         assert found is None
     else:
         assert found == pytest.approx(_gini_by_definition(counts))
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=12).filter(sum))
-def test_the_curve_bounds_the_area_that_gini_measures(counts: list[int]) -> None:
-    view = a_view(np.eye(len(counts)))
-    names = [f"m{i}" for i, n in enumerate(counts) for _ in range(n)]
-    found = starvation(view, pd.DataFrame({"memory_id": names, "selected": True}), threshold=0.9, delta=0.0)
-    memories, shares = found.lorenz.T
-    assert (memories[0], shares[0], memories[-1], shares[-1]) == (0, 0, 1, pytest.approx(1))
-    assert found.gini == pytest.approx(1 - 2 * np.trapezoid(shares, memories))
 
 
 # --- gate -------------------------------------------------------------------------------------------------------------

@@ -58,21 +58,6 @@ def test_a_reward_that_no_longer_counts_moves_nothing(tmp_path: Path) -> None:
     assert set(supposed_reward(bank, "r", environment, 0.0)) == {"r-0001"}
 
 
-def test_one_of_two_raters_moves_the_mean_of_both(tmp_path: Path) -> None:
-    bank = lived(tmp_path / "bank", [1.0] * 5)
-    step_id = bank.trace("r", 4).id
-    bank.give_reward("r", 4, step_id, ("r-0002",), 1.0, "ada")
-    second = bank.give_reward("r", 4, step_id, ("r-0002",), 1.0, "bob")
-    (before, after) = supposed_reward(bank, "r", second.id, -1.0)["r-0002"]
-    assert before - after == pytest.approx(0.3 * 1.0)
-
-
-def test_a_memory_with_a_credit_of_its_own_does_not_move(tmp_path: Path) -> None:
-    bank = lived(tmp_path / "bank", [1.0] * 5)
-    bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": 0.5}, "ada", "by hand")
-    assert set(supposed_reward(bank, "r", reward_of(bank, 3), 0.0)) == {"r-0002"}
-
-
 def test_a_reward_of_the_run_it_started_from_counts_as_far_as_it_was_known(tmp_path: Path) -> None:
     bank = lived(tmp_path / "bank", [1.0] * 5)
     bank.start_run(a_run("s", base="r", base_step=3, alpha=0.3))

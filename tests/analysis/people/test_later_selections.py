@@ -28,7 +28,6 @@ from memrl_core.analysis.people.later_selections import (
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import InputError
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.recorder import Recorder
 from memrl_core.records import Recalled, RecallRecord, StepTrace, UtilityPoint
@@ -159,39 +158,6 @@ def test_late_rewards_mark_the_steps_that_select_otherwise_by_definition(bank: M
     assert all(one.selected == choices.of_step[one.step].selected for one in marks)
 
 
-def test_an_explored_step_draws_the_same_memories_again(folders: list[Path]) -> None:
-    bank = MemoryBank.open(str(folders[0]))
-    explored = {t.step: t.decision.selected for t in bank.traces("r") if t.decision and t.decision.mode == "explore"}
-    assert explored
-    assert selections_with(choices_of(bank), lambda memory_id, step: float(memory_id[-1]), explored) == explored
-
-
-def test_a_revoked_reward_leaves_no_mark(bank: MemoryBank) -> None:
-    choices = choices_of(bank)
-    given = [rated(bank, step, -5.0) for step in (3, 6, 9)]
-    assert marked(choices, bank.histories("r"))
-    for event_id in given:
-        bank.revoke_reward(event_id, "ann")
-    assert marked(choices, bank.histories("r")) == []
-
-
-def test_only_steps_whose_pool_holds_a_rated_memory_are_decided(bank: MemoryBank, decided: list[int]) -> None:
-    choices, earlier, step = choices_of(bank), 3, 8
-    rated(bank, earlier, -5.0)
-    before = bank.histories("r")
-    rated(bank, step, -5.0)
-
-    def holding(rated_at: int) -> dict[int, int]:
-        rated_memories = set(choices.of_step[rated_at].selected)
-        return {s: choice.seed for s, choice in choices.of_step.items() if rated_memories & set(choice.q)}
-
-    reached = holding(step)
-    assert set(holding(earlier)) - set(reached)
-    decided.clear()
-    differing(choices, before, bank.histories("r"))
-    assert {seed for s, seed in reached.items() if s > step} <= set(decided) <= set(reached.values())
-
-
 def test_a_run_that_begins_with_the_memory_of_another_takes_its_last_q(tmp_path: Path) -> None:
     agent, tasks = an_agent(tmp_path / "bank", **OWN), sample_tasks("household-train")
     with agent.bank.batch(10):
@@ -253,11 +219,6 @@ def test_of_the_entries_about_earlier_steps_the_last_one_counts(
 
 def test_a_memory_without_an_earlier_entry_keeps_the_q_that_the_step_recorded(bank: MemoryBank) -> None:
     assert marked(choices_of(bank), {}) == []
-
-
-def test_a_q_that_is_no_number_is_refused(bank: MemoryBank) -> None:
-    with pytest.raises(InputError):
-        selections_with(choices_of(bank), lambda memory_id, step: float("nan"))
 
 
 # --- what can be decided again ----------------------------------------------------------------------------------------

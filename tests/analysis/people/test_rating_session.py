@@ -78,15 +78,6 @@ def test_an_empty_queue_is_at_its_end_and_stays_there() -> None:
     assert (session.progress.done, session.progress.total) == (0, 0)
 
 
-def test_where_all_are_skipped_they_come_again_from_the_first() -> None:
-    session = a_session(3)
-    shown = []
-    for _ in range(5):
-        shown.append(session.place)
-        session.skip()
-    assert shown == [0, 1, 2, 0, 1]
-
-
 def test_from_the_end_one_looks_back_at_the_last_one() -> None:
     session = a_session(2)
     rest(session)
@@ -109,15 +100,6 @@ def test_what_the_person_has_rated_stays_theirs_when_it_waits_no_more() -> None:
     rate(session)
     session.follow((1, 2))
     assert (session.progress.done, session.progress.total, session.closed) == (1, 3, set())
-
-
-def test_what_is_opened_again_after_the_end_is_looked_at() -> None:
-    session = a_session(2)
-    session.follow((0,))
-    rate(session)
-    assert session.place is None
-    session.follow((1,))
-    assert session.place == 1
 
 
 ACTS = st.lists(

@@ -113,15 +113,6 @@ def test_the_histories_without_are_those_of_a_bank_that_was_never_rated(tmp_path
         assert found.now == {i: bank.histories(run)[i] for i in found.moved}
 
 
-def test_a_reward_before_the_sitting_stands_when_the_sitting_is_left_out(bank: MemoryBank) -> None:
-    before = bank.utilities("r")
-    changed = bank.ratings.rate(Rating("r", STEPS, 0.25, "ann"))
-    (selected,) = changed.memory_ids
-    assert reward_effect(bank, "r", [changed.id]).moved == {
-        selected: (before[selected].q, bank.utilities("r")[selected].q)
-    }
-
-
 def test_what_was_taught_goes_on_in_the_memory_that_takes_the_place_of_another(bank: MemoryBank) -> None:
     first = next(iter(reward_effect(bank, "r", ids_of(bank)).moved))
     old = bank.memory(first)
@@ -172,18 +163,6 @@ def test_the_recorded_memories_give_the_recorded_outcome_and_answer(learned: Mem
         assert again.answers[0] == "\n".join(turn.reply.text for turn in trace.generate.turns)
         assert again.answers[1] == rerunner(learned, trace).rerun(()).answer
     assert learned.facts == facts
-
-
-def test_rewards_against_the_environment_unteach_and_leaving_them_out_teaches_again(learned: MemoryBank) -> None:
-    changed = selections_changed(choices_of(learned), reward_effect(learned, "r", ids_of(learned)), STEPS)
-    found = rerun_tasks(learned, "r", changed, lambda trace: rerunner(learned, trace))
-    lost = [one.step for one in found if (one.before, one.after) == ("success", "failure")]
-    won = [one.step for one in found if (one.before, one.after) == ("failure", "success")]
-    assert len(lost) > len(won)
-    back = [Differing(one.step, one.would, one.selected) for one in changed]
-    again = rerun_tasks(learned, "r", back, lambda trace: rerunner(learned, trace))
-    assert [one.step for one in again if (one.before, one.after) == ("failure", "success")] == lost
-    assert numbers(reruns_sentence(again)) == [str(len(lost)), str(len(again)), str(len(won))]
 
 
 def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(bank: MemoryBank) -> None:

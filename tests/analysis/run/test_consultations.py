@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,18 +43,6 @@ def a_bank_that_asked(path: Path, *steps: tuple[Consulted, ...]) -> MemoryBank:
     return bank
 
 
-def test_each_purpose_is_counted_on_its_own(tmp_path: Path) -> None:
-    bank = a_bank_that_asked(
-        tmp_path / "bank",
-        (a_question("advice", {"a": 1}), a_question("grade", None)),
-        (a_question("advice", None), a_question("advice", {}, simulated=True)),
-    )
-    advice, grade = consultations(bank, "r")
-    assert (advice.purpose, advice.asked, advice.filled, advice.not_parsed, advice.simulated) == ("advice", 3, 1, 1, 1)
-    assert (advice.tokens, advice.seconds, advice.failure_rate) == (45, 1.5, 0.5)
-    assert (grade.purpose, grade.asked, grade.not_parsed, grade.failure_rate) == ("grade", 1, 1, 1.0)
-
-
 @given(steps=st.lists(st.lists(ASKED, max_size=4).map(tuple), min_size=1, max_size=5))
 def test_the_counts_are_those_of_a_plain_loop(steps: list[tuple[Consulted, ...]]) -> None:
     found = {one.purpose: one for one in summed(one for asked in steps for one in asked)}
@@ -79,12 +66,6 @@ def test_without_a_model_there_is_no_rate_of_failure(tmp_path: Path) -> None:
         COACH: (3, 3),
     }
     assert {one.failure_rate for one in reported.values()} == {None}
-
-
-def test_long_runs_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memrl_core.bank.reading.READ_AT_ONCE", 2)
-    bank = a_bank_that_asked(tmp_path / "bank", *[(a_question("advice", {}),)] * 5)
-    assert [one.asked for one in consultations(bank, "r")] == [5]
 
 
 def test_a_fork_counts_its_own_steps_only(tmp_path: Path) -> None:

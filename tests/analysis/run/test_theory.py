@@ -57,28 +57,6 @@ def test_simulated_chains_have_the_mean_and_variance_of_theory(alpha: float, p: 
     assert not within_sampling_error(q, float(mean_q(t, alpha, beta, q0)) + 0.1, float(variance_q(t, alpha, sigma)))
 
 
-@pytest.mark.parametrize(
-    ("low", "p", "mean", "variance", "limit"),
-    [
-        (0.0, 0.2, 0.2, 0.0277, 0.0282),
-        (0.0, 0.5, 0.5, 0.0439, 0.0441),
-        (0.0, 0.8, 0.8, 0.0277, 0.0282),
-        (-1.0, 0.2, -0.6, 0.1123, 0.1129),
-        (-1.0, 0.5, 0.0, 0.1754, 0.1765),
-        (-1.0, 0.8, 0.6, 0.1147, 0.1129),
-    ],
-)
-def test_the_table_of_outcomes_at_alpha_three_tenths(
-    low: float, p: float, mean: float, variance: float, limit: float
-) -> None:
-    beta, sigma = low + p * (1 - low), (1 - low) * math.sqrt(p * (1 - p))
-    assert float(mean_q(40, 0.3, beta, 0.0)) == pytest.approx(mean, abs=1e-5)
-    assert float(variance_limit(0.3, sigma)) == pytest.approx(limit, abs=5e-5)
-    # The table's variances were simulated with 20,000 chains, whose relative standard error is about 1 %.
-    assert float(variance_q(40, 0.3, sigma)) == pytest.approx(variance, rel=0.03)
-    assert within_sampling_error(chains(0.3, low, 1.0, p, 0.0, 40), beta, float(variance_q(40, 0.3, sigma)))
-
-
 def test_the_numbers_that_the_paper_settings_give() -> None:
     assert float(half_life(0.3)) == pytest.approx(1.943, abs=5e-4)
     assert float(settled_after(0.3)) == pytest.approx(8.40, abs=5e-3)
