@@ -51,11 +51,11 @@ from memrl_core.models.ollama_client import (
     OPENAI_COMPATIBLE,
     canonical_name,
     checked_address,
+    default_address,
     ollama_address,
     one_line,
     openai_address,
 )
-from memrl_core.models.ollama_status import default_address
 from memrl_core.models.simulated import NAME, SimulatedModel, SimulatedReader
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.records import Message, RunInfo, StepTrace, Task

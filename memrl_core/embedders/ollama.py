@@ -15,9 +15,9 @@ from memrl_core.models.ollama_client import (
     FAILURES,
     checked_address,
     checked_name,
-    connection,
     default_address,
     failure,
+    ollama_client,
     sendable,
 )
 from memrl_core.models.ollama_status import weights_and_server
@@ -45,7 +45,7 @@ class OllamaEmbedder:
         self.address = checked_address(address or default_address())
         self.timeout = timeout
         self.cut = 0
-        self._client = ollama.Client(**connection(self.address, timeout))
+        self._client = ollama_client(self.address, timeout)
         self.dimension = self._ask([PROBE]).shape[1]
         self.digest, self.version = weights_and_server(self.address, self.name, timeout)
 

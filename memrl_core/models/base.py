@@ -192,13 +192,6 @@ def tells_no_room(refusal: str) -> bool:
     return re.search(r"context (length|size|window)|context_length", refusal, re.IGNORECASE) is not None
 
 
-def cut_at(options: ModelOptions, written: int | None, window: int) -> str:
-    """The limit at which a server cut an answer of `written` tokens."""
-    if written is not None and written < options.num_predict:
-        return f"the context window of {window:,} tokens"
-    return "1 token" if options.num_predict == 1 else f"{options.num_predict:,} tokens"
-
-
 class LanguageModel(Protocol):
     """A frozen chat model.
 

@@ -23,7 +23,6 @@ from typing import Any, BinaryIO
 import httpx
 
 from memrl_core.errors import (
-    EmptyAnswer,
     InputError,
     ModelInterrupted,
     ModelMissing,
@@ -31,7 +30,7 @@ from memrl_core.errors import (
     NotBound,
     PromptTooLong,
 )
-from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, tells_no_room
 from memrl_core.models.ollama_client import sendable
 from memrl_core.models.stream import Arriving
 from memrl_core.records import Message, Reply
@@ -161,40 +160,25 @@ class GgufModel:
                 if schema is not None and "schema" in str(error):
                     raise NotBound(f"llama.cpp cannot hold {self.name} to this schema.") from None
                 arrived.error = arrived.error or " ".join(str(error).split()).rstrip(".")
-        seconds = arrived.seconds
         if arrived.failed is not None:
             raise arrived.failed
-        text, thinking, replaced = arrived.read()
         if tells_no_room(arrived.error):
             raise PromptTooLong(self.name, window)
         if arrived.error:
             raise ModelInterrupted(
                 f"{self.name} did not answer: {arrived.error[:240]}. Everything before this call is kept; try again or "
                 "take another model.",
-                text,
+                arrived.partial,
             )
-        if arrived.stopped:
-            return Reply(text, stopped=True, seconds=seconds, replaced=replaced, thinking=thinking)
         written = arrived.usage.get("completion_tokens")
-        cut = cut_at(options, written, window) if arrived.full else arrived.cut
-        if not text.strip() and arrived.full and (written or 0) < options.num_predict:
-            raise PromptTooLong(self.name, window)
-        if not text.strip():
-            reported = f" It was cut at {cut}." if cut else ""
-            raise EmptyAnswer(
-                f"{self.name} finished without an answer; no reward was given.{reported} Try again.", cut, thinking
-            )
-        return Reply(
-            text,
-            prompt_tokens=arrived.usage.get("prompt_tokens"),
-            cached_tokens=(arrived.usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
-            answer_tokens=written,
-            seconds=seconds,
-            cut=cut,
-            replaced=replaced,
-            thinking=thinking,
-            notes=slow(written, arrived.writing, options),
+        return arrived.reply(
+            self.name,
+            full=arrived.full,
+            read=arrived.usage.get("prompt_tokens"),
+            written=written,
+            cached=(arrived.usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
             window=window,
+            notes=slow(written, arrived.writing, options),
         )
 
     def rendered(self, messages: Sequence[Message], options: ModelOptions) -> str:

@@ -10,23 +10,21 @@ from typing import Any
 
 import ollama
 
-from memrl_core.errors import EmptyAnswer, ModelError, NotBound, PromptTooLong
+from memrl_core.errors import ModelError, NotBound, PromptTooLong
 from memrl_core.models.base import (
     Cancelled,
     ModelOptions,
     OnText,
-    cut_at,
     fewest_tokens,
     slow,
     tells_no_room,
-    whole_characters,
 )
 from memrl_core.models.ollama_client import (
-    OllamaStream,
     checked_address,
     checked_name,
     default_address,
     failure,
+    ollama_stream,
     sendable,
 )
 from memrl_core.models.ollama_status import show_model
@@ -105,7 +103,7 @@ class OllamaModel:
         arriving = Arriving(options, on_text, cancelled)
         last = None
         patience = options.between_tokens or self.timeout
-        stream = OllamaStream(ask, self.address, patience, arriving.ended, options.first_token or self.timeout)
+        stream = ollama_stream(ask, self.address, patience, arriving.ended, options.first_token or self.timeout)
         try:
             for part in stream:
                 arriving.take(part.message.content or "", part.message.thinking or "", bool(part.done))
@@ -123,46 +121,23 @@ class OllamaModel:
                 return replace(reply, notes=(*reply.notes, "this model cannot think first"))
             if schema is not None and not arriving.text and ABOUT_THE_SCHEMA.search(refused):
                 raise NotBound(f"Ollama refuses to hold {self.name} to a schema.") from None
-            text, _ = whole_characters(arriving.text)
-            raise failure(broken.cause, self.address, self.name, stream.patience, text) from None
-        text, thinking, replaced = arriving.read()
-        cut = arriving.cut
-        if stream.stopped and not cut:
-            return Reply(text, stopped=True, seconds=arriving.seconds, replaced=replaced, thinking=thinking)
-        read = last.prompt_eval_count if last is not None else None
+            raise failure(broken.cause, self.address, self.name, stream.patience, arriving.partial) from None
+        if last is None:
+            if not arriving.stopped and not arriving.cut:
+                # Ollama ends the stream so, without a last part, when a model repeats one token 31 times.
+                arriving.cut = "the server's own limit"
+            return arriving.reply(self.name, window=window)
+        read, measured = last.prompt_eval_count, last.total_duration
         if read is not None and read < words and words > window // 2:
             raise PromptTooLong(self.name, window)
-        if last is not None and last.done_reason == "length":
-            cut = cut_at(options, last.eval_count, window)
-            if not text.strip() and (last.eval_count or 0) < options.num_predict:
-                raise PromptTooLong(self.name, window)
-        if last is None and not cut:
-            # Ollama ends the stream so, without a last part, when a model repeats one token 31 times.
-            cut = "the server's own limit"
-        if not text.strip() and cut:
-            reported = " All of it was thinking." if thinking else ""
-            raise EmptyAnswer(
-                f"{self.name} was cut at {cut} before it had answered anything; no reward was given.{reported} Give a "
-                "new run a higher limit among its model options, or change model.",
-                cut,
-                thinking,
-            )
-        if not text.strip():
-            raise EmptyAnswer(
-                f"{self.name} finished without an answer; no reward was given. Try again or change model.",
-                thinking=thinking,
-            )
-        measured = last.total_duration if last is not None else None
-        return Reply(
-            text,
-            prompt_tokens=read,
-            answer_tokens=last.eval_count if last is not None else None,
-            seconds=measured / NANOSECONDS if measured else arriving.seconds,
-            cut=cut,
-            replaced=replaced,
-            thinking=thinking,
+        return arriving.reply(
+            self.name,
+            full=last.done_reason == "length",
+            read=read,
+            written=last.eval_count,
+            seconds=measured / NANOSECONDS if measured else None,
             window=window,
-            notes=() if last is None else slow(last.eval_count, (last.eval_duration or 0) / NANOSECONDS, options),
+            notes=slow(last.eval_count, (last.eval_duration or 0) / NANOSECONDS, options),
         )
 
     def _window(self, options: ModelOptions) -> int:
@@ -170,5 +145,5 @@ class OllamaModel:
         if not self._asked_for_window:
             self._asked_for_window = True
             with suppress(ModelError):  # Whatever is wrong, the question itself will tell.
-                self._own_window = show_model(self.address, self.name, min(self.timeout, 2.0)).context_length
+                self._own_window = show_model(self.address, self.name, min(self.timeout, 2.0)).context
         return min(options.num_ctx, self._own_window or options.num_ctx)

@@ -8,7 +8,7 @@ import re
 import shlex
 import socket
 import unicodedata
-from contextlib import AbstractAsyncContextManager
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +16,8 @@ import httpx
 import ollama
 
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
-from memrl_core.models.stream import MOST_BYTES, Bounded, Part, Stream
+from memrl_core.models.base import Cancelled
+from memrl_core.models.stream import MOST_BYTES, Ask, Bounded, Part, ReplyTooLong, Stream
 
 DEFAULT_ADDRESS = "http://127.0.0.1:11434"
 OPENAI = "https://api.openai.com/v1"
@@ -36,6 +37,7 @@ LONGEST_QUOTE = 240
 FAILURES = (
     ConnectionError,
     httpx.HTTPError,
+    ReplyTooLong,
     ollama.ResponseError,
     ValueError,
     TypeError,
@@ -48,13 +50,6 @@ FAILURES = (
 """What the official client raises: its own error, httpx's, the builtin one when a server is down outside a stream, and
 for replies that are not Ollama's whatever its unguarded parsing trips over (pydantic's and json's errors are
 `ValueError`s; JSON that is nested too deep is a `RecursionError`)."""
-
-
-class ReplyTooLong(httpx.HTTPError):
-    """A reply of more than `MOST_BYTES`."""
-
-    def __init__(self) -> None:
-        super().__init__(f"more than {MOST_BYTES} bytes")
 
 
 def default_address() -> str:
@@ -141,47 +136,51 @@ def sendable(text: str) -> str:
     return text
 
 
-def connection(address: str, timeout: float, *, asynchronous: bool = False) -> dict[str, Any]:
-    """Arguments of every client for `address`; reads wait `timeout` seconds (the official default is for ever) and end
-    at `MOST_BYTES`.
+def connection(address: str, timeout: float, *, asynchronous: bool = False, http: Any = httpx) -> dict[str, Any]:
+    """Arguments of every HTTP client for `address`, of `httpx` or of a library with the same interface.
 
-    Raises `InputError` for a bad address.
+    Reads wait `timeout` seconds (the official default is for ever) and end at `MOST_BYTES`.
     """
-    host = checked_address(address)
-    limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
-    # A proxy set for the internet must not be asked for a server on this machine; and a redirection would carry the
-    # prompt to a host that nobody has agreed to.
+
+    def bound(response: Any) -> None:
+        # A few bytes can be packed that unpack to any number: what is packed is not unpacked, and is then no JSON.
+        response.headers.pop("content-encoding", None)
+        response.stream = _bounded(http)(response.stream)
+
+    async def bound_later(response: Any) -> None:
+        bound(response)
+
+    # A proxy set for the internet must not be asked for a server on this machine; a redirection would carry the prompt
+    # to a host that nobody has agreed to; and reading all certificates takes longer than the rest of a call to an
+    # address that shows none.
     return {
-        "host": host,
-        "timeout": limits,
-        "trust_env": not is_local(host),
+        "timeout": http.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+        "trust_env": not is_local(address),
         "follow_redirects": False,
+        "verify": address.startswith("https:"),
         "headers": {"accept-encoding": "identity"},
-        "event_hooks": {"response": [_bound_later if asynchronous else _bound]},
+        "event_hooks": {"response": [bound_later if asynchronous else bound]},
     }
 
 
-def _bound(response: httpx.Response) -> None:
-    # A few bytes can be packed that unpack to any number: what is packed is not unpacked, and is then no JSON.
-    response.headers.pop("content-encoding", None)
-    response.stream = _Bounded(response.stream)
+@cache
+def _bounded(http: Any) -> type[Any]:
+    """The bounded stream of bytes that an HTTP library takes for one of its own."""
+    return type("BoundedStream", (Bounded, http.SyncByteStream, http.AsyncByteStream), {})
 
 
-async def _bound_later(response: httpx.Response) -> None:
-    _bound(response)
+def ollama_client(address: str, timeout: float) -> ollama.Client:
+    """The official client for what is answered at once. Raises `InputError` for a bad address."""
+    address = checked_address(address)
+    return ollama.Client(address, **connection(address, timeout))
 
 
-class _Bounded(Bounded, httpx.SyncByteStream, httpx.AsyncByteStream):
-    too_long = ReplyTooLong
-
-
-class OllamaStream(Stream[Part]):
+def ollama_stream(
+    ask: Ask[Part], address: str, timeout: float, cancelled: Cancelled | None = None, first: float | None = None
+) -> Stream[Part]:
     """A streamed answer of Ollama: `ask` is given an `ollama.AsyncClient`."""
-
-    failures = FAILURES
-
-    def _client(self) -> AbstractAsyncContextManager[ollama.AsyncClient]:
-        return ollama.AsyncClient(**connection(self._address, self._longest, asynchronous=True))
+    given = connection(address, max(timeout, first or timeout), asynchronous=True)
+    return Stream(lambda: ollama.AsyncClient(address, **given), ask, FAILURES, timeout, cancelled, first)
 
 
 def is_local(address: str) -> bool:
@@ -215,10 +214,7 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
     before, and is carried by `ModelInterrupted`.
     """
     name = one_line(model) or "Ollama"
-    kept = "What had arrived is kept" if partial else "Everything before this call is kept"
-    if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
-        silence = f"Nothing came from {name} for {timeout:g} s. {kept}; try again, wait longer or take a smaller model."
-        return ModelInterrupted(silence, partial) if partial else ModelSlow(silence)
+    kept = what_is_kept(partial)
     if isinstance(error, ollama.ResponseError):
         reason = str(error.error).strip() or f"HTTP {error.status_code}"
         if error.status_code == 404 and model and "model" in reason:
@@ -237,18 +233,28 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
             f"Ollama is not running at {address}. {kept}; start it{there} with `{serve_command(address)}` and try "
             "again. Replay and demo still work."
         )
+    return broken(error, address, name, "Ollama", timeout, partial)
+
+
+def what_is_kept(partial: str) -> str:
+    """The beginning of the second sentence of a failure."""
+    return "What had arrived is kept" if partial else "Everything before this call is kept"
+
+
+def broken(error: Exception, address: str, name: str, of: str, timeout: float, partial: str) -> ModelError:
+    """The error for a server, of the kind `of`, that was silent, said too much, left, or said what it never would."""
+    kept = what_is_kept(partial)
+    if isinstance(error, httpx.TimeoutException):
+        silence = f"Nothing came from {name} for {timeout:g} s. {kept}; try again, wait longer or take a smaller model."
+        return ModelInterrupted(silence, partial) if partial else ModelSlow(silence)
     if isinstance(error, ReplyTooLong):
-        return ModelInterrupted(
-            f"{name} sent more than {MOST_BYTES // 1024**2} MB for one reply, and was not read on. {kept}; check what "
-            f"answers at {address}.",
-            partial,
-        )
-    if isinstance(error, (httpx.HTTPError, ConnectionError)):
-        return ModelInterrupted(f"The connection to Ollama broke while {name} was at work. {kept}; try again.", partial)
-    return ModelInterrupted(
-        f"What answered at {address} is not what Ollama would say. {kept}; check the address and Ollama's version.",
-        partial,
-    )
+        most = f"{MOST_BYTES // 1024**2} MB"
+        sentence = f"{name} sent more than {most} for one reply, and was left. {kept}; check the address."
+    elif isinstance(error, (httpx.HTTPError, ConnectionError)):
+        sentence = f"The connection to {of} broke while {name} was at work. {kept}; try again."
+    else:
+        sentence = f"What answered at {address} is not what {of} would say. {kept}; check the address and the version."
+    return ModelInterrupted(sentence, partial)
 
 
 def one_line(text: str) -> str:

@@ -7,21 +7,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-import httpx
 import ollama
 
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
 from memrl_core.models.base import Cancelled
 from memrl_core.models.ollama_client import (
     FAILURES,
-    OllamaStream,
     canonical_name,
     checked_address,
     checked_name,
-    connection,
-    default_address,
     failure,
     is_local,
+    ollama_client,
+    ollama_stream,
     one_line,
     pull_command,
     sendable,
@@ -29,22 +27,6 @@ from memrl_core.models.ollama_client import (
 )
 from memrl_core.models.stream import Broken
 from memrl_core.records import Message
-
-__all__ = [
-    "InstalledModel",
-    "LoadedModel",
-    "ModelDetails",
-    "OllamaStatus",
-    "PullProgress",
-    "checked_address",
-    "default_address",
-    "facts",
-    "is_local",
-    "list_models",
-    "ollama_status",
-    "pull_model",
-    "show_model",
-]
 
 PULL_PATIENCE = 600.0
 """Seconds without news before a pull is given up: checking a large download is silent for minutes."""
@@ -60,7 +42,9 @@ OFFERED = 5
 @dataclass(frozen=True, slots=True)
 class InstalledModel:
     """A model on the server: `size` in bytes on its disk, `capabilities` in Ollama's words, `context` its window in
-    tokens, and whether it has a `chat_template`; None when the server does not tell.
+    tokens. What the server does not tell is empty or None.
+
+    Without a `chat_template` it goes on with a text, and does not know who said what.
     """
 
     name: str
@@ -69,6 +53,8 @@ class InstalledModel:
     capabilities: tuple[str, ...] | None
     context: int | None = None
     chat_template: bool | None = None
+    parameters: str = ""
+    quantisation: str = ""
 
     @property
     def can_chat(self) -> bool:
@@ -88,23 +74,6 @@ class LoadedModel:
     name: str
     size: int
     size_vram: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDetails:
-    """One model more closely. What the server does not tell is empty or None; `context_length` is in tokens.
-
-    Without a `chat_template` it goes on with a text, and does not know who said what.
-    """
-
-    name: str
-    family: str
-    parameters: str
-    quantisation: str
-    context_length: int | None
-    embedding_length: int | None
-    capabilities: tuple[str, ...] | None
-    chat_template: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +107,13 @@ def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) 
         models = list_models(address, timeout)
     except InputError as error:
         return OllamaStatus(address, "not_running", str(error), "")
-    except OllamaDown:
-        return OllamaStatus(
-            address,
-            "not_running",
-            f"Ollama is not running at {address}. Replay and demo still work.",
-            _how_to_start(address),
-        )
-    except ModelSlow:
-        sentence = f"Nothing answers at {address} within {timeout:g} s. Replay and demo still work."
-        return OllamaStatus(address, "not_running", sentence, _how_to_start(address))
-    except ModelError:
-        sentence = f"What answers at {address} is not Ollama. Replay and demo still work."
-        return OllamaStatus(address, "not_running", sentence, _how_to_start(address))
+    except ModelError as error:
+        sentence = f"What answers at {address} is not Ollama."
+        if isinstance(error, OllamaDown):
+            sentence = f"Ollama is not running at {address}."
+        elif isinstance(error, ModelSlow):
+            sentence = f"Nothing answers at {address} within {timeout:g} s."
+        return OllamaStatus(address, "not_running", f"{sentence} Replay and demo still work.", _how_to_start(address))
     version, loaded = _version(address, timeout), _loaded(address, timeout)
     if model is not None and canonical_name(model) not in {installed.name for installed in models}:
         others = [one_line(installed.name) for installed in models if installed.can_chat][:OFFERED]
@@ -165,51 +128,43 @@ def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) 
 
 def list_models(address: str, timeout: float = 1.0) -> tuple[InstalledModel, ...]:
     """The models installed at `address`, by name. Raises `InputError` for a bad address, `ModelError` otherwise."""
-    try:
-        with ollama.Client(**connection(address, timeout)) as client:
-            listed = client.list().models
-    except FAILURES as error:
-        raise failure(error, address, "", timeout) from None
-    found = []
+    models = []
     telling = True
-    for model in listed:
-        family = (model.details.family if model.details else None) or ""
-        installed = InstalledModel(canonical_name(model.model or ""), int(model.size or 0), family, None)
+    for listed in _listed(address, timeout):
+        name, family = listed.model or "", (listed.details.family if listed.details else None) or ""
+        model = InstalledModel(canonical_name(name), 0, family, None)
         if telling:
             try:
-                more = _details(address, model.model or "", model.digest or "", timeout)
-                installed = replace(
-                    installed,
-                    capabilities=more.capabilities,
-                    context=more.context_length,
-                    chat_template=more.chat_template,
-                )
+                model = _shown(address, name, listed.digest or "", timeout)
             except ModelError:
                 # One that cannot answer now would cost its timeout again for every model.
                 telling = False
-        found.append(installed)
-    return tuple(sorted(found, key=lambda installed: installed.name))
+        models.append(replace(model, size=int(listed.size or 0)))
+    return tuple(sorted(models, key=lambda model: model.name))
 
 
-def show_model(address: str, name: str, timeout: float = 5.0) -> ModelDetails:
-    """What the server knows of `name`. Raises `ModelMissing` and other `ModelError`s, `InputError` for a bad name."""
+def show_model(address: str, name: str, timeout: float = 5.0) -> InstalledModel:
+    """What the server knows of `name`, but for its size on the disk.
+
+    Raises `ModelMissing` and other `ModelError`s, and `InputError` for a bad name.
+    """
     wanted = checked_name(name)
     try:
-        with ollama.Client(**connection(address, timeout)) as client:
+        with ollama_client(address, timeout) as client:
             shown = client.show(wanted)
     except FAILURES as error:
         raise failure(error, address, wanted, timeout) from None
     details, facts = shown.details, shown.modelinfo or {}
-    kind = facts.get("general.architecture", "")
-    return ModelDetails(
+    context = facts.get(f"{facts.get('general.architecture', '')}.context_length")
+    return InstalledModel(
         name=wanted,
+        size=0,
         family=(details.family if details else None) or "",
+        capabilities=None if shown.capabilities is None else tuple(shown.capabilities),
+        context=context if isinstance(context, int) else None,
+        chat_template=None if shown.template is None else shown.template.strip() not in NO_TEMPLATE,
         parameters=(details.parameter_size if details else None) or "",
         quantisation=(details.quantization_level if details else None) or "",
-        context_length=_count(facts.get(f"{kind}.context_length")),
-        embedding_length=_count(facts.get(f"{kind}.embedding_length")),
-        capabilities=None if shown.capabilities is None else tuple(shown.capabilities),
-        chat_template=None if shown.template is None else shown.template.strip() not in NO_TEMPLATE,
     )
 
 
@@ -227,7 +182,7 @@ def facts(address: str, name: str, timeout: float = 5.0) -> dict[str, Any]:
     reported = {
         "digest": digest,
         "quantisation": shown.quantisation,
-        "context": shown.context_length,
+        "context": shown.context,
         "parameters": shown.parameters,
         "server": version,
     }
@@ -239,7 +194,6 @@ def rendered(address: str, name: str, messages: Sequence[Message], think: bool, 
 
     Raises `InputError` where the server does not tell (before 0.12), and `ModelError`.
     """
-    arguments = connection(address, timeout)
     body = {
         "model": checked_name(name),
         "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
@@ -249,19 +203,14 @@ def rendered(address: str, name: str, messages: Sequence[Message], think: bool, 
         "options": {"num_predict": 1},
         "_debug_render_only": True,
     }
-    host = arguments.pop("host")
     try:
-        with httpx.Client(**arguments) as client:
-            reported = client.post(f"{host}/api/chat", json=body).raise_for_status().json()
+        with ollama_client(address, timeout) as client:
+            reported = client._request_raw("POST", "/api/chat", json=body).json()
         return str(reported["_debug_info"]["rendered_template"])
     except KeyError:
         raise InputError(
             f"What the chat template of {one_line(name)} makes of the messages is not known: this version of Ollama "
             "does not tell."
-        ) from None
-    except httpx.HTTPStatusError as error:
-        raise failure(
-            ollama.ResponseError(error.response.text, error.response.status_code), address, name, timeout
         ) from None
     except FAILURES as error:
         raise failure(error, address, name, timeout) from None
@@ -278,7 +227,7 @@ def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> I
     async def ask(client: ollama.AsyncClient) -> AsyncIterator[ollama.ProgressResponse]:
         return await client.pull(wanted, stream=True)
 
-    stream = OllamaStream(ask, checked_address(address), PULL_PATIENCE, cancelled)
+    stream = ollama_stream(ask, checked_address(address), PULL_PATIENCE, cancelled)
     status = ""
     try:
         for part in stream:
@@ -297,35 +246,40 @@ def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> I
 
 def weights_and_server(address: str, name: str, timeout: float = 5.0) -> tuple[str, str]:
     """The digest of the weights that `name` has at `address`, and the server's version; empty for what is unknown."""
-    wanted, version = canonical_name(name), _version(address, timeout)
+    version = _version(address, timeout)
     try:
-        with ollama.Client(**connection(address, timeout)) as client:
-            listed = {canonical_name(model.model or ""): model.digest or "" for model in client.list().models}
-    except FAILURES:
-        listed = {}
-    return listed.get(wanted, ""), f"Ollama {version}" if version else ""
+        digests = {canonical_name(model.model or ""): model.digest or "" for model in _listed(address, timeout)}
+    except ModelError:
+        digests = {}
+    return digests.get(canonical_name(name), ""), f"Ollama {version}" if version else ""
+
+
+def _listed(address: str, timeout: float) -> Sequence[ollama.ListResponse.Model]:
+    try:
+        with ollama_client(address, timeout) as client:
+            return client.list().models
+    except FAILURES as error:
+        raise failure(error, address, "", timeout) from None
 
 
 @lru_cache(maxsize=256)
-def _details(address: str, name: str, digest: str, timeout: float) -> ModelDetails:
+def _shown(address: str, name: str, digest: str, timeout: float) -> InstalledModel:
     """Remembered by digest: the same bytes can always do the same."""
     return show_model(address, name, timeout)
 
 
 def _version(address: str, timeout: float) -> str:
     """The server's version, which the official client does not ask for; empty when it is not known."""
-    arguments = connection(address, timeout)
-    host = arguments.pop("host")
     try:
-        with httpx.Client(**arguments) as client:
-            return str(client.get(f"{host}/api/version").raise_for_status().json()["version"])
+        with ollama_client(address, timeout) as client:
+            return str(client._request_raw("GET", "/api/version").json()["version"])
     except FAILURES:
         return ""
 
 
 def _loaded(address: str, timeout: float) -> tuple[LoadedModel, ...]:
     try:
-        with ollama.Client(**connection(address, timeout)) as client:
+        with ollama_client(address, timeout) as client:
             models = client.ps().models
     except FAILURES:
         return ()
@@ -339,7 +293,3 @@ def _how_to_start(address: str) -> str:
     if not is_local(address):
         return f"# on the machine of that address:\n{serve_command(address)}"
     return f"{serve_command(address)}\n# From inside Docker, use the address http://host.docker.internal:11434"
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) else None

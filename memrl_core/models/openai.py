@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -21,30 +19,29 @@ import httpx2
 import openai
 
 from memrl_core.errors import (
-    EmptyAnswer,
     InputError,
     ModelError,
     ModelInterrupted,
     ModelMissing,
-    ModelSlow,
     NotBound,
     PromptTooLong,
     ServerDown,
 )
-from memrl_core.models.base import Cancelled, ModelOptions, OnText, cut_at, slow, tells_no_room, whole_characters
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, tells_no_room, whole_characters
 from memrl_core.models.ollama_client import (
-    CONNECT_TIMEOUT,
     FAILURES,
     LONGEST_NAME,
     OPENAI,
     OPENAI_COMPATIBLE,
+    broken,
     checked_address,
-    is_local,
+    connection,
     one_line,
     openai_address,
     sendable,
+    what_is_kept,
 )
-from memrl_core.models.stream import MOST_BYTES, Arriving, Bounded, Broken, Stream
+from memrl_core.models.stream import Arriving, Broken, Stream
 from memrl_core.records import Message, Reply
 
 PREFIX = "openai:"
@@ -135,11 +132,11 @@ class OpenAIModel:
         async def ask(client: openai.AsyncOpenAI) -> AsyncIterator[_Part]:
             return _parts(await client.chat.completions.create(**asked))
 
-        arriving = Arriving(options, on_text, cancelled)
+        arriving = Arriving(options, on_text, cancelled, _clean)
         ending, usage = "", _NO_USAGE
-        patience = options.between_tokens or self.timeout
-        stream = _Stream(ask, self.address, patience, arriving.ended, options.first_token or self.timeout)
-        stream.trusted = self._trusted
+        patience, first = options.between_tokens or self.timeout, options.first_token or self.timeout
+        given = _connection(self.address, max(patience, first), self._trusted, asynchronous=True)
+        stream = Stream(lambda: _later(self.address, given), ask, ALL_FAILURES, patience, arriving.ended, first)
         try:
             for part in stream:
                 usage, ending = part.usage or usage, part.ending or ending
@@ -149,54 +146,31 @@ class OpenAIModel:
                 raise PromptTooLong(self.name) from None
             if schema is not None and _is_about_the_schema(broken.cause):
                 raise NotBound(f"{self.address} refuses the schema of an answer.") from None
-            text, _ = _clean(arriving.text)
-            raise failure(broken.cause, self.address, self._model, stream.patience, text, self._trusted) from None
-        text, thinking, replaced = arriving.read(_clean)
-        cut = arriving.cut
-        if ending == "length" and not cut:
-            no_room = usage[1] is not None and usage[1] < options.num_predict
-            if no_room and not text.strip():
-                raise PromptTooLong(self.name)
-            cut = "the context window" if no_room else cut_at(options, None, options.num_ctx)
-        if stream.stopped and not cut:
-            return Reply(text, stopped=True, seconds=arriving.seconds, replaced=replaced, thinking=thinking)
-        if not ending and not cut:
+            partial = arriving.partial
+            raise failure(broken.cause, self.address, self._model, stream.patience, partial, self._trusted) from None
+        if not ending and not arriving.cut and not arriving.stopped:
+            text = arriving.partial
             raise ModelInterrupted(
                 f"The answer of {self.name} broke off{'' if text else ' before it began'}. Everything before this call "
                 f"is kept; try again, or check what answers at {self.address}.",
                 text,
             )
-        if not text.strip():
-            limit = f" It was cut at {cut}." if cut else ""
-            reported = " All of it was thinking." if thinking else ""
-            raise EmptyAnswer(
-                f"{self.name} finished without an answer; no reward was given.{limit}{reported} Try again, give a new "
-                "run a higher limit among its model options, or change model.",
-                cut,
-                thinking,
-            )
-        if schema is not None:
-            value = _read(text)
-            if wraps and isinstance(value, dict):
-                value = value.get("answer")
-                text = json.dumps(value, ensure_ascii=False)
-            if not cut and not (value in schema["enum"] if "enum" in schema else isinstance(value, dict)):
-                raise NotBound(f"{self.address} takes a schema and does not answer by it.")
-        return Reply(
-            text,
-            prompt_tokens=usage[0],
-            answer_tokens=usage[1],
-            cached_tokens=usage[2],
-            seconds=arriving.seconds,
-            cut=cut,
-            replaced=replaced,
-            thinking=thinking,
-            # How many threads there are is not chosen here, and so no remedy.
-            notes=slow(usage[1], arriving.writing, options.model_copy(update={"num_thread": 1})),
-        )
+        read, written, cached = usage
+        # How many threads there are is not chosen here, and so no remedy.
+        notes = slow(written, arriving.writing, options.model_copy(update={"num_thread": 1}))
+        full = ending == "length"
+        reply = arriving.reply(self.name, full=full, read=read, written=written, cached=cached, notes=notes)
+        if schema is None or reply.stopped:
+            return reply
+        value, text = _read(reply.text), reply.text
+        if wraps and isinstance(value, dict):
+            value = value.get("answer")
+            text = json.dumps(value, ensure_ascii=False)
+        if not reply.cut and not (value in schema["enum"] if "enum" in schema else isinstance(value, dict)):
+            raise NotBound(f"{self.address} takes a schema and does not answer by it.")
+        return replace(reply, text=text)
 
 
-_Hooks = dict[str, list[Callable[..., Any]]]
 _Usage = tuple[int | None, int | None, int | None]
 _NO_USAGE: _Usage = (None, None, None)
 
@@ -232,19 +206,6 @@ def _cached(chunk: Any) -> int | None:
         # llama.cpp's server tells it so where it does not tell it as OpenAI does.
         reported = (getattr(chunk, "timings", None) or {}).get("cache_n")
     return None if reported is None else int(reported)
-
-
-class _Stream(Stream[_Part]):
-    """A streamed answer of an OpenAI-compatible server."""
-
-    failures = ALL_FAILURES
-    trusted = False
-
-    def _client(self) -> AbstractAsyncContextManager[openai.AsyncOpenAI]:
-        with_key = gets_the_key(self._address, self.trusted)
-        hooks: _Hooks = {"response": [_bounded_later], "request": [] if with_key else [_nameless_later]}
-        http = openai.DefaultAsyncHttpxClient(**connection(self._address, self._longest), event_hooks=hooks)
-        return openai.AsyncOpenAI(base_url=self._address, api_key=_key() or NO_KEY, http_client=http)
 
 
 def facts(name: str, address: str, timeout: float, ask: bool = True, trusted: bool = False) -> dict[str, Any]:
@@ -293,36 +254,20 @@ def _listed(server: openai.OpenAI) -> tuple[list[dict[str, Any]], str]:
 def client(address: str, timeout: float, trusted: bool = False) -> openai.OpenAI:
     """The official client for what is asked and answered at once. Raises `InputError` for a bad address."""
     address = checked_server(address)
-    hooks: _Hooks = {"response": [_bounded], "request": [] if gets_the_key(address, trusted) else [_nameless]}
-    http = openai.DefaultHttpxClient(**connection(address, timeout), event_hooks=hooks)
+    http = openai.DefaultHttpxClient(**_connection(address, timeout, trusted, asynchronous=False))
     return openai.OpenAI(base_url=address, api_key=_key() or NO_KEY, http_client=http, max_retries=0)
 
 
-def connection(address: str, timeout: float) -> dict[str, Any]:
-    """Arguments of every HTTP client for `address`."""
-    # A redirection would carry prompts to a host that nobody has agreed to, a proxy's setting is for the internet; and
-    # reading all certificates takes longer than the rest of a call to an address that shows none.
-    return {
-        "timeout": httpx2.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
-        "trust_env": not is_local(address),
-        "follow_redirects": False,
-        "verify": address.startswith("https:"),
-        "headers": {"accept-encoding": "identity"},
-    }
+def _later(address: str, given: dict[str, Any]) -> openai.AsyncOpenAI:
+    http = openai.DefaultAsyncHttpxClient(**given)
+    return openai.AsyncOpenAI(base_url=address, api_key=_key() or NO_KEY, http_client=http)
 
 
-class _Bounded(Bounded, httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    too_long = partial(httpx2.ReadError, f"more than {MOST_BYTES} bytes")
-
-
-def _bounded(response: httpx2.Response) -> None:
-    # As in `ollama_client`: what is packed is not unpacked, and is then no JSON.
-    response.headers.pop("content-encoding", None)
-    response.stream = _Bounded(response.stream)
-
-
-async def _bounded_later(response: httpx2.Response) -> None:
-    _bounded(response)
+def _connection(address: str, timeout: float, trusted: bool, asynchronous: bool) -> dict[str, Any]:
+    given = connection(address, timeout, asynchronous=asynchronous, http=httpx2)
+    if not gets_the_key(address, trusted):
+        given["event_hooks"]["request"] = [_nameless_later if asynchronous else _nameless]
+    return given
 
 
 def _nameless(request: httpx2.Request) -> None:
@@ -354,18 +299,12 @@ def failure(
     error: Exception, address: str, model: str, timeout: float, partial: str = "", trusted: bool = False
 ) -> ModelError:
     """One of `ALL_FAILURES` as an error whose sentence a person can act on; the key is not in it."""
-    name = PREFIX + one_line(model) if model else address
-    kept = "What had arrived is kept" if partial else "Everything before this call is kept"
-    if isinstance(error, openai.APIConnectionError) and isinstance(
-        error.__cause__, (httpx2.ConnectError, httpx2.ConnectTimeout)
-    ):
+    name, kept = PREFIX + one_line(model) if model else address, what_is_kept(partial)
+    if isinstance(error.__cause__, (httpx2.ConnectError, httpx2.ConnectTimeout)):
         return ServerDown(
             f"No server answers at {address}. {kept}; start it, or name another with OPENAI_BASE_URL, and try again. "
             "Replay and demo still work."
         )
-    if isinstance(error, (openai.APITimeoutError, httpx2.TimeoutException, httpx.TimeoutException)):
-        silence = f"Nothing came from {name} for {timeout:g} s. {kept}; try again, wait longer or take a smaller model."
-        return ModelInterrupted(silence, partial) if partial else ModelSlow(silence)
     if isinstance(error, (openai.AuthenticationError, openai.PermissionDeniedError)):
         what = "refused the key in" if _key() else "wants a key in"
         if not gets_the_key(address, trusted):
@@ -387,14 +326,11 @@ def failure(
         return ModelInterrupted(
             f"{address} gave up on {name} ({status}): “{answer}”. {kept}; try again or take another model.", partial
         )
-    if isinstance(error, (openai.APIConnectionError, httpx2.HTTPError, ConnectionError)):
-        return ModelInterrupted(
-            f"The connection to {address} broke while {name} was at work. {kept}; try again.", partial
-        )
-    return ModelInterrupted(
-        f"What answered at {address} is not what an OpenAI-compatible server would say. {kept}; check the address.",
-        partial,
-    )
+    if isinstance(error, (openai.APITimeoutError, httpx2.TimeoutException)):
+        error = httpx.ReadTimeout("")
+    elif isinstance(error, (openai.APIConnectionError, httpx2.HTTPError)):
+        error = httpx.ReadError("")
+    return broken(error, address, name, "an OpenAI-compatible server", timeout, partial)
 
 
 def gets_the_key(address: str, trusted: bool = False) -> bool:

@@ -13,11 +13,14 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import httpx
 
+from memrl_core.errors import EmptyAnswer, PromptTooLong
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, whole_characters, without_thinking
+from memrl_core.records import Reply
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of one reply: more than the longest list of models or batch of embeddings, and too little to fill a memory."""
@@ -29,7 +32,7 @@ Ask = Callable[[Any], Awaitable[AsyncIterator[Part]]]
 
 
 class Broken(Exception):
-    """The stream failed; `cause` is one of the client's `FAILURES`."""
+    """The stream failed; `cause` is one of the client's `failures`."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -39,28 +42,25 @@ class Broken(Exception):
 class Stream(Generic[Part]):
     """Iterate over it once to get the parts, in the thread that iterates.
 
-    The first part may take `first` seconds, every other one `timeout`; `patience` is the one of them that is running.
-    It ends early, with `stopped` set, when `cancelled()` turns true. Leaving the iteration in any way closes the
-    connection. Raises `Broken` when the client fails (with one of `failures`).
+    `client` makes what `ask` is given, and is closed when the stream ends. The first part may take `first` seconds,
+    every other one `timeout`; `patience` is the one of them that is running. It ends early, with `stopped` set, when
+    `cancelled()` turns true. Leaving the iteration in any way closes the connection. Raises `Broken` when the client
+    fails (with one of `failures`).
     """
-
-    failures: tuple[type[Exception], ...]
 
     def __init__(
         self,
+        client: Callable[[], contextlib.AbstractAsyncContextManager[Any]],
         ask: Ask[Part],
-        address: str,
+        failures: tuple[type[Exception], ...],
         timeout: float,
         cancelled: Cancelled | None = None,
         first: float | None = None,
     ) -> None:
         self.stopped = False
         self.patience = timeout if first is None else first
-        self._timeout = timeout
-        self._ask = ask
-        self._address = address
-        self._longest = max(timeout, self.patience)
-        self._cancelled = cancelled
+        self._client, self._ask, self._failures = client, ask, failures
+        self._timeout, self._cancelled = timeout, cancelled
         self._arrived: queue.SimpleQueue[Part | _End] = queue.SimpleQueue()
         self._running = threading.Event()
         self._task: asyncio.Task[None] | None = None
@@ -83,7 +83,7 @@ class Stream(Generic[Part]):
                 if isinstance(part, _End):
                     if part.error is None:
                         return
-                    raise Broken(part.error) if isinstance(part.error, self.failures) else part.error
+                    raise Broken(part.error) if isinstance(part.error, self._failures) else part.error
                 yield part
                 since, self.patience = time.monotonic(), self._timeout
         finally:
@@ -109,10 +109,6 @@ class Stream(Generic[Part]):
             self._running.set()
             self._arrived.put(end)
 
-    def _client(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        """What `ask` is given, and is closed when the stream ends."""
-        raise NotImplementedError
-
     async def _read(self) -> None:
         self._task = asyncio.current_task()
         self._running.set()
@@ -121,29 +117,37 @@ class Stream(Generic[Part]):
                 self._arrived.put(part)
 
 
+@dataclass(frozen=True, slots=True)
 class _End:
-    """What the reader puts last."""
+    """The last item of the queue; `error` is what the reader failed with."""
 
-    def __init__(self, error: Exception | None) -> None:
-        self.error = error
+    error: Exception | None
 
 
 class Arriving:
     """An answer as it arrives: `text` and `thought` so far, the limit at which it was `cut`, or that it was `stopped`.
 
-    `begun` is when it was asked for, and `first` when something arrived (0 before that), by `time.perf_counter`.
+    `first` is when something arrived (0 before that), by `time.perf_counter`. `clean` replaces what cannot be kept of
+    a text, and counts it.
     """
 
-    def __init__(self, options: ModelOptions, on_text: OnText | None, cancelled: Cancelled | None) -> None:
+    def __init__(
+        self,
+        options: ModelOptions,
+        on_text: OnText | None,
+        cancelled: Cancelled | None,
+        clean: Callable[[str], tuple[str, int]] = whole_characters,
+    ) -> None:
         self.text = self.thought = self.cut = ""
         self.stopped = False
-        self.begun, self.first = time.perf_counter(), 0.0
-        self._options, self._on_text, self._cancelled = options, on_text, cancelled
+        self.first = 0.0
+        self._begun = time.perf_counter()
+        self._options, self._on_text, self._cancelled, self._clean = options, on_text, cancelled, clean
 
     @property
     def seconds(self) -> float:
         """Since it was asked for."""
-        return time.perf_counter() - self.begun
+        return time.perf_counter() - self._begun
 
     @property
     def writing(self) -> float:
@@ -169,17 +173,70 @@ class Arriving:
         if not last and len(self.text) + len(self.thought) >= most:
             self.cut = f"{most:,} characters"
 
-    def read(self, clean: Callable[[str], tuple[str, int]] = whole_characters) -> tuple[str, str, int]:
-        """The answer, what was thought before it, and how many broken characters `clean` replaced in the answer."""
-        text, replaced = clean(self.text)
+    @property
+    def partial(self) -> str:
+        """The text so far, as it can be kept."""
+        return self._clean(self.text)[0]
+
+    def reply(
+        self,
+        model: str,
+        *,
+        full: bool = False,
+        read: int | None = None,
+        written: int | None = None,
+        cached: int | None = None,
+        seconds: float | None = None,
+        window: int | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> Reply:
+        """The whole answer, or what there is of it when a person stopped it.
+
+        The server tells how many tokens it `read`, had `cached` and has `written`, its `window`, and whether it cut
+        the answer at a limit (`full`). Raises `EmptyAnswer`, and `PromptTooLong` where the window had no room for one.
+        """
+        text, replaced = self._clean(self.text)
         inline, text = without_thinking(text)
-        return text, clean(self.thought)[0].strip() or inline, replaced
+        thinking = self._clean(self.thought)[0].strip() or inline
+        if self.stopped and not self.cut:
+            return Reply(text, stopped=True, seconds=self.seconds, replaced=replaced, thinking=thinking)
+        if full and not self.cut:
+            most = self._options.num_predict
+            self.cut = "1 token" if most == 1 else f"{most:,} tokens"
+            if written is not None and written < most:
+                no_room = PromptTooLong(model, window)
+                if not text.strip():
+                    raise no_room
+                self.cut = no_room.room
+        if not text.strip():
+            limit = f" It was cut at {self.cut}." if self.cut else ""
+            only_thought = " All of it was thinking." if thinking else ""
+            raise EmptyAnswer(
+                f"{model} finished without an answer; no reward was given.{limit}{only_thought} Try again, give a new "
+                "run a higher limit among its model options, or change model.",
+                self.cut,
+                thinking,
+            )
+        return Reply(
+            text,
+            prompt_tokens=read,
+            answer_tokens=written,
+            cached_tokens=cached,
+            seconds=self.seconds if seconds is None else seconds,
+            cut=self.cut,
+            replaced=replaced,
+            thinking=thinking,
+            window=window,
+            notes=notes,
+        )
+
+
+class ReplyTooLong(Exception):
+    """A reply of more than `MOST_BYTES`."""
 
 
 class Bounded:
-    """The bytes of a reply; raises `too_long` after `MOST_BYTES` of them. To be mixed into a client's own streams."""
-
-    too_long: Callable[[], Exception]
+    """The bytes of a reply; raises `ReplyTooLong` after `MOST_BYTES`. To be mixed into a client's own streams."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._left = stream, MOST_BYTES
@@ -203,5 +260,5 @@ class Bounded:
     def _counted(self, data: bytes) -> bytes:
         self._left -= len(data)
         if self._left < 0:
-            raise self.too_long()
+            raise ReplyTooLong
         return data

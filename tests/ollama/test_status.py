@@ -31,7 +31,7 @@ def test_a_running_server_tells_its_version_models_and_what_is_loaded(server: Ol
     status = ollama_status(server.address, "llama3.2:latest")
     assert (status.state, status.version, status.remedy) == ("running", "0.12.6", "")
     assert "0.12.6" in status.sentence and server.address in status.sentence
-    llama = InstalledModel("llama3.2", 2_019_393_189, "llama", ("completion", "tools"), 131_072, chat_template=True)
+    llama = InstalledModel("llama3.2", 2_019_393_189, "llama", ("completion", "tools"), 131_072, True, "3.2B", "Q4_K_M")
     assert status.models == (llama,)
     assert status.loaded == ()
 
@@ -125,7 +125,7 @@ def test_one_model_more_closely(server: OllamaServer) -> None:
         "3.2B",
         "Q4_K_M",
     )
-    assert (shown.context_length, shown.embedding_length, shown.capabilities) == (2048, 64, ("embedding",))
+    assert (shown.context, shown.capabilities) == (2048, ("embedding",))
     with pytest.raises(ModelMissing, match="not installed"):
         show_model(server.address, "mistral")
 
