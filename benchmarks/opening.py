@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measuring import Aim, Row, Sizes, give_back, peak, resident_mb, seconds
+from benchmarks.measuring import Aim, Row, Sizes, give_back, peak, seconds
 from benchmarks.synthetic import RUN, SETTINGS, rated_bank, vectors
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.vectors import FOLDER, LanceVectors
@@ -83,10 +83,9 @@ def _forget(folder: Path, flat: Path) -> None:
 
 
 def opened(folder: Path, only_vectors: bool = False) -> Mapping[str, float]:
-    """One opening in a process of its own: its seconds, those until the first recall, and the process's MB.
+    """One opening in a process of its own: its seconds, those until the first recall, and the peak of its memory.
 
-    These are its peak, and what it holds then (`held_mb`; 0 where the system does not tell). With `only_vectors`,
-    the seconds in which LanceDB reads them.
+    With `only_vectors`, the seconds in which LanceDB reads them.
     """
     command = [sys.executable, "-m", "benchmarks.opening", str(folder), *(["vectors"] if only_vectors else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
@@ -105,9 +104,7 @@ def _open_once(folder: str) -> None:
         # Of no memory: to ask for one reads them all, and that is the first recall's to do.
         query = vectors(1, np.random.default_rng(0), bank.embedder.dimension)[0]
         recalled = seconds(lambda: policy.recall(query, bank.view(RUN)))
-    give_back()
-    held = resident_mb() or 0.0
-    print(json.dumps({"open": taken, "recall": taken + recalled, "peak_mb": highest.mb, "held_mb": held}))
+    print(json.dumps({"open": taken, "recall": taken + recalled, "peak_mb": highest.mb}))
 
 
 def _read_once(folder: str) -> None:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks import in_browser
 from benchmarks.in_browser import Server
-from benchmarks.map import FITTING, dragged, large_bank, next_step, open_map
-from benchmarks.map import RUN as LARGE
 from benchmarks.measuring import Aim, Row, Sizes
-from benchmarks.synthetic import RUN, synthetic_bank
+from benchmarks.synthetic import LIVE, RUN, live_bank, synthetic_bank
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -27,6 +25,8 @@ POOL, MEMORIES = 200, 1000
 DRAGGED = (2_000, 100_000)
 SMALL = 64
 GESTURES = 5
+MAP = ".stage-plot"
+FITTING = ".st-key-stop_layout"
 MIDDLE = in_browser.SCREEN["width"] / 2, in_browser.SCREEN["height"] / 2
 STEPS = 20
 PRESSES = 20
@@ -157,11 +157,11 @@ def _next_step(browser: Browser, presses: int) -> Row:
         in_browser.settled(page)
         page.evaluate(in_browser.WATCH_STAGE)
         other.evaluate(in_browser.WATCH_NOTHING)
-        pairs = [
-            (next_step(page, "ArrowRight"), in_browser.last_frame_seconds(other, "ArrowRight"))
-            for _ in range(1 + presses)
-        ][1:]
-        seconds, others = zip(*pairs, strict=True)
+        pairs = []
+        for _ in range(1 + presses):
+            in_browser.settled(page)
+            pairs.append(tuple(in_browser.last_frame_seconds(each, "ArrowRight") for each in (page, other)))
+        seconds, others = zip(*pairs[1:], strict=True)
         return Row(NAME, "the next step of a replay, from the key to its last frame", 40, 1024, seconds,
                    "a key on a blank page", others, aim=Aim("median_s", 0.1), peak_mb=app.peak_mb())  # fmt: skip
 
@@ -169,14 +169,20 @@ def _next_step(browser: Browser, presses: int) -> Row:
 def _drag(browser: Browser, memories: int) -> Row:
     """Frames a second while a map is dragged on which every memory has an intent of its own."""
     with ExitStack() as stack:
-        folder = stack.enter_context(large_bank(memories, SMALL, tasks=memories))
+        folder = stack.enter_context(live_bank(memories, SMALL, tasks=memories))
         app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"large": folder}))))
         blank = stack.enter_context(in_browser.blank())
         page, other = (stack.enter_context(in_browser.newcomer(browser)) for _ in range(2))
-        open_map(page, app, "large")
+        page.goto(f"{app.url}/step?bank=large&run={LIVE}")
+        page.wait_for_function("document.querySelector('.stage-host')?.dataset.drawn")
+        page.locator(FITTING).wait_for(state="detached")
+        in_browser.settled(page, 2000)
+        box = page.locator(MAP).bounding_box()
+        assert box is not None
+        middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         other.goto(f"{blank.url}/")
         in_browser.settled(other)
-        pairs = [(dragged(page), in_browser.dragged(other, *MIDDLE)) for _ in range(GESTURES)]
+        pairs = [(in_browser.dragged(page, *middle), in_browser.dragged(other, *MIDDLE)) for _ in range(GESTURES)]
         found, empty = (median(each) for each in zip(*pairs, strict=True))
         return Row(NAME, "frames a second while the map is dragged", memories, SMALL, value=found, unit="/s",
                    aim=Aim("value", 30, at_least=True), peak_mb=app.peak_mb(),
@@ -186,10 +192,10 @@ def _drag(browser: Browser, memories: int) -> Row:
 def _weight(browser: Browser) -> Row:
     """Frames a second of a stage on which λ is dragged over a large pool."""
     with ExitStack() as stack:
-        folder = stack.enter_context(large_bank(MEMORIES, SMALL, k1=POOL))
+        folder = stack.enter_context(live_bank(MEMORIES, SMALL, k1=POOL))
         app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"wide": folder}))))
         page = stack.enter_context(in_browser.newcomer(browser))
-        page.goto(f"{app.url}/step?bank=wide&run={LARGE}")
+        page.goto(f"{app.url}/step?bank=wide&run={LIVE}")
         page.locator(STAGE).wait_for()
         in_browser.settled(page)
         page.keyboard.press("f")

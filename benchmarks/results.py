@@ -1,4 +1,4 @@
-"""What was measured as a table for a terminal, and as a JSON file: `{"machine": …, "date": …, "rows": […]}`.
+"""What was measured as a table for a terminal or a page, and as a JSON file: `{"machine": …, "rows": […]}`.
 
 A row of the file names what was measured (`benchmark`, `what`, `memories`, `dimension`, `size`), how long it took
 (`median_s`, `p95_s`, `min_s`, `max_s`, over `repetitions`), what that is beside its reference, which was measured in
@@ -9,38 +9,24 @@ Times are in seconds. What a row does not have is null.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
-
 from benchmarks.measuring import Row
-from memrl_core.experiments.files import Machine, machine_line
+from memrl_core.experiments.reports.report_table import NOTHING, ReportTable
 
-WIDTH = 120
-"""Columns that the table needs: narrower, and its figures are cut."""
+COLUMNS = ("what", "size", "median", "p95", "reference", "ratio", "peak MB", "aim", "met")
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-NOTHING = "–"
 MET = {True: "✓ yes", False: "✗ no", None: ""}
-WORDS = ("benchmark", "what", "size", "reference")
-FIGURES = ("median", "p95", "ratio", "peak MB", "aim", "met")
 
 
-def as_json(rows: Sequence[Row], machine: Machine, date: datetime) -> str:
-    """The file of `memrl bench --json`."""
-    return json.dumps(
-        {"machine": asdict(machine), "date": date.isoformat(), "rows": [_kept(row) for row in rows]},
-        indent=1, ensure_ascii=False, allow_nan=False,
-    )  # fmt: skip
+def contents(rows: Sequence[Row], machine: str) -> dict[str, Any]:
+    """What the file of `memrl bench --json` holds."""
+    return {"machine": machine, "rows": [_contents(row) for row in rows]}
 
 
-def _kept(row: Row) -> dict[str, Any]:
+def _contents(row: Row) -> dict[str, Any]:
     figures = {
         "ratio_median": row.ratio,
         "median_s": row.median,
@@ -67,47 +53,36 @@ def _kept(row: Row) -> dict[str, Any]:
     }
 
 
-def table_of(rows: Sequence[Row], machine: Machine, date: datetime) -> Table:
-    """One row per thing measured; above it, where and when. Words are folded where they do not fit; figures never."""
-    table = Table(
-        title=machine_line(machine, date),
-        caption="size: memories × numbers of an embedding, and more · ratio: the median beside the reference's, in "
-        "turns in the same run · peak: highest resident memory of the process meanwhile, in 10⁶ bytes",
-        title_justify="left", caption_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0),
-    )  # fmt: skip
-    for heading in ("benchmark", "what", "size", "median", "p95", "reference", "ratio", "peak MB", "aim", "met"):
-        if heading in WORDS:
-            table.add_column(heading, overflow="fold")
-        else:
-            table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(escape, _cells(row)))
-    return table
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    value = NOTHING if row.value is None else f"{figure(row.value)} {row.unit}".rstrip()
-    beside = row.reference_median
-    return (
-        row.benchmark,
-        row.what,
-        ", ".join(filter(None, (f"{row.memories:,} × {row.dimension:,}" if row.dimension else "", row.size))),
-        value if row.median is None else duration(row.median),
-        NOTHING if row.p95 is None else duration(row.p95),
-        NOTHING if beside is None else f"{row.reference}, {duration(beside)}",
-        NOTHING if row.ratio is None else f"{figure(row.ratio)} ×",
-        NOTHING if row.peak_mb is None else f"{row.peak_mb:,.0f}",
-        aim_of(row) or NOTHING,
-        MET[row.is_met],
+def table_of(file: Mapping[str, Any]) -> ReportTable:
+    """The `contents` of a file as a table with a row per thing measured."""
+    rows = file["rows"]
+    aimed = [row for row in rows if row["met"] is not None]
+    missed = "; ".join(f"{row['benchmark']}: {row['what']}" for row in aimed if not row["met"])
+    return ReportTable(
+        file["machine"],
+        COLUMNS,
+        tuple(_cells(row) for row in rows),
+        (
+            "ratio: the median beside the reference's, measured in turns in the same run",
+            "peak: highest resident memory of the process meanwhile, in 10⁶ bytes",
+            f"{sum(row['met'] for row in aimed)} of {len(aimed)} aims met{f'; missed: {missed}' if missed else ''}",
+        ),
     )
 
 
-def aims_line(rows: Sequence[Row]) -> str:
-    """How many of the aims are met; which ones are not."""
-    aimed = [row for row in rows if row.is_met is not None]
-    missed = [f"{row.benchmark}: {row.what}" for row in aimed if not row.is_met]
-    return f"{len(aimed) - len(missed)} of {len(aimed)} aims met." + (
-        f" Missed: {'; '.join(missed)}." if missed else ""
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    value, beside, dimension = row["value"], row["reference_median_s"], row["dimension"]
+    median = f"{figure(value)} {row['unit'] or ''}".rstrip() if value is not None else duration(row["median_s"])
+    return (
+        f"{row['benchmark']}: {row['what']}",
+        ", ".join(filter(None, (f"{row['memories']:,} × {dimension:,}" if dimension else "", row["size"]))),
+        median,
+        duration(row["p95_s"]),
+        NOTHING if beside is None else f"{row['reference']}, {duration(beside)}",
+        NOTHING if row["ratio_median"] is None else f"{figure(row['ratio_median'])} ×",
+        NOTHING if row["peak_mb"] is None else f"{row['peak_mb']:,.0f}",
+        row["aim"] or NOTHING,
+        MET[row["met"]],
     )
 
 
@@ -135,7 +110,9 @@ def figure(value: float) -> str:
     return f"{value:.{1 if size >= 9.995 else 2 if size >= 0.9995 else 3}f}"
 
 
-def duration(seconds: float, form: str = "") -> str:
+def duration(seconds: float | None, form: str = "") -> str:
     """Seconds in s, ms or µs, with three digits or in the given format."""
+    if seconds is None:
+        return NOTHING
     scale, unit = next((each for each in UNITS if abs(seconds) >= 0.9995 * each[0]), UNITS[-1])
     return f"{format(seconds / scale, form) if form else figure(seconds / scale)} {unit}"

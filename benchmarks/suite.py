@@ -5,31 +5,30 @@ A module is imported only when it is run: some need a browser, or take long.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from rich.console import Console
 from rich.markup import escape
 
 from benchmarks.measuring import Row, Sizes
-from benchmarks.results import WIDTH, aims_line, as_json, table_of
+from benchmarks.results import contents, table_of
 from memrl_core.commands.console import console
 from memrl_core.errors import InputError
-from memrl_core.experiments.files import this_machine, this_moment
+from memrl_core.experiments.files import machine_line
+from memrl_core.experiments.reports.tables import rich_tables
 
 BENCHMARKS: Mapping[str, str] = {
     "retrieval": "benchmarks.retrieval",
     "step": "benchmarks.step",
-    "model": "benchmarks.model",
     "first-token": "benchmarks.first_token",
     "open": "benchmarks.opening",
     "policies": "benchmarks.policies",
     "questions": "benchmarks.questions",
     "page": "benchmarks.page",
-    "map": "benchmarks.map",
 }
 """Name to module; a module has `NAME` and `measure`."""
 
@@ -47,12 +46,12 @@ class Benchmark(Protocol):
         """Measure, at most as much as `sizes` says."""
 
 
-def main(names: Sequence[str], sizes: Sizes, json: Path | None) -> None:
-    """Run the benchmarks of these names, print a table of their rows and write them to `json`."""
-    if json is not None:
-        _must_be_writable(json)
+def main(names: Sequence[str], sizes: Sizes, file: Path | None) -> None:
+    """Run the benchmarks of these names, print a table of their rows and write them to `file`."""
+    if file is not None:
+        _must_be_writable(file)
     rows: list[Row] = []
-    machine, date = this_machine(), this_moment()
+    machine = machine_line()
     with console.status("Preparing …") as status:
         measured = run_benchmarks(names, sizes, lambda name: status.update(f"Measuring {escape(name)} …"))
         try:
@@ -61,12 +60,13 @@ def main(names: Sequence[str], sizes: Sizes, json: Path | None) -> None:
         finally:  # What was measured before a failure or Ctrl-C took minutes.
             status.stop()
             if rows:
-                wide = Console(width=max(console.width, WIDTH))
-                wide.print(table_of(rows, machine, date))
-                if json is not None:
-                    json.write_text(as_json(rows, machine, date) + "\n", encoding="utf-8")
-                    wide.print(f"Written to {escape(str(json))}.")
-                wide.print(escape(aims_line(rows)))
+                found = contents(rows, machine)
+                for table in rich_tables(table_of(found), console.width):
+                    console.print(table)
+                if file is not None:
+                    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
+                    file.write_text(f"{text}\n", encoding="utf-8")
+                    console.print(f"Written to {escape(str(file))}.")
 
 
 def _must_be_writable(target: Path) -> None:

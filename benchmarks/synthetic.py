@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.measuring import DIMENSION as DIMENSION
+from memrl_core.agent import workspace
+from memrl_core.analysis.map.map_layout import UMAP
+from memrl_core.analysis.map.projection import Pca
 from memrl_core.bank import MemoryBank
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import (
@@ -35,7 +38,8 @@ from memrl_core.settings import MemRLSettings
 
 Vectors = npt.NDArray[np.float32]
 
-RUN = "synthetic"
+RUN, LIVE = "synthetic", "live"
+"""The run of a synthetic bank, and that of a bank that can go on."""
 EMBEDDER = "synthetic"
 CLUSTERS = 40
 TASKS = 200
@@ -90,6 +94,29 @@ def rated_bank(memories: int, steps: int, seed: int = 0, dimension: int = DIMENS
             events = [_reward_of(trace, memories) for trace in traces]
             bank.adopt({}, [*events, *_ratings(events, rng)], traces)
         yield bank
+
+
+@contextmanager
+def live_bank(memories: int, dimension: int, k1: int = 10, tasks: int = TASKS) -> Iterator[str]:
+    """The folder of a bank whose run `LIVE` can go on and recalls `k1` memories, with a map that is laid out.
+
+    The memories are of so many tasks: each of them is a glyph of the map.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="memrl-bench-"))
+    rng = np.random.default_rng(0)
+    try:
+        with MemoryBank.create(str(folder / "bank"), f"hashing-{dimension}", dimension) as bank:
+            settings = MemRLSettings(delta=-1.0, k1=k1)
+            workspace.start_run(bank, environment="household", tasks="household-train", settings=settings, run=LIVE)
+            for first, count in portions(memories, MEMORIES_AT_ONCE):
+                import_memories(bank, LIVE, first - 1, vectors(count, rng, dimension), rng, tasks)
+            ids = bank.memory_ids()
+            embeddings = bank.view(LIVE).embeddings
+            places = Pca(embeddings).place(embeddings).tolist()
+            bank.layouts.save(UMAP, {memory_id: (x, y) for memory_id, (x, y) in zip(ids, places, strict=True)})
+        yield str(folder / "bank")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

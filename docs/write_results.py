@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -100,35 +99,15 @@ def theory(spreads: list[float], steps: int) -> str:
 
 def performance(measured: Path) -> str:
     """The page of `memrl bench --json`: each time beside a reference of the same run."""
-    found = json.loads(measured.read_text(encoding="utf-8"))
-    machine = "{system}, {cores} cores, {memory_gib:.1f} GiB · memrl {version} · Python {python}".format(
-        **found["machine"]
-    )
-    head = ("what", "size", "median", "p95", "reference of the same run", "ratio", "aim", "peak")
-    rows = [head, ("---", "---", *["---:"] * 2, "---", *["---:"] * 3), *(_cells(row) for row in found["rows"])]
-    table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    sys.path.append(str(Path(__file__).parents[1]))  # The benchmarks are not installed.
+    from benchmarks.results import table_of
+
+    table = table_of(json.loads(measured.read_text(encoding="utf-8")))
     return (
         "# Performance\n\n```sh\nmemrl bench --json bench.json && python docs/write_results.py bench.json\n```\n\n"
-        f"{found['date'][:10]} · {machine}. Times of a shared machine say little; the ratio to a reference that is "
-        f"measured in turns with it, in the same run, says more.\n\n{table}\n"
+        "Times of a shared machine say little; the ratio to a reference that is measured in turns with it, in the same "
+        f"run, says more.\n\n{markdown(table)}"
     )
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    value = row["value"]
-    median = _time(row["median_s"]) if value is None else f"{value:.3g} {row['unit'] or ''}".strip()
-    reference = f"{row['reference']}, {_time(row['reference_median_s'])}" if row["reference"] else "–"
-    ratio = "–" if row["ratio_median"] is None else f"{row['ratio_median']:.2f} ×"
-    size = row["size"] or f"{row['memories']:,}" + (f" × {row['dimension']:,}" if row["dimension"] else "")
-    peak = "–" if row["peak_mb"] is None else f"{row['peak_mb']:.0f} MB"
-    return row["what"], size, median, _time(row["p95_s"]), reference, ratio, row["aim"] or "–", peak
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    scale, unit = next((pair for pair in ((1, "s"), (1e3, "ms")) if seconds * pair[0] >= 1), (1e6, "µs"))
-    return f"{seconds * scale:.3g} {unit}"
 
 
 def layouts(folders: list[Path]) -> str:

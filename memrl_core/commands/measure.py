@@ -183,15 +183,14 @@ def layouts(
 
 def _write_report(out: Path, tables: Sequence[ReportTable]) -> None:
     """Print tables, and leave them in the folder."""
-    from memrl_core.experiments.files import ResultFolder, machine_line, this_machine, this_moment
+    from memrl_core.experiments.files import REPORT, ResultFolder, machine_line
     from memrl_core.experiments.reports.report_table import markdown
     from memrl_core.experiments.reports.tables import rich_tables
 
     for table in tables:
         console.print(*rich_tables(table, console.width))
     if tables:
-        parts = [f"{machine_line(this_machine(), this_moment())}\n", *map(markdown, tables)]
-        ResultFolder(out).write_report("\n".join(parts))
+        ResultFolder(out).write_text(REPORT, "\n".join([f"{machine_line()}\n", *map(markdown, tables)]))
 
 
 def experiment(
@@ -240,7 +239,7 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
         )  # fmt: skip
     _write_report(out, reports(found))
     if page := picture_page(found):
-        ResultFolder(out).write_pictures(page)
+        ResultFolder(out).write_text(PICTURES, page)
         console.print(f"The same in pictures: {escape(str(out / PICTURES))}")
     where = f"; their results are in {escape(str(out / RESULTS))}" if found.done else ""
     console.print(f"{found.done} of {found.cells} cells are finished{where}.")

@@ -8,7 +8,6 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -74,7 +73,7 @@ class ResultFolder:
         description = {
             "plan": plan.model_dump(mode="json"),
             "seeds": list(range(plan.seeds)),
-            "versions": {"memrl": __version__, "python": platform.python_version(), **_versions()},
+            "versions": {"memrl": __version__, "python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
             "machine": f"{platform.system()} {platform.machine()}",
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
             "cells": [
@@ -84,7 +83,7 @@ class ResultFolder:
             ],
         }  # fmt: skip
         text = json.dumps(description, indent=1, ensure_ascii=False)
-        self._write(self.out / DESCRIPTION, lambda draft: draft.write_text(text, encoding="utf-8"))
+        self.write_text(DESCRIPTION, text)
 
     def write(self, plan: Plan, epochs: pd.DataFrame, steps: pd.DataFrame, durations: pd.DataFrame) -> None:
         """Write the results. Raises `InputError` when the disk has no room."""
@@ -98,13 +97,9 @@ class ResultFolder:
         """Write a table of its own as the results. Raises `InputError` when the disk has no room."""
         self._write(self.out / RESULTS, lambda draft: frame.to_parquet(draft, index=False))
 
-    def write_report(self, text: str) -> None:
-        """Write the tables as Markdown. Raises `InputError` when the disk has no room."""
-        self._write(self.out / REPORT, lambda draft: draft.write_text(text, encoding="utf-8"))
-
-    def write_pictures(self, html: str) -> None:
-        """Write the pictures as a page. Raises `InputError` when the disk has no room."""
-        self._write(self.out / PICTURES, lambda draft: draft.write_text(html, encoding="utf-8"))
+    def write_text(self, name: str, text: str) -> None:
+        """Write a report. Raises `InputError` when the disk has no room."""
+        self._write(self.out / name, lambda draft: draft.write_text(text, encoding="utf-8"))
 
     def _file(self, cell: Cell) -> Path:
         return self.out / "cells" / f"{cell.name}.parquet"
@@ -131,52 +126,17 @@ class ResultFolder:
             ) from None
 
 
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in LIBRARIES}
-
-
 def _digest(table: pa.Table | None) -> str | None:
     return None if table is None else (table.schema.metadata or {}).get(b"digest", b"").decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What was measured on; `memory_gib` is None where the system does not tell, `version` is that of this program."""
-
-    system: str
-    cores: int
-    memory_gib: float | None
-    python: str
-    version: str
-
-
-def this_machine() -> Machine:
-    """This machine."""
-    return Machine(
-        f"{platform.system()} {platform.machine()}",
-        os.cpu_count() or 1,
-        _memory_gib(),
-        platform.python_version(),
-        __version__,
-    )
-
-
-def this_moment() -> datetime:
-    """Now, to the second, in UTC."""
-    return datetime.now(UTC).replace(microsecond=0)
-
-
-def machine_line(machine: Machine, date: datetime) -> str:
-    """Where and when something was measured, in one line."""
-    memory = "memory unknown" if machine.memory_gib is None else f"{machine.memory_gib:.1f} GiB"
-    return (
-        f"{date.astimezone(UTC):%Y-%m-%d %H:%M} UTC · {machine.system}, {machine.cores} cores, {memory} · "
-        f"memrl {machine.version} · Python {machine.python}"
-    )
-
-
-def _memory_gib() -> float | None:
+def machine_line() -> str:
+    """Where and when something is measured, in one line."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
     except (AttributeError, ValueError, OSError):
-        return None
+        memory = "memory unknown"
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC · {platform.system()} {platform.machine()}, {os.cpu_count() or 1} "
+        f"cores, {memory} · memrl {__version__} · Python {platform.python_version()}"
+    )

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,19 +16,15 @@ from typer.testing import CliRunner, Result
 
 from benchmarks import first_token, questions, step, suite, synthetic
 from benchmarks.measuring import Aim, Row, Sizes
-from benchmarks.results import aims_line, as_json, duration, figure
+from benchmarks.results import contents, duration, figure, table_of
 from benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
 from benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core import cli
 from memrl_core.analysis.memory.uses import uses
-from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.commands import measure
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.experiments.files import this_machine, this_moment
 from memrl_core.policies.methods.memrl import MemRL
-from tests.builders import an_agent
 
 MEMORIES, STEPS = 40, 30
 TINY = Sizes(memories=8, steps=5, repeat=1, dimension=16)
@@ -52,13 +45,6 @@ def test_a_synthetic_bank_is_sound_and_as_large_as_asked() -> None:
         assert all(finding.ok for finding in check(bank.uri))
 
 
-def test_the_rewards_of_a_synthetic_bank_move_its_q() -> None:
-    with synthetic_bank(MEMORIES, STEPS) as bank:
-        visits = sum(known.visits for known in bank.utilities(RUN).values())
-        assert visits == STEPS * SETTINGS.k2
-        assert bank.utilities(RUN) != bank.utilities(RUN, as_of=0)
-
-
 def test_the_same_seed_makes_the_same_bank_and_another_another() -> None:
     with (
         synthetic_bank(MEMORIES, 5) as one,
@@ -69,13 +55,6 @@ def test_the_same_seed_makes_the_same_bank_and_another_another() -> None:
         assert one.utilities(RUN) == two.utilities(RUN)
         assert np.array_equal(one.view(RUN).embeddings, two.view(RUN).embeddings)
         assert not np.array_equal(one.view(RUN).embeddings, other.view(RUN).embeddings)
-
-
-def test_a_synthetic_bank_vanishes() -> None:
-    with synthetic_bank(2) as bank:
-        folder = Path(bank.uri).parent
-        assert folder.is_dir()
-    assert not folder.exists()
 
 
 def test_a_rated_bank_is_sound_and_each_of_its_people_has_rated_some_steps() -> None:
@@ -114,13 +93,6 @@ def test_a_benchmark_measures_each_time_beside_its_reference(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_stands_beside_a_models_own_time_is_measured_against_its_aims() -> None:
-    ours, doctor = run_benchmarks(["model"], TINY)
-    assert ours.aim == Aim("median_s", 0.03) and ours.memories == TINY.memories and len(ours.seconds) == 50
-    assert doctor.aim == Aim("median_s", 3.0) and min(doctor.seconds) > 0
-
-
-@pytest.mark.slow
 def test_the_wait_for_a_first_token_is_measured_in_a_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_token, "ANSWERS", 2)
     (row,) = run_benchmarks([first_token.NAME], TINY)
@@ -140,15 +112,6 @@ def test_a_step_is_measured_beside_an_append_at_first_and_later(monkeypatch: pyt
     assert (found["growth on disk ÷ bytes of the facts"].value or 0) > 0
     assert all(row.aim for what, row in found.items() if what != "the same, later")
     assert all(row.peak_mb for row in found.values())
-
-
-def test_the_file_of_a_retrieval_has_what_others_read_in_it() -> None:
-    kept = json.loads(as_json(measured("retrieval"), this_machine(), this_moment()))
-    assert set(kept) == {"machine", "date", "rows"}
-    (exact,) = [row for row in kept["rows"] if row["what"] == "phases A+B exact"]
-    assert (exact["memories"], exact["dimension"]) == (TINY.memories, TINY.dimension)
-    assert all(exact[key] > 0 for key in ("ratio_median", "median_s", "p95_s", "peak_mb"))
-    assert all(row["peak_mb"] for row in kept["rows"])
 
 
 def test_a_recall_multiplies_the_only_copy_of_the_vectors() -> None:
@@ -190,24 +153,12 @@ def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path:
     agent.bank.close()
 
 
-@pytest.mark.slow
-def test_each_benchmark_is_announced_before_it_begins() -> None:
-    heard: list[str] = []
-    list(run_benchmarks(["policies", "policies"], Sizes(20, 1, 1), heard.append))
-    assert heard == ["policies"]
-
-
 @pytest.mark.parametrize("wrong", [{"memories": 0}, {"steps": 0}, {"repeat": 0}, {"dimension": 0}])
 def test_sizes_that_cannot_be_measured_are_refused_before_anything_begins(wrong: dict[str, Any]) -> None:
     heard: list[str] = []
     with pytest.raises(InputError, match="Nothing was measured"):
         run_benchmarks(["policies"], replace(TINY, **wrong), heard.append)
     assert heard == []
-
-
-def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
-    with pytest.raises(InputError, match="“speed”"):
-        run_benchmarks(["policies", "speed"], TINY)
 
 
 def test_what_a_benchmark_needs_and_is_not_installed_is_told_before_anything_begins(
@@ -220,22 +171,11 @@ def test_what_a_benchmark_needs_and_is_not_installed_is_told_before_anything_beg
     assert heard == []
 
 
-@pytest.mark.slow
-def test_listing_the_benchmarks_imports_none_of_them() -> None:
-    script = "import sys; from benchmarks.suite import BENCHMARKS as b; print({*b.values()} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-def test_every_default_benchmark_is_listed() -> None:
-    assert set(DEFAULT) <= set(BENCHMARKS)
-
-
 TIMED = Row(
     "b", "this", 10_000, 384, (0.5, 3.0, 1.25), "that", (0.5, 0.5, 0.5), aim=Aim("ratio", 2), peak_mb=1234.4, size="all"
 )
 RATE = Row("b", "steps per second", 10_000, 384, value=376.2, unit="/s", aim=Aim("value", 150, at_least=True))
-DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+MACHINE = "a machine"
 
 
 @pytest.fixture
@@ -276,9 +216,9 @@ def test_a_duration_has_the_unit_that_suits_it() -> None:
 
 def test_a_file_has_the_promised_names_and_null_for_what_a_row_has_not() -> None:
     nothing = Row("b", "not a number", 1, None, (float("nan"),), peak_mb=float("inf"))
-    found = json.loads(as_json([TIMED, RATE, nothing], this_machine(), DATE))
-    assert set(found["machine"]) == {"system", "cores", "memory_gib", "python", "version"}
-    assert found["date"].startswith("2026-01-02T03:04:05")
+    found = contents([TIMED, RATE, nothing], MACHINE)
+    assert found["machine"] == MACHINE
+    assert json.dumps(found, allow_nan=False) and "1 of 2 aims met; missed: b: this" in table_of(found).notes
     timed, rate, none = found["rows"]
     assert timed.pop("p95_s") == pytest.approx(2.825)
     assert timed == {
@@ -295,8 +235,8 @@ def test_the_command_measures_prints_and_keeps_the_rows(tmp_path: Path, stub: li
     sizes = ("--memories", "5", "--steps", "6", "--repeat", "7", "--dimension", "8")
     done = memrl("policies", *sizes, "--json", str(file))
     assert (done.exit_code, stub) == (0, [Sizes(5, 6, 7, 8)])
-    assert done.output.rstrip().endswith(aims_line([TIMED, RATE]))
-    assert all(part in done.output for part in ("1.25 s", "2.50 ×", "1,234", "376 /s")) and "…" not in done.output
+    shown = ("1.25 s", "2.50 ×", "1,234", "376 /s", "1 of 2 aims met")
+    assert all(part in done.output for part in shown) and "…" not in done.output
     assert [row["what"] for row in json.loads(file.read_text())["rows"]] == ["this", "steps per second"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from benchmarks.map import RUN, large_bank
+from benchmarks.synthetic import LIVE, live_bank
 from tests.browser.conftest import RunningApp, listeners, watched_page
 
 PARTS = ("SELECT", "GENERATE", "REWARD", "UPDATE", "WRITE")
@@ -111,11 +111,11 @@ def test_a_clicked_memory_opens_its_card_and_its_page_and_stays_open(step_page: 
 @pytest.fixture
 def large(app: RunningApp) -> Iterator[str]:
     """The link to a run whose map is a cloud of points."""
-    with large_bank(1200, 64) as folder:
+    with live_bank(1200, 64) as folder:
         shelf = app.home / "banks"
         shelf.mkdir(exist_ok=True)
         (shelf / "cloud").symlink_to(folder, target_is_directory=True)
-        yield f"{app.url}/step?bank=cloud&run={RUN}"
+        yield f"{app.url}/step?bank=cloud&run={LIVE}"
         (shelf / "cloud").unlink()
 
 
