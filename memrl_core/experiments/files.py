@@ -70,10 +70,12 @@ class ResultFolder:
 
     def describe(self, plan: Plan, cells: Sequence[Cell], found: Mapping[str, pa.Table]) -> None:
         """Write what the results come from: the plan, versions, machine, and each finished cell with its digest."""
+        versions = {"memrl": __version__, "python": platform.python_version()}
+        versions |= {name: version(name) for name in LIBRARIES}
         description = {
             "plan": plan.model_dump(mode="json"),
             "seeds": list(range(plan.seeds)),
-            "versions": {"memrl": __version__, "python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+            "versions": versions,
             "machine": f"{platform.system()} {platform.machine()}",
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
             "cells": [

@@ -21,10 +21,13 @@ from benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
 from benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core import cli
 from memrl_core.analysis.memory.uses import uses
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.commands import measure
+from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.policies.methods.memrl import MemRL
+from tests.builders import an_agent
 
 MEMORIES, STEPS = 40, 30
 TINY = Sizes(memories=8, steps=5, repeat=1, dimension=16)
