@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from memrl_core.agent import workspace
 from memrl_core.commands.choosing import kept_file
@@ -19,6 +18,7 @@ from memrl_core.errors import InputError
 if TYPE_CHECKING:
     from memrl_core.experiments.plan import Plan
     from memrl_core.experiments.reports.report_table import ReportTable
+    from memrl_core.experiments.studies.study import FrozenUse
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -101,7 +101,6 @@ def modular_memory(
     model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
 ) -> None:
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
-    from memrl_core.experiments.reports.tables import modular_memory_tables
     from memrl_core.experiments.studies.frozen_use import run_modular_memory
 
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
@@ -111,7 +110,7 @@ def modular_memory(
             epochs=epochs, model=model, on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
             cancelled=stop.asked,
         )  # fmt: skip
-    _print(modular_memory_tables(found), found.stopped, bank)
+    _print(found, bank)
 
 
 def cross_model(
@@ -127,7 +126,6 @@ def cross_model(
     epochs: Epochs = 3,
 ) -> None:
     """Let every model use, frozen, the memory that every other one has learned."""
-    from memrl_core.experiments.reports.tables import cross_model_tables
     from memrl_core.experiments.studies.frozen_use import run_cross_model
 
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
@@ -136,7 +134,7 @@ def cross_model(
             memory, model, learn_on, use_on, tasks=tasks, seeds=range(seeds), epochs=epochs,
             on_progress=lambda done, total: bars.update(bar, completed=done, total=total), cancelled=stop.asked,
         )  # fmt: skip
-    _print(cross_model_tables(found), found.stopped, bank)
+    _print(found, bank)
 
 
 def layouts(
@@ -278,10 +276,12 @@ def compare_environments(
     _run(environments_plan(sets, seeds=seeds, epochs=epochs, tasks=tasks, model=model), out, jobs)
 
 
-def _print(tables: list[Table], stopped: bool, bank: str) -> None:
-    for table in tables:
-        console.print(table)
-    if stopped:
+def _print(found: FrozenUse, bank: str) -> None:
+    from memrl_core.experiments.reports.tables import frozen_use_tables, rich_tables
+
+    for table in frozen_use_tables(found):
+        console.print(*rich_tables(table, console.width))
+    if found.stopped:
         console.print("Cancelled: only the seeds that were finished are counted.")
         raise typer.Exit(130)
     console.print(f"Every run of this is in {escape(bank)}: `memrl app` opens it.")

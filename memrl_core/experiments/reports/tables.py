@@ -23,9 +23,8 @@ from memrl_core.analysis.compare.methods import (
     method_rows,
 )
 from memrl_core.experiments.cells import LEARN
-from memrl_core.experiments.reports.report_table import NOTHING, ReportTable, title
-from memrl_core.experiments.studies.frozen_use import CrossModel, ModularMemory
-from memrl_core.experiments.studies.study import Arm, Difference
+from memrl_core.experiments.reports.report_table import NOTHING, ReportTable, difference, title
+from memrl_core.experiments.studies.study import Arm, FrozenUse
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.numerals import percent, signed
 from memrl_core.report.document import Document
@@ -41,23 +40,31 @@ FRAME = 3
 SAME = "used on the very tasks that it was learned on: how well they are remembered, not how far it carries"
 
 
-def modular_memory_tables(result: ModularMemory) -> list[Table]:
-    """The success of each memory on each set, and what the merged one gains or loses."""
-    sets = " · ".join(f"{side}: {result.learned[side]}, used on {result.used[side]}" for side in result.learned)
-    title = f"Modular memory · {_model(result.model)} · {result.epochs} epochs · {sets}"
+def frozen_use_tables(found: FrozenUse) -> list[ReportTable]:
+    """The success of each memory with each model or on each set, and what it gains over others."""
+    columns = list(dict.fromkeys(arm.on for arm in found.arms))
+    cells = {(arm.memory, arm.on): _success(arm) for arm in found.arms}
+    memories = dict.fromkeys(arm.memory for arm in found.arms)
     return [
-        _arms(title, "memory", "on", result.arms, result.used == result.learned),
-        _differences("A and B merged, against the others", result.differences, "on"),
+        ReportTable(
+            found.title,
+            ("memory", *(f"{found.across} {column}" for column in columns)),
+            tuple((memory, *(cells[memory, column] for column in columns)) for memory in memories),
+            (FROZEN, SAME) if found.same else (FROZEN,),
+        ),
+        ReportTable(
+            "Differences between memories",
+            (found.across, "memory", "minus", "difference"),
+            tuple((d.on, d.memory, d.other, difference(d.mean, d.low, d.high)) for d in found.differences),
+            (INTERVAL,),
+        ),
     ]
 
 
-def cross_model_tables(result: CrossModel) -> list[Table]:
-    """The success of each model with each memory, and what a memory gains its reader or loses against its own."""
-    title = f"Cross-model memory · {result.epochs} epochs · learned on {result.learned}, used on {result.used}"
-    return [
-        _arms(title, "memory of", "used by", result.arms, result.used == result.learned),
-        _differences("What a memory is worth", result.differences, "used by"),
-    ]
+def _success(arm: Arm) -> str:
+    if arm.mean is None:
+        return "– (n 0)"
+    return f"{percent(arm.mean)} ± {'–' if arm.sd is None else percent(arm.sd)} (n {arm.n})"
 
 
 def rich_tables(report: ReportTable, width: int) -> list[Table]:
@@ -99,41 +106,6 @@ def _parts(words: Sequence[int], width: int) -> list[list[int]]:
             parts.append([0])
         parts[-1].append(position)
     return parts
-
-
-def _model(name: str) -> str:
-    return "simulated model" if name == SIMULATED else name
-
-
-def _arms(title: str, corner: str, across: str, arms: Sequence[Arm], same: bool) -> Table:
-    table = Table(title=Text(title), caption=f"{FROZEN}\n{SAME}" if same else FROZEN, caption_justify="left")
-    columns = list(dict.fromkeys(arm.on for arm in arms))
-    table.add_column(corner)
-    for column in columns:
-        table.add_column(Text(f"{across} {column}"), justify="right", no_wrap=True)
-    for memory in dict.fromkeys(arm.memory for arm in arms):
-        cells = [next(arm for arm in arms if (arm.memory, arm.on) == (memory, column)) for column in columns]
-        table.add_row(Text(memory), *(_cell(arm) for arm in cells))
-    return table
-
-
-def _cell(arm: Arm) -> str:
-    if arm.mean is None:
-        return "– (n 0)"
-    return f"{percent(arm.mean)} ± {'–' if arm.sd is None else percent(arm.sd)} (n {arm.n})"
-
-
-def _differences(title: str, differences: Sequence[Difference], across: str) -> Table:
-    table = Table(title=title, caption=INTERVAL, caption_justify="left")
-    for heading in (across, "memory", "minus"):
-        table.add_column(heading)
-    for heading in ("difference", "from", "to"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for d in differences:
-        table.add_row(
-            Text(d.on), Text(d.memory), Text(d.other), *(f"{signed(100 * v, 1)} pp" for v in (d.mean, d.low, d.high))
-        )
-    return table
 
 
 COLUMNS = (

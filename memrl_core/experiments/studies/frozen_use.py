@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,13 +17,11 @@ from memrl_core.errors import InputError
 from memrl_core.exchange.merging import merge_runs
 from memrl_core.experiments.plan import named_tasks
 from memrl_core.experiments.studies.study import (
-    Arm,
-    Difference,
+    FrozenUse,
     Memories,
     Progress,
     Study,
     Use,
-    arm,
     checked_seeds,
     difference,
     used_by_seed,
@@ -34,25 +31,6 @@ from memrl_core.records import Task
 from memrl_core.settings import MemRLSettings
 
 NO_MEMORY = "no memory"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CrossModel:
-    """The memory of each model, and none, used frozen by each model on the set `used`.
-
-    In `arms`, `memory` is the model that learned it and `on` the model that used it. `differences` compare each with no
-    memory and each foreign memory with the model's own. `stopped` is True when a person ended it: only seeds that were
-    over by then count.
-    """
-
-    models: tuple[str, ...]
-    learned: str
-    used: str
-    epochs: int
-    arms: tuple[Arm, ...]
-    differences: tuple[Difference, ...]
-    learning: tuple[str, ...]
-    stopped: bool
 
 
 def run_cross_model(
@@ -68,17 +46,19 @@ def run_cross_model(
     preferences: workspace.Preferences | None = None,
     on_progress: Progress | None = None,
     cancelled: Cancelled | None = None,
-) -> CrossModel:
-    """Learn with each model on the set `learn_on`, then let each use each memory frozen on `use_on` ("": the same).
+) -> FrozenUse:
+    """Learn with each model on the set `learn_on`, then let each use each memory, and none, on `use_on` ("": the same).
 
-    Models are named as in `model_named`, sets as in `named_tasks`, of which the first `tasks` count (0: all). Every run
-    is kept in `bank`. Raises `InputError` for models, sets and seeds that cannot be used, before anything is stored,
-    and what a run raises.
+    Models are named as in `make_model`, sets as in `named_tasks`, of which the first `tasks` count (0: all). In the
+    result, memories are named by the model that learned them, each compared with no memory and with the user's own.
+    Every run is kept in `bank`. Raises `InputError` for models, sets and seeds that cannot be used, before anything is
+    stored, and what a run raises.
     """
     chosen = checked_seeds(seeds, epochs)
     if len(models) < 2 or len(set(models)) < len(models):
         raise InputError("Name at least two different models. Nothing was started.")
-    lessons, trial = named_tasks(learn_on, tasks), named_tasks(use_on or learn_on, tasks)
+    use_on = use_on or learn_on
+    lessons, trial = named_tasks(learn_on, tasks), named_tasks(use_on, tasks)
     study = Study(bank, "cross", models, settings, preferences, on_progress, cancelled)
     study.total = len(chosen) * len(models) * (epochs * len(lessons) + (len(models) + 1) * len(trial))
 
@@ -89,19 +69,17 @@ def run_cross_model(
     def used(seed: int, memory: str, model: str, base: str | None) -> Use:
         return study.use(f"s{seed}-{_part(models, memory)}-to-{_part(models, model)}", trial, seed, model, base)
 
-    uses, learning, stopped = used_by_seed(chosen, learned, used, models)
-    arms = {(m, by): arm(m, by, uses[m, by], len(trial)) for m in (NO_MEMORY, *models) for by in models}
+    memories = (NO_MEMORY, *models)
+    arms, learning, stopped = used_by_seed(chosen, learned, used, memories, dict.fromkeys(models, len(trial)))
     pairs = [(m, NO_MEMORY, by) for by in models for m in models] + [
         (m, by, by) for by in models for m in models if m != by
     ]
-    differences = [difference(arms[m, by], arms[other, by]) for m, other, by in pairs if arms[m, by].n]
-    return CrossModel(
-        tuple(models),
-        learn_on,
-        use_on or learn_on,
-        epochs,
+    return FrozenUse(
+        f"Cross-model memory · {epochs} epochs · learned on {learn_on}, used on {use_on}",
+        "used by",
+        use_on == learn_on,
         tuple(arms.values()),
-        tuple(differences),
+        tuple(difference(arms[m, by], arms[other, by]) for m, other, by in pairs if arms[m, by].n),
         learning,
         stopped,
     )
@@ -119,25 +97,6 @@ MEMORIES = (NO_MEMORY, FIRST, SECOND, MERGED, TOGETHER)
 _PARTS = {NO_MEMORY: "none", FIRST: "a", SECOND: "b", MERGED: "merged", TOGETHER: "together"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModularMemory:
-    """Five memories, each used frozen on the sets A and B.
-
-    `learned` and `used` map A and B to the names of the sets of tasks. `arms` has one for each memory and set;
-    `differences` compare the merged memory with every other. `learning` are the runs in which the memories came about.
-    `stopped` is True when a person ended it: only seeds that were over by then count.
-    """
-
-    model: str
-    learned: Mapping[str, str]
-    used: Mapping[str, str]
-    epochs: int
-    arms: tuple[Arm, ...]
-    differences: tuple[Difference, ...]
-    learning: tuple[str, ...]
-    stopped: bool
-
-
 def run_modular_memory(
     bank: MemoryBank,
     first: str,
@@ -153,12 +112,13 @@ def run_modular_memory(
     preferences: workspace.Preferences | None = None,
     on_progress: Progress | None = None,
     cancelled: Cancelled | None = None,
-) -> ModularMemory:
+) -> FrozenUse:
     """Learn on the sets `first` and `second` apart and together, merge, and use each memory frozen on both.
 
     Sets are named as in `named_tasks`, of which the first `tasks` count (0: all). The memories are used on `first_use`
-    and `second_use`; left empty, on the tasks that they were learned on. Every run is kept in `bank`. Raises
-    `InputError` for sets and seeds that cannot be used, before anything is stored, and what a run raises.
+    and `second_use`; left empty, on the tasks that they were learned on. The merged memory is compared with every
+    other. Every run is kept in `bank`. Raises `InputError` for sets and seeds that cannot be used, before anything is
+    stored, and what a run raises.
     """
     chosen = checked_seeds(seeds, epochs)
     learned, used = {"A": first, "B": second}, {"A": first_use or first, "B": second_use or second}
@@ -174,15 +134,23 @@ def run_modular_memory(
     def learn(seed: int) -> Memories:
         return _learned(study, lessons, epochs, seed, model)
 
-    uses, learning, stopped = used_by_seed(chosen, learn, use, tuple(trials))
-    arms = {(m, side): arm(m, side, uses[m, side], len(trials[side])) for side in trials for m in MEMORIES}
-    differences = [
-        difference(arms[MERGED, side], arms[other, side])
-        for side in trials
-        for other in MEMORIES
-        if other != MERGED and arms[MERGED, side].n
-    ]
-    return ModularMemory(model, learned, used, epochs, tuple(arms.values()), tuple(differences), learning, stopped)
+    on = {side: len(trial) for side, trial in trials.items()}
+    arms, learning, stopped = used_by_seed(chosen, learn, use, MEMORIES, on)
+    sets = " · ".join(f"{side}: {learned[side]}, used on {used[side]}" for side in learned)
+    return FrozenUse(
+        f"Modular memory · {model} · {epochs} epochs · {sets}",
+        "on",
+        used == learned,
+        tuple(arms.values()),
+        tuple(
+            difference(arms[MERGED, side], arms[other, side])
+            for side in trials
+            for other in MEMORIES
+            if other != MERGED and arms[MERGED, side].n
+        ),
+        learning,
+        stopped,
+    )
 
 
 def _learned(study: Study, lessons: Mapping[str, Sequence[Task]], epochs: int, seed: int, model: str) -> Memories:

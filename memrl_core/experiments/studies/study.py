@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -169,24 +168,34 @@ def used_by_seed(
     seeds: Sequence[int],
     learn: Callable[[int], Memories],
     use: Callable[[int, str, str, str | None], Use],
-    on: Sequence[str],
-) -> tuple[Mapping[tuple[str, str], list[Use]], tuple[str, ...], bool]:
-    """The uses of each memory `on` each model or set, one a seed; the runs that were learned; whether it was stopped.
+    memories: Sequence[str],
+    tasks: Mapping[str, int],
+) -> tuple[Mapping[tuple[str, str], Arm], tuple[str, ...], bool]:
+    """The arm of each of `memories` on each model or set; the runs that were learned; whether it was stopped.
 
-    `learn(seed)` makes the memories and `use(seed, memory, on, run)` uses one. Only seeds that are over count.
+    `learn(seed)` makes the memories and `use(seed, memory, on, run)` uses one. `tasks` maps each model or set to the
+    number of its tasks. Only seeds that are over count.
     """
-    uses: dict[tuple[str, str], list[Use]] = defaultdict(list)
+    uses: dict[tuple[str, str], list[Use]] = {(memory, on): [] for memory in memories for on in tasks}
     learning: list[str] = []
+    stopped = False
     for seed in seeds:
         try:
-            memories = learn(seed)
-            found = {(memory, one): use(seed, memory, one, run) for memory, run in memories.items() for one in on}
+            runs = learn(seed)
+            found = {(memory, on): use(seed, memory, on, runs[memory]) for memory, on in uses}
         except Stopped:
-            return uses, tuple(learning), True
-        learning += [run for run in memories.values() if run is not None]
+            stopped = True
+            break
+        learning += [run for run in runs.values() if run is not None]
         for key, used in found.items():
             uses[key].append(used)
-    return uses, tuple(learning), False
+    arms = {(memory, on): _arm(memory, on, used, tasks[on]) for (memory, on), used in uses.items()}
+    return arms, tuple(learning), stopped
+
+
+def _arm(memory: str, on: str, uses: Sequence[Use], tasks: int) -> Arm:
+    success = np.array([won for _, won in uses], dtype=np.float64).reshape(len(uses), tasks)
+    return Arm(memory, on, tuple(run for run, _ in uses), success)
 
 
 def checked_seeds(seeds: Sequence[int], epochs: int) -> list[int]:
@@ -196,12 +205,6 @@ def checked_seeds(seeds: Sequence[int], epochs: int) -> list[int]:
     if epochs < 1:
         raise InputError("A memory is learned in at least one epoch. Nothing was started.")
     return list(seeds)
-
-
-def arm(memory: str, on: str, uses: Sequence[tuple[str, Sequence[bool]]], tasks: int) -> Arm:
-    """The uses of one memory, one a seed, as an arm over `tasks` tasks."""
-    success = np.array([won for _, won in uses], dtype=np.float64).reshape(len(uses), tasks)
-    return Arm(memory, on, tuple(run for run, _ in uses), success)
 
 
 Floats = npt.NDArray[np.float64]
@@ -254,6 +257,24 @@ class Difference:
     mean: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrozenUse:
+    """Memories, each used frozen by several models, or on several sets of tasks.
+
+    `title` says what was learned and used, `across` what `Arm.on` names, and `same` is True where they are used on the
+    very tasks that they were learned on. `learning` are the runs in which the memories came about. `stopped` is True
+    when a person ended it: only seeds that were over by then count.
+    """
+
+    title: str
+    across: str
+    same: bool
+    arms: tuple[Arm, ...]
+    differences: tuple[Difference, ...]
+    learning: tuple[str, ...]
+    stopped: bool
 
 
 def difference(one: Arm, other: Arm) -> Difference:
