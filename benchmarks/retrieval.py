@@ -1,20 +1,13 @@
 """Two-phase retrieval against the product and partial sort that nobody can do without, and by the bank's index.
 
-Beside them the way of MemRL's official code (arXiv 2601.03192, `retrieve_query` and `ValueAwareSelector`, by a
-description of what it does): a loop in plain Python over every stored intent, each norm computed anew.
-
 Both get the threads that the app has. On a busy machine these wait for each other, which makes the product slow and the
 ratio look good, so the same is measured on one thread too.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
 from itertools import count, cycle
-from operator import mul
-from statistics import fmean, pstdev
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +18,6 @@ from benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
 from memrl_core.bank import MemoryBank
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.retrieval.view import MemoryView
-from memrl_core.settings import MemRLSettings
 
 NAME = "retrieval"
 QUERIES = 200
@@ -33,16 +25,10 @@ INDEXED_FROM = 100_000
 MILLION = 1_000_000
 BARE = "product and argpartition"
 TOP = 10
-CLIP = 3.0
-FLAT_SD = 1e-9
-OFFICIAL_MEMORIES = 10_000
-OFFICIAL_DIMENSION = 3072
-OFFICIAL_REPEAT = 5
-OFFICIAL_SETTINGS = MemRLSettings(delta=-1.0, k1=5, normaliser="fixed", k1_counts="intent", ties="older")
 
 
 def measure(sizes: Sizes) -> list[Row]:
-    """Phases A and B of `QUERIES` queries or more, by `INDEXED_FROM` memories by the index too; the official way."""
+    """Phases A and B of `QUERIES` queries or more, by `INDEXED_FROM` memories by the index too."""
     queries = vectors(QUERIES, np.random.default_rng(1), sizes.dimension)
     repeat = max(sizes.repeat, QUERIES)
     with synthetic_bank(sizes.memories, dimension=sizes.dimension) as bank:
@@ -50,7 +36,7 @@ def measure(sizes: Sizes) -> list[Row]:
         found = [*_exact(view, queries, repeat)]
         if sizes.memories >= INDEXED_FROM:
             found += _indexed(bank, view, queries, repeat)
-    return [*found, _official(min(sizes.memories, OFFICIAL_MEMORIES), min(sizes.repeat, OFFICIAL_REPEAT))]
+    return found
 
 
 def _exact(view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
@@ -91,29 +77,8 @@ def _indexed(bank: MemoryBank, view: MemoryView, queries: Vectors, repeat: int) 
     yield Row(NAME, what, n, dimension, value=share, unit="share", aim=aim, peak_mb=highest.mb)
 
 
-def _official(memories: int, repeat: int) -> Row:
-    """The official way against ours, by its settings, with every memory an intent of its own."""
-    with synthetic_bank(memories, dimension=OFFICIAL_DIMENSION) as bank:
-        view = replace(bank.view(RUN), intent_groups=np.arange(memories))
-        query = vectors(1, np.random.default_rng(1), OFFICIAL_DIMENSION)
-        with peak() as highest:
-            store = OfficialStore(
-                dict(zip(view.ids, view.embeddings.tolist(), strict=True)),
-                {memory_id: (memory_id,) for memory_id in view.ids},
-                dict(zip(view.ids, view.q.tolist(), strict=True)),
-            )
-            asked = query[0].tolist()
-            taken, ours = in_turns(
-                lambda: retrieved(asked, store, OFFICIAL_SETTINGS),
-                _two_phases(view, query, OFFICIAL_SETTINGS),
-                repeat,
-            )
-    what, against = "official-style retrieval", "phases A+B exact"
-    return Row(NAME, what, memories, OFFICIAL_DIMENSION, taken, against, ours, peak_mb=highest.mb)
-
-
-def _two_phases(view: MemoryView, queries: Vectors, settings: MemRLSettings = SETTINGS) -> Callable[[], object]:
-    policy, seeds = MemRL(settings), count()
+def _two_phases(view: MemoryView, queries: Vectors) -> Callable[[], object]:
+    policy, seeds = MemRL(SETTINGS), count()
     return _asking(queries, lambda query: policy.select(policy.recall(query, view), view, next(seeds)))
 
 
@@ -126,45 +91,3 @@ def _asking(queries: Vectors, action: Callable[[Vectors], object]) -> Callable[[
     """`action` with the next of the queries each time, round and round."""
     upcoming = cycle(queries)
     return lambda: action(next(upcoming))
-
-
-@dataclass(frozen=True, slots=True)
-class OfficialStore:
-    """What that code keeps in memory: the embedding of each intent, the ids of its memories by age, the q of each."""
-
-    embeddings: Mapping[str, Sequence[float]]
-    memories: Mapping[str, Sequence[str]]
-    q: Mapping[str, float]
-
-
-def retrieved(query: Sequence[float], store: OfficialStore, settings: MemRLSettings) -> list[str]:
-    """The ids of the k2 memories put before the model: of all memories of the k1 nearest intents, the best by score."""
-    near = [(_cosine(query, embedding), intent) for intent, embedding in store.embeddings.items()]
-    near = [(similarity, intent) for similarity, intent in near if similarity >= settings.delta]
-    near.sort(key=lambda pair: pair[0], reverse=True)
-    pool = [
-        (similarity, memory_id, store.q[memory_id])
-        for similarity, intent in near[: settings.k1]
-        for memory_id in store.memories[intent]
-    ]
-    if not pool:
-        return []
-    utilities = [q for _, _, q in pool]
-    mean, sd = fmean(utilities), pstdev(utilities)
-    sd = 1.0 if sd <= FLAT_SD else sd
-
-    def score(member: tuple[float, str, float]) -> float:
-        similarity, _, q = member
-        by_similarity = (similarity - settings.fixed_mean) / settings.fixed_sd
-        return (1 - settings.weight) * by_similarity + settings.weight * _clipped((q - mean) / sd)
-
-    return [memory_id for _, memory_id, _ in sorted(pool, key=score, reverse=True)[: settings.k2]]
-
-
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    lengths = math.sqrt(sum(map(mul, one, one))) * math.sqrt(sum(map(mul, other, other)))
-    return sum(map(mul, one, other)) / lengths if lengths else 0.0
-
-
-def _clipped(z: float) -> float:
-    return max(-CLIP, min(CLIP, z))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -94,11 +94,6 @@ def test_a_run_learns_from_each_of_its_steps(agent: Agent) -> None:
     state = learned_now(agent.bank, "r")
     assert state.rewards == by_hand(agent, "r")
     assert state.written == [memory.id for memory in agent.bank.memories("r")]
-
-
-def test_a_policy_without_state_has_none(agent: Agent) -> None:
-    assert learned_now(agent.bank, "base") is None
-    assert learned_before(agent.bank, "base", 1) is None
 
 
 def test_every_earlier_state_can_be_had_again(agent: Agent) -> None:
@@ -205,13 +200,3 @@ def test_a_policy_can_watch_the_run_of_another(agent: Agent) -> None:
     view = view_before(agent.bank, agent.bank.trace("base", 4), "tallying")
     assert view.learned.rewards == by_hand(agent, "base", 4)
     assert view.asked.task == agent.bank.trace("base", 4).task.id
-
-
-def test_two_handles_learn_alike(agent: Agent) -> None:
-    steps(agent, 4)
-    other = type(agent.bank).open(agent.bank.uri)
-    assert _plain(learned_now(other, "r")) == _plain(learned_now(agent.bank, "r"))
-
-
-def _plain(state: Any) -> tuple[Any, Any]:
-    return state.rewards, state.written

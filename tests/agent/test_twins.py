@@ -126,22 +126,6 @@ def test_equal_settings_give_equal_traces_but_for_names(bank: MemoryBank) -> Non
     assert reported(twins.runs[0]) == reported(twins.runs[1])
 
 
-def test_the_seed_of_the_pair_decides_its_luck(bank: MemoryBank) -> None:
-    pairs = [start_twins(bank, sides(), task_count=10, seed=seed) for seed in (1, 1, 2)]
-    for pair in pairs:
-        pair.step(10)
-    one, again, other = ([row.outcome for row in bank.step_rows(pair.runs[0])] for pair in pairs)
-    assert one == again != other
-
-
-def test_only_the_settings_of_a_side_are_its_own(bank: MemoryBank) -> None:
-    twins = twins_of(bank, {"k2": 0}, {"k2": 2, "alpha": 0.9})
-    assert [bank.settings(run)["k2"] for run in twins.runs] == [0, 2]
-    twins.step(5)
-    prompts = [[len(trace.decision.selected) for trace in bank.traces(run) if trace.decision] for run in twins.runs]
-    assert set(prompts[0]) == {0} and max(prompts[1]) == 2
-
-
 # --- step, play, pause ------------------------------------------------------------------------------------------------
 
 
@@ -176,15 +160,6 @@ def test_nothing_is_stepped_by_hand_while_they_play(bank: MemoryBank, models: Ca
     go_on.set()
     assert twins.wait(LONG)
     whole(twins, 1)
-
-
-def test_a_second_play_changes_the_speed_alone(bank: MemoryBank) -> None:
-    twins = twins_of(bank)
-    twins.play(0.001, 3)
-    twins.play(0.002, 50)
-    twins.pause()
-    assert twins.wait(LONG)
-    assert twins.steps <= 1
 
 
 @pytest.mark.parametrize("at", [1, 4])
@@ -405,12 +380,6 @@ def test_runs_that_are_no_twins_are_refused_with_what_differs(
         open_twins(bank, "one", "other")
 
 
-def test_a_run_is_not_its_own_twin(bank: MemoryBank) -> None:
-    twins = twins_of(bank)
-    with pytest.raises(InputError, match="itself"):
-        open_twins(bank, twins.runs[0], twins.runs[0])
-
-
 def test_runs_without_a_list_of_tasks_or_of_another_world_are_refused(bank: MemoryBank) -> None:
     for run in ("typed-1", "typed-2"):
         workspace.start_run(bank, environment="conversation", tasks="", run=run)
@@ -421,14 +390,6 @@ def test_runs_without_a_list_of_tasks_or_of_another_world_are_refused(bank: Memo
             open_twins(bank, left, right)
     with pytest.raises(UnknownRun, match="nobody"):
         open_twins(bank, "typed-1", "nobody")
-
-
-def test_forks_are_refused(bank: MemoryBank) -> None:
-    twins = twins_of(bank)
-    twins.step(3)
-    forks = [workspace.fork(bank, twins.runs[0], 2, bank.settings(twins.runs[0])).id for _ in range(2)]
-    with pytest.raises(InputError, match="such runs"):
-        open_twins(bank, *forks)
 
 
 @pytest.mark.parametrize(

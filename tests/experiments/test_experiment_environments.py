@@ -70,11 +70,6 @@ def test_answers_that_had_to_be_offered_are_counted(found: Experiment) -> None:
     assert [row[9] for row in table.rows] == ["100.0 %"] * 6
 
 
-def test_without_memory_nothing_is_learned_from_epoch_to_epoch(found: Experiment) -> None:
-    none = found.steps[found.steps["arm"] == NO_MEMORY]
-    assert (none["used"].map(len) == 0).all()
-
-
 def test_environments_that_cannot_be_compared_are_left_out_with_the_reason() -> None:
     sets, left_out = first_sets()
     assert sets["sql"] == "sql-train"
@@ -91,9 +86,3 @@ def test_the_command_prints_the_table_and_leaves_it_in_the_folder(home: Path) ->
     assert code == 0, reported
     report = (Path(out) / "report.md").read_text(encoding="utf-8")
     assert "sql · MemRL" in report and "task_file: example.jsonl · no memory" in report
-
-
-def test_a_file_without_a_task_compares_nothing(home: Path) -> None:
-    (home / "empty.jsonl").write_text("")
-    code, reported = memrl("tasks", "compare", "--file", str(home / "empty.jsonl"), "--out", str(home / "out"))
-    assert code == 2 and "empty.jsonl" in reported

@@ -173,13 +173,6 @@ def test_a_stop_in_the_middle_of_a_long_cell_ends_it_within_a_step(tmp_path: Pat
     assert stopped.steps.empty and stopped.epochs.empty
 
 
-def test_what_is_finished_is_not_run_again(tmp_path: Path, whole: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = shutil.copytree(whole.out, tmp_path / "out")
-    monkeypatch.setattr(cells_module, "_Course", None)
-    again = run_experiment(whole.plan, out, jobs=1)
-    assert (again.done, again.error) == (4, "")
-
-
 @pytest.mark.parametrize("harm", ["half", "empty", "another's", "draft"])
 def test_a_cell_without_a_whole_file_of_its_own_counts_as_not_finished(
     tmp_path: Path, whole: Experiment, harm: str

@@ -24,11 +24,6 @@ def embedder(server: OllamaServer) -> OllamaEmbedder:
     return OllamaEmbedder("nomic-embed-text:latest", server.address)
 
 
-def test_name_and_dimension_are_known_at_once(embedder: OllamaEmbedder, server: OllamaServer) -> None:
-    assert (embedder.name, embedder.dimension, embedder.lexical) == ("nomic-embed-text", 64, False)
-    assert len(server.asked("/api/embed")) == 1
-
-
 def test_rows_are_unit_vectors_in_the_order_of_the_texts(embedder: OllamaEmbedder) -> None:
     vectors = embedder.embed(["heat the egg", "cool the apple", "heat the egg"])
     assert vectors.dtype == np.float32
@@ -124,14 +119,6 @@ def test_a_model_that_cannot_embed_is_refused(
         OllamaEmbedder(name, server.address)
     with pytest.raises(OllamaDown, match=f"not running at {nobody}"):
         OllamaEmbedder(name, nobody)
-
-
-def test_a_server_that_goes_away_between_two_calls(embedder: OllamaEmbedder, server: OllamaServer) -> None:
-    server.faults.instead["/api/embed"] = "drop"
-    with pytest.raises(ModelInterrupted, match="Ollama broke"):
-        embedder.embed(["heat the egg"])
-    server.faults.instead.clear()
-    assert embedder.embed(["heat the egg"]).shape == (1, 64)
 
 
 def test_a_server_that_does_not_answer_in_time(server: OllamaServer) -> None:

@@ -161,13 +161,6 @@ def test_an_error_of_the_caller_in_between_passes_and_stops_the_generation(serve
     assert server.left.wait(10)
 
 
-def test_the_implied_tag_is_not_part_of_the_name(server: OllamaServer) -> None:
-    model = OllamaModel("llama3.2:latest", server.address)
-    assert model.name == "llama3.2"
-    assert not model.simulated
-    assert model.chat(HELLO, ModelOptions()).text
-
-
 @pytest.mark.parametrize("name", ["", "  ", "two words", "bell\x07", "x" * 300])
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"not a model's name\. Choose"):

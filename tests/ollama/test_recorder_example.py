@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.check import check
 from tests.ollama.server import OllamaServer
 
 ROOT = Path(__file__).parents[2]
@@ -56,28 +55,3 @@ def test_the_example_records_what_was_sent_to_and_said_by_ollama(server: OllamaS
         text = third.generate.messages[span.message].content[span.start : span.end]
         assert text == bank.memory(span.memory_id).experience
     assert len(third.generate.spans) == 2
-
-
-@pytest.mark.slow
-def test_the_example_goes_on_where_it_stopped_and_the_bank_is_whole(server: OllamaServer, tmp_path: Path) -> None:
-    for _ in range(2):
-        done = run_example(server, tmp_path / "bank")
-        assert done.returncode == 0, done.stderr
-    bank = MemoryBank.open(str(tmp_path / "bank"))
-    assert [row.step for row in bank.step_rows("ollama-loop")] == list(range(1, 9))
-    assert [finding.sentence for finding in check(bank.uri) if not finding.ok] == []
-
-
-@pytest.mark.slow
-def test_a_model_that_fails_leaves_a_step_without_reward(server: OllamaServer, tmp_path: Path) -> None:
-    server.faults.instead["/api/chat"] = 500
-    done = run_example(server, tmp_path / "bank")
-    assert done.returncode == 1 and "ResponseError" in done.stderr
-    (trace,) = MemoryBank.open(str(tmp_path / "bank")).traces("ollama-loop")
-    assert trace.generate.messages and trace.generate.turns == ()
-    assert trace.reward.reward is None
-    assert "ended it" in trace.lacks
-
-
-def test_the_example_stays_short() -> None:
-    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) < 60

@@ -16,7 +16,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import ModelError, ModelInterrupted
+from memrl_core.errors import ModelInterrupted
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.policies import settings_of
@@ -98,38 +98,6 @@ def test_a_server_that_refuses_a_form_is_asked_without_it_and_read_leniently(ser
     assert ["format" in body for body in server.asked("/api/chat")] == [True, False]
 
 
-def test_a_reply_that_fits_is_filled_in_and_recorded_with_its_cost(server: OllamaServer) -> None:
-    server.faults.form = '{"useful": true, "grades": [{"share": 0.25}]}'
-    ask = asking(server)
-    assert ask(QUESTION) == Form(useful=True, grades=[Grade(share=0.25)])
-    (reported,) = ask.asked
-    assert reported.filled == {"useful": True, "grades": [{"share": 0.25}]}
-    assert (reported.purpose, reported.phase, reported.reply, reported.simulated) == (
-        "a try",
-        Phase.SELECT,
-        server.faults.form,
-        False,
-    )
-    assert (reported.prompt_tokens, reported.answer_tokens, reported.seconds) == (29, 5, 1.5)
-
-
-@pytest.mark.parametrize("reply", [*UNUSABLE.values(), '{"useful": true, "grades": [{"share": 7}]}'])
-def test_a_reply_that_does_not_fit_is_no_answer_and_is_kept_as_it_came(server: OllamaServer, reply: str) -> None:
-    server.faults.form = reply
-    ask = asking(server)
-    assert ask(QUESTION) is None
-    assert [(reported.filled, reported.reply) for reported in ask.asked] == [(None, reply)]
-
-
-def test_a_reply_that_a_person_stops_is_no_answer(server: OllamaServer) -> None:
-    server.faults.form, server.faults.delay = '{"useful": true, "grades": [], "more": "' + "word " * 400 + '"}', 0.02
-    shown: list[str] = []
-    model = OllamaModel("llama3.2", server.address)
-    ask = Asking(model, ModelOptions(), Phase.SELECT, shown.append, lambda: len(shown) >= 2)
-    assert ask(QUESTION) is None
-    assert [reported.filled for reported in ask.asked] == [None]
-
-
 def test_a_whole_step_asks_by_form_and_answers_in_words(tmp_path: Path, server: OllamaServer) -> None:
     agent = coached(tmp_path / "bank", server)
     agent.begin(TASKS[0]).finish()
@@ -170,30 +138,6 @@ def test_an_episode_that_cannot_be_condensed_is_kept_as_it_was_laid_out(tmp_path
     assert operation.experience.startswith(f"Task: {TASKS[0].intent}\n")
     assert operation.data == {}
     assert "its form" in operation.why
-
-
-@pytest.mark.parametrize("fault", ["drop", "error"])
-def test_a_broken_connection_in_a_question_before_selecting_can_be_tried_again(
-    tmp_path: Path, server: OllamaServer, fault: Any
-) -> None:
-    episode = second(coached(tmp_path / "bank", server), Phase.SELECT)
-    server.faults.stream = fault
-    for _ in range(2):
-        with pytest.raises(ModelInterrupted):
-            episode.advance()
-        assert episode.phase is Phase.SELECT
-        assert episode.trace.decision is None
-    server.faults.stream = ""
-    episode.finish()
-    assert purposes(episode) == [COACH, CONDENSE]
-
-
-def test_a_server_that_is_gone_is_an_error_and_not_an_unreadable_reply(tmp_path: Path, server: OllamaServer) -> None:
-    episode = second(coached(tmp_path / "bank", server), Phase.SELECT)
-    server.faults.instead["/api/chat"] = "drop"
-    with pytest.raises(ModelError):
-        episode.advance()
-    assert purposes(episode) == []
 
 
 def test_a_broken_connection_while_condensing_writes_one_memory_after_all(tmp_path: Path, server: OllamaServer) -> None:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.retrieval import OfficialStore, retrieved
 from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank, vectors
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage import codec
@@ -24,6 +23,7 @@ from memrl_core.retrieval.phases import MOST_ASKED, shortlist_of
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import MemRLSettings
 from tests.oracles import retrieval as oracle
+from tests.oracles.official_retrieval import OfficialStore, retrieved
 
 Nearest = Callable[[np.ndarray, int], np.ndarray]
 
