@@ -257,7 +257,8 @@ def weights_and_server(address: str, name: str, timeout: float = 5.0) -> tuple[s
 def _listed(address: str, timeout: float) -> Sequence[ollama.ListResponse.Model]:
     try:
         with ollama_client(address, timeout) as client:
-            return client.list().models
+            models: Sequence[ollama.ListResponse.Model] = client.list().models
+            return models
     except FAILURES as error:
         raise failure(error, address, "", timeout) from None
 
