@@ -102,7 +102,7 @@ class Server:
     seconds_to_up: float
 
     def peak_mb(self) -> float | None:
-        """The highest resident memory of its processes added up, in 10⁶ bytes; None where the system does not tell."""
+        """The highest resident memory of its processes added up, in 10⁶ bytes; None where the system does not say."""
         try:
             return sum(_highest_mb(process) for process in _family(self.process))
         except (OSError, ValueError):

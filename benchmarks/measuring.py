@@ -169,7 +169,7 @@ def give_back() -> None:
 
 
 def resident_mb() -> float | None:
-    """Resident memory of this process now, in MB; None where the system does not tell."""
+    """Resident memory of this process now, in MB; None where the system does not say."""
     try:
         return _of_status("VmRSS") / MB
     except (OSError, ValueError):

@@ -83,7 +83,7 @@ def run_benchmarks(
 ) -> Iterator[Row]:
     """Rows of the benchmarks of these names, or `DEFAULT`, one after the other, each as soon as it is measured.
 
-    `on_begin` hears each name as it begins. Raises `InputError` before anything is measured: for a name that is none of
+    `on_begin` gets each name as it begins. Raises `InputError` before anything is measured: for a name that is none of
     `BENCHMARKS`, for sizes below 1, and where what a benchmark needs is not installed.
     """
     sizes = sizes or Sizes()

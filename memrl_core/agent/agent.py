@@ -119,7 +119,7 @@ class Agent:
 
         When `cancelled()` turns true the step under way is dropped and the iteration ends; earlier steps are kept. A
         model that fails in the middle of an answer is asked once more.
-        `on_move` hears of the episode before each phase and each turn, `on_text` of each piece of text.
+        `on_move` gets the episode before each phase and each turn, `on_text` each piece of text.
         """
         steps = [(epoch, task) for epoch in range(1, epochs + 1) for task in tasks]
         for epoch, task in steps[after:]:
@@ -242,7 +242,7 @@ class Episode:
 
     @property
     def judgement(self) -> Judgement | None:
-        """How the environment came to its verdict, where it tells; for people alone."""
+        """How the environment came to its verdict, None where it does not say; for people alone."""
         return None if self._stopped else self._info.get("judgement")
 
     @property
@@ -404,7 +404,7 @@ class Episode:
         return self._after_turn(record, turn)
 
     def _after_turn(self, record: GenerateRecord, turn: Turn) -> GenerateRecord:
-        """`record` with `turn`; the decision tells which memories were never sent."""
+        """`record` with `turn`; the decision says which memories were never sent."""
         decision = self.trace.decision
         if not record.turns and turn.left_out and decision is not None:
             self.trace = replace(self.trace, decision=unsent(decision, turn.left_out))

@@ -121,7 +121,7 @@ def templates(question: Question[Form]) -> Form:
 
 
 def _read(read: Callable[[str], Form], text: str) -> Form | None:
-    # Who is not held to a form puts words around it.
+    # A model that is not held to a form puts words around it.
     for part in (text, text[text.find("{") : text.rfind("}") + 1]):
         with suppress(ValidationError):
             return read(part)

@@ -229,7 +229,7 @@ class LiveRun:
 
     def _steps(self) -> None:
         with self._lock:
-            pass  # Whoever began this has stored by now how many phases are asked for.
+            pass  # `step` stores how many phases are asked for before it lets go of the lock.
         try:
             while self._asked and not self._cancel.is_set():
                 if self.under_way:

@@ -191,7 +191,7 @@ class Rerunner:
     ) -> Rerun:
         """The answer to `messages` in the place of the recorded ones, with this temperature and seed.
 
-        `on_turn` hears the record after each turn. Where memories stand in an edited prompt is not known, so none is
+        `on_turn` gets the record after each turn. Where memories stand in an edited prompt is not known, so none is
         left out where it does not fit. Raises as `rerun`.
         """
         view, observation = self._begun()

@@ -77,7 +77,7 @@ WEIGHTS = ("digest", "quantisation", "parameters", "bytes", "from")
 """The facts of a model that do not change while its weights are the same."""
 
 PATIENCE = 5.0
-"""Seconds in which a server tells what model it has."""
+"""Seconds within which a server has to say what model it has."""
 
 
 class Preferences(BaseModel):
@@ -125,7 +125,7 @@ def save_preferences(preferences: Preferences) -> None:
 
 
 def drop_attempts(attempts: Collection[str]) -> None:
-    """Keep that a person wants to hear no more of these attempts at a step; their events stay, and count for nothing.
+    """Hide these attempts at a step from now on; their events stay, and count for nothing.
 
     Raises `InputError` when the preferences cannot be written.
     """
@@ -243,7 +243,7 @@ def _need_openai() -> None:
 
 
 def must_be_there(model: str, preferences: Preferences, hosts: Hosts | None = None) -> dict[str, Any]:
-    """What the model's server, or file, tells of its weights; empty for a simulated one.
+    """What the model's server, or file, says of its weights; empty for a simulated one.
 
     Raises `ModelError` unless the model can be asked now, at one of the `hosts` where some are given, and `InputError`
     for what is no name of one, or hosts that have different weights.
@@ -309,7 +309,7 @@ def hosts_of(model: str, given: Sequence[str], per_host: int, folder: Path, trus
 def openai_models(preferences: Preferences) -> tuple[str, ...]:
     """The models of the OpenAI-compatible server as they are named here; none where no such server was chosen.
 
-    Raises `ModelError` when it does not tell them, and `InputError` for a bad address.
+    Raises `ModelError` when it does not list them, and `InputError` for a bad address.
     """
     if preferences.openai_address == OPENAI and not os.environ.get("OPENAI_API_KEY"):
         return ()
@@ -322,7 +322,7 @@ def openai_models(preferences: Preferences) -> tuple[str, ...]:
 def _must_be_the_same(info: RunInfo, preferences: Preferences, hosts: Hosts | None = None) -> None:
     """Raise `ModelChanged` where other weights answer under the name of a run's model than when it began.
 
-    A model that cannot be asked now is left to whoever asks it.
+    A model that cannot be reached now raises nothing here.
     """
     if not info.model_facts:
         return
@@ -380,13 +380,13 @@ def _model_at(address: str, name: str, timeout: float, trusted: bool = False) ->
 def rendered(model: str, messages: Sequence[Message], options: ModelOptions, preferences: Preferences) -> str:
     """The text that the chat template of a model makes of `messages`, as it is installed now.
 
-    Raises `InputError` where nobody tells, and `ModelError`.
+    Raises `InputError` where the server does not say, and `ModelError`.
     """
     if is_gguf(model):
         return GgufModel(model).rendered(messages, options)
     address = _address_of(model, preferences)
     if model.startswith(OPENAI_PREFIX):
-        raise InputError(f"The server at {address} applies the chat template itself, and does not tell the result.")
+        raise InputError(f"The server at {address} applies the chat template itself, and does not show the result.")
     name, timeout = model.removeprefix(OLLAMA_PREFIX), preferences.timeout
     return ollama_status.rendered(address, name, messages, options.think, timeout)
 

@@ -64,7 +64,7 @@ def unit_vectors(raw: npt.NDArray[np.floating], name: str) -> Vectors:
 
 
 def texts_cut(embedder: Embedder) -> int:
-    """How many texts an embedder has cut so far; 0 for one that cuts none, or does not tell."""
+    """How many texts an embedder has cut so far; 0 for one that cuts none, or does not say."""
     return int(getattr(embedder, "cut", 0))
 
 

@@ -55,7 +55,7 @@ def _loaded(name: str) -> tuple[Any, str]:
             "The package fastembed is not installed. Nothing was changed; install it with "
             "`pip install 'memrl-inspector[fastembed]'`, or use the embedder wordllama."
         ) from None
-    loguru.logger.disable("fastembed")  # It would tell each of its attempts at a download.
+    loguru.logger.disable("fastembed")  # It would log each of its attempts at a download.
     known = sorted(str(model["model"]) for model in TextEmbedding.list_supported_models())
     if name not in known:
         raise ModelMissing(

@@ -25,7 +25,7 @@ class OpenAIEmbedder(OllamaEmbedder):
         self.dimension = self._ask([PROBE]).shape[1]
         served = facts(self.name, self.address, timeout, ask=False)
         self.version = str(served.pop("server", ""))
-        # The nearest to one that servers tell; the window is how the server was started.
+        # The nearest to a digest that servers give; the window is how the server was started.
         self.digest = ", ".join(f"{name} {value}" for name, value in served.items() if name != "context")
 
     def _answered(self, batch: list[str]) -> npt.NDArray[np.float64]:

@@ -86,8 +86,8 @@ SCHEMA = pa.schema(
         "valid": pa.int64(),
     }
 )
-"""A row a step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `chance` is
-the true chance that what was answered works, null where nobody knows it. `used…` is what was selected when the task
+"""A row per step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `chance`
+is the true chance that what was answered works, null where nobody knows it. `used…` is what was selected when the task
 began; q and visits are those before the step. `tied`: equals stood on both sides of the cut of k1 or of k2, and
 `other_by_tie` where the other rule for ties would have selected others. `memories` were seen when it began and
 `memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
@@ -163,8 +163,8 @@ def run_cell(
 ) -> pa.Table:
     """Run a cell in a new bank at `uri`; what an earlier, unfinished attempt left there is deleted first.
 
-    The table has a row a step (`SCHEMA`) and, in its metadata, the cell's fingerprint, a digest of all its traces,
-    which is equal for equal cells, and durations (`SECONDS`), which are not. `on_step` hears of every finished step;
+    The table has a row per step (`SCHEMA`) and, in its metadata, the cell's fingerprint, a digest of all its traces,
+    which is equal for equal cells, and durations (`SECONDS`), which are not. `on_step` is called after every step;
     `hosts` answer for the model.
     Raises `Stopped` when `cancelled()` turns true, and what a run raises.
     """
@@ -435,7 +435,7 @@ TURNS = 12
 def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: float, seed: int) -> list[str]:
     """Store `count` malicious memories for tasks drawn from `tasks`, seen by `run` from its next step on; their ids.
 
-    Each is labelled a success and tells to carry the object to and fro between wrong places until no turn is left.
+    Each is labelled a success and advises to carry the object to and fro between wrong places until no turn is left.
     Raises `InputError` when the tasks are not of the household.
     """
     rng = np.random.default_rng([seed, 0x70])

@@ -86,7 +86,7 @@ def on_this_machine(
         with _watched(cancelled, stop_file):
             at_once = os.cpu_count() or 1 if hosts is None else len(hosts.addresses) * hosts.per_host
             parallel = Parallel(n_jobs=jobs or at_once, return_as="generator_unordered")
-            with _deaf_to_ctrl_c():
+            with _without_ctrl_c():
                 ending = parallel(delayed(_in_a_process)(cell, banks, stop_file, os.getpid(), hosts) for cell in cells)
             try:
                 for ended in ending:
@@ -183,7 +183,7 @@ def _result(future: Any, cell: Cell, scheduler: str) -> Attempt:
 def _on_a_worker(cell: Cell, banks: str, hosts: Hosts | None) -> Attempt:
     from distributed import get_worker
 
-    # Dask never ends the thread of a task that was cancelled; it only tells its state.
+    # Dask never ends the thread of a task that was cancelled; it only changes its state.
     worker = get_worker()
     task = worker.state.tasks[worker.get_current_task()]
     return attempt(cell, banks, lambda: task.state == "cancelled", hosts)
@@ -210,10 +210,10 @@ def _end_with(parent: int) -> None:
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes started within it never hear Ctrl-C, which reaches every process of a terminal: the parent decides.
+def _without_ctrl_c() -> Iterator[None]:
+    """Processes started within it ignore Ctrl-C, which reaches every process of a terminal: the parent decides.
 
-    They inherit the mask, so they are deaf before their first line runs; a handler would come too late.
+    They inherit the mask, so it holds before their first line runs; a handler would come too late.
     """
     # Up to Python 3.12 starting the tracker, which joblib does on the way, takes the mask off again.
     resource_tracker.ensure_running()
@@ -251,8 +251,8 @@ Progress = Callable[[int, int], None]
 class Experiment:
     """What an experiment came to, from its `done` finished cells of `cells`.
 
-    `steps` has a row a step (`cells.SCHEMA`), `epochs` a row an epoch (`results.by_epoch`), `durations` what both leave
-    out (`results.durations`). `stopped` is True when a person ended it; `error` is the sentence of what ended it
+    `steps` has a row per step (`cells.SCHEMA`), `epochs` a row per epoch (`results.by_epoch`), `durations` what both
+    leave out (`results.durations`). `stopped` is True when a person ended it; `error` is the sentence of what ended it
     instead.
     """
 
@@ -281,9 +281,9 @@ def run_experiment(
     """Run the cells of `plan` that the folder `out` does not hold yet, and write `results.parquet` there.
 
     `jobs` processes work on this machine (0: one a core, or one for each answer that `hosts` give at once); with
-    `scheduler`, such as tcp://host:8786, the workers of that Dask cluster do. `banks` is the LanceDB address below
-    which each cell keeps its bank; without it, a cell's bank is deleted when it ends. Where there are `hosts`, any of
-    them answers for the model. `on_progress` hears of finished cells.
+    `scheduler`, such as tcp://host:8786, the workers of that Dask cluster do. `banks` is the folder in which
+    each cell keeps its bank; without it, a cell's bank is deleted when it ends. Where there are `hosts`, any of
+    them answers for the model. `on_progress` gets the number of finished cells and of all.
 
     Every finished cell is on the disk before it counts, so after a kill, a failure or a stop the same call goes on from
     there. What ends the cells stands in `error`. Raises `InputError` for a folder that cannot be used or that another

@@ -31,8 +31,8 @@ REPORT, PICTURES = "report.md", "report.html"
 class ResultFolder:
     """The folder `out` of one experiment, while this process alone works in it.
 
-    `results.parquet` has a row an epoch of each cell, `steps.parquet` a row a step, `costs.parquet` how long each step
-    took, `experiment.json` the plan with the versions, seeds and digests, `cells/` a file for each finished cell. Every
+    `results.parquet` has a row per epoch of each cell, `steps.parquet` a row per step, `costs.parquet` how long each
+    step took, `experiment.json` the plan with the versions, seeds and digests, `cells/` a file for each finished cell. Every
     file is written whole or not at all; all but `costs.parquet` and the clock are the same for the same plan.
     """
 

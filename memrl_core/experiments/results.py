@@ -1,4 +1,4 @@
-"""From steps to what an experiment measured: a row an epoch of each cell."""
+"""From steps to what an experiment measured: a row per epoch of each cell."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def durations(tables: Sequence[pa.Table]) -> pd.DataFrame:
 
 
 def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
-    """One row an epoch of learning, and one for each frozen use, of every cell in `steps` (`cells.SCHEMA`).
+    """One row per epoch of learning, and one for each frozen use, of every cell in `steps` (`cells.SCHEMA`).
 
     Columns: the cell (`policy`, `badge`, `arm`, `stream`, `seed`, every setting of some arm, nothing where the arm's
     policy lacks it), `phase`, `stage`, `set`, `epoch`, and the measures of `analysis.metrics`, whose docstrings define

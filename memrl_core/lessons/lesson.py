@@ -1,6 +1,6 @@
 """A lesson as data: one screen of the playground's world around a question; one TOML file each, checked when read.
 
-Texts are by whoever wrote the file and are not trusted: the browser gets them as text, with **bold** as the only mark.
+Texts come from the author of the file and are not trusted: the browser gets them as text, **bold** is the only mark.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Room:
         return self._question
 
     def ask(self, question: Question) -> None:
-        """Put another question: predictions and results begin anew, and whoever is here stays."""
+        """Put another question: predictions and results begin anew, and everybody in the room stays."""
         with self._lock:
             self._question, self._stage, self._number = question, "predict", self._number + 1
             self._students = {token: replace(one, choice=None, result=None) for token, one in self._students.items()}
@@ -125,7 +125,7 @@ class Room:
             self._stage = stage
 
     def overview(self) -> Overview:
-        """The room as it is now. Whoever looks at it is the teacher, who is thereby here."""
+        """The room as it is now, for the teacher, who is present from then on."""
         with self._lock:
             self._seen = self._clock()
             here = list(self._students.values())

@@ -111,7 +111,7 @@ class ModelOptions(BaseModel):
 
     @property
     def most_characters(self) -> int:
-        """The limit of an answer for a server that does not heed the one in tokens."""
+        """The limit of an answer for a server that ignores the one in tokens."""
         return CHARACTERS_PER_TOKEN * self.num_predict
 
     def again(self, attempt: int, after_nothing: bool = False) -> ModelOptions:
@@ -130,8 +130,8 @@ class ModelOptions(BaseModel):
 
 THINKING = 1024
 """Tokens that are added to an environment's limit of an answer for what is thought before it."""
-CRAWLING = 5.0
-"""Tokens a second below which a model is told to crawl: nobody reads slower."""
+SLOW = 5.0
+"""Tokens a second below which a model counts as slow: nobody reads slower."""
 LONG_ENOUGH = 8
 """Tokens of an answer from which its speed can be measured."""
 
@@ -152,11 +152,11 @@ def checked_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def slow(tokens: int | None, seconds: float | None, options: ModelOptions) -> tuple[str, ...]:
-    """A remark on an answer of so many tokens that were written in so many seconds: a remedy, if it crawled."""
-    if not tokens or not seconds or tokens < LONG_ENOUGH or tokens / seconds >= CRAWLING:
+    """A remark on an answer of so many tokens that were written in so many seconds: a remedy, if it was slow."""
+    if not tokens or not seconds or tokens < LONG_ENOUGH or tokens / seconds >= SLOW:
         return ()
     remedy = "a smaller model" if options.num_thread == 1 else "the model option num_thread=1"
-    return (f"fewer than {CRAWLING:g} tokens a second: try {remedy}",)
+    return (f"fewer than {SLOW:g} tokens a second: try {remedy}",)
 
 
 def whole_characters(text: str) -> tuple[str, int]:

@@ -138,7 +138,7 @@ class GgufModel:
             "stop": options.stops,
             "chat_template_kwargs": {"enable_thinking": options.think},
             "stream": True,
-            # Whoever wants to stop a long prompt from being read is heard each time that a part of it has been.
+            # So that the reading of a long prompt can be stopped after each part of it.
             "return_progress": True,
             "stream_options": {"include_usage": True},
         }
@@ -312,7 +312,7 @@ def _sha256(path: Path) -> str:
 
 
 def _own_window(path: Path) -> int | None:
-    """How many tokens the model was made for, where its file tells."""
+    """How many tokens the model was made for; None where its file does not say."""
     header = _header(path)
     reported = header.get(f"{header.get('general.architecture')}.context_length")
     return reported if isinstance(reported, int) and reported > 0 else None

@@ -1,8 +1,8 @@
 """One language model on several hosts: the next that is free answers, and one that fails is passed over.
 
-Processes that work together share a folder, in which they tell one another which hosts are passed over. How many
-answers are under way at a host is counted by locks in the home folder, which end with whoever holds them, so that all
-runs and experiments of a machine keep to it together.
+Processes that work together share a folder, with a note for each host that is passed over. How many
+answers are under way at a host is counted by locks in the home folder, which end with the process that holds them: all
+runs and experiments of a machine keep to the limit together.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ class Hosts:
         return {address: note.read_text(encoding="utf-8") for address, note in notes.items() if note.exists()}
 
     @contextmanager
-    def reporting(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """Within it, `tell` hears of each host that is passed over, once and soon."""
+    def reporting(self, report: Callable[[str], None]) -> Iterator[None]:
+        """Within it, `report` gets a sentence for each host that is passed over, once."""
         over, known = threading.Event(), set(self.passed_over())
 
         def look() -> None:
             for address, why in self.passed_over().items():
                 if address not in known:
                     known.add(address)
-                    tell(f"The host {address} is passed over from now on: {why}")
+                    report(f"The host {address} is passed over from now on: {why}")
 
         def watch() -> None:
             while not over.wait(TELL):

@@ -70,7 +70,7 @@ class OllamaModel:
         """Answer `messages` (see `LanguageModel`). Thinking and tool calls are not part of the answer.
 
         `Reply.seconds` is what the server measured, loading of the model included; our own clock when it gave nothing.
-        An answer that meets a limit of `options` is cut there, and a broken character replaced: the reply tells both.
+        An answer that meets a limit of `options` is cut there, and a broken character replaced: the reply says both.
         Raises `OllamaDown`, `ModelMissing`, `ModelSlow` (nothing arrived), `ModelInterrupted` (with what had arrived),
         `EmptyAnswer`, and `InputError` for text that is not UTF-8. `PromptTooLong` where the server refuses the prompt,
         where it must have cut it (servers before 0.12 do so without a word), or where no room is left for an answer,
@@ -141,9 +141,9 @@ class OllamaModel:
         )
 
     def _window(self, options: ModelOptions) -> int:
-        """How many tokens prompt and answer may have: no more than the model was made for, where the server tells."""
+        """How many tokens prompt and answer may have: no more than the model was made for, where the server says."""
         if not self._asked_for_window:
             self._asked_for_window = True
-            with suppress(ModelError):  # Whatever is wrong, the question itself will tell.
+            with suppress(ModelError):  # Whatever is wrong, the question itself will show.
                 self._own_window = show_model(self.address, self.name, min(self.timeout, 2.0)).context
         return min(options.num_ctx, self._own_window or options.num_ctx)

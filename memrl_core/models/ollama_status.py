@@ -42,7 +42,7 @@ OFFERED = 5
 @dataclass(frozen=True, slots=True)
 class InstalledModel:
     """A model on the server: `size` in bytes on its disk, `capabilities` in Ollama's words, `context` its window in
-    tokens. What the server does not tell is empty or None.
+    tokens. What the server does not say is empty or None.
 
     Without a `chat_template` it goes on with a text, and does not know who said what.
     """
@@ -169,7 +169,7 @@ def show_model(address: str, name: str, timeout: float = 5.0) -> InstalledModel:
 
 
 def facts(address: str, name: str, timeout: float = 5.0) -> dict[str, Any]:
-    """What the server tells of the weights of `name`: digest, quantisation, window, parameters, and its version.
+    """What the server says of the weights of `name`: digest, quantisation, window, parameters, and its version.
 
     Raises `ModelMissing`, also for a model that cannot answer, other `ModelError`s, and `InputError` for a bad name.
     """
@@ -192,7 +192,7 @@ def facts(address: str, name: str, timeout: float = 5.0) -> dict[str, Any]:
 def rendered(address: str, name: str, messages: Sequence[Message], think: bool, timeout: float = 5.0) -> str:
     """The text that the server makes of `messages` by the model's chat template.
 
-    Raises `InputError` where the server does not tell (before 0.12), and `ModelError`.
+    Raises `InputError` where the server does not say (before 0.12), and `ModelError`.
     """
     body = {
         "model": checked_name(name),
@@ -210,7 +210,7 @@ def rendered(address: str, name: str, messages: Sequence[Message], think: bool, 
     except KeyError:
         raise InputError(
             f"What the chat template of {one_line(name)} makes of the messages is not known: this version of Ollama "
-            "does not tell."
+            "does not say."
         ) from None
     except FAILURES as error:
         raise failure(error, address, name, timeout) from None

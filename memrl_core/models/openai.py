@@ -50,7 +50,7 @@ SHOWS_A_KEY = 8
 """A text that has as many characters of the key in a row is quoted nowhere: servers repeat the half of one, too."""
 
 NO_KEY = "none"
-"""The client wants one; servers without keys heed none."""
+"""The client wants one; servers without keys ignore it."""
 IMPERSONAL = frozenset(
     {"host", "connection", "accept", "accept-encoding", "content-type", "content-length", "transfer-encoding"}
 )
@@ -177,8 +177,8 @@ _NO_USAGE: _Usage = (None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part of a streamed answer: its text, what it brought of reasoning, why it is the last, and, where it tells,
-    how many tokens were read and written, and how many of those read came from the server's cache."""
+    """One part of a streamed answer: its text, its reasoning, why it is the last, and, where the server says, how
+    many tokens were read and written, and how many of those read came from the server's cache."""
 
     text: str
     thought: str
@@ -203,13 +203,13 @@ async def _parts(chunks: AsyncIterator[Any]) -> AsyncIterator[_Part]:
 def _cached(chunk: Any) -> int | None:
     reported = getattr(chunk.usage.prompt_tokens_details, "cached_tokens", None)
     if reported is None:
-        # llama.cpp's server tells it so where it does not tell it as OpenAI does.
+        # llama.cpp's server has a field of its own for it.
         reported = (getattr(chunk, "timings", None) or {}).get("cache_n")
     return None if reported is None else int(reported)
 
 
 def facts(name: str, address: str, timeout: float, ask: bool = True, trusted: bool = False) -> dict[str, Any]:
-    """What the server tells of a model: quantisation, context window, parameters, bytes, and what it is itself.
+    """What the server says of a model: quantisation, context window, parameters, bytes, and what it is itself.
 
     With `ask`, one that the server does not list is asked for a token. The key goes to a `trusted` address, too. Raises
     `ModelError` when it cannot be asked, and `InputError`.

@@ -126,7 +126,7 @@ def next_line(plans: Sequence[Sequence[str]], done: Sequence[str], choices: Sequ
 def _in_blocks(messages: Sequence[Message]) -> Sequence[Message]:
     """The same messages in the layout `block`, from whichever of the layouts they are in.
 
-    What tells a memory of a success from one that nobody has judged is in the layout `block` alone.
+    Only the layout `block` shows whether a memory is of a success or unrated.
     """
     begins = [n for n, m in enumerate(messages) if m.role == "user" and _OWN_TASK.search(m.content)]
     if not begins or any(YOUR_TASK in messages[n].content for n in begins):
@@ -275,10 +275,10 @@ class SimulatedReader:
     ) -> Reply:
         """What the simulated model answers to what was read."""
         reads = np.random.default_rng(options.seed).random() * 100 < self._percent
-        return self._model.chat(messages if reads else _unread(messages), options, on_text, cancelled)
+        return self._model.chat(messages if reads else _without_memories(messages), options, on_text, cancelled)
 
 
-def _unread(messages: Sequence[Message]) -> list[Message]:
+def _without_memories(messages: Sequence[Message]) -> list[Message]:
     return [
         replace(message, content=_bare(message.content)) if message.role == "user" else message for message in messages
     ]

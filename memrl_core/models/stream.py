@@ -192,7 +192,7 @@ class Arriving:
     ) -> Reply:
         """The whole answer, or what there is of it when a person stopped it.
 
-        The server tells how many tokens it `read`, had `cached` and has `written`, its `window`, and whether it cut
+        The server says how many tokens it `read`, had `cached` and has `written`, its `window`, and whether it cut
         the answer at a limit (`full`). Raises `EmptyAnswer`, and `PromptTooLong` where the window had no room for one.
         """
         text, replaced = self._clean(self.text)

@@ -39,7 +39,7 @@ def counterparts(plan: Plan) -> dict[str, str]:
 
 
 def by_seed(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
-    """A row a stream, epoch, arm that has a counterpart, and seed; `epochs` is what `results.by_epoch` gives.
+    """A row per stream, epoch, arm that has a counterpart, and seed; `epochs` is what `results.by_epoch` gives.
 
     Columns: the parameters of `axes`; stream, epoch, arm, `against`, its counterpart; seed; `reference` and `success`
     of both, which are the mean true chance of what was answered where that is known, else the share of steps solved;
@@ -85,7 +85,7 @@ def conditions(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
 
 
 def conditions_report(experiment: Experiment) -> ReportTable:
-    """A row a condition and arm: the difference to its counterpart in each epoch."""
+    """A row per condition and arm: the difference to its counterpart in each epoch."""
     found = conditions(experiment.plan, experiment.epochs)
     if found.empty:
         return ReportTable(title(experiment.plan, experiment.epochs, "by condition"), ("condition",), (), ())

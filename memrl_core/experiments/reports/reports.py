@@ -326,7 +326,7 @@ def poison_report(experiment: Experiment) -> ReportTable:
 
 
 def environments_report(experiment: Experiment) -> ReportTable:
-    """A row an environment and arm: what is solved at first and at last, the points, and the seconds a step."""
+    """A row per environment and arm: what is solved at first and at last, the points, and the seconds a step."""
     steps, timed, reference = _steps(experiment), experiment.durations, experiment.plan.reference
     rows = []
     for _, stream, arm, part in arms(steps):

@@ -142,7 +142,7 @@ SIMULATED_NOTE = (
 
 
 def methods_report(experiment: Experiment) -> ReportTable:
-    """A row an arm: what it achieves, gains over no memory and the reference, forgets, keeps and costs."""
+    """A row per arm: what it achieves, gains over no memory and the reference, forgets, keeps and costs."""
     steps = _learned(experiment)
     many = steps["stream"].nunique() > 1
     rows = [

@@ -45,7 +45,7 @@ COLUMNS = ("model, layout", "one memory", "none", "memory gains", "valid answers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layouts:
-    """`steps` has a row a step: set, seed, model, layout, memory, task, success, answers, seconds and tokens.
+    """`steps` has a row per step: set, seed, model, layout, memory, task, success, answers, seconds and tokens.
 
     `stopped` is True when a person ended it; what was finished by then is in `steps`.
     """

@@ -68,7 +68,7 @@ class MethodsCompared:
     """What became of the arms.
 
     `rows` are the lines of a table, in the order given, each compared with the arm `without` memory and with the
-    `reference`; `curves` are their CSR by epoch and `luck` is Pass@e, in banks of their own. `steps` has a row a step
+    `reference`; `curves` are their CSR by epoch and `luck` is Pass@e, in banks of their own. `steps` has a row per step
     and arm: `cells.SCHEMA`, or `seed`, `arm` and the columns of `SameBank.choose`. `refused` maps an arm that did not
     run to the sentence of why. `recorded` names who made the run that all chose from. `seeds` are those that every
     other arm has finished; `stopped` is True when a person ended it before.
@@ -106,7 +106,7 @@ def compare_methods(
 
     In the mode "same bank" the run that all choose from is made first, by `recorded` (the first arm when left out). An
     arm without memory is added where there is none. Arms that lack something in this world, and those that fail on the
-    way, are refused, and the others go on. `on_progress` hears the steps done, their total, and what is being done.
+    way, are refused, and the others go on. `on_progress` gets the steps done, their total, and what is being done.
     When `cancelled()` turns true, it ends within a step, and the seeds that were over count.
 
     Raises `InputError` or `SettingsError` for arms, tasks and seeds that cannot be used, before anything is run, and
@@ -139,7 +139,7 @@ def compare_methods(
 
     def same(seed: int) -> pd.DataFrame:
         with tempfile.TemporaryDirectory(prefix="memrl-methods-") as folder:
-            course.tell(f"{maker.name} makes the run · seed {seed}")
+            course.begin(f"{maker.name} makes the run · seed {seed}")
             run(maker, seed, folder)
             with MemoryBank.open(f"{folder}/bank") as bank:
                 found = _same_bank(bank, RUN, preferences)
@@ -195,7 +195,7 @@ class _Course:
         for arm in self._started:
             end = self._done + self._steps_an_arm
             if arm.name not in self.refused:
-                self.tell(f"{arm.name} · seed {seed}")
+                self.begin(f"{arm.name} · seed {seed}")
                 try:
                     parts.append(do(arm).assign(arm=arm.name, seed=seed))
                 except MemRLError as error:
@@ -208,7 +208,7 @@ class _Course:
         self._done += 1
         self._report()
 
-    def tell(self, doing: str) -> None:
+    def begin(self, doing: str) -> None:
         """Something else is done from now on."""
         self._doing = doing
         self._report()
@@ -299,8 +299,8 @@ class SameBank:
         either (1 where both are empty); the cost (`analysis.cost`); and its `model_seconds`.
 
         The policy learns from every step of the run, and of the runs that this one began from, whether it is answered
-        or not. `on_answer` hears of every answer. Raises `Stopped` within a step when `cancelled()` turns true, and
-        what a model or the policy raises.
+        or not. `on_answer` is called after every answer. Raises `Stopped` within a step when `cancelled()` turns true,
+        and what a model or the policy raises.
         """
         watcher = _Watcher(self, policy, cancelled or (lambda: False))
         watcher.catch_up(self.run)

@@ -36,7 +36,7 @@ class Stopped(Exception):
 class Study:
     """What all runs of one experiment share; counts their steps.
 
-    `name` is what the names of its runs begin with. `done` of `total` steps are over; `on_progress` hears both after
+    `name` is what the names of its runs begin with. `done` of `total` steps are over; `on_progress` gets both after
     each.
     """
 
