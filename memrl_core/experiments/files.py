@@ -32,8 +32,8 @@ class ResultFolder:
     """The folder `out` of one experiment, while this process alone works in it.
 
     `results.parquet` has a row per epoch of each cell, `steps.parquet` a row per step, `costs.parquet` how long each
-    step took, `experiment.json` the plan with the versions, seeds and digests, `cells/` a file for each finished cell. Every
-    file is written whole or not at all; all but `costs.parquet` and the clock are the same for the same plan.
+    step took, `experiment.json` the plan with the versions, seeds and digests, `cells/` a file for each finished cell.
+    Every file is written whole or not at all; all but `costs.parquet` and the clock are the same for the same plan.
     """
 
     def __init__(self, out: Path) -> None:
