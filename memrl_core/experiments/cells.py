@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from memrl_core import __version__
 from memrl_core.agent import Agent, workspace
 from memrl_core.agent.setup import give
-from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.analysis.compare.counterfactual import OTHER_TIES, counterfactual
+from memrl_core.analysis.decision.explain import tied_at
 from memrl_core.analysis.decision.outline import valid_answers
-from memrl_core.analysis.decision.ties import OTHER, tied_at
 from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local
@@ -193,7 +193,7 @@ def _tell_other_ties(bank: MemoryBank, cell: Cell, rows: Sequence[dict[str, Any]
     learned = {row["step"]: row for row in rows if row["phase"] == LEARN}
     if not any(row["tied"] for row in learned.values()):
         return
-    other = OTHER[str(cell.settings.get("ties", "seeded"))]
+    other = OTHER_TIES[str(cell.settings.get("ties", "seeded"))]
     for one in counterfactual(bank, RUN, {"ties": other}):
         learned[one.step]["other_by_tie"] = set(one.recorded) != set(one.selected)
 

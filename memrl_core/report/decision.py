@@ -9,7 +9,7 @@ from typing import Any
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, warnings
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence, weights_label
 from memrl_core.analysis.decision.outline import line
-from memrl_core.analysis.decision.spectrum import Overtaking, Spectrum, spectrum
+from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.decision.recall import recall_picture
@@ -17,7 +17,6 @@ from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.records import Candidate, Memory, Phase, RunInfo, StepTrace
 from memrl_core.report.document import Document
 
-OVERTAKINGS_LISTED = 40
 FORMULA = "score = (1 − λ) · z_sim + λ · z_q"
 
 
@@ -92,13 +91,6 @@ def _tell_weights(document: Document, reported: ReportedStep) -> None:
         document.paragraph("Greedy selection takes the same memories whatever λ is.")
     document.picture(decision_diagram(lines, decision.weight, decision.weight, reported.info.id))
     document.table(_interval_rows(lines, reported), "What greedy selection takes at each λ")
-    if crossings := lines.overtakings():
-        document.table(
-            _overtaking_rows(crossings, decision.weight, reported),
-            f"Overtakings: all {len(crossings):,}"
-            if len(crossings) <= OVERTAKINGS_LISTED
-            else f"Overtakings: the {OVERTAKINGS_LISTED} of {len(crossings):,} nearest to λ = {decision.weight:g}",
-        )
 
 
 def _pool_rows(reported: ReportedStep) -> Iterator[dict[str, object]]:
@@ -139,14 +131,6 @@ def _interval_rows(lines: Spectrum, reported: ReportedStep) -> Iterator[dict[str
             "leaves": reported.labels(flip.leaves) if flip else None,
             "given to the model": reported.labels(i for i in lines.ids if i in interval.selected),
         }
-
-
-def _overtaking_rows(crossings: list[Overtaking], weight: float, reported: ReportedStep) -> list[dict[str, object]]:
-    nearest = sorted(crossings, key=lambda crossing: abs(crossing.weight - weight))[:OVERTAKINGS_LISTED]
-    return [
-        {"λ": c.weight, "overtakes": reported.label(c.overtaking), "is overtaken": reported.label(c.overtaken)}
-        for c in sorted(nearest, key=lambda crossing: crossing.weight)
-    ]
 
 
 def _sentence(words: str) -> str:

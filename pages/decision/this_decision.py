@@ -27,8 +27,6 @@ from pages.shared.picture import show, with_weights, written
 from pages.shared.text import literal, verbatim
 from pages.shared.work import Cancelled, Report, Work, working
 
-CROSSINGS_SHOWN = 500
-
 
 def pair(case: Case, a: str, b: str) -> None:
     """Why was A selected and B not?"""
@@ -76,32 +74,6 @@ def flips(case: Case) -> None:
             column_config={"λ": st.column_config.Column("λ", width="small")},
             alt="Every λ at which the selection changes",
         )
-    with st.expander(
-        "Every overtaking, also those that change nothing", key="overtakings_box", on_change="rerun"
-    ) as box:
-        if box.open:
-            _overtakings(case)
-
-
-def _overtakings(case: Case) -> None:
-    assert case.decision is not None
-    found = spectrum(case.decision).overtakings()
-    if not found:
-        st.caption("No candidate overtakes another between λ = 0 and 1.")
-        return
-    if len(found) > CROSSINGS_SHOWN:
-        st.caption(f"The first {CROSSINGS_SHOWN} of {len(found):,}.")
-    st.dataframe(
-        with_weights(
-            [
-                {"λ": o.weight, "overtakes": case.label(o.overtaking), "is overtaken": case.label(o.overtaken)}
-                for o in found[:CROSSINGS_SHOWN]
-            ]
-        ),
-        key="overtakings",
-        hide_index=True,
-        alt="Every λ at which one candidate overtakes another",
-    )
 
 
 def required(case: Case, a: str, b: str) -> None:

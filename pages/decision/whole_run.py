@@ -8,11 +8,10 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.compare.counterfactual import Changes, Supposed, changes, counterfactual
+from memrl_core.analysis.compare.counterfactual import Changes, Supposed, Ties, changes, counterfactual, ties_of
 from memrl_core.analysis.compare.off_policy import Earned, would_have_earned
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
-from memrl_core.analysis.decision.ties import Ties, ties_of
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, harm, profile, starvation, with_role
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.over_time import q_by_epoch

@@ -32,10 +32,7 @@ OUTCOMES: dict[float | None, Outcome] = {1.0: "success", -1.0: "failure", None: 
 
 def a_compared(run: str, step: int, task: str, intent: str = "do it", **known: Any) -> ComparedStep:
     """A step of which nothing is known but what is said."""
-    nothing = dict.fromkeys(
-        ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written", "valid")
-    )
-    return ComparedStep(run, step, task, intent, **{**nothing, **known})
+    return ComparedStep(run, step, task, intent, **known)
 
 
 def a_line(name: str, steps: Sequence[ComparedStep], **info: Any) -> Line:

@@ -288,15 +288,11 @@ def test_a_memory_far_from_the_intent_can_be_asked_about(demo: Path, visit: Visi
     assert "no q would" in plain(app)
 
 
-@pytest.mark.parametrize("key", ["flips", "required"])
-def test_what_is_folded_away_is_drawn_when_it_is_opened(demo: Path, visit: Visit, key: str) -> None:
+def test_what_is_folded_away_is_drawn_when_it_is_opened(demo: Path, visit: Visit) -> None:
     with MemoryBank.open(str(demo)) as bank:
         decision = bank.trace(RUN, STEP).decision
-    box, column = {
-        "flips": ("overtakings_box", "overtakes"),
-        "required": (f"stretches_{decision.selected[0]}", "given to the model"),
-    }[key]
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key)
+    box, column = f"stretches_{decision.selected[0]}", "given to the model"
+    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="required")
     assert not any(column in frame.value.columns for frame in app.dataframe)
     app.session_state[box] = True
     app.run()

@@ -30,15 +30,15 @@ class ComparedStep:
     step: int
     task: str
     intent: str
-    pool: int | None
-    selected: tuple[str, ...] | None
-    answer: str | None
-    reward: float | None
-    outcome: Outcome | None
-    turns: int | None
-    tokens_read: int | None
-    tokens_written: int | None
-    valid: float | None
+    pool: int | None = None
+    selected: tuple[str, ...] | None = None
+    answer: str | None = None
+    reward: float | None = None
+    outcome: Outcome | None = None
+    turns: int | None = None
+    tokens_read: int | None = None
+    tokens_written: int | None = None
+    valid: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +106,9 @@ def supposed_line(line: Line, supposed: Sequence[Supposed], name: str) -> Line:
     """The steps of `line` as they would have been selected; what would have followed is not known."""
     by_step = {s.step: s for s in supposed}
     steps = tuple(
-        replace(
-            step,
-            pool=len(by_step[step.step].recall.pool),
-            selected=by_step[step.step].selected,
-            answer=None,
-            reward=None,
-            outcome=None,
-            turns=None,
-            tokens_read=None,
-            tokens_written=None,
-            valid=None,
-        )
+        ComparedStep(step.run, step.step, step.task, step.intent, len(one.recall.pool), one.selected)
         for step in line.own.steps
-        if step.step in by_step
+        if (one := by_step.get(step.step)) is not None
     )
     return Line(name, line.info, steps)
 

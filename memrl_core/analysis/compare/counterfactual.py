@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from memrl_core.agent.asking import asked_by
 from memrl_core.agent.learned import learned_before, learned_steps, learns
+from memrl_core.analysis.decision.explain import tied_at
 from memrl_core.analysis.decision.whatif import as_recorded
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
@@ -254,3 +255,32 @@ def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int]
         return (state if until == step - 1 else learned_before(bank, run, until + 1)), asked_by(trace)
 
     return at
+
+
+OTHER_TIES = {"seeded": "older", "older": "seeded"}
+"""The rules for ties, each with the other one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """The steps of a run with a decision, those tied at each cut, and those for which `other` selects another set."""
+
+    steps: int
+    pool: int
+    prompt: int
+    either: int
+    rule: str
+    other: str
+    changed: tuple[Supposed, ...]
+
+
+def ties_of(
+    bank: MemoryBank, run: str, on_progress: Callable[[int], None] | None = None, cancelled: Cancelled | None = None
+) -> Ties:
+    """How many choices of a run went by a tie, and which would be others by the other rule. Raises `UnknownRun`."""
+    cuts = [tied_at(trace.recall, trace.decision) for trace in bank.each_trace(run) if trace.decision is not None]
+    rule = str(bank.settings(run).get("ties", "seeded"))
+    supposed = counterfactual(bank, run, {"ties": OTHER_TIES[rule]}, on_progress, cancelled) if any(cuts) else []
+    changed = tuple(one for one in supposed if set(one.recorded) != set(one.selected))
+    pool, prompt = (sum(cut in found for found in cuts) for cut in ("pool", "prompt"))
+    return Ties(len(cuts), pool, prompt, sum(map(bool, cuts)), rule, OTHER_TIES[rule], changed)

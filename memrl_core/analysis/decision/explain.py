@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.decision.ties import tied_at
 from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Decision, NormaliserLine, Reason, RecallRecord, ValueChange
+from memrl_core.retrieval import DIGITS
 from memrl_core.retrieval.exploration import SEEDED_TIES
 
 SYMBOLS = {"similarity": "z_sim", "q": "z_q"}
+Cut = Literal["pool", "prompt"]
 NEAR_TIE = 1e-6
 EXPLORING = {"exploration": "the bonus for memories with few visits", "noise": "the noise drawn on q"}
 """What exploration adds to a score, by the name of its term."""
@@ -54,6 +55,21 @@ def _standardised(line: NormaliserLine, pool: int) -> str:
     cut = f", cut at ±{line.clip:g}" if line.clip is not None else ""
     flat = ", all equal: z = 0" if line.flat and pool else ""
     return f"{SYMBOLS.get(line.term, line.term)}: mean {line.mean:.3f}, sd {line.sd:.3f} ({where}{cut}{flat})"
+
+
+def tied_at(recall: RecallRecord | None, decision: Decision | None) -> tuple[Cut, ...]:
+    """At which cuts of a step equals stood on both sides: that of k1 (pool), that of k2 (prompt)."""
+    if recall is None or decision is None:
+        return ()
+    beyond = next((one.similarity for one in recall.left_out if one.reason is Reason.BEYOND_K1), None)
+    cuts: list[Cut] = ["pool"] if recall.pool and beyond == min(one.similarity for one in recall.pool) else []
+    ranked = [one for one in decision.candidates if one.rank_select is not None]
+    if decision.mode == "greedy" and 0 < decision.k2 < len(ranked):
+        last, first_out = ranked[decision.k2 - 1], ranked[decision.k2]
+        scores = [round(one.score or 0.0, DIGITS) for one in (last, first_out)]
+        if scores[0] == scores[1] and last.similarity == first_out.similarity:
+            cuts.append("prompt")
+    return tuple(cuts)
 
 
 def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:

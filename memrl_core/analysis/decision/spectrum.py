@@ -132,15 +132,6 @@ class Flip:
     leaves: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Overtaking:
-    """At `weight`, coming from below, one candidate's score overtakes another's."""
-
-    weight: float
-    overtaking: str
-    overtaken: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
     """The pool of one step over all weights: score_i(λ) = (1 − λ) z_sim_i + λ z_q_i.
@@ -159,17 +150,6 @@ class Spectrum:
     def scores(self, weight: float) -> Floats:
         """All scores (n,) at one weight."""
         return (1 - weight) * self.z_similarity + weight * self.z_q
-
-    def overtakings(self) -> list[Overtaking]:
-        """Every crossing of two lines inside (0, 1), in order of weight."""
-        crossing, first, second = _crossings(self.z_similarity, self.z_q)
-        slope = self.z_q - self.z_similarity
-        found = []
-        for position in np.argsort(crossing, kind="stable"):
-            i, j = int(first[position]), int(second[position])
-            up, down = (i, j) if slope[i] > slope[j] else (j, i)
-            found.append(Overtaking(float(crossing[position]), self.ids[up], self.ids[down]))
-        return found
 
 
 def spectrum(decision: Decision) -> Spectrum:
@@ -207,8 +187,8 @@ def spectrum(decision: Decision) -> Spectrum:
     return Spectrum(ids, z_similarity, z_q, decision.k2, tuple(intervals), flips)
 
 
-def _crossings(z_similarity: Floats, z_q: Floats) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where pairs of lines cross inside (0, 1): the weights, and the two members of each pair."""
+def _crossings(z_similarity: Floats, z_q: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Where pairs of lines cross inside (0, 1): the weights, and a member of each pair."""
     first, second = np.triu_indices(len(z_similarity), 1)
     by_similarity = z_similarity[first] - z_similarity[second]
     by_q = z_q[second] - z_q[first]
@@ -216,7 +196,7 @@ def _crossings(z_similarity: Floats, z_q: Floats) -> tuple[Floats, npt.NDArray[n
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = by_similarity / total
     inside = (np.abs(total) > SAME) & (weight > 0) & (weight < 1)
-    return weight[inside], first[inside], second[inside]
+    return weight[inside], first[inside]
 
 
 def _edges(z_similarity: Floats, z_q: Floats, k2: int) -> Floats:
@@ -225,7 +205,7 @@ def _edges(z_similarity: Floats, z_q: Floats, k2: int) -> Floats:
         return np.array([0.0, 1.0])
     band = _within_reach(z_similarity, z_q, k2)
     by_similarity, by_q = z_similarity[band], z_q[band]
-    weight, first, _ = _crossings(by_similarity, by_q)
+    weight, first = _crossings(by_similarity, by_q)
     at_cut = [np.zeros(0, dtype=bool)]
     for start in range(0, len(weight), CROSSINGS_AT_ONCE):
         some = slice(start, start + CROSSINGS_AT_ONCE)

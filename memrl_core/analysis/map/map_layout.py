@@ -33,34 +33,10 @@ from memrl_core.errors import MemRLError
 from memrl_core.logs import logger
 
 KNOWN = 20_000
-"""Of a larger map as many memories as this, evenly spread, are looked at."""
+"""Of a larger map as many memories as this, evenly spread, are looked at to place a new one."""
 
 GROWN = 1.05
-"""How much larger the map may be than the one that was looked at; a small one must be the same."""
-
-SMALL = 1_000
-
-
-class Neighbours:
-    """The vectors of a layout's memories beside their places; `vectors` gives those of some ids."""
-
-    def __init__(self, layout: Layout, vectors: Callable[[Sequence[str]], Vectors]) -> None:
-        known = list(layout.coordinates)
-        self._layout, self._size = layout.id, len(known)
-        kept = known[:: -(-len(known) // KNOWN)]
-        self._vectors = vectors(kept)
-        self._places: Plane = np.array([layout.coordinates[memory_id] for memory_id in kept], dtype=np.float64)
-
-    def serve(self, layout: Layout) -> bool:
-        """Whether what was looked at still does for this layout."""
-        size = len(layout.coordinates)
-        allowed = self._size if self._size < SMALL else GROWN * self._size
-        return layout.id == self._layout and self._size <= size <= allowed
-
-    def place(self, vectors: Vectors) -> Plane:
-        """A rough place (m, 2) for each of `vectors` (m, d)."""
-        return near_neighbours(vectors, self._vectors, self._places)
-
+"""How much larger the map may be than the one that was looked at."""
 
 PCA, UMAP = "PCA", "UMAP"
 PCA_FROM = 5
@@ -97,7 +73,7 @@ class MapLayout:
         self._projector: Projector | None = None
         self._umap: Umap | None = None
         self._fitted_since: tuple[int, float] = (0, 0.0)
-        self._neighbours: Neighbours | None = None
+        self._neighbours: tuple[int, Vectors, Plane] | None = None
         self._all_placed = (-1, "")
         self._queries: dict[bytes, Place] = {}
         self._refused = 0
@@ -331,9 +307,13 @@ class MapLayout:
                 return self._projector.place(vectors), True
             except ChildFailed:
                 self._projector = None
-        if self._neighbours is None or not self._neighbours.serve(layout):
-            self._neighbours = Neighbours(layout, self._vectors)
-        return self._neighbours.place(vectors), not self._is_placed_by_umap(layout) and self.state == "ready"
+        size = len(layout.coordinates)
+        if self._neighbours is None or size > GROWN * self._neighbours[0]:
+            known = list(layout.coordinates)[:: -(-size // KNOWN)]
+            self._neighbours = size, self._vectors(known), _plane(layout, known)
+        return near_neighbours(vectors, *self._neighbours[1:]), not self._is_placed_by_umap(
+            layout
+        ) and self.state == "ready"
 
     def _pca(self, ids: Sequence[str]) -> Plane:
         vectors = self._vectors(ids)

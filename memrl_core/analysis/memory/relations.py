@@ -15,7 +15,6 @@ from memrl_core.analysis.memory.exposure import starvation
 from memrl_core.analysis.run.rates import Rate, rate
 from memrl_core.errors import InputError
 from memrl_core.records import Memory
-from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
 
 
@@ -23,7 +22,6 @@ from memrl_core.retrieval.view import MemoryView
 class WithAndWithout:
     """Steps in whose pool a memory was, by whether it was also given to the model."""
 
-    memory_id: str
     used: Rate
     passed_over: Rate
 
@@ -40,9 +38,7 @@ class Partner:
 def with_and_without(uses: pd.DataFrame, memory_id: str) -> WithAndWithout:
     """How the steps ended that could have used a memory: those that did, and those that passed it over."""
     mine = uses[uses["memory_id"] == memory_id]
-    return WithAndWithout(
-        memory_id, rate(mine.loc[mine["selected"], "outcome"]), rate(mine.loc[~mine["selected"], "outcome"])
-    )
+    return WithAndWithout(*(rate(mine.loc[given, "outcome"]) for given in (mine["selected"], ~mine["selected"])))
 
 
 def partners(uses: pd.DataFrame, memory_id: str) -> list[Partner]:
@@ -75,21 +71,13 @@ class Copy:
 class CopyGroup:
     """Memories joined by intents of at least the threshold's cosine, the most used first.
 
-    Two ends of a chain may be less alike than the threshold: `least_alike` is the lowest cosine to the first memory.
-    `q_mean` is weighted by visits (None without visits). `crowded_pools` and `crowded_prompts` count the steps in which
-    at least two of them stood in the pool, or in the prompt.
+    Two ends of a chain may be less alike than the threshold. `crowded_pools` and `crowded_prompts` count the steps in
+    which at least two of them stood in the pool, or in the prompt.
     """
 
     members: tuple[Copy, ...]
-    least_alike: float
-    q_mean: float | None
     crowded_pools: int
     crowded_prompts: int
-
-    @property
-    def visits(self) -> int:
-        """The visits of all of them together."""
-        return sum(member.visits for member in self.members)
 
 
 def copies(view: MemoryView, uses: pd.DataFrame, threshold: float) -> list[CopyGroup]:
@@ -107,12 +95,8 @@ def copies(view: MemoryView, uses: pd.DataFrame, threshold: float) -> list[CopyG
             Copy(memory_id, float(view.q[row]), int(view.visits[row]), pools.get(memory_id, 0), used.get(memory_id, 0))
             for memory_id, row in zip(group, rows, strict=True)
         ]
-        visits = sum(member.visits for member in members)
-        q_mean = sum(member.q * member.visits for member in members) / visits if visits else None
         members.sort(key=lambda member: (-member.uses, -member.visits))
-        first = view.embeddings[view.position(members[0].memory_id)]
-        least = float(exact_similarity(view.embeddings[rows], first).min())
-        found.append(CopyGroup(tuple(members), least, q_mean, in_pools.get(number, 0), in_prompts.get(number, 0)))
+        found.append(CopyGroup(tuple(members), in_pools.get(number, 0), in_prompts.get(number, 0)))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from memrl_core.bank import MemoryBank
@@ -39,7 +39,7 @@ def consultations(bank: MemoryBank, run: str) -> list[Consultations]:
 
     Raises `UnknownRun`.
     """
-    return summed(_asked(bank, run))
+    return summed(one for trace in bank.each_trace(run) for one in trace.consulted)
 
 
 def summed(asked: Iterable[Consulted]) -> list[Consultations]:
@@ -47,26 +47,15 @@ def summed(asked: Iterable[Consulted]) -> list[Consultations]:
     by_purpose: dict[str, list[Consulted]] = {}
     for one in asked:
         by_purpose.setdefault(one.purpose, []).append(one)
-    return [_of_purpose(purpose, questions) for purpose, questions in by_purpose.items()]
-
-
-def _asked(bank: MemoryBank, run: str) -> Iterator[Consulted]:
-    for trace in bank.each_trace(run):
-        yield from trace.consulted
-
-
-def _of_purpose(purpose: str, asked: Sequence[Consulted]) -> Consultations:
-    simulated = sum(one.simulated for one in asked)
-    not_parsed = sum(one.filled is None for one in asked)
-    return Consultations(
-        purpose=purpose,
-        asked=len(asked),
-        filled=len(asked) - simulated - not_parsed,
-        not_parsed=not_parsed,
-        simulated=simulated,
-        tokens=sum((one.prompt_tokens or 0) + (one.answer_tokens or 0) for one in asked),
-        seconds=sum(one.seconds for one in asked),
-    )
+    found = []
+    for purpose, questions in by_purpose.items():
+        simulated = sum(one.simulated for one in questions)
+        not_parsed = sum(one.filled is None for one in questions)
+        tokens = sum((one.prompt_tokens or 0) + (one.answer_tokens or 0) for one in questions)
+        seconds = sum(one.seconds for one in questions)
+        filled = len(questions) - simulated - not_parsed
+        found.append(Consultations(purpose, len(questions), filled, not_parsed, simulated, tokens, seconds))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

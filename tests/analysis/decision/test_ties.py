@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memrl_core.analysis.decision.ties import ties_of
+from memrl_core.analysis.compare.counterfactual import ties_of
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan
