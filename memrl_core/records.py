@@ -459,6 +459,16 @@ class StepTrace:
     origin: Literal["agent", "recorder", "import"] = "agent"
     lacks: tuple[str, ...] = ()
 
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns of GENERATE; none before it has run."""
+        return () if self.generate is None else self.generate.turns
+
+    @property
+    def operations(self) -> tuple[MemoryOperation, ...]:
+        """The operations of WRITE; none before it has run."""
+        return () if self.write is None else self.write.operations
+
 
 # --- ledger -----------------------------------------------------------------------------------------------------------
 

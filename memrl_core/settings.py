@@ -104,6 +104,13 @@ class PolicySettings(BaseModel):
             raise SettingsError(sentence_of(error, tuple(cls.model_fields))) from None
 
 
+def usual(name: str, default: Any, description: str = "", title: str = "") -> Any:
+    """The setting `name` of every policy, within the same range, with another default and, where given, other words."""
+    known = PolicySettings.model_fields[name]
+    limits = {key: getattr(one, key) for one in known.metadata for key in ("ge", "le") if hasattr(one, key)}
+    return Field(default, title=title or known.title, description=description or known.description, **limits)
+
+
 class MemRLSettings(PolicySettings):
     """The parameters of MemRL (arXiv 2601.03192, table 8), with the choices its official code adds."""
 

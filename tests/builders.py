@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
@@ -14,9 +17,10 @@ from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import load_tasks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Task
+from memrl_core.retrieval.view import MemoryView
 from tests.small_banks import DIMENSION, a_bank, a_run, a_step, a_vector
 
-__all__ = ["DIMENSION", "a_bank", "a_run", "a_step", "a_vector", "alike_tasks", "an_agent", "numbers"]
+__all__ = ["DIMENSION", "a_bank", "a_run", "a_step", "a_vector", "alike_tasks", "an_agent", "numbers", "view_of"]
 
 
 def an_agent(path: Path, model: Any = None, environment: str = "household", run: str = "r", **settings: Any) -> Agent:
@@ -25,6 +29,16 @@ def an_agent(path: Path, model: Any = None, environment: str = "household", run:
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
     bank.start_run(replace(a_run(run, **settings), environment=environment, embedder=embedder.name))
     return Agent(bank, run, model or SimulatedModel(), embedder, make_environment(environment))
+
+
+def view_of(ids: Sequence[str], embeddings: Any, **others: Any) -> MemoryView:
+    """Memories of these unit vectors (n, d), oldest first, with q and visits 0, each an intent of its own."""
+    n = len(ids)
+    vectors = np.asarray(embeddings, dtype=np.float32)
+    vectors = vectors if vectors.ndim == 2 else vectors.reshape(0, DIMENSION)
+    rows = {memory_id: row for row, memory_id in enumerate(ids)}
+    usual = {"q": np.zeros(n), "visits": np.zeros(n, dtype=np.int64), "intent_groups": np.arange(n), "rows": rows}
+    return MemoryView(ids=ids, embeddings=vectors, **{**usual, **others})
 
 
 def alike_tasks() -> list[Task]:

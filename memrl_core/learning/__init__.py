@@ -22,28 +22,10 @@ from memrl_core.learning.fold import (
     shares_in,
     unmoved,
     updated_q,
-)
+)  # fmt: skip
 
 __all__ = (
-    "CHANGES_MEMORIES",
-    "REWARDING",
-    "Fold",
-    "SettingsAt",
-    "UpdateRule",
-    "active_rewards",
-    "assigned_credit",
-    "by_step",
-    "copied",
-    "earned",
-    "effective_reward",
-    "folded",
-    "in_ledger",
-    "memrl_rule",
-    "moves_of",
-    "named_by",
-    "order_key",
-    "rewards_of",
-    "shares_in",
-    "unmoved",
-    "updated_q",
-)
+    "CHANGES_MEMORIES", "REWARDING", "Fold", "SettingsAt", "UpdateRule", "active_rewards", "assigned_credit",
+    "by_step", "copied", "earned", "effective_reward", "folded", "in_ledger", "memrl_rule", "moves_of",
+    "named_by", "order_key", "rewards_of", "shares_in", "unmoved", "updated_q",
+)  # fmt: skip

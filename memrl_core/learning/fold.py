@@ -21,12 +21,7 @@ from memrl_core.settings import OFF
 UpdateRule = Callable[[Utility, float, Mapping[str, Any]], float]
 """q after a reward: of what was believed before, the reward, and the settings of the step."""
 SettingsAt = Callable[[int], Mapping[str, Any]]
-REWARDING = (
-    EventKind.REWARD_GIVEN,
-    EventKind.REWARD_REVOKED,
-    EventKind.CREDIT_ASSIGNED,
-    EventKind.CREDIT_REVOKED,
-)
+REWARDING = (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED, EventKind.CREDIT_ASSIGNED, EventKind.CREDIT_REVOKED)
 """The events that can only change how q moves in their own step, and with it all that follows from that move."""
 
 

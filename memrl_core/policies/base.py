@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
+from memrl_core.policies.ranking import TermColumn, ranked, similarities
 from memrl_core.prompting import first_messages
 from memrl_core.records import (
     Decision,
@@ -28,8 +28,9 @@ from memrl_core.records import (
     ValueChange,
 )
 from memrl_core.retrieval import NEAR_MISSES, recall
+from memrl_core.retrieval.exploration import Ties
 from memrl_core.retrieval.view import Asked, MemoryView
-from memrl_core.settings import PolicySettings
+from memrl_core.settings import PolicySettings, usual
 
 Vector = npt.NDArray[np.float32]
 FLOAT32_SLACK = 1e-6
@@ -60,7 +61,7 @@ RULES = (
 """What `BADGES` go by."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySpec:
     """One method as it is offered here.
 
@@ -78,12 +79,12 @@ class PolicySpec:
     deviations: tuple[str, ...]
     idea: str
     record: str
-    when: str
+    when: str = "At the beginning of the task."
     recall: str
     select: str
     update: str
     write: str
-    forget: str
+    forget: str = "Nothing."
     cannot: str
     carries_over: str
     learns: Learns
@@ -103,13 +104,7 @@ class PolicySpec:
 class UngatedSettings(PolicySettings):
     """Settings of methods without a similarity gate: δ is open unless it is set."""
 
-    delta: float = Field(
-        -1.0,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Memories less similar than this are not recalled. The method has no gate: −1.",
-    )
+    delta: float = usual("delta", -1.0, "Memories less similar than this are not recalled. The method has no gate: −1.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +128,12 @@ class Ask(Protocol):
     def __call__(self, question: Question[Form]) -> Form | None:
         """The form as filled in."""
         ...
+
+
+def answer_to(question: Question[Any], ask: Ask) -> dict[str, Any]:
+    """What `consult` gives of one question: the form as it was filled in, by the purpose; None where it did not fit."""
+    form = ask(question)
+    return {question.purpose: None if form is None else form.model_dump(mode="json")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,11 @@ class NewExperience:
     fresh_id: Callable[[], str]
     embed: Callable[[Sequence[str]], npt.NDArray[np.float32]]
 
+    @property
+    def verdict(self) -> str:
+        """The environment's sentence on the episode; "" without one."""
+        return self.trace.reward.verdict if self.trace.reward is not None else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -168,6 +174,10 @@ class Written:
 
     operation: MemoryOperation
     embedding: Vector | None = None
+
+    def but(self, **changes: Any) -> Written:
+        """The same with other fields of the operation."""
+        return replace(self, operation=replace(self.operation, **changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +209,8 @@ class Policy(Generic[S]):
     """Settings that belong together, by name, such as those of a published configuration."""
     embeds_intents: ClassVar[bool] = True
     """Whether the embedding of each memory is that of an intent; False where it is of a text that is not stored."""
+    strict: bool = True
+    """Whether phase A wants similarity > δ (paper), or ≥ δ (official code)."""
     ignored: ClassVar[tuple[str, ...]] = ()
     """Settings of all policies that this one does not go by: no form offers them."""
 
@@ -224,7 +236,7 @@ class Policy(Generic[S]):
             k1=settings.k1,
             k1_counts=settings.k1_counts,
             delta=settings.delta,
-            strict=True,
+            strict=self.strict,
             coarse=coarse,
             exclude_task=self.excluded_task(view),
             ties=settings.ties,
@@ -289,20 +301,12 @@ class Policy(Generic[S]):
         return self.ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], seed)
 
     def ranked(
-        self,
-        recalled: RecallRecord,
-        view: MemoryView,
-        terms: Sequence[TermColumn],
-        seed: int,
-        *,
-        k2: int | None = None,
-        chosen: Chosen | None = None,
-        epsilon: float = 0.0,
-        note: str = "",
+        self, recalled: RecallRecord, view: MemoryView, terms: Sequence[TermColumn], seed: int, **others: Any
     ) -> Decision:
-        """The best k2 of the pool by the sum of `terms`, or what is `chosen`: `ranking.ranked` under the settings."""
-        k2, ties = self.settings.k2 if k2 is None else k2, self.settings.ties
-        return ranked(recalled, view, terms, k2=k2, seed=seed, ties=ties, chosen=chosen, epsilon=epsilon, note=note)
+        """The best k2 of the pool by the sum of `terms`: `ranking.ranked` with its `others`, under the settings."""
+        return ranked(
+            recalled, view, terms, seed=seed, **{"k2": self.settings.k2, "ties": self.settings.ties, **others}
+        )
 
     def render(
         self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView
@@ -392,6 +396,12 @@ def seed_of(known: MemoryView | StepTrace) -> int:
     return known.asked.seed if known.asked is not None else 0
 
 
+def nearest(vector: Vector, view: MemoryView, count: int, ties: Ties, seed: int) -> tuple[Recalled, ...]:
+    """The memories most similar to `vector` (d,), nearest first, behind no gate; `ties` as in `recall`."""
+    near = recall(vector, view, k1=count, k1_counts="record", delta=-1.0, strict=False, ties=ties, seed=seed)
+    return near.pool
+
+
 def intent_key(intent: str) -> str:
     """Equal for equal intents; what k1 counts when it counts intents."""
     return hashlib.sha256(intent.strip().lower().encode()).hexdigest()[:16]
@@ -443,7 +453,7 @@ def added(
 
 def nothing(new: NewExperience, why: str, same_as: str | None = None) -> Written:
     """A NOOP: nothing becomes of the episode, perhaps because the memory `same_as` says it already."""
-    return Written(replace(added(new, "", new.experience).operation, op="NOOP", why=why, duplicate_of=same_as))
+    return Written(added(new, "", new.experience, op="NOOP", why=why, duplicate_of=same_as).operation)
 
 
 def deleted(memory_ids: Sequence[str], why: str) -> MemoryOperation:

@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from inspect import isroutine
+from types import NoneType
+from typing import Any, get_type_hints
 
 from memrl_core.errors import PolicyFailed, SettingsError
 from memrl_core.plugins import Breach, hook, read_again, shortened
-from memrl_core.policies.base import Policy, When, Written
+from memrl_core.policies.base import Policy, Written
 from memrl_core.policies.contract import decision_breaks, sound_spec
-from memrl_core.records import (
-    Decision,
-    MemoryOperation,
-    MemorySpan,
-    Message,
-    Outcome,
-    RecallRecord,
-    ValueChange,
-)
+from memrl_core.records import MemoryOperation
 from memrl_core.settings import PolicySettings
 
 NOT_MADE = "Settings were not changed; set other values, or mend the policy."
 
 HOOKS: Mapping[str, Any] = {
-    "when": When,
-    "key": str,
-    "excluded_task": str,
-    "recall": RecallRecord,
-    "consult": dict[str, Any],
-    "select": Decision,
-    "render": tuple[tuple[Message, ...], tuple[MemorySpan, ...]],
-    "render_turn": str,
-    "reward_of": float,
-    "outcome_of": Outcome,
-    "review": None,
-    "credited": tuple[str, ...],
-    "rule": float,
-    "step_size": float,
-    "update": tuple[ValueChange, ...],
-    "write": tuple[Written, ...],
-    "forget": tuple[MemoryOperation, ...],
-    "start": None,
-    "learn": tuple[ValueChange, ...],
-    "remember": None,
-    "values": dict[str, float],
+    name: get_type_hints(getattr(Policy, name))["return"]
+    for name, found in vars(Policy).items()
+    if isroutine(found) and not name.startswith("_") and name not in ("ranked", "wide_recall")
 }
-"""The hooks of a policy and what each gives (None: anything): no other type passes, and no infinite number or NaN."""
+"""The hooks of a policy and what each gives: no other type passes, and no infinite number or NaN."""
 
 
 def guarded(name: str, found: Any) -> type[Policy[Any]]:
@@ -90,12 +66,11 @@ def _guarded_hook(plugin: str, name: str, function: Callable[..., Any]) -> Calla
     def call(*args: Any, **kwargs: Any) -> Any:
         with hook(plugin, name, PolicyFailed):
             given = function(*args, **kwargs)
-            kind = HOOKS[name]
-            if kind is None:
+            if HOOKS[name] in (Any, NoneType):
                 return given
-            kept = _written(given) if name == "write" else read_again(kind, given)
-            if name in _FITTING:
-                _FITTING[name](given, *args[1:])
+            kept = _written(given) if name == "write" else read_again(HOOKS[name], given)
+            if misfit := _misfit(name, given, *args[1:]):
+                raise Breach(misfit)
             return kept
 
     return call
@@ -107,30 +82,15 @@ def _written(given: Any) -> tuple[Written, ...]:
     return tuple(replace(one, operation=read_again(MemoryOperation, one.operation)) for one in given)
 
 
-def _chosen(given: Decision, recalled: RecallRecord, *_: Any) -> None:
-    if broken := decision_breaks(recalled, given):
-        raise Breach(broken)
-
-
-def _credits(given: Sequence[str], decision: Decision) -> None:
-    if strangers := [i for i in given if i not in decision.selected]:
-        raise Breach(f"it credited “{strangers[0][:80]}”, which was not in the prompt")
-
-
-def _moves(given: Sequence[ValueChange], credited: Sequence[str], *_: Any) -> None:
-    if strangers := [change.memory_id for change in given if change.memory_id not in credited]:
-        raise Breach(f"it moved “{strangers[0][:80]}”, which was not credited")
-
-
-def _forgets(given: Sequence[MemoryOperation], *_: Any) -> None:
-    if others := [one.op for one in given if one.op != "DELETE"]:
-        raise Breach(f"it gave {others[0]} instead of DELETE")
-
-
-_FITTING: Mapping[str, Callable[..., None]] = {
-    "select": _chosen,
-    "credited": _credits,
-    "update": _moves,
-    "forget": _forgets,
-}
-"""What each hook's result must fit, beyond its type, by what the hook was called with."""
+def _misfit(name: str, given: Any, *called_with: Any) -> str:
+    """What of a hook's result does not fit what the hook was called with."""
+    strangers: list[str] = []
+    if name == "select":
+        return decision_breaks(called_with[0], given)
+    if name == "forget":
+        return next((f"it gave {one.op} instead of DELETE" for one in given if one.op != "DELETE"), "")
+    if name == "credited":
+        strangers = [i for i in given if i not in called_with[0].selected]
+    elif name == "update":
+        strangers = [change.memory_id for change in given if change.memory_id not in called_with[0]]
+    return f"it named “{strangers[0][:80]}”, to which no reward goes" if strangers else ""

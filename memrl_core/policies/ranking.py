@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import repeat
+from collections.abc import Sequence
 from math import exp
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.records import Candidate, Decision, Reason, Recalled, RecallRecord, Term
-from memrl_core.retrieval import DIGITS, score_order, zscore
-from memrl_core.retrieval.exploration import SEEDED_TIES, Ties, chance_by_ties, order_of_equals, tied_at_cut
+from memrl_core.records import Decision, Recalled, RecallRecord
+from memrl_core.retrieval import DIGITS, positions_in, score_order, zscore
+from memrl_core.retrieval.exploration import (
+    SEEDED_TIES,
+    Chosen,
+    TermColumn,
+    Ties,
+    chance_by_ties,
+    order_of_equals,
+    tied_at_cut,
+)
+from memrl_core.retrieval.phases import candidates_of
 from memrl_core.retrieval.view import MemoryView
+
+__all__ = (
+    "Chosen", "Floats", "TermColumn", "best_first", "chance_of", "gumbel_top", "ordered_log_gradient",
+    "ordered_log_probability", "positions", "ranked", "similar", "similarities", "z",
+)  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TermColumn:
-    """One term of the score for a whole pool of n: `raw` (n,), `normalised` (n,) (`raw` when None), and its weight."""
-
-    name: str
-    raw: Floats
-    weight: float = 1.0
-    normalised: Floats | None = None
-
-    @property
-    def values(self) -> Floats:
-        """What is weighted (n,)."""
-        return self.raw if self.normalised is None else self.normalised
-
-    @property
-    def contribution(self) -> Floats:
-        """What the term adds to each score (n,)."""
-        return self.weight * self.values
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A choice that does not follow the scores from the top: positions in the pool, in the order of the prompt.
-
-    `reasons` maps positions to a reason other than the usual one.
-    """
-
-    positions: Sequence[int]
-    mode: Literal["greedy", "explore", "fallback", "cold", "sampled", "silent"]
-    propensity: float = 1.0
-    log_propensity: float | None = None
-    draw: float | None = None
-    reasons: Mapping[int, Reason] | None = None
 
 
 def similarities(recalled: RecallRecord) -> Floats:
@@ -96,51 +72,25 @@ def ranked(
     a decision that selects nothing.
     """
     pool = recalled.pool
-    n = len(pool)
-    score = np.zeros(n) if not terms else np.sum([term.contribution for term in terms], axis=0)
-    order = best_first(score, pool, ties, seed)
-    greedy = [int(position) for position in order[:k2]]
+    score = np.zeros(len(pool)) if not terms else np.sum([term.contribution for term in terms], axis=0)
+    by_score = best_first(score, pool, ties, seed)
+    order = by_score.tolist() if chosen is None or chosen.order is None else chosen.order
+    best = order[:k2]
     if chosen is None:
-        chance, drawn = chance_of(greedy, score, order, pool, ties)
-        chosen = Chosen(greedy, "greedy" if n else "fallback", chance)
+        chance, drawn = chance_of(best, score, by_score, pool, ties)
+        chosen = Chosen(best, "greedy" if pool else "fallback", chance)
         note = " ".join(filter(None, (note, SEEDED_TIES if drawn else "")))
-    taken = set(chosen.positions)
-    reasons = chosen.reasons or {}
-    parts, scores = _terms_of(terms, n), score.tolist()
-    rows = positions(recalled, view)
-    q, visits = view.q[rows].tolist(), view.visits[rows].tolist()
-    candidates = []
-    for rank, position in enumerate(order.tolist(), start=1):
-        member = pool[position]
-        usual = Reason.TOP_K2 if position in taken else Reason.BEYOND_K2
-        candidates.append(
-            Candidate(
-                member.memory_id,
-                member.similarity,
-                q[position],
-                visits[position],
-                parts[position],
-                scores[position],
-                member.rank_recall,
-                rank,
-                position in taken,
-                reasons.get(position, usual),
-            )
-        )
-    for missed in recalled.left_out:
-        assert missed.reason is not None
-        row, rank = view.position(missed.memory_id), missed.rank_recall
-        q0, uses = float(view.q[row]), int(view.visits[row])
-        candidates.append(
-            Candidate(missed.memory_id, missed.similarity, q0, uses, (), None, rank, None, False, missed.reason)
-        )
+    rows = positions_in(view, recalled)
+    greedy = best if chosen.greedy is None else chosen.greedy
     log_propensity = chosen.log_propensity
     return Decision(
         k2=k2,
         weight=0.0,
         normaliser="none",
         normaliser_lines=(),
-        candidates=tuple(candidates),
+        candidates=candidates_of(
+            recalled, view.q[rows].tolist(), view.visits[rows].tolist(), terms, score, order, chosen
+        ),
         selected=tuple(pool[position].memory_id for position in chosen.positions),
         greedy=tuple(pool[position].memory_id for position in greedy),
         mode=chosen.mode,
@@ -165,15 +115,6 @@ def chance_of(
     """The probability that ranking a pool by score (n,) takes just these, the first of `order`; if the seed drew."""
     tied = set() if ties == "older" else tied_at_cut(order.tolist(), len(best), score.round(DIGITS), similar(pool))
     return chance_by_ties(best, best, tied), bool(tied)
-
-
-def _terms_of(terms: Sequence[TermColumn], n: int) -> list[tuple[Term, ...]]:
-    """The terms of each of the n members of a pool."""
-    columns = []
-    for term in terms:
-        numbers = [n.astype(np.float64).tolist() for n in (term.raw, term.values, term.contribution)]
-        columns.append(map(Term, repeat(term.name), *numbers[:2], repeat(float(term.weight)), numbers[2]))
-    return list(zip(*columns, strict=True)) if columns else [()] * n
 
 
 # --- ordered samples without replacement ------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def exchanges(trace: StepTrace) -> tuple[Exchange, ...]:
     """
     if trace.generate is None:
         return ()
-    turns = [turn for turn in trace.generate.turns if not turn.reply.stopped]
+    turns = [turn for turn in trace.turns if not turn.reply.stopped]
     begin = first_observation(trace.generate.messages, trace.task.intent)
     seen = [begin, *(turn.observation for turn in turns)]
     return tuple(Exchange(observation, turn) for observation, turn in zip(seen, turns, strict=False))
@@ -110,8 +110,7 @@ def exchanges(trace: StepTrace) -> tuple[Exchange, ...]:
 
 def memories_in_prompts(trace: StepTrace) -> tuple[str, ...]:
     """The memories that stood before the model in any turn, each once."""
-    turns = trace.generate.turns if trace.generate is not None else ()
-    decisions = [trace.decision, *(turn.recalled.decision for turn in turns if turn.recalled is not None)]
+    decisions = [trace.decision, *(turn.recalled.decision for turn in trace.turns if turn.recalled is not None)]
     return tuple(dict.fromkeys(i for decision in decisions if decision is not None for i in decision.selected))
 
 

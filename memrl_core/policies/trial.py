@@ -36,6 +36,7 @@ from memrl_core.retrieval.view import Asked, MemoryView
 DIMENSION = 16
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "unrated")
 EXPERIENCE = "Task: {intent}\nSteps that worked:\n> take egg from table\n> put egg on desk"
+BEGIN = "You see, on the table: egg.\nYou can:\n- take egg from table\n- search drawer"
 OFFER = "You hold an egg.\nYou can:\n- put egg on desk"
 Learning = Callable[[Policy[Any], Any, Lesson], Sequence[ValueChange]]
 Prompt = tuple[tuple[Message, ...], tuple[MemorySpan, ...]]
@@ -76,14 +77,14 @@ class World:
         self.policy, self._label = policy, label
         self.memories: dict[str, Memory] = {}
         self._seed = seed
-        self._rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         self._vectors: list[Vector] = []
         self._gone: set[str] = set()
         for number in range(size):
             intent = f"put a hot thing {number % 5} on the table"
             outcome = OUTCOMES[number % 3]
             memory = _memory(f"m-{number:04d}", intent, EXPERIENCE.format(intent=intent), outcome, number)
-            self._keep(memory, self._vector())
+            self._keep(memory, _unit(rng))
         self.state = policy.start(list(self.memories.values()))
         for step in range(1, steps + 1):
             self.step(step)
@@ -124,16 +125,17 @@ class World:
         """One whole step, at the end of which the policy has learned."""
         trace = self.trace(step, outcome or OUTCOMES[step % 2])
         lesson = self.lesson(trace)
-        (learning or _learn)(self.policy, self.state, lesson)
+        if learning is None:
+            self.policy.learn(self.state, lesson)
+        else:
+            learning(self.policy, self.state, lesson)
         view = self.view(self._asked(step))
         written = self.policy.write(self.new(trace), view, Templates(Phase.WRITE))
         forgotten = self.policy.forget(view)
         for one in written:
-            operation = one.operation
-            if one.embedding is not None and operation.memory_id:
-                memory = _memory(
-                    operation.memory_id, operation.intent, operation.experience, operation.outcome, step, trace.task.id
-                )
+            op = one.operation
+            if one.embedding is not None and op.memory_id:
+                memory = _memory(op.memory_id, op.intent, op.experience, op.outcome, step, trace.task.id)
                 self._keep(memory, one.embedding)
         operations = (*(one.operation for one in written), *forgotten)
         for operation in operations:
@@ -143,9 +145,8 @@ class World:
 
     def write(self, step: int, outcome: Outcome) -> Sequence[Written]:
         """What the policy writes at the end of a step that ended so."""
-        return self.policy.write(
-            self.new(self.trace(step, outcome)), self.view(self._asked(step)), Templates(Phase.WRITE)
-        )
+        new = self.new(self.trace(step, outcome))
+        return self.policy.write(new, self.view(self._asked(step)), Templates(Phase.WRITE))
 
     def forget(self, step: int = 90) -> tuple[MemoryView, Sequence[MemoryOperation]]:
         """What the policy forgets at the end of a step, and the memories that it saw."""
@@ -175,9 +176,7 @@ class World:
             recall=looked.recalled,
             decision=decision,
             generate=GenerateRecord("made-up", True, {}, (), (), turns),
-            reward=RewardRecord(
-                reward, "environment", outcome, "", "", "", self.policy.credited(decision), environment=reward
-            ),
+            reward=RewardRecord(reward, "environment", outcome, "", "", "", self.policy.credited(decision), reward),
             update=UpdateRecord(()),
             consulted=(*looked.consulted, *(within[0].consulted if within else ())),
         )
@@ -231,9 +230,6 @@ class World:
             learned=self.state,
         )
 
-    def _vector(self) -> Vector:
-        return _unit(self._rng)
-
     def _keep(self, memory: Memory, vector: Vector) -> None:
         self.memories[memory.id] = memory
         self._vectors.append(vector)
@@ -243,22 +239,10 @@ class World:
 
     def _asked(self, step: int, turn: int = 0) -> Asked:
         rng = np.random.default_rng([self._seed, step, turn] if turn else [self._seed, step])
-        asked = Asked(
-            _unit(rng),
-            task=f"t{step % 4}",
-            intent="put a hot egg on the table",
-            observation=OFFER
-            if turn
-            else "You see, on the table: egg.\nYou can:\n- take egg from table\n- search drawer",
-            turn=turn,
-            step=step,
-        )
+        intent, observation = "put a hot egg on the table", OFFER if turn else BEGIN
+        asked = Asked(_unit(rng), f"t{step % 4}", intent, observation, turn, step)
         assert isinstance(self.policy.key(asked), str), "The key is no text."
         return asked
-
-
-def _learn(policy: Policy[Any], state: Any, lesson: Lesson) -> Sequence[ValueChange]:
-    return policy.learn(state, lesson)
 
 
 def _embedded(text: str) -> Vector:

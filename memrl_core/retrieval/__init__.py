@@ -8,6 +8,7 @@ from memrl_core.retrieval.phases import (
     Floats,
     Standardised,
     exact_similarity,
+    of_task,
     positions_in,
     recall,
     score_order,
@@ -16,22 +17,9 @@ from memrl_core.retrieval.phases import (
     turns_of,
     without_poor,
     zscore,
-)
+)  # fmt: skip
 
 __all__ = (
-    "CLIP",
-    "DIGITS",
-    "FLAT_SD",
-    "NEAR_MISSES",
-    "Floats",
-    "Standardised",
-    "exact_similarity",
-    "positions_in",
-    "recall",
-    "score_order",
-    "select",
-    "standardised_pool",
-    "turns_of",
-    "without_poor",
-    "zscore",
-)
+    "CLIP", "DIGITS", "FLAT_SD", "NEAR_MISSES", "Floats", "Standardised", "exact_similarity", "of_task", "positions_in",
+    "recall", "score_order", "select", "standardised_pool", "turns_of", "without_poor", "zscore",
+)  # fmt: skip

@@ -10,8 +10,9 @@ strong however small the differences in visits became, and exploration would nev
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
 from math import comb
 from typing import Literal
 
@@ -32,9 +33,6 @@ REACH = 9.0
 STEPS_PER_SD = 3.0
 MOST_POINTS = 4_000_000
 """Of the grid of an integral, in all: a pool with very unequal sd gets a coarser one."""
-_GOLDEN, _MIX, _LOW = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB), 2**64 - 1
-FEW = 24
-"""So many keys are computed one by one more quickly than by NumPy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,64 +50,67 @@ BY_CHANCE = Exploration()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Added:
-    """What exploration adds to the scores of a pool of n: weight * normalised (n,).
+class TermColumn:
+    """One term of the score for a whole pool of n: `raw` (n,), `normalised` (n,) (`raw` when None), and its weight.
 
-    `raw` (n,) is the bonus, or the noise on q; `sd` (n,) is that of what is added, 0 where nothing is drawn.
+    `clipped` (n,) says which of the normalised values were cut; none when None.
     """
 
-    name: Literal["exploration", "noise"]
+    name: str
     raw: Floats
-    normalised: Floats
-    weight: float
-    sd: Floats
-    note: str
+    weight: float = 1.0
+    normalised: Floats | None = None
+    clipped: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def values(self) -> Floats:
+        """What is weighted (n,)."""
+        return self.raw if self.normalised is None else self.normalised
 
     @property
     def contribution(self) -> Floats:
-        """What is added to each score (n,)."""
-        return self.weight * self.normalised
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether chance has a say in it."""
-        return bool(self.sd.any())
+        """What the term adds to each score (n,)."""
+        return self.weight * self.values
 
     def terms(self) -> list[Term]:
         """Its part of the score of each member of the pool."""
-        numbers = zip(self.raw.tolist(), self.normalised.tolist(), self.contribution.tolist(), strict=True)
-        return [Term(self.name, raw, normalised, self.weight, part) for raw, normalised, part in numbers]
+        raw, values, parts = (
+            column.astype(np.float64).tolist() for column in (self.raw, self.values, self.contribution)
+        )
+        weight, cut = float(self.weight), repeat(False) if self.clipped is None else self.clipped.tolist()
+        return list(map(Term, repeat(self.name), raw, values, repeat(weight), parts, cut))
 
 
 @dataclass(frozen=True, slots=True)
-class Slate:
-    """The positions chosen from a pool in the order of the prompt, how, and the probability of this set."""
+class Chosen:
+    """What is taken from a pool: positions in the order of the prompt, how that came about, and how likely it was.
 
-    positions: tuple[int, ...]
-    mode: Literal["greedy", "explore", "fallback", "sampled"]
-    draw: float | None
-    propensity: float
-    tied: bool = False  # whether the seed has drawn among equals at the cut
+    `reasons` maps positions to a reason other than the usual one. `greedy` are the positions that would have been taken
+    without chance, the best k2 when None; `order` are all of them, best first, when that is not by their scores.
+    """
 
-    def reason(self, position: int, greedy: Collection[int]) -> Reason:
-        """Why the candidate at a position is in the slate or not, where `greedy` would be without exploration."""
-        inside = position in self.positions
-        if self.mode == "explore":
-            return Reason.RANDOM_EXPLORE if inside else Reason.NOT_DRAWN
-        if self.mode == "sampled" and inside != (position in greedy):
-            return Reason.NOISE
-        return Reason.TOP_K2 if inside else Reason.BEYOND_K2
+    positions: Sequence[int]
+    mode: Literal["greedy", "explore", "fallback", "cold", "sampled", "silent"]
+    propensity: float = 1.0
+    log_propensity: float | None = None
+    draw: float | None = None
+    reasons: Mapping[int, Reason] = field(default_factory=dict)
+    greedy: Sequence[int] | None = None
+    order: Sequence[int] | None = None
 
 
-def added(exploration: Exploration, visits: Places, sd_of_q: float, weight: float, seed: int) -> Added | None:
+def added(
+    exploration: Exploration, visits: Places, sd_of_q: float, weight: float, seed: int
+) -> tuple[TermColumn, Floats, str] | None:
     """The term that exploration adds to the scores of a pool with these `visits` (n,); None for one that adds none.
 
-    `sd_of_q` is what z(q) was divided by, 0 where all q are equal: noise on q then counts as it is. `weight` is λ.
+    With it comes the sd (n,) of what is added, 0 where nothing is drawn, and a note. `sd_of_q` is what z(q) was divided
+    by, 0 where all q are equal: noise on q then counts as it is. `weight` is λ.
     """
     if exploration.kind == "ucb":
         c, bonus = exploration.ucb_c, ucb_bonus(visits)
         note = f"Exploration (UCB): c · √(ln(1 + N) / (1 + visits)) is added, c = {c:g}, N = {visits.sum()} visits."
-        return Added("exploration", bonus, bonus, c, np.zeros(len(visits)), note)
+        return TermColumn("exploration", bonus, c), np.zeros(len(visits)), note
     if exploration.kind == "thompson":
         scale = exploration.thompson_scale
         unit = sd_of_q if sd_of_q > 0 else 1.0
@@ -119,15 +120,8 @@ def added(exploration: Exploration, visits: Places, sd_of_q: float, weight: floa
             f"Exploration (Thompson): noise of sd s / √(1 + visits) is added to each q, s = {scale:g}. The probability "
             "is that of this set of memories, found by numerical integration."
         )
-        return Added("noise", noise, noise / unit, weight, weight * sd / unit, note)
+        return TermColumn("noise", noise, weight, noise / unit), weight * sd / unit, note
     return None
-
-
-def note_of(extra: Added | None, drawn: bool) -> str:
-    """What is to be said of a decision: what exploration `extra` added, and whether the seed has `drawn` among equals;
-    "" where it explored by chance ε, which the records show.
-    """
-    return " ".join(filter(None, ("" if extra is None else extra.note, SEEDED_TIES if drawn else "")))
 
 
 def ucb_bonus(visits: Places) -> Floats:
@@ -148,55 +142,37 @@ def drawn_keys(numbers: Places, seed: int, phase: Literal["recall", "select"]) -
     mixing is that of SplitMix64 (Steele, Lea & Flood 2014).
     """
     begin = int.from_bytes(hashlib.blake2b(f"{phase} {seed}".encode(), digest_size=8).digest(), "little")
-    if len(numbers) <= FEW:
-        return np.array([_drawn_key(number, begin) for number in numbers.tolist()], dtype=np.int64)
-    z = numbers.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(begin)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX[0])
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX[1])
+    z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(begin)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     keys: Places = ((z ^ (z >> np.uint64(31))) >> np.uint64(1)).astype(np.int64)
     return keys
 
 
-def _drawn_key(number: int, begin: int) -> int:
-    z = (number * _GOLDEN + begin) & _LOW
-    z = ((z ^ (z >> 30)) * _MIX[0]) & _LOW
-    z = ((z ^ (z >> 27)) * _MIX[1]) & _LOW
-    return (z ^ (z >> 31)) >> 1
+def chosen_from(
+    order: Sequence[int], k2: int, score: Floats, similarity: Floats, epsilon: float, ties: Ties, seed: int
+) -> tuple[Chosen, bool]:
+    """The first k2 of `order`, the positions of a pool of n from the best score (n,) to the worst, or any k2 of them.
 
-
-def slate(
-    order: Sequence[int],
-    k2: int,
-    *,
-    score: Floats,
-    similarity: Floats,
-    known: Floats,
-    extra: Added | None,
-    epsilon: float,
-    ties: Ties,
-    seed: int,
-) -> Slate:
-    """The first k2 of `order`, the positions of a pool of n from the best score to the worst, or any k2 of them.
-
-    Any are drawn with a chance of `epsilon`, unless `extra` is drawn itself.
-    `score` and `similarity` (n,) are what was compared, `known` (n,) the score without `extra`.
+    Any are drawn with a chance of `epsilon`. With it comes whether the seed has drawn among equals at the cut.
     """
     n, size = len(order), min(k2, len(order))
     best = tuple(order[:size])
     if n == 0:
-        return Slate((), "fallback", None, 1.0)
-    if extra is not None and extra.is_drawn:
-        return Slate(best, "sampled", None, chance_of_best(known, extra.sd, best))
-    draw, explores, chosen = None, False, best
+        return Chosen((), "fallback"), False
+    draw, explores, taken = None, False, best
     if epsilon > 0:
         rng = np.random.default_rng(seed)
         draw = float(rng.random())
         explores = draw < epsilon
         if explores:
-            chosen = tuple(int(i) for i in rng.choice(n, size=size, replace=False))
+            taken = tuple(int(i) for i in rng.choice(n, size=size, replace=False))
     tied = tied_at_cut(order, size, score, similarity) if ties == "seeded" else set()
-    propensity = epsilon / comb(n, size) + (1 - epsilon) * chance_by_ties(chosen, best, tied)
-    return Slate(chosen, "explore" if explores else "greedy", draw, propensity, bool(tied))
+    chance = epsilon / comb(n, size) + (1 - epsilon) * chance_by_ties(taken, best, tied)
+    if not explores:
+        return Chosen(taken, "greedy", chance, draw=draw), bool(tied)
+    reasons = {i: Reason.RANDOM_EXPLORE if i in taken else Reason.NOT_DRAWN for i in range(n)}
+    return Chosen(taken, "explore", chance, draw=draw, reasons=reasons), bool(tied)
 
 
 def tied_at_cut(order: Sequence[int], size: int, score: Floats, similarity: Floats) -> set[int]:

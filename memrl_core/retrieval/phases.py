@@ -10,7 +10,7 @@ here is the number of calls and of records, not the arithmetic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import repeat
@@ -20,25 +20,19 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.errors import InputError
-from memrl_core.records import (
-    Candidate,
-    Decision,
-    NormaliserLine,
-    Reason,
-    Recalled,
-    RecallRecord,
-    Term,
-)
+from memrl_core.records import Candidate, Decision, NormaliserLine, Reason, Recalled, RecallRecord
 from memrl_core.retrieval.exploration import (
     BY_CHANCE,
+    SEEDED_TIES,
+    Chosen,
     Exploration,
-    Slate,
+    TermColumn,
     Ties,
     added,
+    chance_of_best,
+    chosen_from,
     drawn_keys,
-    note_of,
     order_of_equals,
-    slate,
 )
 from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import Normaliser
@@ -51,10 +45,6 @@ Shortlist = Callable[[int], Positions]
 """Gives the positions, oldest first, of at least so many of the nearest memories that are open (of all, if fewer)."""
 
 DIGITS = 9
-SAMPLE = 512
-"""Of the values among which the last of the nearest is looked up before it is known where to look."""
-SPARE_PLACES = 8
-"""How much lower in the sample the search begins than where the last of the nearest is expected."""
 ASKED_FOR_EACH = 4
 """Memories that the index is asked for, for each that is wanted: it ranks by rounded numbers, and others' are among
 them."""
@@ -93,23 +83,10 @@ def _by_product(query: Vector, view: MemoryView, coarse: Vector | None, is_open:
 
 def _largest(values: Vector, wanted: int) -> Positions:
     """Positions of at least the `wanted` largest open values, with all that float32 cannot tell from the last."""
-    if len(values) <= wanted:
-        return np.flatnonzero(values >= _LEAST)
-    stride = len(values) // SAMPLE
-    place = SPARE_PLACES + 2 * wanted // max(1, stride)
-    # Far from the end of the sample, so that few values are left to order: partitioning all takes ten times as long.
-    if stride > 1 and place < SAMPLE // 4:
-        found = (values >= max(_from_the_top(values[::stride], place) - _FLOAT32_SLACK, _LEAST)).nonzero()[0]
-        among = values.take(found)
-        if len(found) >= wanted:
-            return found[among >= _from_the_top(among, wanted) - _FLOAT32_SLACK]
-    return (values >= max(_from_the_top(values, wanted) - _FLOAT32_SLACK, _LEAST)).nonzero()[0]
-
-
-def _from_the_top(values: Vector, place: int) -> np.float32:
-    """The largest of the values at place 1, the next at 2."""
-    largest: np.float32 = np.partition(values, len(values) - place)[len(values) - place]
-    return largest
+    least = _LEAST
+    if len(values) > wanted:
+        least = max(np.partition(values, len(values) - wanted)[len(values) - wanted] - _FLOAT32_SLACK, least)
+    return np.flatnonzero(values >= least)
 
 
 def _by_index(
@@ -202,7 +179,7 @@ def recall(
         raise InputError("The query's embedding is not a finite vector of the bank's dimension. Nothing was recalled.")
     own, is_open = None, view.visible
     if exclude_task:
-        own = np.array(_of_task(view, exclude_task), dtype=np.int64)
+        own = of_task(view, exclude_task)
         is_open = _without(view, own)
     shortlist = shortlist_of(query, view, coarse, is_open)
     near, exact, ranks, size = _ranked(
@@ -261,9 +238,10 @@ def floored(q: Floats, floor: float | None) -> Floats:
     return q if floor is None else np.maximum(q, floor)
 
 
-def _of_task(view: MemoryView, task: str) -> list[int]:
-    """The positions of the memories that the run sees which come from a task."""
-    return [i for i in view.positions().tolist() if view.memories[view.ids[i]].task == task]
+def of_task(view: MemoryView, task: str) -> Positions:
+    """The positions of the memories that the run sees which come from a task, oldest first; none for the task ""."""
+    found = [i for i in view.positions().tolist() if view.memories[view.ids[i]].task == task] if task else []
+    return np.array(found, dtype=np.int64)
 
 
 def _without(view: MemoryView, own: Positions) -> Mask:
@@ -344,11 +322,7 @@ def standardised_pool(
 
 def score_order(score: Floats, similarity: Floats, equals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Positions from the best score to the worst; ties go to the more similar, then to the lower of `equals` (n,)."""
-    return _order(score.round(DIGITS), similarity, equals)
-
-
-def _order(decisive: Floats, similarity: Floats, equals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    order: npt.NDArray[np.int64] = np.lexsort((equals, -similarity, -decisive))
+    order: npt.NDArray[np.int64] = np.lexsort((equals, -similarity, -score.round(DIGITS)))
     return order
 
 
@@ -392,83 +366,74 @@ def select(
     by_similarity, by_q = standardised_pool(similarity, scale_q, normaliser, fixed_mean, fixed_sd)
     if dropped:
         by_q = replace(by_q, z=by_q.z[:n], clipped=by_q.clipped[:n])
-    similarity_part, q_part = (1 - weight) * by_similarity.z, weight * by_q.z
-    known = similarity_part + q_part
-    extra = added(exploration, visits[:n], 0.0 if by_q.flat else by_q.sd, weight, seed)
-    score = known if extra is None else known + extra.contribution
-    decisive = score.round(DIGITS)
-    # Equals are put in order only where there are any: that takes a tenth of phase B.
-    differ = len(set(decisive.tolist())) == n and (extra is None or len(set(known.round(DIGITS).tolist())) == n)
-    equals = rank_recall if differ else order_of_equals(rank_recall, exploration.ties, seed)
-    order = _order(decisive, similarity, equals).tolist()
-    greedy = order[:k2] if extra is None else score_order(known, similarity, equals).tolist()[:k2]
-    taken = slate(
-        order,
-        k2,
-        score=decisive,
-        similarity=similarity,
-        known=known,
-        extra=extra,
-        epsilon=chance,
-        ties=exploration.ties,
-        seed=seed,
-    )
-
     columns = [
-        _terms("similarity", similarity, by_similarity, 1 - weight, similarity_part),
-        _terms("q", pool_q, by_q, weight, q_part),
+        TermColumn("similarity", similarity, 1 - weight, by_similarity.z, by_similarity.clipped),
+        TermColumn("q", pool_q, weight, by_q.z, by_q.clipped),
     ]
+    known = score = columns[0].contribution + columns[1].contribution
+    extra = added(exploration, visits[:n], 0.0 if by_q.flat else by_q.sd, weight, seed)
     if extra is not None:
-        columns.append(extra.terms())
-    terms = list(zip(*columns, strict=True))
+        columns.append(extra[0])
+        score = known + extra[0].contribution
+    equals = order_of_equals(rank_recall, exploration.ties, seed)
+    order = score_order(score, similarity, equals).tolist()
+    greedy = score_order(known, similarity, equals).tolist()[:k2]
+    tied = False
+    if extra is not None and n and extra[1].any():
+        best = order[:k2]
+        noise = dict.fromkeys(set(best) ^ set(greedy), Reason.NOISE)
+        chosen = Chosen(best, "sampled", chance_of_best(known, extra[1], best), reasons=noise)
+    else:
+        chosen, tied = chosen_from(order, k2, score.round(DIGITS), similarity, chance, exploration.ties, seed)
+    notes = ("" if extra is None else extra[2], SEEDED_TIES if tied else "")
     return Decision(
         k2=k2,
         weight=weight,
         normaliser=normaliser,
         normaliser_lines=_lines(by_similarity, by_q, normaliser),
-        candidates=tuple(_candidates(recalled, values, uses, terms, score.tolist(), order, taken, greedy)),
-        selected=tuple([pool[i].memory_id for i in taken.positions]),
+        candidates=candidates_of(recalled, values, uses, columns, score, order, chosen),
+        selected=tuple([pool[i].memory_id for i in chosen.positions]),
         greedy=tuple([pool[i].memory_id for i in greedy]),
-        mode=taken.mode,
+        mode=chosen.mode,
         epsilon=chance,
-        draw=taken.draw,
+        draw=chosen.draw,
         seed=seed,
-        propensity=taken.propensity,
-        note=note_of(extra, taken.tied) if n else "",
+        propensity=chosen.propensity,
+        note=" ".join(filter(None, notes)) if n else "",
     )
 
 
-def _candidates(
+def candidates_of(
     recalled: RecallRecord,
     q: Sequence[float],
     visits: Sequence[int],
-    terms: Sequence[tuple[Term, ...]],
-    scores: Sequence[float],
+    columns: Sequence[TermColumn],
+    score: Floats,
     order: Sequence[int],
-    taken: Slate,
-    greedy: Sequence[int],
-) -> Iterator[Candidate]:
-    """The pool from the best score to the worst, then those left out; `terms` and `scores` are the pool's only."""
+    chosen: Chosen,
+) -> tuple[Candidate, ...]:
+    """The pool of n in `order`, its positions from the best score (n,) to the worst, then those left out.
+
+    `q` and `visits` are those of the pool followed by those of the memories left out.
+    """
+    terms = list(zip(*(column.terms() for column in columns), strict=True)) if columns else [()] * len(order)
+    taken, scores, found = set(chosen.positions), score.tolist(), []
     for rank, i in enumerate(order, start=1):
-        one, inside, reason = recalled.pool[i], i in taken.positions, taken.reason(i, greedy)
+        one, usual = recalled.pool[i], Reason.TOP_K2 if i in taken else Reason.BEYOND_K2
         seen = one.memory_id, one.similarity, q[i], visits[i]
-        yield Candidate(*seen, terms[i], scores[i], one.rank_recall, rank, inside, reason)
+        reason = chosen.reasons.get(i, usual)
+        found.append(Candidate(*seen, terms[i], scores[i], one.rank_recall, rank, i in taken, reason))
     for i, one in enumerate(recalled.left_out, start=len(recalled.pool)):
         assert one.reason is not None
         seen = one.memory_id, one.similarity, q[i], visits[i]
-        yield Candidate(*seen, (), None, one.rank_recall, None, False, one.reason)
+        found.append(Candidate(*seen, (), None, one.rank_recall, None, False, one.reason))
+    return tuple(found)
 
 
 def _dropped(recalled: RecallRecord) -> list[int]:
     """Where those stand in the columns that were recalled and left for their q."""
     left_out = enumerate(recalled.left_out, start=len(recalled.pool))
     return [at for at, missed in left_out if missed.reason is Reason.Q_BELOW_MINIMUM]
-
-
-def _terms(name: str, raw: Floats, standard: Standardised, weight: float, parts: Floats) -> list[Term]:
-    """One addend of the score of each member of a pool."""
-    numbers = zip(raw.tolist(), standard.z.tolist(), parts.tolist(), standard.clipped.tolist(), strict=True)
-    return [Term(name, value, z, weight, part, is_cut) for value, z, part, is_cut in numbers]
 
 
 def _lines(by_similarity: Standardised, by_q: Standardised, normaliser: Normaliser) -> tuple[NormaliserLine, ...]:

@@ -65,6 +65,11 @@ class MemoryView:
         """How many memories the run sees."""
         return len(self.ids) if self.visible is None else int(np.count_nonzero(self.visible))
 
+    @property
+    def answers(self) -> Mapping[str, Any]:
+        """What the model said when the policy consulted it, by purpose; nothing where nobody asks."""
+        return {} if self.asked is None else self.asked.answers
+
     def position(self, memory_id: str) -> int:
         """Where in this view's arrays the memory stands; raises `KeyError` for an unknown id."""
         return self.rows[memory_id] - self.first_row

@@ -94,11 +94,7 @@ def test_the_core_knows_no_screen() -> None:
 
 @pytest.mark.parametrize(
     ("libraries", "known_to"),
-    [
-        (["lancedb"], r"memrl_core\.bank\..*"),
-        (["ollama"], r".*ollama[^.]*"),
-        (["openai", "httpx2"], r"(.*\.)?openai"),
-    ],
+    [(["lancedb"], r"memrl_core\.bank\..*"), (["ollama"], r".*ollama[^.]*"), (["openai", "httpx2"], r"(.*\.)?openai")],
 )
 def test_a_library_is_known_to_those_modules_alone_that_stand_for_it(libraries: list[str], known_to: str) -> None:
     found = set().union(*map(importers, libraries))

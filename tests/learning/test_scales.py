@@ -91,11 +91,13 @@ def test_every_scale_without_rewards_of_its_own_runs_from_r_minus_to_r_plus(ends
     assert pairwise_rewards(PLAIN, "tie", *ends) == (pytest.approx((low + high) / 2),) * 2
 
 
-def test_the_rewards_set_for_thumbs_replace_those_of_the_run() -> None:
-    scales = RatingScales(thumbs_up=0.5)
-    assert (thumbs_reward(scales, True, -1, 1), thumbs_reward(scales, False, -1, 1)) == (0.5, -1)
-    scales = RatingScales(thumbs_down=0)
-    assert (thumbs_reward(scales, True, -1, 1), thumbs_reward(scales, False, -1, 1)) == (1, 0)
+def test_rewards_of_its_own_replace_those_of_the_run() -> None:
+    up, down = RatingScales(thumbs_up=0.5), RatingScales(thumbs_down=0)
+    assert [thumbs_reward(scales, thumb, -1, 1) for scales in (up, down) for thumb in (True, False)] == [0.5, -1, 1, 0]
+    own = RatingScales(stars=(-3, -1, 0, 0, 2), better=2, worse=0.5, tie=1)
+    assert [stars_reward(own, stars, -1, 1) for stars in range(1, 6)] == [-3, -1, 0, 0, 2]
+    assert pairwise_rewards(own, "second", -1, 1) == (0.5, 2) and pairwise_rewards(own, "tie", -1, 1) == (1, 1)
+    assert pairwise_rewards(RatingScales(worse=0), "tie", -1, 1) == (0.5, 0.5)
 
 
 @given(st.floats(-1, 1), ENDS)
@@ -110,25 +112,6 @@ def test_a_key_gives_the_same_reward_on_every_scale(ends: tuple[float, float]) -
     for scale, keys in (("thumbs", (1, 5)), ("graded", range(1, 6)), ("stars", range(1, 6))):
         given = {option.key: option.reward for option in options(PLAIN, scale, *ends)}
         assert given == pytest.approx({key: low + (key - 1) / 4 * (high - low) for key in keys}, abs=1e-12)
-
-
-def test_stars_stand_at_equal_distances() -> None:
-    assert [stars_reward(PLAIN, stars, -1, 1) for stars in range(1, 6)] == [-1, -0.5, 0, 0.5, 1]
-
-
-def test_each_star_gives_the_reward_set_for_it() -> None:
-    scales = RatingScales(stars=(-3, -1, 0, 0, 2))
-    assert [stars_reward(scales, stars, -1, 1) for stars in range(1, 6)] == [-3, -1, 0, 0, 2]
-
-
-def test_the_rewards_set_for_two_answers_replace_those_of_the_run() -> None:
-    scales = RatingScales(better=2, worse=0.5, tie=1)
-    assert pairwise_rewards(scales, "second", -1, 1) == (0.5, 2)
-    assert pairwise_rewards(scales, "tie", -1, 1) == (1, 1)
-
-
-def test_equal_answers_stand_halfway_between_the_rewards_in_force() -> None:
-    assert pairwise_rewards(RatingScales(worse=0), "tie", -1, 1) == (0.5, 0.5)
 
 
 @given(WEIGHTS, st.lists(MARK, min_size=8, max_size=8), ENDS)

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -17,7 +15,7 @@ from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import settings_of
 from memrl_core.records import Memory, Outcome, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView
-from tests.builders import DIMENSION, a_run, a_vector
+from tests.builders import a_run, a_vector, view_of
 
 
 def an_agent_of(
@@ -38,17 +36,8 @@ def a_view(tasks: Sequence[str], asked: str = "", outcome: Outcome = "failure", 
         memory_id: Memory(memory_id, f"do {task}", f"Task: do {task}", outcome, task, (), "r", number, task, "")
         for number, (memory_id, task) in enumerate(zip(ids, tasks, strict=True), start=1)
     }
-    return MemoryView(
-        ids=ids,
-        embeddings=np.stack([a_vector(n) for n in range(len(ids))]) if ids else np.zeros((0, DIMENSION), np.float32),
-        q=np.zeros(len(ids)),
-        visits=np.zeros(len(ids), dtype=np.int64),
-        intent_groups=np.arange(len(ids)),
-        rows={memory_id: row for row, memory_id in enumerate(ids)},
-        memories=memories,
-        asked=Asked(a_vector(999), task=asked, intent=f"do {asked}"),
-        learned=learned,
-    )
+    asking = Asked(a_vector(999), task=asked, intent=f"do {asked}")
+    return view_of(ids, [a_vector(n) for n in range(len(ids))], memories=memories, asked=asking, learned=learned)
 
 
 def cosines(view: MemoryView) -> dict[str, float]:

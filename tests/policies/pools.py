@@ -24,6 +24,7 @@ from memrl_core.records import (
     Task,
 )
 from memrl_core.retrieval.view import Asked, MemoryView
+from tests.builders import view_of
 
 ASKED = np.array([1.0, 0.0], dtype=np.float32)
 Known = tuple[Outcome, float]
@@ -40,24 +41,9 @@ def a_pool(
         memory_id: a_memory(memory_id, outcome, "asked" if number in own else f"t{number}", number)
         for number, (memory_id, (outcome, _)) in enumerate(zip(ids, known, strict=True))
     }
-    return MemoryView(
-        ids=ids,
-        embeddings=np.array(vectors, dtype=np.float32).reshape(-1, 2),
-        q=np.zeros(len(ids)),
-        visits=np.zeros(len(ids), dtype=np.int64),
-        intent_groups=np.arange(len(ids)),
-        rows={memory_id: row for row, memory_id in enumerate(ids)},
-        memories=memories,
-        asked=Asked(
-            ASKED,
-            task="asked",
-            intent="put a hot apple on the desk",
-            observation="You see an apple.",
-            turn=turn,
-            step=9,
-            answers=answers or {},
-        ),
-    )
+    intent, seen = "put a hot apple on the desk", "You see an apple."
+    asked = Asked(ASKED, task="asked", intent=intent, observation=seen, turn=turn, step=9, answers=answers or {})
+    return view_of(ids, np.reshape(vectors, (-1, 2)), memories=memories, asked=asked)
 
 
 def a_memory(memory_id: str, outcome: Outcome, task: str = "t", step: int = 1) -> Memory:

@@ -108,11 +108,6 @@ def test_a_step_keeps_its_trace_and_goes_on_once_the_policy_is_mended(
         assert [row.step for row in agent.bank.step_rows("r")] == [1, 2, 3]
 
 
-def test_every_hook_is_guarded() -> None:
-    public = {name for name, found in vars(Policy).items() if callable(found) and not name.startswith("_")}
-    assert public | {"rule"} == {*HOOKS, "Settings", "ranked", "wide_recall"}
-
-
 @pytest.mark.parametrize("error", [KeyError("a memory that was\nforgotten"), SystemExit(3)])
 @pytest.mark.parametrize("hook", HOOKS)
 def test_what_any_hook_raises_names_the_plugin_and_the_hook(

@@ -39,7 +39,7 @@ from memrl_core.policies.methods.a_mem import (
 )
 from memrl_core.records import Memory, StepTrace, Task
 from memrl_core.retrieval.view import Asked, MemoryView
-from tests.builders import alike_tasks
+from tests.builders import alike_tasks, view_of
 from tests.policies.policy_run import an_agent_of
 
 EMBEDDER = HashingEmbedder()
@@ -56,10 +56,8 @@ def a_view(
 ) -> MemoryView:
     """Memories by id with their cosine to the query (1, 0)."""
     ids = list(similar)
-    vectors = np.array([(x, (1 - x * x) ** 0.5) for x in similar.values()], dtype=np.float32).reshape(-1, 2)
-    zeros = np.zeros(len(ids), dtype=np.int64)
-    return MemoryView(
-        ids, vectors, zeros.astype(float), zeros, np.arange(len(ids)), {i: n for n, i in enumerate(ids)},
+    return view_of(
+        ids, [(x, (1 - x * x) ** 0.5) for x in similar.values()],
         visible=np.array([i not in hidden for i in ids]), memories={i: a_memory(i) for i in ids} | memories,
         asked=Asked(np.array([1, 0], dtype=np.float32), task="t1"), learned=state,
     )  # fmt: skip
@@ -89,11 +87,8 @@ def newcomer(text: str, number: int = 100) -> NewExperience:
 def a_noted_view(texts: Mapping[str, str], state: Notes | None = None) -> MemoryView:
     """Memories of these texts under the vectors of the texts; without `state` no note is known of them."""
     ids = list(texts)
-    vectors = EMBEDDER.embed(list(texts.values())) if ids else np.zeros((0, EMBEDDER.dimension), dtype=np.float32)
-    zeros = np.zeros(len(ids), dtype=np.int64)
-    rows = {i: n for n, i in enumerate(ids)}
     memories = {i: a_memory(i, text=text) for i, text in texts.items()}
-    return MemoryView(ids, vectors, zeros.astype(float), zeros, zeros, rows, memories=memories, learned=state)
+    return view_of(ids, EMBEDDER.embed(list(texts.values())), memories=memories, learned=state)
 
 
 class Answers:
@@ -119,7 +114,7 @@ def test_the_template_counts_words_and_takes_the_actions_for_tags() -> None:
 
 
 def test_a_note_stands_below_its_content_and_comes_off_again() -> None:
-    note = Note(("egg",), ("take", "heat"), "an egg")
+    note = Note(keywords=("egg",), tags=("take", "heat"), context="an egg")
     text = with_note(EGG, note)
     assert text == f"{EGG}\nNote:\nContext: an egg\nKeywords: egg\nTags: take, heat"
     assert (content_of(text), content_of(EGG)) == (EGG, EGG)
@@ -127,11 +122,11 @@ def test_a_note_stands_below_its_content_and_comes_off_again() -> None:
 
 def test_a_near_note_is_linked_when_it_shares_a_keyword() -> None:
     near = [
-        Neighbour("alike", LINK_SIMILARITY, "", Note(("egg", "table"), ("take",))),
-        Neighbour("other words", 0.9, "", Note(("mug",))),
-        Neighbour("too far", LINK_SIMILARITY - 0.01, "", Note(("egg",))),
+        Neighbour("alike", LINK_SIMILARITY, "", Note(keywords=("egg", "table"), tags=("take",))),
+        Neighbour("other words", 0.9, "", Note(keywords=("mug",))),
+        Neighbour("too far", LINK_SIMILARITY - 0.01, "", Note(keywords=("egg",))),
     ]
-    evolution = evolution_question(EGG, Note(("egg",), ("heat", "take")), near).template
+    evolution = evolution_question(EGG, Note(keywords=("egg",), tags=("heat", "take")), near).template
     assert evolution.links == ["alike"]
     assert evolution.neighbours == [NeighbourNow(memory="alike", context="", tags=["take", "heat"])]
 
@@ -140,7 +135,7 @@ def test_a_near_note_is_linked_when_it_shares_a_keyword() -> None:
 
 
 def test_a_newcomer_is_linked_and_its_neighbour_takes_its_tags() -> None:
-    old = Note(("egg", "hot"), ("take",), "an egg", ("r-0000",))
+    old = Note(keywords=("egg", "hot"), tags=("take",), context="an egg", links=("r-0000",))
     view = a_noted_view({"r-0001": with_note(EGG, old)}, Notes({"r-0001": old}))
     new = newcomer(EGG.replace("take egg from fridge", "search pantry"))
     added, evolved = AMem(AMemSettings()).write(new, view, templates)
@@ -149,8 +144,8 @@ def test_a_newcomer_is_linked_and_its_neighbour_takes_its_tags() -> None:
     op = evolved.operation
     assert (op.op, op.memory_id, op.replaces, op.parents) == ("UPDATE", "r-0100-2", ("r-0001",), ("r-0001",))
     assert (op.intent, op.outcome) == ("intent of r-0001", "success")
-    assert op.data == {**old.data(), "tags": ["take", "search", "heat"]}
-    assert op.experience == with_note(EGG, replace(old, tags=("take", "search", "heat")))
+    assert op.data == {**old.model_dump(mode="json"), "tags": ["take", "search", "heat"]}
+    assert op.experience == with_note(EGG, old.model_copy(update={"tags": ("take", "search", "heat")}))
     text = "\n".join((EGG, "egg hot", "take search heat", "an egg"))
     assert np.array_equal(evolved.embedding, EMBEDDER.embed([text])[0])
 
@@ -185,7 +180,7 @@ def test_the_model_may_link_rename_and_retell() -> None:
 def test_an_answer_that_cannot_be_used_leaves_a_plain_note_and_says_so() -> None:
     view = a_noted_view({"r-0001": EGG})
     (added,) = AMem(AMemSettings()).write(newcomer(EGG), view, Answers(**{ANALYSE: None, EVOLVE: None}))
-    assert added.operation.data == Note().data()
+    assert added.operation.data == Note().model_dump(mode="json")
     assert added.operation.why
     assert content_of(added.operation.experience) == EGG
 
@@ -257,7 +252,7 @@ def test_links_follow_what_people_have_reworded() -> None:
 
 def test_the_graph_has_a_node_for_what_stands_and_an_edge_for_each_link() -> None:
     state = linked(a="", b="a", c="a b", d="c")
-    state.notes["e"] = Note(("new",), links=("a",))
+    state.notes["e"] = Note(keywords=("new",), links=("a",))
     state.replaced = {"b": "e"}
     nodes, edges = link_graph(state)
     assert [node.memory_id for node in nodes] == ["a", "e", "c", "d"]
@@ -271,8 +266,8 @@ def test_the_graph_of_a_view_leaves_out_what_people_forgot() -> None:
 
 
 def test_a_diff_names_what_came_and_what_went() -> None:
-    before, after = Note(("egg",), ("heat", "take"), "an egg"), Note(("egg",), ("take", "cool"), "eggs")
-    context, tags = evolution_diff(before.data(), after.data())
+    before = {"keywords": ["egg"], "tags": ["heat", "take"], "context": "an egg"}
+    context, tags = evolution_diff(before, {"keywords": ["egg"], "tags": ["take", "cool"], "context": "eggs"})
     assert (context.part, context.before, context.after) == ("context", ("an egg",), ("eggs",))
     assert (tags.part, tags.before, tags.after) == ("tags", ("heat", "take"), ("take", "cool"))
     assert evolution_diff({}, {"keywords": "not a list"}) == ()

@@ -71,14 +71,6 @@ def test_a_control_arm_takes_nothing_from_anothers_pool(name: str) -> None:
     assert {candidate.reason for candidate in decision.candidates} == {Reason.KEPT_SILENT}
 
 
-def test_both_control_arms_try_alike(tmp_path: Path) -> None:
-    sentence = [
-        [[t.reply.text for t in trace.generate.turns] for trace in agent.run(FOUR, epochs=2) if trace.generate]
-        for agent in (an_agent_of(tmp_path / name, name) for name in CONTROLS)
-    ]
-    assert sentence[0] == sentence[1]
-
-
 # --- pass@k -----------------------------------------------------------------------------------------------------------
 
 
@@ -96,11 +88,6 @@ def tried(tries: Sequence[tuple[str, Outcome]]) -> Tries:
     for number, (task, outcome) in enumerate(tries, start=1):
         policy.learn(state, a_try(number, task, outcome))
     return state
-
-
-def test_only_the_first_success_of_a_task_counts() -> None:
-    first = tried([("a", "failure"), ("a", "success")])
-    assert tried([("a", "failure"), ("a", "success"), ("a", "failure"), ("a", "success")]) == first
 
 
 def test_a_try_that_nobody_judged_is_not_counted() -> None:
@@ -151,24 +138,6 @@ def test_the_k_most_similar_are_selected(name: str, tasks: list[str], k2: int) -
     assert list(decision.selected) == sorted(view.ids, key=lambda i: (-round(similarity[i], 9), i))[:k2]
 
 
-@pytest.mark.parametrize("name", ["rag", "exprag", "exprecent"])
-def test_q_plays_no_part_in_the_choice(name: str) -> None:
-    view = a_view("abcabc", asked="a")
-    policy = make_policy(name, {"delta": -1.0, "k2": 2})
-    pool = policy.recall(asked_vector(view), view)
-    loved = replace(view, q=np.linspace(-1, 1, 6))
-    assert policy.select(pool, view, 0).selected == policy.select(pool, loved, 0).selected
-    assert policy.credited(policy.select(pool, view, 0)) == ()
-
-
-def test_rag_leaves_out_what_is_not_beyond_the_gate() -> None:
-    view = a_view("abcabc", asked="a")
-    similarity = cosines(view)
-    pool = make_policy("rag", {"delta": 0.1}).recall(asked_vector(view), view)
-    assert {seen.memory_id for seen in pool.pool} == {i for i, value in similarity.items() if value > 0.1}
-    assert {seen.reason for seen in pool.left_out} == {Reason.BELOW_DELTA}
-
-
 def test_an_experience_ends_with_its_label_once() -> None:
     text = "Task: fry an egg\nSteps that worked:\n> heat the pan\n"
     labels = set()
@@ -187,12 +156,6 @@ def test_every_episode_becomes_an_experience_with_the_label_of_its_outcome(runs:
     assert set(outcomes(traces)) == {"success", "failure"}
     for memory in memories:
         assert templated(memory.experience, memory.outcome) == memory.experience
-
-
-@pytest.mark.parametrize("name", ["exprag", "exprecent"])
-def test_experiences_help_where_trying_again_does_not(runs: Runs, name: str) -> None:
-    solved = {arm: outcomes(traces).count("success") for arm, (_, traces) in runs.items()}
-    assert solved[name] > solved["none"]
 
 
 def test_a_memory_of_another_policy_gets_its_label_in_the_prompt() -> None:
@@ -233,13 +196,6 @@ def test_the_newest_are_recalled_and_the_nearest_others_shown(tasks: list[str], 
     assert [seen.reason for seen in record.left_out] == [
         Reason.NOT_RECENT if i in eligible else Reason.SAME_TASK for i in nearest
     ]
-
-
-def test_the_prompt_of_exprecent_holds_what_the_last_four_steps_wrote(runs: Runs) -> None:
-    agent, traces = runs["exprecent"]
-    for trace in traces:
-        newest = [agent.bank.memory(memory_id).step for memory_id in trace.decision.selected]
-        assert newest == list(range(trace.step - 1, 0, -1))[:4]
 
 
 def test_exprecent_takes_the_newest_of_anothers_pool() -> None:

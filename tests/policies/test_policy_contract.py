@@ -90,6 +90,7 @@ WRONG: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "awm": [{"recall": "some"}, {"successes": 0}, {"k2": 11}, {"alpha": 0.1}],
     "empo2_memory": [{"epsilon": 1.5}, {"capacity": 0}, {"variant": "grpo"}, {"delta": 2}],
     "exprag": [{"k1": 3, "k2": 5}, {"k2": -1}, {"delta": 2}, {"alpha": 0.3}],
+    "memrl": [{"exploration": "none"}, {"ucb_c": -1}, {"thompson_scale": 0}, {"ties": "newer"}, {"q_floor": -11}],
     "memento": [{"read": "best"}, {"bandwidth": 0}, {"cold_rows": 1}, {"learning_rate": 1}, {"unused_q": 2}],
     "memory_r1_ops": [{"shown": 0}, {"shown": 201}, {"alpha": 0.1}],
     "memp": [{"update": "reflect"}, {"build": "script"}, {"delete_from": 0}, {"delete_below": 2}],
@@ -217,10 +218,7 @@ class OnlyOne(dict[str, Any]):
 
 @pytest.mark.parametrize(
     ("state", "sentence"),
-    [
-        (lambda: {"lessons": 0.0, "lock": threading.Lock()}, "copied"),
-        (lambda: OnlyOne(lessons=0.0), "changed"),
-    ],
+    [(lambda: {"lessons": 0.0, "lock": threading.Lock()}, "copied"), (lambda: OnlyOne(lessons=0.0), "changed")],
 )
 def test_a_state_that_cannot_be_copied_is_found(state: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
@@ -288,11 +286,7 @@ def test_a_card_says_where_learning_is_kept() -> None:
         ),
         (contract.forgets_only_what_is_there, a_policy(forget=lambda s, v: (deleted(("m-9999",), ""),)), "not there"),
         (contract.forgets_only_what_is_there, a_policy(forget=lambda s, v: (deleted((), ""),)), "deletes nothing"),
-        (
-            contract.decides_alike_however_the_step_ends,
-            lambda: Remembers(NewestSettings()),
-            "ended",
-        ),
+        (contract.decides_alike_however_the_step_ends, lambda: Remembers(NewestSettings()), "ended"),
         (
             contract.reads_no_hidden_label,
             a_policy(write=lambda s, new, view, ask: (added(new, new.memory_id, new.trace.task.family or "-"),)),
@@ -325,7 +319,7 @@ def test_a_failure_without_a_reward_is_found() -> None:
         return ()
 
     with pytest.raises(AssertionError):
-        contract.takes_a_lesson_without_reward(a_policy(learn=learn))
+        contract.reports_what_it_learns(a_policy(learn=learn))
 
 
 def test_what_a_policy_computes_with_has_one_row_per_member_of_the_pool() -> None:

@@ -20,7 +20,7 @@ from memrl_core.policies.methods.empo2_memory import Kept, Tip, Tips
 from memrl_core.records import Decision, Outcome, Reason, StepTrace
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import alike_tasks
-from tests.policies.policy_run import a_view, an_agent_of, outcomes
+from tests.policies.policy_run import a_view, an_agent_of
 
 HOUSEHOLD = alike_tasks()
 
@@ -58,11 +58,6 @@ def test_tips_beyond_the_gate_are_ordered_by_score_or_by_similarity(variant: str
     decision = decided(view, variant=variant)
     assert decision.selected == order
     assert {c.memory_id for c in decision.candidates if c.reason is Reason.BELOW_DELTA} == {"m-04", "m-05"}
-
-
-def test_equal_scores_go_to_the_more_similar_then_the_older() -> None:
-    view = turned([0.6, 0.9, 0.6], [1.0, 1.0, 1.0])
-    assert decided(view).selected == ("m-01", "m-00", "m-02")
 
 
 def test_the_best_score_is_found_however_many_are_more_similar() -> None:
@@ -206,23 +201,6 @@ def test_the_oldest_of_a_full_list_go(tmp_path: Path) -> None:
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------
-
-
-def test_tips_help_with_the_tasks_that_they_came_from(ran: Any, tmp_path: Path) -> None:
-    _, traces = ran
-    solved = outcomes(traces)
-    without = an_agent_of(tmp_path / "bank", "none", seed=2)
-    control = outcomes(list(without.run(HOUSEHOLD[:4], epochs=3)))
-    assert solved[8:].count("success") > control[8:].count("success")
-
-
-def test_tips_are_read_before_every_turn_and_stay_in_the_conversation(ran: Any) -> None:
-    _, traces = ran
-    reported = [turn for trace in traces for turn in trace.generate.turns[1:]]
-    assert all(turn.recalled.decision.note for turn in reported)
-    assert any("Tip: " in turn.recalled.text for turn in reported)
-    for turn in reported:
-        assert all(f"[memory {memory_id}]" in turn.recalled.text for memory_id in turn.recalled.decision.selected)
 
 
 def test_what_stood_in_any_turn_is_a_parent(ran: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,26 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.agent.asking import Asking, templates
+from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
-from memrl_core.policies.methods.memory_r1_ops import (
-    UNUSABLE,
-    Chosen,
-    MemoryR1Ops,
-    MemoryR1OpsSettings,
-    counted,
-    nearest,
-    operation_question,
-)
-from memrl_core.records import Memory, MemoryOperation, Outcome, Phase, Reply, StepTrace, Task
+from memrl_core.policies.methods.memory_r1_ops import UNUSABLE, Chosen, MemoryR1Ops, MemoryR1OpsSettings, counted
+from memrl_core.records import Memory, MemoryOperation, Outcome, Reply, StepTrace, Task
 from memrl_core.retrieval.view import MemoryView
+from tests.builders import view_of
 from tests.policies.policy_run import an_agent_of
 
 EMBEDDER = HashingEmbedder()
@@ -49,10 +42,8 @@ def newcomer(text: str = WON, outcome: Outcome = "success") -> NewExperience:
 
 def a_view(*memories: Memory) -> MemoryView:
     ids = [memory.id for memory in memories]
-    vectors = EMBEDDER.embed([m.intent for m in memories]) if ids else np.zeros((0, EMBEDDER.dimension), np.float32)
-    zeros = np.zeros(len(ids), dtype=np.int64)
-    rows = {i: n for n, i in enumerate(ids)}
-    return MemoryView(ids, vectors, zeros.astype(float), zeros, zeros, rows, memories={m.id: m for m in memories})
+    vectors = EMBEDDER.embed([m.intent for m in memories]) if ids else np.zeros((0, EMBEDDER.dimension))
+    return view_of(ids, vectors, memories={m.id: m for m in memories})
 
 
 def written(view: MemoryView, new: NewExperience, chosen: Any = templates) -> MemoryOperation:
@@ -116,29 +107,16 @@ def test_a_memory_that_was_not_shown_is_left_alone(op: Any) -> None:
     assert operation.op == "NOOP" and operation.why.startswith(UNUSABLE)
 
 
-def test_a_reply_that_does_not_fit_the_form_does_nothing_and_is_recorded() -> None:
-    class Babbling:
-        name, simulated, binds = "babbling", False, False
-
-        def chat(self, *_: Any, **__: Any) -> Reply:
-            return Reply('{"operation": "FORGET EVERYTHING"}')
-
-    ask = Asking(Babbling(), ModelOptions(), Phase.WRITE)
-    operation = written(a_view(FAILED), newcomer(), ask)
-    assert (operation.op, operation.why) == ("NOOP", UNUSABLE)
-    assert [one.filled for one in ask.asked] == [None]
-
-
 def test_the_nearest_memories_are_shown_and_no_more() -> None:
     memories = [a_memory(f"m{n}", LOST, "failure", f"put a hot egg number {n} on the table") for n in range(5)]
-    view, new = a_view(*memories, OTHER), newcomer()
-    shown = nearest(new, view, 3, "older")
-    cosine = view.embeddings.astype(float) @ new.embedding.astype(float)
-    assert [memory.id for memory in shown] == [view.ids[i] for i in sorted(range(6), key=lambda i: -cosine[i])[:3]]
-    reported = operation_question(new, shown).message
-    assert [memory.id for memory in (*memories, OTHER) if f"[memory {memory.id}]" in reported] == sorted(
-        memory.id for memory in shown
+    view, new, asked = a_view(*memories, OTHER), newcomer(), list[str]()
+    MemoryR1Ops(MemoryR1OpsSettings(shown=3, ties="older")).write(
+        new, view, lambda question: asked.append(question.message)
     )
+    cosine = view.embeddings.astype(float) @ new.embedding.astype(float)
+    nearest = [view.ids[i] for i in sorted(range(6), key=lambda i: -cosine[i])[:3]]
+    shown = re.findall(r"\[memory (\w+)\]", asked[0])
+    assert shown == nearest
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------
@@ -180,13 +158,3 @@ def test_a_run_does_what_the_model_wants_and_counts_it(tmp_path: Path) -> None:
     for handle in (agent.bank, MemoryBank.open(agent.bank.uri)):
         assert counted(learned_now(handle, "r")) == expected
     assert all(finding.ok for finding in check(agent.bank.uri))
-
-
-def test_a_run_with_the_simulated_model_keeps_its_memory_small(tmp_path: Path) -> None:
-    agent = an_agent_of(tmp_path / "bank", "memory_r1_ops")
-    task = sample_tasks("household-train")[6]
-    traces = list(agent.run([task], epochs=12))
-    done = counted(learned_now(agent.bank, "r"))
-    assert sum(done.values()) == len(traces) == 12
-    assert done["UPDATE"] + done["DELETE"] + done["NOOP"] > 0
-    assert len(agent.bank.utilities("r")) == done["ADD"] - done["DELETE"]

@@ -123,18 +123,6 @@ def test_a_run_reads_each_tasks_own_reflections(run: tuple[Any, list[StepTrace]]
         assert all(memory.experience in prompt_of(trace) for memory in earlier)
 
 
-def test_the_first_tries_are_those_of_an_agent_without_memory_and_the_retries_are_better(
-    run: tuple[Any, list[StepTrace]], tmp_path: Path
-) -> None:
-    without = list(an_agent_of(tmp_path / "bank", "none", seed=3).run(FOUR, epochs=4))
-    message = [
-        [[turn.reply.text for turn in trace.generate.turns] for trace in traces[:4] if trace.generate is not None]
-        for traces in (run[1], without)
-    ]
-    assert message[0] == message[1]
-    assert outcomes(run[1]).count("success") > outcomes(without).count("success")
-
-
 def test_the_template_keeps_what_the_environment_lays_out(tmp_path: Path) -> None:
     agent = an_agent_of(tmp_path / "bank", "reflexion")
     for trace in agent.run(FOUR):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies.contract import decision_breaks
-from memrl_core.policies.methods.remem import PRUNE, UNREADABLE, Pruning
-from memrl_core.records import Phase, StepTrace
+from memrl_core.policies.methods.remem import UNREADABLE, Pruning
+from memrl_core.records import Phase
 from tests.models.forms import FillsForms
-from tests.policies.policy_run import an_agent_of, outcomes, prompt_of
+from tests.policies.policy_run import an_agent_of
 from tests.policies.pools import a_pool, by_template, decided, reasons
 
 TASKS = sample_tasks("household-train")
@@ -40,10 +40,6 @@ def test_what_is_dropped_is_taken_out_of_the_retrieved_set_and_nothing_takes_its
     assert pruned == named & set(nearest[:k])
     assert {reported[memory_id] for memory_id in nearest[k:]} <= {"beyond_k2"}
     assert decision_breaks(recalled, decision) == ""
-
-
-def test_without_pruning_it_selects_as_exprag_does() -> None:
-    assert decided("remem", FIVE, dropping())[1].selected == decided("exprag", FIVE)[1].selected
 
 
 def test_the_model_sees_the_retrieved_set_alone() -> None:
@@ -93,37 +89,7 @@ def test_the_rule_drops_what_is_half_as_similar_and_failures_beside_a_better_suc
     assert list(by_template("remem", a_pool(*known), ties="older").selected) == kept
 
 
-def test_the_rule_never_drops_all() -> None:
-    for outcome in ("success", "failure", "unrated"):
-        assert len(by_template("remem", a_pool((outcome, -0.5), (outcome, -0.9))).selected) >= 1
-
-
 # --- a whole run ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> list[StepTrace]:
-    """Six tasks three times."""
-    agent = an_agent_of(tmp_path_factory.mktemp("remem") / "bank", "remem")
-    return list(agent.run(TASKS[:6], epochs=3))
-
-
-def test_in_a_run_something_is_pruned_and_no_q_moves(run: list[StepTrace]) -> None:
-    assert any("pruned_by_model" in reasons(trace.decision).values() for trace in run if trace.decision)
-    assert {trace.update.changes for trace in run if trace.update} == {()}
-    assert [one.purpose for trace in run[1:] for one in trace.consulted] == [PRUNE] * (len(run) - 1)
-
-
-def test_in_a_run_a_dropped_memory_is_neither_in_the_prompt_nor_gone(run: list[StepTrace]) -> None:
-    last = run[-1]
-    assert last.decision is not None
-    for memory_id, reason in reasons(last.decision).items():
-        assert (f"[memory {memory_id}]" in prompt_of(last)) == (reason == "top_k2")
-    assert last.recall.memories == len(run) - 1
-
-
-def test_in_a_run_the_memories_help_with_the_same_tasks(run: list[StepTrace]) -> None:
-    assert outcomes(run[12:]).count("success") > outcomes(run[:6]).count("success")
 
 
 def test_in_a_run_with_a_model_its_words_decide(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.self_rag import NEED, RELEVANCE, Grade, Grades, Need
-from memrl_core.records import StepTrace
 from tests.builders import numbers
 from tests.models.forms import FillsForms
-from tests.policies.policy_run import an_agent_of, outcomes, prompt_of
+from tests.policies.policy_run import an_agent_of
 from tests.policies.pools import a_pool, by_template, candidate, decided, reasons
 
 TASKS = sample_tasks("household-train")
@@ -126,33 +125,6 @@ def decision_order(known: Any, n: int) -> tuple[float, float, int]:
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> list[StepTrace]:
-    """Six tasks three times."""
-    agent = an_agent_of(tmp_path_factory.mktemp("self_rag") / "bank", "self_rag")
-    return list(agent.run(TASKS[:6], epochs=3))
-
-
-def test_in_a_run_memory_is_not_needed_while_nothing_like_the_task_is_known(run: list[StepTrace]) -> None:
-    modes = [trace.decision.mode for trace in run if trace.decision]
-    assert modes[0] == "fallback"
-    assert "silent" in modes[1:6]
-    assert set(modes[6:]) == {"greedy"}
-    for trace in run:
-        assert ("[memory " in prompt_of(trace)) == bool(trace.decision.selected)
-
-
-def test_in_a_run_grades_are_asked_for_only_where_memory_is_needed(run: list[StepTrace]) -> None:
-    for trace in run[1:]:
-        needed = trace.decision.mode != "silent"
-        assert [one.purpose for one in trace.consulted] == ([NEED, RELEVANCE] if needed else [NEED])
-
-
-def test_in_a_run_the_memories_help_with_the_same_tasks_and_no_q_moves(run: list[StepTrace]) -> None:
-    assert outcomes(run[12:]).count("success") > outcomes(run[:6]).count("success")
-    assert {trace.update.changes for trace in run if trace.update} == {()}
 
 
 def test_in_a_run_with_a_model_its_words_decide(tmp_path_factory: pytest.TempPathFactory) -> None:

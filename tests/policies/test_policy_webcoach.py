@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from memrl_core.agent.asking import templates
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.models.simulated import SimulatedModel, plans
+from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.webcoach import (
     COACH,
-    CONDENSE,
     SPEC,
     Coaching,
     Condensed,
@@ -27,10 +26,10 @@ from memrl_core.policies.methods.webcoach import (
     advice_from,
     laid_out,
 )
-from memrl_core.records import Outcome, StepTrace
+from memrl_core.records import Outcome
 from memrl_core.retrieval.view import Asked
 from tests.builders import numbers
-from tests.policies.policy_run import an_agent_of, outcomes, prompt_of
+from tests.policies.policy_run import an_agent_of
 from tests.policies.pools import (
     ASKED,
     a_memory,
@@ -134,11 +133,7 @@ def test_it_is_asked_at_the_beginning_only_unless_it_is_told_every_how_many_turn
 # --- recency ----------------------------------------------------------------------------------------------------------
 
 
-@given(
-    st.lists(SIMILARITIES, min_size=1, max_size=5),
-    st.floats(0.01, 1),
-    st.floats(0.5, 50),
-)
+@given(st.lists(SIMILARITIES, min_size=1, max_size=5), st.floats(0.01, 1), st.floats(0.5, 50))
 def test_recency_weighs_the_newer_memories_up(known: list[float], weight: float, scale: float) -> None:
     view = a_pool(*[("success", similarity) for similarity in known])
     settings = {"recency_weight": weight, "recency_scale": scale, "speak_above": -1}
@@ -225,15 +220,6 @@ def test_a_memory_without_lines_is_quoted_from_its_beginning() -> None:
     assert advice_from([memory]).endswith(("Heat it slowly. " * 100)[:300])
 
 
-def test_the_simulated_model_follows_what_the_coach_gives_it() -> None:
-    view = a_pool(("success", 0.9))
-    policy = make_policy("webcoach", {})
-    view = replace(view, asked=replace(view.asked, answers=policy.consult(policy.recall(ASKED, view), view, templates)))
-    text = prompt_text(policy.render([view.memories["m-0"]], "Act.", "do m-0", "You can:\n- wait\n- take m-0", view)[0])
-    assert "Steps that worked:\n> take m-0" in text.partition("## Memories")[0]
-    assert plans(text) == [("take m-0",)]
-
-
 # --- condensed episodes -----------------------------------------------------------------------------------------------
 
 FAILED = "Task: boil an egg\nWhat went wrong: it burst.\nAvoid:\n> heat egg with microwave\nTry instead:\n> heat egg"
@@ -301,35 +287,6 @@ def test_an_episode_that_the_model_cannot_condense_is_kept_as_it_is() -> None:
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> list[StepTrace]:
-    """Six tasks twice, with the coach of the released code."""
-    agent = an_agent_of(tmp_path_factory.mktemp("webcoach") / "bank", "webcoach", variant="code")
-    return list(agent.run(TASKS[:6], epochs=2))
-
-
-def test_in_a_run_it_speaks_where_it_knows_the_task_and_is_silent_where_it_does_not(run: list[StepTrace]) -> None:
-    modes = [trace.decision.mode for trace in run if trace.decision]
-    assert modes[0] == "fallback"
-    assert "silent" in modes[1:6]
-    assert modes[6:] == ["greedy"] * 6
-    for trace in run:
-        assert ("## Advice of the coach" in prompt_of(trace)) == (
-            trace.decision is not None and trace.decision.mode == "greedy"
-        )
-
-
-def test_in_a_run_every_rated_episode_is_condensed_and_no_q_moves(run: list[StepTrace]) -> None:
-    for trace in run:
-        assert trace.update.changes == ()
-        assert trace.write.operations[0].data == trace.consulted[-1].filled
-        assert trace.consulted[-1].purpose == CONDENSE
-
-
-def test_in_a_run_what_was_condensed_helps_with_the_same_tasks(run: list[StepTrace]) -> None:
-    assert outcomes(run[6:]).count("success") > outcomes(run[:6]).count("success")
 
 
 def test_in_a_run_the_coach_can_be_asked_within_an_episode(tmp_path: Path) -> None:

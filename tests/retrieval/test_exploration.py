@@ -18,14 +18,12 @@ from memrl_core.analysis.decision.explain import score_formula, setting_notes, w
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import SettingsError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.records import Decision, Reason, RecallRecord
 from memrl_core.retrieval.exploration import chance_of_best, drawn_keys, ucb_bonus
 from memrl_core.retrieval.view import Asked, MemoryView
-from memrl_core.settings import MemRLSettings
-from tests.builders import alike_tasks, an_agent
+from tests.builders import alike_tasks, an_agent, view_of
 from tests.oracles import retrieval as oracle
 from tests.oracles.ties import turn
 from tests.policies.policy_run import an_agent_of
@@ -33,11 +31,9 @@ from tests.policies.policy_run import an_agent_of
 
 def a_view(similarity: list[float], q: list[float], visits: list[int]) -> MemoryView:
     """Memories in a plane whose cosines with (1, 0) are these."""
-    n = len(similarity)
-    vectors = np.array([[s, math.sqrt(1 - s * s)] for s in similarity], dtype=np.float32).reshape(n, 2)
-    ids = [f"r-{i + 1:04d}" for i in range(n)]
-    rows = {memory_id: i for i, memory_id in enumerate(ids)}
-    return MemoryView(ids, vectors, np.array(q, dtype=float), np.array(visits), np.arange(n), rows)
+    ids = [f"r-{number:04d}" for number in range(1, len(similarity) + 1)]
+    vectors = np.reshape([[s, math.sqrt(1 - s * s)] for s in similarity], (-1, 2))
+    return view_of(ids, vectors, q=np.array(q, dtype=float), visits=np.array(visits))
 
 
 def decide(
@@ -287,32 +283,6 @@ def test_a_bonus_or_noise_leaves_epsilon_aside() -> None:
     for exploration in ("ucb", "thompson"):
         _, decision = decide([0.9, 0.8], [0.1, 0.2], k2=1, epsilon=1.0, exploration=exploration)
         assert (decision.epsilon, decision.draw) == (0.0, None)
-
-
-@pytest.mark.parametrize(
-    ("chosen", "variant", "says"),
-    [
-        ({}, "paper", ""),
-        ({"epsilon": 0.1}, "code", "ε"),
-        ({"normaliser": "fixed"}, "code", ""),
-        ({"exploration": "ucb"}, "adapted", "is ours"),
-        ({"normaliser": "fixed", "exploration": "thompson"}, "adapted", "is ours"),
-        ({"ties": "older"}, "paper", "step's seed draws"),
-        ({"normaliser": "fixed"}, "code", "draws one"),
-    ],
-)
-def test_the_card_says_whose_rules_the_settings_make(chosen: dict[str, Any], variant: str, says: str) -> None:
-    spec = make_policy("memrl", chosen).spec
-    assert spec.variant == variant
-    assert any(says in sentence for sentence in spec.deviations)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"exploration": "none"}, {"ucb_c": -1}, {"thompson_scale": 0}, {"ties": "newer"}, {"q_floor": -11}]
-)
-def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match=next(iter(wrong))):
-        MemRLSettings.of(wrong)
 
 
 def test_exploration_is_told_where_it_changed_the_choice() -> None:

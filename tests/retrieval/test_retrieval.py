@@ -20,21 +20,14 @@ from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import positions_in, recall, select
 from memrl_core.retrieval.exploration import Exploration
 from memrl_core.retrieval.view import MemoryView
+from tests.builders import view_of
 from tests.oracles import retrieval as oracle
 
 
 def a_view(vectors: np.ndarray, groups: list[int] | None = None, visible: np.ndarray | None = None) -> MemoryView:
     n = len(vectors)
-    ids = [f"m{i}" for i in range(n)]
-    return MemoryView(
-        ids=ids,
-        embeddings=vectors.astype(np.float32),
-        q=np.zeros(n),
-        visits=np.zeros(n, dtype=np.int64),
-        intent_groups=np.array(groups if groups is not None else range(n), dtype=np.int64),
-        rows={memory_id: i for i, memory_id in enumerate(ids)},
-        visible=visible,
-    )
+    intents = np.array(groups if groups is not None else range(n), dtype=np.int64)
+    return view_of([f"m{i}" for i in range(n)], vectors, intent_groups=intents, visible=visible)
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -71,12 +64,7 @@ pools = st.lists(st.tuples(finite, finite), min_size=1, max_size=12).map(
 )
 
 
-@given(
-    st.integers(0, 2**32 - 1),
-    st.integers(0, 60),
-    st.integers(1, 12),
-    st.floats(-1, 1).map(lambda x: round(x, 2)),
-)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 60), st.integers(1, 12), st.floats(-1, 1).map(lambda x: round(x, 2)))
 def test_phase_a_agrees_with_the_equation(seed: int, n: int, k1: int, delta: float) -> None:
     rng = np.random.default_rng(seed)
     vectors = unit(rng.normal(size=(n, 6)))

@@ -22,6 +22,7 @@ from memrl_core.retrieval import recall, zscore
 from memrl_core.retrieval.phases import MOST_ASKED, shortlist_of
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import MemRLSettings
+from tests.builders import view_of
 from tests.oracles import retrieval as oracle
 from tests.oracles.official_retrieval import OfficialStore, retrieved
 
@@ -34,8 +35,8 @@ def a_view(embeddings: np.ndarray, **changes: Any) -> MemoryView:
     ids = [f"m{i}" for i in range(n)]
     memories = {m: Memory(m, m, "", "success", m, (), "r", 1, f"t{i % 3}", "") for i, m in enumerate(ids)}
     rows = {memory_id: 5 + i for i, memory_id in enumerate(ids)}
-    view = MemoryView(ids, embeddings, np.zeros(n), np.zeros(n, np.int64), np.arange(n) % 7, rows, 5, memories=memories)
-    return replace(view, **changes)
+    usual = {"intent_groups": np.arange(n) % 7, "rows": rows, "first_row": 5, "memories": memories}
+    return view_of(ids, embeddings, **{**usual, **changes})
 
 
 def by_sorting(view: MemoryView, asked: list[int] | None = None) -> Nearest:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memrl_core.policies.base import (
     Ask,
@@ -26,14 +26,16 @@ from memrl_core.policies.base import (
     Vector,
     Written,
     added,
+    nearest,
     seed_of,
 )
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.texts import followed, reworded
 from memrl_core.prompting import ANSWER_MARK, WHAT_WENT_WRONG
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
-from memrl_core.retrieval import exact_similarity, recall
+from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
+from memrl_core.settings import usual
 
 NO_ANSWER = "The model gave no usable answer about {}."
 
@@ -47,10 +49,8 @@ class AMemSettings(UngatedSettings):
         description="paper: notes linked with the nearest may take the last places of the prompt. code: linked notes "
         "come after the k nearest and the list is cut back to k, so that none appears where k are found.",
     )
-    k1: int = Field(10, ge=1, le=1000, title="k1 · pool size", description="How many notes are recalled.")
-    k2: int = Field(
-        5, ge=0, le=100, title="k2 · memories in the prompt", description="The method's k: how many notes are read."
-    )
+    k1: int = usual("k1", 10, "How many notes are recalled.")
+    k2: int = usual("k2", 5, "The method's k: how many notes are read.")
     linked: int = Field(
         2,
         ge=0,
@@ -87,14 +87,12 @@ SPEC = PolicySpec(
     idea="The memory organises itself: the model gives each new note keywords, tags and a context, links it with the "
     "notes near it, and rewrites the context and tags of those.",
     record="One note an episode: content, keywords, tags, context, links; its vector is made of the first four.",
-    when="At the beginning of the task.",
     recall="The k1 notes most similar to the intent, and the notes linked with the k2 nearest (code: those only where "
     "fewer than k2 are near).",
     select="The k2 nearest, of which the last give way to linked notes (code: the k2 nearest).",
     update="No reward changes anything: that is the lesson.",
     write="Two questions to the model: what the new note is about; which neighbours it is linked with, and which of "
     "them now read differently. An evolved neighbour takes the place of the old one.",
-    forget="Nothing.",
     cannot="It cannot tell a note that helps from one that harms: nobody's reward reaches it.",
     carries_over="Every memory, as a note without keywords, tags, context and links until a newcomer evolves it; its q "
     "is not read.",
@@ -137,17 +135,11 @@ class AMem(Policy[AMemSettings]):
             TermColumn("similarity", similarity),
             TermColumn("linked", np.array([float(i in linked) for i in ids], dtype=np.float64), weight=0.0),
         ]
-        decision = ranked(
-            recalled,
-            view,
-            terms,
-            k2=k2,
-            seed=seed,
-            ties="older",  # The order of the recall, which the seed has drawn.
-            chosen=Chosen([ids.index(memory_id) for memory_id in chosen], "greedy" if ids else "fallback"),
-            note=f"Chosen for a link with a nearer note: {', '.join(by_link)}." if by_link else "",
-        )
-        return replace(decision, greedy=decision.selected)
+        places = [ids.index(memory_id) for memory_id in chosen]
+        taken = Chosen(places, "greedy" if ids else "fallback", greedy=places)
+        note = f"Chosen for a link with a nearer note: {', '.join(by_link)}." if by_link else ""
+        # Ties go by the order of the recall, which the seed has drawn.
+        return ranked(recalled, view, terms, k2=k2, seed=seed, ties="older", chosen=taken, note=note)
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """The new note with its links, and each neighbour that it changes, in the place of the old one."""
@@ -163,38 +155,24 @@ class AMem(Policy[AMemSettings]):
         texts += [embedded_text(one.content, changed[one.memory_id]) for one in near if one.memory_id in changed]
         vectors = iter(new.embed(texts))
         text = with_note(new.experience, note)
-        written = [added(new, new.memory_id, text, next(vectors), data=note.data(), why=why)]
+        written = [added(new, new.memory_id, text, next(vectors), data=note.model_dump(mode="json"), why=why)]
         for one in near:
             if one.memory_id in changed:
                 after, old = changed[one.memory_id], view.memories[one.memory_id]
+                of_old = {"intent": old.intent, "intent_key": old.intent_key, "outcome": old.outcome}
+                changes = {**of_old, "op": "UPDATE", "replaces": (old.id,), "parents": (old.id,)}
+                data, why = after.model_dump(mode="json"), f"A new note, {new.memory_id}, changed how it reads."
                 text = with_note(one.content, after)
-                why = f"A new note, {new.memory_id}, changed how it reads."
-                written.append(
-                    added(
-                        new,
-                        new.fresh_id(),
-                        text,
-                        next(vectors),
-                        op="UPDATE",
-                        replaces=(old.id,),
-                        intent=old.intent,
-                        intent_key=old.intent_key,
-                        outcome=old.outcome,
-                        parents=(old.id,),
-                        data=after.data(),
-                        why=why,
-                    )
-                )
+                written.append(added(new, new.fresh_id(), text, next(vectors), data=data, why=why, **changes))
         return tuple(written)
 
     def start(self, memories: Sequence[Memory]) -> Notes:
         """Memories that the run begins with are notes of which nothing is known but their text."""
         return Notes({memory.id: note_of({}) for memory in memories})
 
-    def remember(self, state: Any, lesson: Lesson) -> None:
+    def remember(self, state: Notes, lesson: Lesson) -> None:
         """The notes that were written, and which took the place of which."""
-        assert isinstance(state, Notes) and lesson.trace.write is not None
-        for op in lesson.trace.write.operations:
+        for op in lesson.trace.operations:
             if op.op == "DELETE":
                 for memory_id in op.replaces:
                     state.notes.pop(memory_id, None)
@@ -204,11 +182,6 @@ class AMem(Policy[AMemSettings]):
 
     def _neighbours(self, vector: Vector, view: MemoryView, seed: int) -> list[Neighbour]:
         """The notes nearest to a new one with this vector (d,)."""
-        settings = self.settings
-        near = recall(
-            vector, view, k1=settings.neighbours, k1_counts="record", delta=-1.0, strict=False, ties=settings.ties,
-            seed=seed,
-        )  # fmt: skip
         state = _notes(view)
         places = state.places(view)
         return [
@@ -218,7 +191,7 @@ class AMem(Policy[AMemSettings]):
                 content_of(view.memories[seen.memory_id].experience),
                 state.note(seen.memory_id, places),
             )
-            for seen in near.pool
+            for seen in nearest(vector, view, self.settings.neighbours, self.settings.ties, seed)
         ]
 
     def _linked_with(self, hits: Sequence[str], view: MemoryView) -> list[str]:
@@ -263,30 +236,23 @@ def _with(linked: Sequence[str], near: RecallRecord, query: Vector, view: Memory
 _NOTE = "\nNote:\nContext: "
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(BaseModel):
     """What is kept of a memory beside its text; `links` are ids as they were when they were made."""
+
+    model_config = ConfigDict(frozen=True)
 
     keywords: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     context: str = ""
     links: tuple[str, ...] = ()
 
-    def data(self) -> dict[str, Any]:
-        """The note as an operation's `data`."""
-        return {
-            "keywords": list(self.keywords),
-            "tags": list(self.tags),
-            "context": self.context,
-            "links": list(self.links),
-        }
-
 
 def note_of(data: Mapping[str, Any]) -> Note:
     """The note in an operation's `data`; an empty one where another policy wrote it."""
-    lists = {name: data.get(name) for name in ("keywords", "tags", "links")}
-    given = {name: tuple(map(str, found)) for name, found in lists.items() if isinstance(found, list)}
-    return Note(**given, context=str(data.get("context", "")))
+    try:
+        return Note.model_validate(data)
+    except ValidationError:
+        return Note()
 
 
 @dataclass(slots=True)
@@ -423,9 +389,9 @@ def evolution_question(content: str, note: Note, near: Sequence[Neighbour]) -> Q
 
 def analysed(note: Analysis | None) -> Note:
     """The note of an analysis; an empty one where there was no usable answer."""
-    return (
-        Note() if note is None else Note(_words(note.keywords, KEYWORDS), _words(note.tags, TAGS), _line(note.context))
-    )
+    if note is None:
+        return Note()
+    return Note(keywords=_words(note.keywords, KEYWORDS), tags=_words(note.tags, TAGS), context=_line(note.context))
 
 
 def evolved(note: Note, evolution: Evolution | None, near: Sequence[Neighbour]) -> tuple[Note, dict[str, Note]]:
@@ -439,10 +405,12 @@ def evolved(note: Note, evolution: Evolution | None, near: Sequence[Neighbour]) 
         before = known.get(now.memory)
         if before is None:
             continue
-        after = replace(before, context=_line(now.context) or before.context, tags=_words(now.tags, TAGS))
+        after = before.model_copy(
+            update={"context": _line(now.context) or before.context, "tags": _words(now.tags, TAGS)}
+        )
         if after != before:
             changed[now.memory] = after
-    return replace(note, links=links, tags=_words(evolution.tags, TAGS) or note.tags), changed
+    return note.model_copy(update={"links": links, "tags": _words(evolution.tags, TAGS) or note.tags}), changed
 
 
 def _counted(content: str, intent: str) -> Analysis:

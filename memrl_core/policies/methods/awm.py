@@ -33,6 +33,7 @@ from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import Decision, Memory, MemoryOperation, Recalled, RecallRecord
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
+from memrl_core.settings import usual
 
 ONLY_SUCCESSES = "workflows are induced from successes only"
 NO_ANSWER = "the model gave no usable answer, so that the workflow stays as it was"
@@ -47,10 +48,8 @@ class AwmSettings(UngatedSettings):
         description="nearest: the workflows whose name and docstring are most like the intent. everything: all "
         "workflows of the run are put before the model, whatever k1, k2 and δ say.",
     )
-    k1: int = Field(10, ge=1, le=1000, title="k1 · pool size", description="How many workflows are recalled.")
-    k2: int = Field(
-        10, ge=0, le=100, title="k2 · memories in the prompt", description="The method's k: how many workflows."
-    )
+    k1: int = usual("k1", 10, "How many workflows are recalled.")
+    k2: int = usual("k2", 10, "The method's k: how many workflows.")
     successes: int = Field(
         3,
         ge=1,
@@ -79,7 +78,6 @@ SPEC = PolicySpec(
     idea="What several successes have in common is kept as one abstract workflow, instead of the episodes.",
     record="One workflow for each sequence of actions that worked: name, docstring, abstract steps, and the newest "
     "success as example.",
-    when="At the beginning of the task.",
     recall="The k1 workflows whose name and docstring are most like the intent; or every workflow of the run.",
     select="The k2 nearest; or all of them.",
     update="Nothing: rewards change no value. They decide what is a success.",
@@ -150,10 +148,9 @@ class Awm(Policy[AwmSettings]):
         """No workflow yet, whatever memories there are."""
         return Workflows()
 
-    def remember(self, state: Any, lesson: Lesson) -> None:
+    def remember(self, state: Workflows, lesson: Lesson) -> None:
         """The workflow that a step has written."""
-        assert isinstance(state, Workflows) and lesson.trace.write is not None
-        for op in lesson.trace.write.operations:
+        for op in lesson.trace.operations:
             induced = induced_by(op)
             if induced is not None:
                 state.by_kind[str(op.data["kind"])] = induced

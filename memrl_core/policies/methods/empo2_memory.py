@@ -27,20 +27,12 @@ from memrl_core.policies.base import (
     added,
     deleted,
 )
-from memrl_core.policies.ranking import (
-    Chosen,
-    Floats,
-    TermColumn,
-    best_first,
-    chance_of,
-    similar,
-    similarities,
-)
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similar, similarities
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
 from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
 from memrl_core.retrieval.view import Asked, MemoryView
-from memrl_core.settings import PolicySettings
+from memrl_core.settings import PolicySettings, usual
 
 
 class Empo2Settings(PolicySettings):
@@ -51,11 +43,9 @@ class Empo2Settings(PolicySettings):
         title="Variant",
         description="paper: the most similar tips. code: beyond the gate, those with the best stored score.",
     )
-    k1: int = Field(20, ge=1, le=1000, title="k1 · pool size", description="How many tips phase A hands on.")
-    k2: int = Field(10, ge=0, le=100, title="k2 · tips in a turn", description="How many tips a turn gives.")
-    delta: float = Field(
-        0.5, ge=-1, le=1, title="δ · similarity gate", description="Tips that are not more similar than this are left."
-    )
+    k1: int = usual("k1", 20, "How many tips phase A hands on.")
+    k2: int = usual("k2", 10, "How many tips a turn gives.", title="k2 · tips in a turn")
+    delta: float = usual("delta", 0.5, "Tips that are not more similar than this are left.")
     novelty_explores: bool = Field(
         False,
         title="New states are explored",
@@ -170,15 +160,12 @@ class Empo2Memory(Policy[Empo2Settings]):
         inside = np.array(
             [not listed or _listed(tips, memory_id) in ("", listed) for memory_id in view.ids], dtype=np.bool_
         )
-        found = self.wide_recall(
-            query,
-            view,
-            lambda members: self._best_first(members, view),
-            inside=inside,
-            delta=self.settings.delta,
-            strict=True,
-            coarse=coarse,
-        )
+        delta = self.settings.delta
+
+        def best(members: Sequence[Recalled]) -> Sequence[int]:
+            return self._best_first(members, view)
+
+        found = self.wide_recall(query, view, best, inside=inside, delta=delta, strict=True, coarse=coarse)
         why = f"the list of “{listed}”" if listed else "all lists: this task is met for the first time"
         return replace(found, why=why)
 
@@ -225,12 +212,12 @@ class Empo2Memory(Policy[Empo2Settings]):
             data = {"list": listed, "text": text}
             one = added(new, "", laid_out, key, parents=memories_in_prompts(new.trace), data=data)
             if text in known:
-                twin = replace(one.operation, op="NOOP", duplicate_of=known[text], why="the very same record is kept")
-                written.append(Written(twin))
+                twin = one.but(op="NOOP", duplicate_of=known[text], why="the very same record is kept")
+                written.append(Written(twin.operation))
                 continue
             known[text] = next(ids, "") or new.fresh_id()
             same_list.append(known[text])
-            written.append(replace(one, operation=replace(one.operation, memory_id=known[text])))
+            written.append(one.but(memory_id=known[text]))
         beyond = same_list[: max(0, len(same_list) - self.settings.capacity)]
         why = f"more than {self.settings.capacity} tips in the list of “{listed[:80]}”: the oldest go"
         return (*written, Written(deleted(beyond, why))) if beyond else tuple(written)
@@ -245,7 +232,7 @@ class Empo2Memory(Policy[Empo2Settings]):
         listed = trace.task.id
         state.met.add(listed)
         score = SCORE_OF_UNRATED if lesson.reward is None else verdict_of(lesson.reward, trace.settings)
-        for one in trace.write.operations if trace.write is not None else ():
+        for one in trace.operations:
             for gone in one.replaces:
                 state.kept.pop(gone, None)
             if one.op in ("ADD", "UPDATE", "MERGE"):
@@ -303,7 +290,6 @@ def _laid_out(intent: str, tip: str, action: str, score: str) -> str:
 
 def _question(new: NewExperience) -> Question[Tip]:
     """Asks for the tip; without a language model it is what the environment lays out, without the task."""
-    verdict = new.trace.reward.verdict if new.trace.reward is not None else ""
-    message = f"{new.experience.strip()}\n\nHow it ended: {new.outcome}. {verdict}".strip()
+    message = f"{new.experience.strip()}\n\nHow it ended: {new.outcome}. {new.verdict}".strip()
     lines = [line for line in new.experience.strip().splitlines() if not line.startswith(TASK_LINE)]
     return Question(TIP, Tip, REQUEST, message, Tip(tip="\n".join(lines)))

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pydantic import Field
-
 from memrl_core.policies.base import Ask, NewExperience, Policy, PolicySpec, UngatedSettings, Written, one_memory
 from memrl_core.prompting import first_messages
 from memrl_core.records import Memory, MemorySpan, Message, Outcome
 from memrl_core.retrieval.view import MemoryView
+from memrl_core.settings import usual
 
 FEEDBACK = "Feedback: "
 LABELS: dict[Outcome, str] = {
@@ -31,9 +30,7 @@ LAID_OUT = (
 class ExpRagSettings(UngatedSettings):
     """The settings of ExpRAG; its k is k2."""
 
-    k2: int = Field(
-        4, ge=0, le=100, title="k2 · memories in the prompt", description="The paper's k: how many are retrieved."
-    )
+    k2: int = usual("k2", 4, "The paper's k: how many are retrieved.")
 
 
 def templated(experience: str, outcome: Outcome) -> str:
@@ -59,12 +56,10 @@ class ExpRag(Policy[ExpRagSettings]):
         idea="Each episode becomes a text of task, answer and whether it was correct. The k texts most like the task "
         "are put before the model as examples.",
         record="One memory an episode: intent with its embedding, and the templated experience with its label.",
-        when="At the beginning of the task.",
         recall="The k1 memories most similar to the intent. The gate δ is open unless it is set.",
         select="The k = k2 most similar.",
         update="Nothing: the label is in the text, and no value moves.",
         write="One new memory an episode, correct or not.",
-        forget="Nothing.",
         cannot="The label says how the episode ended, not whether the text helps others: a misleading one is recalled "
         "for ever.",
         carries_over="Every memory; one of another policy gets its label in the prompt. Its q is not read.",

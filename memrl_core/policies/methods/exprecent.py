@@ -11,7 +11,7 @@ from memrl_core.policies.base import PolicySpec, Vector
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
 from memrl_core.policies.ranking import Floats, TermColumn, positions, ranked
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
-from memrl_core.retrieval import NEAR_MISSES, exact_similarity, recall
+from memrl_core.retrieval import NEAR_MISSES, exact_similarity, of_task, recall
 from memrl_core.retrieval.view import MemoryView
 
 Positions = npt.NDArray[np.int64]
@@ -27,14 +27,10 @@ class ExpRecent(ExpRag):
         title="ExpRecent",
         citation="arXiv 2511.20857, baseline ExpRecent",
         variant="adapted",
-        deviations=(
-            LAID_OUT,
-            "Its k is taken from ExpRAG: 4.",
-        ),
+        deviations=(LAID_OUT, "Its k is taken from ExpRAG: 4."),
         idea="The newest experiences are put before the model, whatever they are about. What similarity is worth shows "
         "in the difference to ExpRAG.",
         record="One memory an episode: intent with its embedding, and the templated experience with its label.",
-        when="At the beginning of the task.",
         recall="The k1 newest memories. Similarity is measured and shown, and decides nothing; δ is not used.",
         select="The k = k2 newest, the newest first.",
         update="Nothing: the label is in the text, and no value moves.",
@@ -76,12 +72,6 @@ class ExpRecent(ExpRag):
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 newest of the pool."""
         return ranked(recalled, view, [TermColumn("age", ages(recalled, view), -1.0)], k2=self.settings.k2, seed=seed)
-
-
-def of_task(view: MemoryView, task: str) -> Positions:
-    """Where the run's memories of a task stand, oldest first (n,); none for the task ""."""
-    found = [i for i in view.positions().tolist() if view.memories[view.ids[i]].task == task] if task else []
-    return np.array(found, dtype=np.int64)
 
 
 def ages(recalled: RecallRecord, view: MemoryView) -> Floats:

@@ -30,6 +30,7 @@ from memrl_core.policies.ranking import (
 from memrl_core.records import Decision, Memory, Outcome, Reason, Recalled, RecallRecord, ValueChange
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
+from memrl_core.settings import usual
 
 PAPER_K, CODE_K = 4, 8
 
@@ -51,12 +52,10 @@ SPEC = PolicySpec(
     "follow and those that failed to avoid. Two other reads, kernel and network, learn a value that belongs to the "
     "pair of task and case, which MemRL's q does not.",
     record="A case for each episode: embedding of the task, plan, outcome.",
-    when="At the beginning of the task.",
     recall="The k1 cases most similar to the task; no gate, unless δ is above −1.",
     select="The K = k2 most similar.",
     update="Nothing that selection goes by. The outcome of every use is noted, so that another read can be tried out.",
     write="One case an episode, positive or negative.",
-    forget="Nothing.",
     cannot="A similar case that never helps is read for ever: like RAG, this read values no case.",
     carries_over="Every memory is a case.",
     learns="nothing",
@@ -124,21 +123,16 @@ class MementoSettings(UngatedSettings):
         title="Variant",
         description="paper: K = 4. code: K = 8, and a K of 4 becomes 8. The reads kernel and network stay adapted.",
     )
-    k1_counts: Literal["record", "intent"] = Field(
-        "record",
-        title="k1 counts",
-        description="record: k1 cases. intent: all cases of the k1 nearest intents. Not used by `network`.",
+    k1_counts: Literal["record", "intent"] = usual(
+        "k1_counts", "record", "record: k1 cases. intent: all cases of the k1 nearest intents. Not used by `network`."
     )
-    k2: int = Field(
+    k2: int = usual(
+        "k2",
         PAPER_K,
-        ge=0,
-        le=100,
+        "The method's K: 4 in the paper, which tried 1 to 32, and 8 in the released code.",
         title="k2 · cases in the prompt",
-        description="The method's K: 4 in the paper, which tried 1 to 32, and 8 in the released code.",
     )
-    reward_failure: float = Field(
-        0.0, ge=-10, le=10, title="r− · reward of a failure", description="Also thumbs down. The paper's r is 0 or 1."
-    )
+    reward_failure: float = usual("reward_failure", 0.0, "Also thumbs down. The paper's r is 0 or 1.")
     read: Read = Field(
         "similar",
         title="Read",
@@ -258,10 +252,9 @@ class Memento(Policy[MementoSettings]):
         greedy = best_first(by_worth, pool, settings.ties, seed)[: settings.k2].tolist()
         changed = dict.fromkeys(set(order) ^ set(greedy), Reason.NOISE)
         log_propensity = ordered_log_probability(by_worth, order)
-        chosen = Chosen(order, "sampled", log_propensity=log_propensity, reasons=changed)
+        chosen = Chosen(order, "sampled", log_propensity=log_propensity, reasons=changed, greedy=greedy)
         terms = [TermColumn(worth.name, worth.raw, normalised=by_worth), TermColumn("noise", noise)]
-        decision = self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
-        return replace(decision, greedy=tuple(pool[position].memory_id for position in greedy))
+        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
     def start(self, memories: Sequence[Memory]) -> Cases:
         """No use of any case yet."""
@@ -275,10 +268,10 @@ class Memento(Policy[MementoSettings]):
         asked = np.asarray(trace.embed.embedding, dtype=np.float32)
         used, outcome = trace.decision.selected, LABELS[lesson.outcome]
         predicted, weights = self._predicted(state, asked, used, lesson)
-        number = state.add_state(asked)
+        state.states.append(asked)
         for memory_id, prediction in zip(used, predicted, strict=True):
             case_outcome = lesson.memory_of(memory_id).outcome
-            state.add_use(number, memory_id, lesson.embedding_of(memory_id), case_outcome, outcome, prediction)
+            state.add_use(memory_id, lesson.embedding_of(memory_id), case_outcome, outcome, prediction)
         if self.settings.read == "kernel":
             return self._valued(state, asked, used, outcome, predicted, weights)
         return self._trained(state, trace.step, len(used), outcome) if self.settings.read == "network" else ()
@@ -368,7 +361,7 @@ class Memento(Policy[MementoSettings]):
         """One step of the network on a replay batch, and what it did to the loss."""
         settings, rows = self.settings, len(cases.uses)
         if cases.network is None:
-            cases.network = new_network(cases.states.rows.shape[1], settings.network_seed)
+            cases.network = new_network(len(cases.states[0]), settings.network_seed)
         batch = cases.batch(settings.batch, np.random.default_rng([settings.network_seed, rows]))
         cases.network, before, after = trained(cases.network, batch, settings.learning_rate)
         cases.losses.append(Loss(step, rows, before, after))
@@ -394,36 +387,6 @@ LABELS: dict[Outcome, float] = {"success": 1.0, "failure": 0.0, "unrated": 0.5}
 _ROW = np.dtype([("state", "i8"), ("case", "i8"), ("outcome", "f8"), ("predicted", "f8")])
 
 
-class Growing:
-    """An array that is only ever added to: copies share what is there already, and neither sees what the other adds."""
-
-    def __init__(self, rows: npt.NDArray[Any] | None = None) -> None:
-        self._buffer = np.zeros(0) if rows is None else rows
-        self._size = len(self._buffer)
-
-    @property
-    def rows(self) -> npt.NDArray[Any]:
-        """What was added so far (n, …)."""
-        return self._buffer[: self._size]
-
-    def add(self, row: npt.NDArray[Any]) -> int:
-        """Add one row; the number of the row."""
-        if self._size == len(self._buffer):
-            larger = np.zeros((max(8, 2 * self._size), *row.shape), row.dtype)
-            if self._size:
-                larger[: self._size] = self.rows
-            self._buffer = larger
-        self._buffer[self._size] = row
-        self._size += 1
-        return self._size - 1
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Growing:
-        return Growing(self.rows)
-
-
 @dataclass(frozen=True, slots=True)
 class Loss:
     """One step of the network: binary cross-entropy of the replay batch before and after it, with `rows` rows known."""
@@ -436,46 +399,47 @@ class Loss:
 
 @dataclass(slots=True)
 class Cases:
-    """The uses of cases so far, a row each: the state (of `states`), the case (of `vectors`), outcome and prediction.
+    """The uses of cases so far: of each the state (of `states`), the case (of `vectors`), outcome and prediction.
 
-    `states` (n, d) has an embedding for each task, `vectors` (m, d) one for each case that was used, `outcomes` (m,)
-    what became of the case itself; `numbers` says which case has which number. A prediction is NaN where none was made.
-    `worth` is Q_EC of each case in the state in which it was used last.
+    `states` has an embedding (d,) for each task, `vectors` one for each case that was used, `outcomes` what became of
+    the case itself; `numbers` says which case has which number. A prediction is NaN where none was made. `worth` is
+    Q_EC of each case in the state in which it was used last.
     """
 
-    states: Growing = field(default_factory=Growing)
-    vectors: Growing = field(default_factory=Growing)
-    outcomes: Growing = field(default_factory=Growing)
-    uses: Growing = field(default_factory=lambda: Growing(np.zeros(0, _ROW)))
+    states: list[Vector] = field(default_factory=list)
+    vectors: list[Vector] = field(default_factory=list)
+    outcomes: list[float] = field(default_factory=list)
+    uses: list[tuple[int, int, float, float]] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     worth: dict[str, float] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     network: Network | None = None
 
-    def add_state(self, state: Vector) -> int:
-        """Note the embedding (d,) of a task; its number."""
-        return self.states.add(state)
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        """The uses (n,) with the columns state, case, outcome and predicted."""
+        return np.array(self.uses, _ROW)
 
-    def add_use(
-        self, state: int, memory_id: str, vector: Vector, case_outcome: Outcome, outcome: float, predicted: float
-    ) -> None:
-        """Note that a case was in the prompt in a state, and how the task ended."""
+    def add_use(self, memory_id: str, vector: Vector, case_outcome: Outcome, outcome: float, predicted: float) -> None:
+        """Note that a case was in the prompt in the newest state, and how the task ended."""
         if memory_id not in self.numbers:
-            self.numbers[memory_id] = self.vectors.add(vector)
-            self.outcomes.add(np.array(LABELS[case_outcome]))
-        self.uses.add(np.array((state, self.numbers[memory_id], outcome, predicted), _ROW))
+            self.numbers[memory_id] = len(self.vectors)
+            self.vectors.append(vector)
+            self.outcomes.append(LABELS[case_outcome])
+        self.uses.append((len(self.states) - 1, self.numbers[memory_id], outcome, predicted))
 
     def enough(self, rows: int) -> bool:
         """Whether there are so many labelled rows, and both outcomes among them."""
-        labels = self.uses.rows["outcome"]
-        return len(labels) >= rows and bool(labels.min() < labels.max())
+        return len(self.uses) >= rows and len({outcome for _, _, outcome, _ in self.uses}) > 1
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """`size` rows (or all, where there are fewer) drawn without replacement."""
-        drawn = self.uses.rows[rng.choice(len(self.uses), size=min(size, len(self.uses)), replace=False)]
-        case = drawn["case"]
+        drawn = [self.uses[row] for row in rng.choice(len(self.uses), size=min(size, len(self.uses)), replace=False)]
         return Batch(
-            self.states.rows[drawn["state"]], self.vectors.rows[case], self.outcomes.rows[case], drawn["outcome"]
+            np.stack([self.states[state] for state, *_ in drawn]),
+            np.stack([self.vectors[case] for _, case, *_ in drawn]),
+            np.array([self.outcomes[case] for _, case, *_ in drawn]),
+            np.array([outcome for _, _, outcome, _ in drawn]),
         )
 
     def of(self, memory_ids: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
@@ -484,14 +448,14 @@ class Cases:
         for place, memory_id in enumerate(memory_ids):
             if memory_id in self.numbers:
                 places[self.numbers[memory_id]] = place
-        of = places[self.uses.rows["case"]]
-        return of[of >= 0], self.uses.rows[of >= 0]
+        rows = self.rows
+        of = places[rows["case"]]
+        return of[of >= 0], rows[of >= 0]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cases:
-        states, vectors, outcomes, uses = copy.deepcopy((self.states, self.vectors, self.outcomes, self.uses), memo)
-        return Cases(
-            states, vectors, outcomes, uses, dict(self.numbers), dict(self.worth), list(self.losses), self.network
-        )
+        # No array and no row is ever changed: copies share them.
+        lists = ("states", "vectors", "outcomes", "uses", "numbers", "worth", "losses")
+        return replace(self, **{name: copy.copy(getattr(self, name)) for name in lists})
 
 
 def kernel_of(similarity: Floats, kernel: Kernel, bandwidth: float) -> Floats:
@@ -514,7 +478,7 @@ def episodic_values(
     if not len(uses):
         return np.full(n, unused), np.zeros(n)
     seen, back = np.unique(uses["state"], return_inverse=True)
-    weight = kernel_of(exact_similarity(cases.states.rows[seen], state), kernel, bandwidth)[back]
+    weight = kernel_of(exact_similarity(np.stack([cases.states[one] for one in seen]), state), kernel, bandwidth)[back]
     total = np.bincount(of, weight, minlength=n).astype(np.float64)
     earned = np.bincount(of, weight * uses["outcome"], minlength=n).astype(np.float64)
     return np.where(total > 0, earned / np.where(total > 0, total, 1), unused), total

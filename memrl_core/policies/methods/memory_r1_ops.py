@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -25,13 +25,12 @@ from memrl_core.policies.base import (
     added,
     deleted,
     intent_key,
+    nearest,
     nothing,
     seed_of,
 )
 from memrl_core.prompting import MEMORY_HEADER, TASK_LINE
 from memrl_core.records import Memory
-from memrl_core.retrieval import recall
-from memrl_core.retrieval.exploration import Ties
 from memrl_core.retrieval.view import MemoryView
 
 CHOOSE = "choose operation"
@@ -77,7 +76,6 @@ SPEC = PolicySpec(
     idea="The model itself keeps the memory in order: for every episode it chooses whether to add, to say anew, to "
     "delete or to leave things as they are.",
     record="Intent with its embedding, and the text that the model wants stored.",
-    when="At the beginning of the task.",
     recall="The k1 memories most similar to the intent.",
     select="The k2 most similar.",
     update="Nothing: rewards change no value. In the source they train the model that chooses; here it only reads how "
@@ -118,7 +116,8 @@ class MemoryR1Ops(Policy[MemoryR1OpsSettings]):
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """The operation that the model chooses; NOOP where its answer cannot be used."""
-        near = nearest(new, view, self.settings.shown, self.settings.ties)
+        found = nearest(new.embedding, view, self.settings.shown, self.settings.ties, seed_of(new.trace))
+        near = [view.memories[seen.memory_id] for seen in found]
         chosen = ask(operation_question(new, near))
         if chosen is None:
             return (nothing(new, UNUSABLE),)
@@ -140,23 +139,15 @@ class MemoryR1Ops(Policy[MemoryR1OpsSettings]):
         """No operation yet."""
         return Operations()
 
-    def remember(self, state: Any, lesson: Lesson) -> None:
+    def remember(self, state: Operations, lesson: Lesson) -> None:
         """Count what was done."""
-        assert isinstance(state, Operations) and lesson.trace.write is not None
-        for op in lesson.trace.write.operations:
+        for op in lesson.trace.operations:
             state.counts[UNUSABLE if op.op == "NOOP" and op.why.startswith(UNUSABLE) else op.op] += 1
 
 
 def counted(state: Operations) -> Mapping[str, int]:
     """How often each operation was done, in a fixed order; `UNUSABLE` are answers that could not be used."""
     return {name: state.counts[name] for name in ("ADD", "UPDATE", "DELETE", "NOOP", UNUSABLE)}
-
-
-def nearest(new: NewExperience, view: MemoryView, most: int, ties: Ties) -> list[Memory]:
-    """The memories whose intents are most like the new one, nearest first; `ties` as in `recall`."""
-    seed = seed_of(new.trace)
-    near = recall(new.embedding, view, k1=most, k1_counts="record", delta=-1.0, strict=False, ties=ties, seed=seed)
-    return [view.memories[seen.memory_id] for seen in near.pool]
 
 
 def operation_question(new: NewExperience, near: Sequence[Memory]) -> Question[Chosen]:

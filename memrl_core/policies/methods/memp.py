@@ -1,7 +1,6 @@
 """MemP: scripts of past episodes, reworded where they fail and, in the released code, deleted where they keep failing.
 
-Source: arXiv 2508.06433, and its released code (ProcedureMem) where the paper is silent and for what the code adds;
-settings and card are in `memp_spec`, the texts in `memp_scripts`.
+Source: arXiv 2508.06433, and its released code (ProcedureMem) where the paper is silent and for what the code adds.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from memrl_core.policies.base import (
     Vector,
     Written,
     added,
+    answer_to,
     deleted,
     nothing,
     one_memory,
@@ -50,7 +50,7 @@ from memrl_core.records import (
     ValueChange,
 )
 from memrl_core.retrieval.view import Asked, MemoryView
-from memrl_core.settings import PolicySettings
+from memrl_core.settings import PolicySettings, usual
 
 MOST = 200
 """Memories whose facts are compared, or among which chance decides: all of them stand in the trace."""
@@ -59,30 +59,17 @@ MOST = 200
 class MempSettings(PolicySettings):
     """The settings of MemP; its k is k2."""
 
-    k1: int = Field(
-        10,
-        ge=1,
-        le=1000,
-        title="k1 · pool size",
-        description="How many memories phase A recalls at most. Not used by “ave_fact” and “random”.",
-    )
-    k1_counts: Literal["record", "intent"] = Field(
+    k1: int = usual("k1", 10, "How many memories phase A recalls at most. Not used by “ave_fact” and “random”.")
+    k1_counts: Literal["record", "intent"] = usual(
+        "k1_counts",
         "record",
-        title="k1 counts",
-        description="record: k1 memories. intent: all memories of the k1 nearest intents. Not used by “ave_fact” and "
-        "“random”.",
+        "record: k1 memories. intent: all memories of the k1 nearest intents. Not used by “ave_fact” and “random”.",
     )
-    delta: float = Field(
-        0.2,
-        ge=-1,
-        le=1,
-        title="δ · similarity gate",
-        description="Memories less similar than this are not recalled. Not used by “ave_fact” and “random”.",
+    delta: float = usual(
+        "delta", 0.2, "Memories less similar than this are not recalled. Not used by “ave_fact” and “random”."
     )
-    k2: int = Field(10, ge=0, le=100, title="k2 · memories in the prompt", description="The method's k.")
-    reward_failure: float = Field(
-        0.0, ge=-10, le=10, title="r− · reward of a failure", description="Also thumbs down. The method has 0 and 1."
-    )
+    k2: int = usual("k2", 10, "The method's k.")
+    reward_failure: float = usual("reward_failure", 0.0, "Also thumbs down. The method has 0 and 1.")
     variant: Literal["paper", "code"] = Field(
         "paper",
         title="Variant",
@@ -133,7 +120,6 @@ SPEC = PolicySpec(
     idea="An agent keeps scripts of what it did. The memory is kept clean by what is stored, by rewording a script "
     "that has failed, and by deleting scripts that fail too often.",
     record="One memory a script, with hits and successes: its success rate stands as q, its hits as visits.",
-    when="At the beginning of the task.",
     recall="By the intent, by its facts, or at random.",
     select="The k2 most similar, by cosine of the intent or mean cosine of the facts; or k2 drawn at random.",
     update="The first memory of the prompt alone: q = successes / hits, a 1/N mean. q does not choose memories.",
@@ -151,7 +137,7 @@ SPEC = PolicySpec(
 )
 
 
-def adaptations(settings: MempSettings) -> Iterator[str]:
+def _adaptations(settings: MempSettings) -> Iterator[str]:
     """What building, storing and comparing by facts have been changed to."""
     if settings.build == "round":
         yield "The events of a “round” are the turns as they were; the model only chooses among them."
@@ -174,18 +160,14 @@ def adaptations(settings: MempSettings) -> Iterator[str]:
         )
 
 
-def differences(settings: MempSettings) -> Iterator[str]:
-    """What the settings in force do otherwise without changing what comes of it."""
-    if settings.recall_by == "random":
-        yield (
-            f"Of more than {MOST} memories {MOST} are drawn first, by the step's number, and k2 of these by its seed: "
-            "each memory has the same chance, as if drawn from all."
-        )
-
-
 # --- the policy -------------------------------------------------------------------------------------------------------
 
 
+FEWER_DRAWN = (
+    f"Of more than {MOST} memories {MOST} are drawn first, by the step's number, and k2 of these by its seed: "
+    "each memory has the same chance, as if drawn from all."
+)
+"""A deviation of recall at random that changes nothing of what comes of it."""
 NO_KEY_SHARED = -1.0
 ONLY_SUCCESSES = "only successes are stored"
 NOTHING_USED = "the failure followed no memory that could be reworded"
@@ -202,9 +184,9 @@ class Memp(Policy[MempSettings]):
 
     def __init__(self, settings: MempSettings) -> None:
         super().__init__(settings)
-        own = tuple(adaptations(settings))
+        own = tuple(_adaptations(settings))
         variant: Variant = "adapted" if own else settings.variant
-        deviations = (*SPEC.deviations, *own, *differences(settings))
+        deviations = (*SPEC.deviations, *own, *((FEWER_DRAWN,) if settings.recall_by == "random" else ()))
         needs = (*SPEC.needs, "model on read") if settings.recall_by == "ave_fact" else SPEC.needs
         self.spec = replace(SPEC, variant=variant, deviations=deviations, needs=needs)
 
@@ -239,8 +221,7 @@ class Memp(Policy[MempSettings]):
         """The facts of the task, where they are compared."""
         if self.settings.recall_by != "ave_fact" or view.asked is None or not recalled.pool:
             return {}
-        found = ask(facts_question(view.asked.intent))
-        return {FACTS: None if found is None else found.model_dump(mode="json")}
+        return answer_to(facts_question(view.asked.intent), ask)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """Phase B: the k2 nearest by what the settings compare, or k2 drawn at random."""
@@ -253,7 +234,7 @@ class Memp(Policy[MempSettings]):
             return self.ranked(recalled, view, (), seed, chosen=chosen, epsilon=1.0, note="Drawn at random.")
         if self.settings.recall_by != "ave_fact" or view.asked is None:
             return super().select(recalled, view, seed)
-        facts = usable_facts(view.asked.answers.get(FACTS))
+        facts = usable_facts(view.answers.get(FACTS))
         asked = facts or content_words(view.asked.intent)
         found = [shared_facts_similarity(asked, _facts_of(member.memory_id, view)) for member in recalled.pool]
         means = np.array([NO_KEY_SHARED if mean is None else mean for mean in found], dtype=np.float64)
@@ -320,7 +301,7 @@ class Memp(Policy[MempSettings]):
 
     def remember(self, state: MempState, lesson: Lesson) -> None:
         """What a step has stored, with its facts."""
-        for operation in lesson.trace.write.operations if lesson.trace.write is not None else ():
+        for operation in lesson.trace.operations:
             if operation.memory_id:
                 state.store(operation.memory_id, operation.replaces, usable_facts(operation.data))
 
@@ -343,11 +324,8 @@ class Memp(Policy[MempSettings]):
         written = one_memory(new, view, self.settings)
         if self.settings.recall_by != "ave_fact" or written.embedding is None:
             return written
-        facts = usable_facts(view.asked.answers.get(FACTS)) if view.asked is not None else {}
-        if not facts:
-            found = ask(facts_question(new.intent))
-            facts = usable_facts(None if found is None else found.model_dump())
-        return replace(written, operation=replace(written.operation, data={FACTS: facts}))
+        facts = usable_facts(view.answers.get(FACTS)) or usable_facts(answer_to(facts_question(new.intent), ask)[FACTS])
+        return written.but(data={FACTS: facts})
 
     def _reworded(self, new: NewExperience, view: MemoryView, gone: set[str], ask: Ask) -> Written:
         followed = self.credited(new.trace.decision) if new.trace.decision is not None else ()
@@ -521,7 +499,7 @@ class Facts(BaseModel):
 
 def events_question(new: NewExperience) -> Question[Kept] | None:
     """Which turns of an episode that did not fail make its script; None where there is nothing to choose from."""
-    turns = _turns_of(new)
+    turns = new.trace.turns
     if new.outcome == "failure" or len(turns) < 2:
         return None
     worked = sections_of(new.experience)[STEPS_THAT_WORKED]
@@ -533,7 +511,7 @@ def events_question(new: NewExperience) -> Question[Kept] | None:
 
 def script_of(new: NewExperience, kept: Kept | None) -> str:
     """The chosen turns as an experience; the episode as it was laid out where no turn was chosen."""
-    turns = _turns_of(new)
+    turns = new.trace.turns
     numbers = sorted({number for number in kept.events if 1 <= number <= len(turns)}) if kept else []
     lines = [line for number in numbers for line in _lines(turns[number - 1])]
     return f"{TASK_LINE}{new.intent}\n{section(STEPS_THAT_WORKED, lines)}" if lines else new.experience
@@ -545,16 +523,15 @@ def adjust_question(old: Memory, new: NewExperience) -> Question[Adjusted]:
     The template takes what the environment lays out; it gives steps to take instead only where the memory's own steps
     went wrong: where it is about the same intent, or has a line to avoid in it, up to one word.
     """
-    verdict = new.trace.reward.verdict if new.trace.reward is not None else ""
     message = (
         f"The memory:\n{old.experience.strip()}\n\nThe task in which it failed, and what was done:\n"
-        f"{new.experience.strip()}\n\nHow it ended: {verdict}"
+        f"{new.experience.strip()}\n\nHow it ended: {new.verdict}"
     )
     found = sections_of(new.experience)
     own = [line for title in (STEPS_THAT_WORKED, TRY_INSTEAD) for line in sections_of(old.experience)[title]]
     is_to_blame = old.intent == new.intent or any(_alike(line, bad) for line in own for bad in found[AVOID])
     template = Adjusted(
-        what_went_wrong=went_wrong(new.experience) or verdict,
+        what_went_wrong=went_wrong(new.experience) or new.verdict,
         avoid=found[AVOID],
         try_instead=found[TRY_INSTEAD] if is_to_blame else [],
     )
@@ -571,10 +548,6 @@ def reworded_experience(old: Memory, intent: str, adjusted: Adjusted) -> str:
         return f"{TASK_LINE}{intent}\n{wrong}{section(AVOID, adjusted.avoid)}{instead}"
     kept = [line for line in old.experience.rstrip().splitlines() if not line.startswith(WHAT_WENT_WRONG)]
     return "\n".join([*kept, wrong])
-
-
-def _turns_of(new: NewExperience) -> tuple[Turn, ...]:
-    return new.trace.generate.turns if new.trace.generate is not None else ()
 
 
 def _lines(turn: Turn) -> list[str]:

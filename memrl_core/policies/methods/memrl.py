@@ -11,19 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from memrl_core.learning import memrl_rule
-from memrl_core.policies.base import (
-    Ask,
-    NewExperience,
-    Policy,
-    PolicySpec,
-    Variant,
-    Vector,
-    Written,
-    one_memory,
-    seed_of,
-)
+from memrl_core.policies.base import Ask, NewExperience, Policy, PolicySpec, Variant, Vector, Written, one_memory
 from memrl_core.records import Decision, RecallRecord, Utility
-from memrl_core.retrieval import positions_in, recall, select, without_poor
+from memrl_core.retrieval import positions_in, select, without_poor
 from memrl_core.retrieval.exploration import Exploration
 from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PRESETS, MemRLSettings
@@ -47,12 +37,10 @@ SPEC = PolicySpec(
     idea="A memory's utility q is learned from rewards and weighed against similarity when memories are chosen. The "
     "language model stays as it is; only the memory learns.",
     record="One memory an episode: intent with its embedding, experience, utility q.",
-    when="At the beginning of the task.",
     recall="The k1 memories (or intents) most similar to the intent, beyond the gate δ.",
     select="The k2 best by (1 − λ) z(similarity) + λ z(q), standardised within the pool.",
     update="Every memory of the prompt: q ← q + α (R − q), with the same full reward R.",
     write="One new memory an episode, with the q0 of its outcome.",
-    forget="Nothing.",
     cannot="q belongs to the memory, not to the pair of task and memory: it cannot know who asks.",
     carries_over="Every memory; q and visits as another run with rewards left them.",
     needs=("episode reward",),
@@ -74,22 +62,12 @@ class MemRL(Policy[MemRLSettings]):
         variant: Variant = "adapted" if ours else "code" if of_code else "paper"
         mixed = tuple(_left_as_in_the_paper(settings)) if of_code else ()
         self.spec = replace(SPEC, variant=variant, deviations=(*SPEC.deviations, *of_code, *mixed, *ours))
+        self.strict = settings.normaliser == "pool"
         self.exploration = Exploration(settings.exploration, settings.ucb_c, settings.thompson_scale, settings.ties)
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """Phase A (eq. 6). The gate is `>` with the paper's normaliser and `>=` with the official code's."""
-        recalled = recall(
-            query,
-            view,
-            k1=self.settings.k1,
-            k1_counts=self.settings.k1_counts,
-            delta=self.settings.delta,
-            strict=self.settings.normaliser == "pool",
-            coarse=coarse,
-            exclude_task=self.excluded_task(view),
-            ties=self.settings.ties,
-            seed=seed_of(view),
-        )
+        recalled = super().recall(query, view, coarse)
         return without_poor(recalled, view, self.settings.least_q, self.settings.floor)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:

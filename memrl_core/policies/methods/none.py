@@ -40,7 +40,6 @@ class NoMemory(Policy[PolicySettings]):
         select="Nothing.",
         update="Nothing: rewards are recorded and change no value.",
         write="Nothing.",
-        forget="Nothing.",
         cannot="It cannot learn: a task that failed is met again as if for the first time, and only luck solves it.",
         carries_over="Nothing: memories of another policy stay in the bank and are not read.",
         learns="nothing",

@@ -52,7 +52,6 @@ class PassAtK(NoMemory):
         select="Nothing.",
         update="Until a task is solved each judged try of it counts one; the first success sets its flag. No q moves.",
         write="Nothing.",
-        forget="Nothing.",
         cannot="Its tries never get better: what rises with k is luck, and it never falls.",
         carries_over="Nothing: memories of another policy stay in the bank and are not read, and their tasks count as "
         "untried.",

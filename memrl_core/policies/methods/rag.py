@@ -24,12 +24,10 @@ class Rag(Policy[PolicySettings]):
         idea="The memories whose intent is most like the task are put before the model. Nothing is learned about "
         "whether they help.",
         record="One memory an episode: intent with its embedding, experience.",
-        when="At the beginning of the task.",
         recall="The k1 memories (or intents) most similar to the intent, beyond the gate δ.",
         select="The k2 most similar.",
         update="Nothing: rewards change no value.",
         write="One new memory an episode, whether it succeeded or failed.",
-        forget="Nothing.",
         cannot="A similar memory that always misleads is recalled for ever, and copies of one intent can fill the "
         "pool.",
         carries_over="Every memory; its q is not read.",

@@ -6,17 +6,17 @@ Source: arXiv 2303.11366 and its official code for ALFWorld: reflections belong 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from pydantic import BaseModel, Field
 
 from memrl_core.policies.base import Ask, NewExperience, Policy, PolicySpec, Question, Vector, When, Written, added
-from memrl_core.policies.methods.exprecent import ages, measured, nearest_others, of_task
+from memrl_core.policies.methods.exprecent import ages, measured, nearest_others
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked
 from memrl_core.policies.texts import section, sections_of, went_wrong
 from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICES, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord, Turn
+from memrl_core.retrieval import of_task
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings
 
@@ -125,14 +125,15 @@ class Reflexion(Policy[ReflexionSettings]):
         same = np.array([bool(task) and view.memories[m.memory_id].task == task for m in recalled.pool], dtype=np.bool_)
         age = ages(recalled, view)
         newest_first = sorted(np.flatnonzero(same).tolist(), key=lambda position: float(age[position]))
+        taken = newest_first[: self.settings.last][::-1]
         chosen = Chosen(
-            newest_first[: self.settings.last][::-1],
+            taken,
             "greedy" if newest_first else "silent" if recalled.pool else "fallback",
             reasons={int(i): Reason.OTHER_TASK for i in np.flatnonzero(~same)},
+            greedy=taken,
         )
         terms = [TermColumn("same task", same.astype(np.float64), float(len(same))), TermColumn("age", age, -1.0)]
-        decision = ranked(recalled, view, terms, k2=self.settings.last, seed=seed, chosen=chosen)
-        return replace(decision, greedy=decision.selected)
+        return ranked(recalled, view, terms, k2=self.settings.last, seed=seed, chosen=chosen)
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """After a failure what the model says of it; nothing otherwise."""
@@ -168,8 +169,7 @@ def _template(experience: str) -> Reflection:
 # The environment's verdict stays out: it may hold the expected answer, and the source tells no more than the failure.
 def _message(new: NewExperience, view: MemoryView) -> str:
     earlier = [view.memories[memory_id].experience for memory_id in new.parents if memory_id in view.memories]
-    turns = new.trace.generate.turns if new.trace.generate is not None else ()
-    parts = [f"{TASK_LINE}{new.intent}", f"{ATTEMPT}\n{_attempt(turns)}", NOT_SOLVED]
+    parts = [f"{TASK_LINE}{new.intent}", f"{ATTEMPT}\n{_attempt(new.trace.turns)}", NOT_SOLVED]
     return "\n\n".join([*parts, f"{EARLIER}\n\n" + "\n\n".join(earlier)] if earlier else parts)
 
 

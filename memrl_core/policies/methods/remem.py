@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from memrl_core.policies.base import Ask, PolicySpec, Question, seed_of
+from memrl_core.policies.base import Ask, PolicySpec, Question, answer_to, seed_of
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
 from memrl_core.policies.ranking import Chosen, TermColumn, similarities
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
@@ -54,12 +54,10 @@ class ReMem(ExpRag):
         idea="What similarity retrieved is read once more before it is used: the model says what would not help, and "
         "only the rest is put before it.",
         record="One memory an episode: intent with its embedding, and the templated experience with its label.",
-        when="At the beginning of the task.",
         recall="The k1 memories most similar to the intent. The gate δ is open unless it is set.",
         select="The k = k2 most similar, without those that the model drops. Nothing takes their place.",
         update="Nothing: no value moves.",
         write="One new memory an episode, correct or not.",
-        forget="Nothing.",
         cannot="It does not remember what it dropped, and a weak model drops the wrong ones.",
         carries_over="Every memory; one of another policy gets its label in the prompt. Its q is not read.",
         learns="nothing",
@@ -73,8 +71,7 @@ class ReMem(ExpRag):
         if not retrieved:
             return {}
         message = f"{task_shown(view)}\n\nRetrieved, most similar first:\n\n{memories_shown(retrieved, view)}"
-        form = ask(Question(PRUNE, Pruning, REQUEST, message, rule_in_its_place(retrieved, view)))
-        return {PRUNE: None if form is None else form.model_dump(mode="json")}
+        return answer_to(Question(PRUNE, Pruning, REQUEST, message, rule_in_its_place(retrieved, view)), ask)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The retrieved set without what is dropped."""
@@ -98,13 +95,12 @@ class ReMem(ExpRag):
 
     def _dropped(self, recalled: RecallRecord, retrieved: Sequence[str], view: MemoryView) -> tuple[set[str], str]:
         """Which of the retrieved ids are dropped, and why in words."""
-        answers = {} if view.asked is None else view.asked.answers
-        if PRUNE not in answers:
+        if PRUNE not in view.answers:
             rule = rule_in_its_place(members_of(recalled, retrieved), view)
             return set(rule.drop), f"No model was asked about this pool: {rule.reason}"
-        if answers[PRUNE] is None:
+        if view.answers[PRUNE] is None:
             return set(), UNREADABLE
-        pruning = Pruning.model_validate(answers[PRUNE])
+        pruning = Pruning.model_validate(view.answers[PRUNE])
         named = {memory_id.strip() for memory_id in pruning.drop}
         dropped = named & set(retrieved)
         note = f"{len(dropped)} of {len(retrieved)} retrieved memories were pruned: {as_sentence(pruning.reason)}"
@@ -120,9 +116,8 @@ def rule_in_its_place(retrieved: Sequence[Recalled], view: MemoryView) -> Prunin
     successes = [m.similarity for m in retrieved if view.memories[m.memory_id].outcome == "success"]
     drop = []
     for member in retrieved:
-        outdone = view.memories[member.memory_id].outcome == "failure" and member.similarity <= max(
-            successes, default=-2
-        )
+        has_failed = view.memories[member.memory_id].outcome == "failure"
+        outdone = has_failed and member.similarity <= max(successes, default=-2)
         if outdone or member.similarity < min(best, best / 2):
             drop.append(member.memory_id)
     return Pruning(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from memrl_core.policies.base import (
     added,
     deleted,
 )
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, similarities
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, similar, similarities
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import (
     ANSWER_MARK,
@@ -42,28 +42,17 @@ from memrl_core.prompting import (
     memory_blocks,
     offered,
 )
-from memrl_core.records import (
-    Decision,
-    Memory,
-    MemorySpan,
-    Message,
-    Reason,
-    Recalled,
-    RecallRecord,
-    StepTrace,
-    ValueChange,
-)
+from memrl_core.records import Decision, Memory, MemorySpan, Message, Reason, Recalled, RecallRecord, ValueChange
 from memrl_core.retrieval import DIGITS
 from memrl_core.retrieval.view import Asked, MemoryView
+from memrl_core.settings import usual
 
 
 class RemembererSettings(UngatedSettings):
     """How values are learned, which records are read, and how many are kept."""
 
-    k1: int = Field(
-        20, ge=1, le=1000, title="k1 · pool size", description="How many of the best records phase A hands on."
-    )
-    k2: int = Field(2, ge=0, le=100, title="k2 · exemplars", description="How many records give advice in a turn.")
+    k1: int = usual("k1", 20, "How many of the best records phase A hands on.")
+    k2: int = usual("k2", 2, "How many records give advice in a turn.", title="k2 · exemplars")
     variant: Literal["paper", "code"] = Field(
         "code",
         title="Variant",
@@ -151,16 +140,6 @@ SPEC = PolicySpec(
 # --- the policy -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scored:
-    """A pool of n: each memory's state (None: unknown), its observation's similarity (n,), tries (n,); best first."""
-
-    states: list[State | None]
-    observation: Floats
-    tries: Floats
-    order: list[int]
-
-
 class Rememberer(Policy[RemembererSettings]):
     """A table of states and actions, read as advice."""
 
@@ -176,48 +155,47 @@ class Rememberer(Policy[RemembererSettings]):
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """The k1 best records of the whole table."""
-        table = _table(view)
         inside = np.zeros(len(view.ids), dtype=np.bool_)
-        inside[[view.position(i) for i in table.under if view.sees(i) and table.known(i)]] = True
-        found = self.wide_recall(
-            query,
-            view,
-            lambda members: self._scored(members, view).order,
-            inside=inside,
-            delta=self.settings.delta,
-            coarse=coarse,
-        )
+        inside[[view.position(i) for i in _table(view).known() if view.sees(i)]] = True
+
+        def best_first(members: Sequence[Recalled]) -> Sequence[int]:
+            return self._scored(members, view)[3]
+
+        found = self.wide_recall(query, view, best_first, inside=inside, delta=self.settings.delta, coarse=coarse)
         others = view.size - int(inside.sum())
         return replace(found, why=f"{others} of {view.size} memories hold no action with a value" if others else "")
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 best by the weighted similarity of task and observation; ties go to the record with more tries."""
-        weight, k2, pool = self.settings.task_weight, self.settings.k2, recalled.pool
-        scored = self._scored(pool, view)
-        taken = [place for place in scored.order if scored.states[place] is not None][:k2]
-        unknown = {place: Reason.COLD_START for place, state in enumerate(scored.states) if state is None}
+        weight, pool = self.settings.task_weight, recalled.pool
+        states, observation, tries, order = self._scored(pool, view)
+        taken = [place for place in order if states[place] is not None][: self.settings.k2]
+        unknown = {place: Reason.COLD_START for place, state in enumerate(states) if state is None}
         terms = [
             TermColumn("task similarity", similarities(recalled), weight),
-            TermColumn("observation similarity", scored.observation, 1 - weight),
-            TermColumn("tries", scored.tries, 0.0),
+            TermColumn("observation similarity", observation, 1 - weight),
+            TermColumn("tries", tries, 0.0),
         ]
-        chosen = Chosen(taken, "greedy" if taken else "cold" if pool else "fallback", reasons=unknown)
-        exemplars = [state for place in taken if (state := scored.states[place]) is not None]
+        mode: Literal["greedy", "cold", "fallback"] = "greedy" if taken else "cold" if pool else "fallback"
+        chosen = Chosen(taken, mode, reasons=unknown, greedy=taken, order=order)
+        exemplars = [state for place in taken if (state := states[place]) is not None]
         note = invented_note([advice_for(state, view.asked, self._invents) for state in exemplars])
-        decision = self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
-        return _in_order(decision, [pool[place].memory_id for place in scored.order])
+        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
-    def _scored(self, members: Sequence[Recalled], view: MemoryView) -> _Scored:
-        table, weight = _table(view), self.settings.task_weight
-        observation = view.asked.observation if view.asked is not None else ""
-        found = [_nearest_of(table, member.memory_id, observation) for member in members]
-        states = [state for state, _ in found]
-        shared = np.array([likeness for _, likeness in found], dtype=np.float64)
+    def _scored(
+        self, members: Sequence[Recalled], view: MemoryView
+    ) -> tuple[list[State | None], Floats, Floats, list[int]]:
+        """The state of each of n memories (None: unknown), how like what is seen it is (n,), and its tries (n,).
+
+        Last come the positions of the memories, best first.
+        """
+        known, weight, seen = _table(view).known(), self.settings.task_weight, _seen(view)
+        states = [_most_like(seen, known.get(member.memory_id, ())) for member in members]
+        shared = np.array([shared_words(s.observation, seen) if s else 0.0 for s in states], dtype=np.float64)
         tries = np.array([s.visits if s else 0 for s in states], dtype=np.float64)
-        tasks = np.array([member.similarity for member in members], dtype=np.float64)
-        score = np.round(weight * tasks + (1 - weight) * shared, DIGITS)
+        score = np.round(weight * similar(members) + (1 - weight) * shared, DIGITS)
         rank = np.array([member.rank_recall for member in members], dtype=np.int64)
-        return _Scored(states, shared, tries, np.lexsort((rank, -tries, -score)).tolist())
+        return states, shared, tries, np.lexsort((rank, -tries, -score)).tolist()
 
     def render(
         self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView
@@ -227,13 +205,16 @@ class Rememberer(Policy[RemembererSettings]):
 
     def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
         """The records' advice."""
-        observation = view.asked.observation if view.asked is not None else ""
-        return memory_blocks(self._advising(selected, view, observation))[0].strip()
+        return memory_blocks(self._advising(selected, view, _seen(view)))[0].strip()
 
     def _advising(self, selected: Sequence[Memory], view: MemoryView, observation: str) -> list[Memory]:
         """The memories with their advice as text, where the table knows them."""
-        known = [(memory, _best_of(_table(view), memory.id, observation)) for memory in selected]
-        return [advising(memory, state, view.asked, self._invents) if state else memory for memory, state in known]
+        known = _table(view).known()
+        states = [_most_like(observation, known.get(memory.id, ())) for memory in selected]
+        return [
+            advising(memory, state, view.asked, self._invents) if state else memory
+            for memory, state in zip(selected, states, strict=True)
+        ]
 
     @property
     def _invents(self) -> bool:
@@ -251,40 +232,37 @@ class Rememberer(Policy[RemembererSettings]):
             if known is None or not view.sees(known.memory_id):
                 met.setdefault(key, (turn, exchange.turn.reply.text))
         ids = [new.memory_id if place == 0 else new.fresh_id() for place in range(len(met))]
-        written: list[Written] = []
-        for memory_id, (key, (turn, action)), room in zip(
-            ids, met.items(), self._rooms(met, ids, new, view), strict=True
-        ):
+        rooms = self._rooms(met, ids, new, view)
+        most, written = self.settings.capacity, list[Written]()
+        for memory_id, (key, (turn, action)), (is_kept, other) in zip(ids, met.items(), rooms, strict=True):
             data = {"task": key[0], "observation": key[1], "action": action}
-            parents = memories_in_prompts(new.trace)
-            one = added(new, memory_id, record_text(*key, action), parents=parents, data=data)
-            if not room.kept:
-                why = f"{self.settings.capacity} states are kept, and this one is as like one of them as any two are"
-                noop = replace(one.operation, op="NOOP", memory_id="", duplicate_of=room.other, why=why)
-                written.append(Written(noop))
-                continue
+            text, parents = record_text(*key, action), memories_in_prompts(new.trace)
             why = f"a state met for the first time, before turn {turn}"
-            written.append(replace(one, operation=replace(one.operation, why=why)))
-            if room.other:
-                why = f"more than {self.settings.capacity} states: of the two most alike, the one with more tries goes"
-                written.append(Written(deleted([room.other], why)))
+            one = added(new, memory_id, text, parents=parents, data=data, why=why)
+            if not is_kept:
+                why = f"{most} states are kept, and this one is as like one of them as any two are"
+                written.append(Written(one.but(op="NOOP", memory_id="", duplicate_of=other, why=why).operation))
+                continue
+            written.append(one)
+            if other:
+                why = f"more than {most} states: of the two most alike, the one with more tries goes"
+                written.append(Written(deleted([other], why)))
         return tuple(written)
 
     def _rooms(
         self, met: Mapping[Key, Any], new_ids: Sequence[str], new: NewExperience, view: MemoryView
-    ) -> Sequence[Room]:
+    ) -> Sequence[tuple[bool, str]]:
         """What becomes of each new state, by the limit of states."""
         table, most = _table(view), self.settings.capacity
         kept = [state for state in table.states.values() if view.sees(state.memory_id)]
         if len(kept) + len(met) <= most:
-            return [Room(True)] * len(met)
-        samples = [state.visits for state in kept]
-        samples += [known.visits if (known := table.states.get(key)) is not None else 0 for key in met]
+            return [(True, "")] * len(met)
+        arriving = [table.states.get(key) or State(*key) for key in met]
+        samples = [state.visits for state in (*kept, *arriving)]
         vectors = [view.embeddings[view.position(state.memory_id)] for state in kept] + [new.embedding] * len(met)
-        tasks = np.stack(vectors).astype(np.float64)
-        observations = [*(state.observation for state in kept), *(observation for _, observation in met)]
-        weight = self.settings.task_weight
-        similarity = np.round(weight * tasks @ tasks.T + (1 - weight) * all_shared_words(observations), DIGITS)
+        tasks, weight = np.stack(vectors).astype(np.float64), self.settings.task_weight
+        observations = all_shared_words([state.observation for state in (*kept, *arriving)])
+        similarity = np.round(weight * tasks @ tasks.T + (1 - weight) * observations, DIGITS)
         ids = [*(state.memory_id for state in kept), *new_ids]
         return make_room(ids, samples, similarity, len(kept), most)
 
@@ -298,23 +276,19 @@ class Rememberer(Policy[RemembererSettings]):
         """Move the value of every action of the episode; nothing without a reward."""
         if lesson.reward is None:
             return ()
-        settings, trace = self.settings, lesson.trace
+        trace = lesson.trace
         met = exchanges(trace)
         rewards = [exchange.turn.reward for exchange in met[:-1]] + [verdict_of(lesson.reward, trace.settings)]
         episode = [
             Done((trace.task.intent, exchange.observation), exchange.turn.reply.text, reward)
             for exchange, reward in zip(met, rewards, strict=False)
         ]
-        n = None if settings.variant == "code" else settings.n
-        alpha = None if settings.step_size == "1/N" else settings.alpha
-        rule = Rule(n, settings.gamma, alpha, settings.action_capacity)
-        return tuple(learn(state, episode, rule, self._nearest(state, lesson)))
+        return tuple(learn(state, episode, self.settings, self._nearest(state, lesson)))
 
     def remember(self, state: Table, lesson: Lesson) -> None:
         """Let the new states stand under the memories that were written for them."""
         trace = lesson.trace
-        operations = trace.write.operations if trace.write is not None else ()
-        for one in operations:
+        for one in trace.operations:
             if one.op in ("UPDATE", "MERGE"):
                 state.move(one.replaces, one.memory_id)
             elif one.op == "DELETE":
@@ -322,22 +296,22 @@ class Rememberer(Policy[RemembererSettings]):
             elif one.op == "ADD" and "observation" in one.data:
                 key = (str(one.data["task"]), str(one.data["observation"]))
                 state.link(state.states.setdefault(key, State(*key)), one.memory_id)
-        if not any("observation" in one.data for one in operations):
-            self._watch(state, trace)
-        state.drop_unlinked()
+        if not any("observation" in one.data for one in trace.operations):
+            # Another policy's step: its new states stand under the memory that it wrote.
+            wrote = next((i for one in trace.operations if (i := one.memory_id or one.duplicate_of or "")), "")
+            for exchange in exchanges(trace) if wrote else ():
+                known = state.states.get((trace.task.intent, exchange.observation))
+                if known is not None and not known.memory_id:
+                    state.link(known, wrote)
+        state.drop([""])
 
     def values(self, state: Table) -> Mapping[str, float]:
         """Q of every action of every memory."""
-        return dict(state.values())
-
-    def _watch(self, table: Table, trace: StepTrace) -> None:
-        """Let the new states of another policy's step stand under the memory that it wrote."""
-        operations = trace.write.operations if trace.write is not None else ()
-        wrote = next((i for one in operations if (i := one.memory_id or one.duplicate_of or "")), "")
-        for exchange in exchanges(trace) if wrote else ():
-            state = table.states.get((trace.task.intent, exchange.observation))
-            if state is not None and not state.memory_id:
-                table.link(state, wrote)
+        return {
+            f"{one.memory_id}:{one.named(name)}": action.q
+            for one in state.states.values()
+            for name, action in one.actions.items()
+        }
 
     def _nearest(self, table: Table, lesson: Lesson) -> Callable[[Key], State]:
         """Finds the record that stands in for a state never met."""
@@ -362,30 +336,12 @@ def _table(view: MemoryView) -> Table:
     return view.learned if isinstance(view.learned, Table) else Table()
 
 
-def _best_of(table: Table, memory_id: str, observation: str) -> State | None:
-    """Of a memory's states the one most like an observation; None where the table knows none."""
-    return _nearest_of(table, memory_id, observation)[0]
+def _seen(view: MemoryView) -> str:
+    return view.asked.observation if view.asked is not None else ""
 
 
-def _nearest_of(table: Table, memory_id: str, observation: str) -> tuple[State | None, float]:
-    """The same, with how alike it is."""
-    nearest, highest = None, 0.0
-    for state in table.known(memory_id):
-        likeness = shared_words(state.observation, observation)
-        if nearest is None or likeness > highest:
-            nearest, highest = state, likeness
-    return nearest, highest
-
-
-def _in_order(decision: Decision, memory_ids: Sequence[str]) -> Decision:
-    """A decision whose pool stands in this order: ties go to more tries, not to the more similar."""
-    by_id = {candidate.memory_id: candidate for candidate in decision.candidates}
-    pool = [by_id[memory_id] for memory_id in memory_ids]
-    ranked_anew = (
-        one if one.rank_select == rank else replace(one, rank_select=rank) for rank, one in enumerate(pool, start=1)
-    )
-    missed = decision.candidates[len(pool) :]
-    return replace(decision, candidates=(*ranked_anew, *missed), greedy=decision.selected)
+def _most_like(observation: str, states: Sequence[State]) -> State | None:
+    return max(states, key=lambda state: shared_words(state.observation, observation), default=None)
 
 
 # --- the table of states and actions ----------------------------------------------------------------------------------
@@ -433,53 +389,33 @@ class State:
 
 @dataclass(slots=True)
 class Table:
-    """All states, and the states that stand under each memory."""
+    """All states, in the order in which they were met."""
 
     states: dict[Key, State] = field(default_factory=dict)
-    under: dict[str, list[State]] = field(default_factory=dict)
 
     def link(self, state: State, memory_id: str) -> None:
-        """Let a state stand under a memory."""
-        self._unlink(state)
-        siblings = self.under.setdefault(memory_id, [])
-        state.memory_id, state.place = memory_id, 1 + max((sibling.place for sibling in siblings), default=-1)
-        siblings.append(state)
+        """Let a state stand under a memory, behind those that stand there already."""
+        places = [one.place for one in self.states.values() if one.memory_id == memory_id and one is not state]
+        state.memory_id, state.place = memory_id, 1 + max(places, default=-1)
 
-    def move(self, memory_ids: Iterable[str], to: str) -> None:
+    def move(self, memory_ids: Sequence[str], to: str) -> None:
         """Let the states of some memories stand under another."""
         for memory_id in memory_ids:
-            for state in list(self.under.get(memory_id, ())):
-                self.link(state, to)
+            for state in self.states.values():
+                if state.memory_id == memory_id:
+                    self.link(state, to)
 
-    def drop(self, memory_ids: Iterable[str]) -> None:
-        """Forget the states of these memories."""
-        for memory_id in memory_ids:
-            for state in self.under.pop(memory_id, ()):
-                del self.states[state.task, state.observation]
+    def drop(self, memory_ids: Sequence[str]) -> None:
+        """Forget the states of these memories; "" for those that have none."""
+        self.states = {key: state for key, state in self.states.items() if state.memory_id not in memory_ids}
 
-    def drop_unlinked(self) -> None:
-        """Forget the states that have no memory."""
-        for key in [key for key, state in self.states.items() if not state.memory_id]:
-            del self.states[key]
-
-    def known(self, memory_id: str) -> list[State]:
-        """The states of a memory in which something was done."""
-        return [state for state in self.under.get(memory_id, ()) if state.actions]
-
-    def values(self) -> Iterator[tuple[str, float]]:
-        """The q of every action by its name."""
-        for memory_id, states in self.under.items():
-            for state in states:
-                for name, action in state.actions.items():
-                    yield f"{memory_id}:{state.named(name)}", action.q
-
-    def _unlink(self, state: State) -> None:
-        if not state.memory_id:
-            return
-        siblings = self.under[state.memory_id]
-        siblings.remove(state)
-        if not siblings:
-            del self.under[state.memory_id]
+    def known(self) -> dict[str, list[State]]:
+        """The states in which something was done, by their memory."""
+        found: dict[str, list[State]] = {}
+        for state in self.states.values():
+            if state.actions:
+                found.setdefault(state.memory_id, []).append(state)
+        return found
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------
@@ -491,16 +427,6 @@ def normalised(action: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """How values move: `n` rewards before the next state's value (None: all), discount, step size (None: 1/N)."""
-
-    n: int | None
-    gamma: float
-    alpha: float | None
-    most_actions: int
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """One exchange as it is learned from: the state, the action as it was said, and the reward that came at once."""
 
@@ -509,61 +435,54 @@ class Done:
     reward: float
 
 
-def learn(table: Table, episode: Sequence[Done], rule: Rule, nearest: Callable[[Key], State]) -> list[ValueChange]:
+def learn(
+    table: Table, episode: Sequence[Done], settings: RemembererSettings, nearest: Callable[[Key], State]
+) -> list[ValueChange]:
     """Learn from an episode, first exchange first; `nearest` is the record that stands in for a state never met."""
     changes = []
-    born: dict[Key, int] = {}
+    first_met: dict[Key, int] = {}
     for turn, done in enumerate(episode):
         if done.key not in table.states:
             table.states[done.key] = State(*done.key)
-            born[done.key] = turn + 1
-        state = table.states[done.key]
-        name = normalised(done.action)
+            first_met[done.key] = turn + 1
+        state, name = table.states[done.key], normalised(done.action)
         action = state.actions.setdefault(name, Action(" ".join(done.action.split())))
-        target, breakdown = _target(table, episode, turn, rule, nearest)
-        before = action.q
+        target, breakdown = _target(table, episode, turn, settings, nearest)
+        before, is_mean = action.q, settings.step_size == "1/N"
         action.visits += 1
-        alpha = 1 / action.visits if rule.alpha is None else rule.alpha
+        alpha = 1 / action.visits if is_mean else settings.alpha
         action.q = before + alpha * (target - before)
         action.reward += alpha * (done.reward - action.reward)
-        step = f"/ {action.visits}" if rule.alpha is None else f"× {alpha:g}"
+        step = f"/ {action.visits}" if is_mean else f"× {alpha:g}"
         formula = f"{breakdown}; {before:.4g} + ({target:.4g} − {before:.4g}) {step} = {action.q:.4g}"
-        known = state.named(name) if state.memory_id else f"{name} (new state, turn {born.get(done.key, turn + 1)})"
-        moved = ValueChange(
-            state.memory_id,
-            before,
-            action.q,
-            action.visits,
-            target,
-            alpha,
-            target="action",
-            name=known,
-            formula=formula,
+        known = (
+            state.named(name) if state.memory_id else f"{name} (new state, turn {first_met.get(done.key, turn + 1)})"
         )
-        changes.append(moved)
-        if len(state.actions) > rule.most_actions:
+        changes.append(
+            ValueChange(state.memory_id, before, action.q, action.visits, target, alpha, "action", known, formula)
+        )
+        if len(state.actions) > settings.action_capacity:
             changes.append(_worst_dropped(state))
     return changes
 
 
 def _target(
-    table: Table, episode: Sequence[Done], turn: int, rule: Rule, nearest: Callable[[Key], State]
+    table: Table, episode: Sequence[Done], turn: int, settings: RemembererSettings, nearest: Callable[[Key], State]
 ) -> tuple[float, str]:
     """Σ γ^i r + γ^n max Q(s', a'), and the same as words; without the last part where the episode ends before s'."""
-    end = len(episode) if rule.n is None else min(turn + rule.n, len(episode))
+    gamma, n = settings.gamma, settings.n if settings.variant == "paper" else len(episode)
+    end = min(turn + n, len(episode))
     rewards = [done.reward for done in episode[turn:end]]
-    target = sum(rule.gamma**i * reward for i, reward in enumerate(rewards))
-    parts = [f"{reward:g}" if rule.gamma == 1 else f"{rule.gamma:g}^{i}·{reward:g}" for i, reward in enumerate(rewards)]
+    target = sum(gamma**i * reward for i, reward in enumerate(rewards))
+    parts = [f"{reward:g}" if gamma == 1 else f"{gamma:g}^{i}·{reward:g}" for i, reward in enumerate(rewards)]
     if len(parts) > LONGEST_SUM:
         parts = [*parts[:2], "…", *parts[-2:]]
-    if rule.n is not None and end < len(episode):
+    if end < len(episode):
         key = episode[end].key
-        following = table.states.get(key)
-        met = following is not None
-        following = following or nearest(key)
-        target += rule.gamma**rule.n * following.best
-        discount = "" if rule.gamma == 1 else f"{rule.gamma:g}^{rule.n}·"
-        where = f"turn {end + 1}" if met else f"turn {end + 1}, never met: of the nearest state"
+        following = table.states.get(key) or nearest(key)
+        target += gamma**n * following.best
+        where = f"turn {end + 1}" + ("" if key in table.states else ", never met: of the nearest state")
+        discount = "" if gamma == 1 else f"{gamma:g}^{n}·"
         parts.append(f"{discount}{following.best:.4g} [max Q of {where}]")
     return target, f"target {' + '.join(parts)} = {target:.4g}"
 
@@ -573,9 +492,7 @@ def _worst_dropped(state: State) -> ValueChange:
     worst = state.actions.pop(name)
     why = f"dropped: of {len(state.actions) + 1} actions it has the lowest immediate reward, {worst.reward:.4g}"
     named = state.named(name)
-    return ValueChange(
-        state.memory_id, worst.q, 0.0, worst.visits, worst.reward, 0.0, target="action", name=named, formula=why
-    )
+    return ValueChange(state.memory_id, worst.q, 0.0, worst.visits, worst.reward, 0.0, "action", named, why)
 
 
 # --- how alike two states are, and which stay when there are too many -------------------------------------------------
@@ -609,22 +526,10 @@ def all_shared_words(observations: Sequence[str]) -> npt.NDArray[np.float64]:
     return both / np.where(either > 0, either, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What becomes of a new state: kept, in the place of `other` if that is not empty, or left out as like `other`."""
-
-    kept: bool
-    other: str = ""
-
-
 def make_room(
-    ids: Sequence[str],
-    samples: Sequence[int],
-    similarity: npt.NDArray[np.float64],
-    stored: int,
-    most: int,
-) -> list[Room]:
-    """What becomes of each new state, where at most `most` are kept.
+    ids: Sequence[str], samples: Sequence[int], similarity: npt.NDArray[np.float64], stored: int, most: int
+) -> list[tuple[bool, str]]:
+    """Whether each new state is kept, and in whose place; or else like which one it is. At most `most` are kept.
 
     The first `stored` of `ids` are kept already, the others are new, in order; `similarity` (n, n). A newcomer is left
     out when it is at least as like one of those kept as the two most alike of them are; otherwise the one of these two
@@ -632,21 +537,20 @@ def make_room(
     """
     inside, rooms = list(range(stored)), []
     for new in range(stored, len(ids)):
-        if len(inside) < most:
-            inside.append(new)
-            rooms.append(Room(True))
-            continue
-        nearest = max(inside, key=lambda one: similarity[new, one])
-        among = similarity[np.ix_(inside, inside)].copy()
-        np.fill_diagonal(among, -np.inf)
-        first, second = (inside[place] for place in np.unravel_index(int(among.argmax()), among.shape))
-        if similarity[new, nearest] >= similarity[first, second]:
-            rooms.append(Room(False, ids[nearest]))
-            continue
-        gone = first if samples[first] >= samples[second] else second
-        inside.remove(gone)
+        gone = ""
+        if len(inside) >= most:
+            nearest = max(inside, key=lambda one: similarity[new, one])
+            among = similarity[np.ix_(inside, inside)].copy()
+            np.fill_diagonal(among, -np.inf)
+            first, second = (inside[place] for place in np.unravel_index(int(among.argmax()), among.shape))
+            if similarity[new, nearest] >= similarity[first, second]:
+                rooms.append((False, ids[nearest]))
+                continue
+            leaves = first if samples[first] >= samples[second] else second
+            inside.remove(leaves)
+            gone = ids[leaves]
         inside.append(new)
-        rooms.append(Room(True, ids[gone]))
+        rooms.append((True, gone))
     return rooms
 
 

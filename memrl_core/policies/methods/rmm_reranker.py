@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import GenericAlias
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, Field, create_model
@@ -32,6 +32,7 @@ from memrl_core.prompting import ANSWER_MARK, AVOID
 from memrl_core.records import Decision, Memory, Reason, RecallRecord, StepTrace, ValueChange
 from memrl_core.retrieval import score_order
 from memrl_core.retrieval.view import MemoryView
+from memrl_core.settings import usual
 
 ADAPTED = "similarity after adapters / τ"
 NOISE = "noise"
@@ -56,14 +57,12 @@ SPEC = PolicySpec(
     idea="Two small matrices learn to bend the similarity of task and memory towards what the model really uses. The "
     "order is drawn, not taken from the top, so that others get their chance.",
     record="One memory an episode: intent with its embedding, experience.",
-    when="At the beginning of the task.",
     recall="The k1 memories most similar to the intent; no gate, unless δ is above −1.",
     select="s = (q + W_q q) · (m + W_m m); the k2 largest of s / τ + g, with Gumbel noise g: an ordered sample without "
     "replacement.",
     update="φ ← φ + η Σ (R − b) ∇ ln P(sample) for W_q and W_m, R = +1 for a cited memory and −1 for another. b = .5 "
     "makes that lopsided: +0.5 for what was cited, −1.5 for what was not.",
     write="One new memory an episode.",
-    forget="Nothing.",
     cannot="It keeps no value of a memory: what is learned is a direction in the space of embeddings, for all alike.",
     carries_over="Every memory. The steps of other policies teach it nothing: it learns only from orders that it drew "
     "itself.",
@@ -77,8 +76,8 @@ SPEC = PolicySpec(
 class RMMSettings(UngatedSettings):
     """The parameters of RMM's reranker."""
 
-    k1: int = Field(20, ge=1, le=1000, title="k1 · pool size", description="How many memories phase A recalls at most.")
-    k2: int = Field(5, ge=0, le=100, title="k2 · memories in the prompt", description="How many are drawn.")
+    k1: int = usual("k1", 20)
+    k2: int = usual("k2", 5, "How many are drawn.")
     feedback: Literal["citation", "reward"] = Field(
         "citation",
         title="Feedback",
@@ -136,18 +135,15 @@ class RMMReranker(Policy[RMMSettings]):
         if n:
             changed = set(order) ^ set(greedy)
             log_probability = ordered_log_probability(by_adapters, order)
-            chosen = Chosen(
-                order, "sampled", log_propensity=log_probability, reasons=dict.fromkeys(changed, Reason.NOISE)
-            )
-        decision = ranked(recalled, view, terms, k2=settings.k2, seed=seed, chosen=chosen, note=note)
-        return replace(decision, greedy=tuple(recalled.pool[position].memory_id for position in greedy))
+            reasons = dict.fromkeys(changed, Reason.NOISE)
+            chosen = Chosen(order, "sampled", log_propensity=log_probability, reasons=reasons, greedy=greedy)
+        return ranked(recalled, view, terms, k2=settings.k2, seed=seed, chosen=chosen, note=note)
 
     def review(self, trace: StepTrace, memories: Sequence[Memory], ask: Ask) -> None:
         """Ask which memories of the prompt the answer used."""
-        turns = trace.generate.turns if trace.generate is not None else ()
-        if self.settings.feedback == "reward" or not memories or not turns or turns[-1].reply.stopped:
-            return
-        ask(question(trace.task.intent, memories, [turn.reply.text.strip() for turn in turns]))
+        turns = trace.turns
+        if self.settings.feedback == "citation" and memories and turns and not turns[-1].reply.stopped:
+            ask(question(trace.task.intent, memories, [turn.reply.text.strip() for turn in turns]))
 
     def start(self, memories: Sequence[Memory]) -> Learned:
         """Nothing learned yet."""
@@ -165,30 +161,19 @@ class RMMReranker(Policy[RMMSettings]):
         query = np.asarray(trace.embed.embedding, dtype=np.float64)
         memories = np.stack([lesson.embedding_of(memory_id) for memory_id in pool]).astype(np.float64)
         order = [pool.index(memory_id) for memory_id in decision.selected]
-        before = self._adapters(state, len(query))
-        after = reinforced(
-            before,
-            query,
-            memories,
-            order,
-            [reward - settings.baseline for reward in rewards],
-            temperature=settings.temperature,
-            rate=settings.learning_rate,
-        )
+        before, rate, temperature = self._adapters(state, len(query)), settings.learning_rate, settings.temperature
+        advantages = [reward - settings.baseline for reward in rewards]
+        after = reinforced(before, query, memories, order, advantages, temperature=temperature, rate=rate)
         state.adapters, state.lessons = after, state.lessons + 1
-        log_p = [
-            ordered_log_probability(a.scores(query, memories) / settings.temperature, order) for a in (before, after)
-        ]
-        given = ", ".join(
-            f"{memory_id}: {reward:+g}" for memory_id, reward in zip(decision.selected, rewards, strict=True)
-        )
+        log_p = [ordered_log_probability(a.scores(query, memories) / temperature, order) for a in (before, after)]
+        given = ", ".join(f"{one}: {reward:+g}" for one, reward in zip(decision.selected, rewards, strict=True))
         formula = (
-            f"φ + η Σ (R − b) ∇ ln P with η = {settings.learning_rate:g}, b = {settings.baseline:g}; R of {given}; "
+            f"φ + η Σ (R − b) ∇ ln P with η = {rate:g}, b = {settings.baseline:g}; R of {given}; "
             f"ln P of the sample {log_p[0]:.4f} → {log_p[1]:.4f}"
         )
         mean = float(np.mean(rewards))
         return tuple(
-            ValueChange("", old, new, state.lessons, mean, settings.learning_rate, "parameters", name, formula)
+            ValueChange("", old, new, state.lessons, mean, rate, "parameters", name, formula)
             for name, old, new in zip(NORMS, before.norms(), after.norms(), strict=True)
         )
 
@@ -228,8 +213,7 @@ class RMMReranker(Policy[RMMSettings]):
 FIRST_SD = 0.01
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Adapters:
+class Adapters(NamedTuple):
     """W_q = `up_q` · `down_q` and W_m = `up_m` · `down_m`: (d, rank) · (rank, d) each. No array is ever changed."""
 
     up_q: Floats
@@ -260,12 +244,7 @@ class Adapters:
 
     def moved(self, gradient: Adapters, rate: float) -> Adapters:
         """The adapters after a step of `rate` up the gradient."""
-        return Adapters(
-            self.up_q + rate * gradient.up_q,
-            self.down_q + rate * gradient.down_q,
-            self.up_m + rate * gradient.up_m,
-            self.down_m + rate * gradient.down_m,
-        )
+        return Adapters(*(matrix + rate * change for matrix, change in zip(self, gradient, strict=True)))
 
     def _adapted_query(self, query: Floats) -> Floats:
         return query + self.up_q @ (self.down_q @ query)

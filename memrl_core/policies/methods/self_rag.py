@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memrl_core.policies.base import Ask, Policy, PolicySpec, Question, UngatedSettings
+from memrl_core.policies.base import Ask, Policy, PolicySpec, Question, UngatedSettings, answer_to
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similarities
 from memrl_core.policies.texts import as_sentence, memories_shown, task_shown
 from memrl_core.records import Decision, Outcome, Reason, RecallRecord
@@ -88,12 +88,10 @@ class SelfRag(Policy[SelfRagSettings]):
         idea="The model is asked whether memory would help it, and then grades each memory that was found. It reads "
         "only what it graded above the threshold.",
         record="One memory an episode: intent with its embedding, experience.",
-        when="At the beginning of the task.",
         recall="The k1 memories most similar to the intent. The gate δ is open unless it is set.",
         select="Nothing when the model needs no memory; else the k2 that it graded best, above the threshold.",
         update="Nothing: rewards change no value.",
         write="One new memory an episode.",
-        forget="Nothing.",
         cannot="Nobody checks the grades: a model that likes what misleads it is not corrected by rewards.",
         carries_over="Every memory; its q is not read.",
         learns="nothing",
@@ -108,20 +106,13 @@ class SelfRag(Policy[SelfRagSettings]):
         if not recalled.pool:
             return {}
         task, rule = task_shown(view), relevance_by_rule(recalled, view)
-        need = ask(Question(NEED, Need, NEED_REQUEST, task, self._need_by_rule(rule)))
-        answers: dict[str, Any] = {NEED: None if need is None else need.model_dump(mode="json")}
-        if need is not None and not need.needed:
+        answers = answer_to(Question(NEED, Need, NEED_REQUEST, task, self._need_by_rule(rule)), ask)
+        if answers[NEED] is not None and not answers[NEED]["needed"]:
             return answers
-        members = list(recalled.pool)
-        message = f"{task}\n\nFound, most similar first:\n\n{memories_shown(members, view)}"
-        template = Grades(
-            grades=[
-                Grade(memory_id=member.memory_id, relevance=float(grade))
-                for member, grade in zip(members, rule, strict=True)
-            ]
-        )
-        grades = ask(Question(RELEVANCE, Grades, RELEVANCE_REQUEST, message, template))
-        return {**answers, RELEVANCE: None if grades is None else grades.model_dump(mode="json")}
+        message = f"{task}\n\nFound, most similar first:\n\n{memories_shown(recalled.pool, view)}"
+        graded = zip(recalled.pool, rule.tolist(), strict=True)
+        template = Grades(grades=[Grade(memory_id=one.memory_id, relevance=grade) for one, grade in graded])
+        return answers | answer_to(Question(RELEVANCE, Grades, RELEVANCE_REQUEST, message, template), ask)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """The k2 graded best, above the threshold; by similarity where there are no grades to read."""
@@ -148,7 +139,7 @@ class SelfRag(Policy[SelfRagSettings]):
 
     def _judged(self, recalled: RecallRecord, view: MemoryView) -> tuple[bool, Floats | None, str]:
         """Whether memory is needed, the pool's relevances (n,) where they are known, and how that came about."""
-        answers = {} if view.asked is None else view.asked.answers
+        answers = view.answers
         if NEED not in answers:
             rule = relevance_by_rule(recalled, view)
             need = self._need_by_rule(rule)

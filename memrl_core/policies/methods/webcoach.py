@@ -22,6 +22,7 @@ from memrl_core.policies.base import (
     UngatedSettings,
     When,
     Written,
+    answer_to,
     one_memory,
     seed_of,
 )
@@ -50,6 +51,7 @@ from memrl_core.prompting import (
 )
 from memrl_core.records import Decision, Memory, MemorySpan, Message, Reason, Recalled, RecallRecord
 from memrl_core.retrieval.view import Asked, MemoryView
+from memrl_core.settings import usual
 
 NO_COACH = "No coach was asked about this pool: "
 NUMBERS: Mapping[str, Mapping[str, Any]] = {
@@ -68,20 +70,9 @@ class WebCoachSettings(UngatedSettings):
         description="paper: five episodes, none of the task that is asked. code: three, of any task. k1, k2 and the "
         "same task follow, unless they are set to what neither source has.",
     )
-    k1: int = Field(5, ge=1, le=1000, title="k1 · pool size", description="How many episodes are recalled.")
-    k2: int = Field(
-        5,
-        ge=0,
-        le=100,
-        title="k2 · memories in the prompt",
-        description="How many of them the coach reads, and the model gets when the coach speaks.",
-    )
-    exclude_same_task: bool = Field(
-        True,
-        title="Leave out the same task",
-        description="Memories of the very task that is asked are not recalled: what is left is transfer, not recall of "
-        "the answer.",
-    )
+    k1: int = usual("k1", 5, "How many episodes are recalled.")
+    k2: int = usual("k2", 5, "How many of them the coach reads, and the model gets when the coach speaks.")
+    exclude_same_task: bool = usual("exclude_same_task", True)
     every: int = Field(
         0,
         ge=0,
@@ -148,7 +139,6 @@ SPEC = PolicySpec(
     select="The coach decides: the k2 nearest with its advice above them, or nothing.",
     update="Nothing: rewards change no value.",
     write="One condensed episode, if it has an outcome; an unrated one is not kept.",
-    forget="Nothing.",
     cannot="It does not learn which advice helped. In the source's own tables memory made the smallest model worse: "
     "the coach is only as good as the model that plays it.",
     carries_over="Every memory, as it stands; its q is not read.",
@@ -182,16 +172,16 @@ class WebCoach(Policy[WebCoachSettings]):
         read = self._by_score(recalled, view, seed_of(view)).selected
         if not read:
             return {}
-        form = ask(coach_question(members_of(recalled, read), view, self.settings.speak_above))
-        return {COACH: None if form is None else form.model_dump(mode="json")}
+        return answer_to(coach_question(members_of(recalled, read), view, self.settings.speak_above), ask)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """All that the coach has read when it speaks, nothing when it keeps silent."""
         decision = self._by_score(recalled, view, seed)
         if not decision.selected:
             return decision
-        speaks, note = self._heard(recalled, decision.selected, view)
-        if speaks:
+        read = members_of(recalled, decision.selected)
+        coaching, note = heard(read, view, self.settings.speak_above)
+        if coaching is not None and coaching.intervene:
             return replace(decision, note=" ".join(filter(None, (note, decision.note))))
         kept_back = dict.fromkeys(range(len(recalled.pool)), Reason.KEPT_SILENT)
         return self._by_score(recalled, view, seed, Chosen((), "silent", reasons=kept_back), note)
@@ -218,11 +208,10 @@ class WebCoach(Policy[WebCoachSettings]):
             return ()
         condensed = ask(condenser_question(new))
         if condensed is None:
-            written = one_memory(new, view, self.settings)
             why = "The condenser's reply does not fit its form: the episode is kept as it was laid out."
-            return (replace(written, operation=replace(written.operation, why=why)),)
+            return (one_memory(new, view, self.settings).but(why=why),)
         written = one_memory(replace(new, experience=laid_out(new.intent, condensed)), view, self.settings)
-        return (replace(written, operation=replace(written.operation, data=condensed.model_dump(mode="json"))),)
+        return (written.but(data=condensed.model_dump(mode="json")),)
 
     def _by_score(
         self, recalled: RecallRecord, view: MemoryView, seed: int, chosen: Chosen | None = None, note: str = ""
@@ -232,19 +221,6 @@ class WebCoach(Policy[WebCoachSettings]):
         if weight > 0:
             terms.append(TermColumn("recency", recency(recalled, view, self.settings.recency_scale), weight))
         return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
-
-    def _heard(self, recalled: RecallRecord, read: Sequence[str], view: MemoryView) -> tuple[bool, str]:
-        """Whether the coach speaks, and why."""
-        coaching = coach_answer(view)
-        if coaching is None:
-            rule = rule_in_its_place(members_of(recalled, read), view, self.settings.speak_above)
-            return rule.intervene, NO_COACH + rule.reason
-        if isinstance(coaching, str):
-            return False, coaching
-        return (
-            coaching.intervene,
-            f"The coach {'spoke' if coaching.intervene else 'kept silent'}: {as_sentence(coaching.reason)}",
-        )
 
 
 def recency(recalled: RecallRecord, view: MemoryView, scale: float) -> Floats:
@@ -332,21 +308,26 @@ def advice_from(memories: Sequence[Memory]) -> str:
     return "\n".join(parts)
 
 
-def coach_answer(view: MemoryView) -> Coaching | str | None:
-    """What the coach said; why it counts as silent where it said nothing usable; None where it was not asked."""
-    answers = {} if view.asked is None else view.asked.answers
-    if COACH not in answers:
-        return None
-    if answers[COACH] is None:
-        return UNREADABLE
-    coaching = Coaching.model_validate(answers[COACH])
-    return NO_ADVICE if coaching.intervene and not coaching.advice.strip() else coaching
+def heard(read: Sequence[Recalled], view: MemoryView, gate: float) -> tuple[Coaching | None, str]:
+    """What the coach said of the episodes that it reads (None: nothing usable), and the note on it.
+
+    Where it was not asked the rule in its place speaks.
+    """
+    if COACH not in view.answers:
+        rule = rule_in_its_place(read, view, gate)
+        return rule, NO_COACH + rule.reason
+    if view.answers[COACH] is None:
+        return None, UNREADABLE
+    coaching = Coaching.model_validate(view.answers[COACH])
+    if coaching.intervene and not coaching.advice.strip():
+        return None, NO_ADVICE
+    return coaching, f"The coach {'spoke' if coaching.intervene else 'kept silent'}: {as_sentence(coaching.reason)}"
 
 
 def coach_message(selected: Sequence[Memory], view: MemoryView) -> str:
     """The coach's advice under the ids of the memories that it comes from; empty where it has none to give."""
-    coaching = coach_answer(view)
-    advice = advice_from(selected) if coaching is None else "" if isinstance(coaching, str) else coaching.advice.strip()
+    given = view.answers.get(COACH) or {"advice": ""}
+    advice = str(given["advice"]).strip() if COACH in view.answers else advice_from(selected)
     if not selected or not advice:
         return ""
     sources = MEMORY_HEADER.format(id=", ".join(memory.id for memory in selected))
@@ -393,8 +374,7 @@ class Condensed(BaseModel):
 
 def condenser_question(new: NewExperience) -> Question[Condensed]:
     """What the condenser is asked about a finished episode; without a language model it is cut to its lines."""
-    reward = new.trace.reward
-    ended = f"{new.outcome}. {reward.verdict if reward is not None else ''}".strip()
+    ended = f"{new.outcome}. {new.verdict}".strip()
     message = f"{new.experience.strip()}\n\nHow it ended: {ended}"
     return Question(CONDENSE, Condensed, CONDENSE_REQUEST, message, _cut_to_lines(new, ended))
 

@@ -76,7 +76,7 @@ def case_calibration(history: CaseHistory) -> pd.DataFrame:
     the uses of one step, which share its outcome, count as one. Predictions are the network's once it decides, and the
     kernel's for cases that were used before.
     """
-    uses = history.after.uses.rows
+    uses = history.after.rows
     made = uses[~np.isnan(uses["predicted"])]
     bins = calibrated_bins(made["predicted"], made["outcome"], made["state"], 0.0, 1.0)
     return bins.drop(columns="steps").rename(columns={"q": "p"})
@@ -85,7 +85,7 @@ def case_calibration(history: CaseHistory) -> pd.DataFrame:
 def used_cases(history: CaseHistory) -> dict[str, int]:
     """How often each case was used before the step, the most used first."""
     ids = list(history.before.numbers)
-    counts = Counter(ids[number] for number in history.before.uses.rows["case"].tolist())
+    counts = Counter(ids[number] for number in history.before.rows["case"].tolist())
     return dict(counts.most_common())
 
 
@@ -99,7 +99,7 @@ def kernel_weights(history: CaseHistory, trace: StepTrace, memory_id: str) -> pd
     if trace.embed is None or not len(uses):
         return pd.DataFrame(columns=["step", "outcome", "similarity", "weight", "share"])
     asked = np.asarray(trace.embed.embedding, dtype=np.float32)
-    similarity = exact_similarity(history.before.states.rows[uses["state"]], asked)
+    similarity = exact_similarity(np.stack([history.before.states[state] for state in uses["state"]]), asked)
     weight = kernel_of(similarity, history.settings.kernel, history.settings.bandwidth)
     return pd.DataFrame(
         {
@@ -205,7 +205,7 @@ def edits(watching: Watching) -> list[NoteEdit]:
     places = state.places(watching.bank.as_of(watching.run, watching.step - 1))
     operations = watching.trace.write.operations if watching.trace.write is not None else ()
     return [
-        NoteEdit(old, op.memory_id, evolution_diff(state.note(old, places).data(), op.data))
+        NoteEdit(old, op.memory_id, evolution_diff(state.note(old, places).model_dump(), op.data))
         for op in operations
         if op.op == "UPDATE" and op.data
         for old in op.replaces
