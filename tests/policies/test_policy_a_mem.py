@@ -13,10 +13,9 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
-from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.agent.learned import learned_now
 from memrl_core.analysis.run.learned.notes import evolution_diff, link_graph
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.simulated import SimulatedModel
@@ -296,31 +295,6 @@ def test_a_run_links_its_notes_and_lets_them_evolve(lived: MemoryBank) -> None:
     nodes, edges = link_graph(learned_now(lived, "r"))
     assert {node.memory_id for node in nodes} == set(lived.utilities("r"))
     assert edges and {end for edge in edges for end in edge} <= set(lived.utilities("r"))
-
-
-def test_what_is_read_says_what_the_note_says(lived: MemoryBank) -> None:
-    for node in link_graph(learned_now(lived, "r"))[0]:
-        text = lived.memory(node.memory_id).experience
-        assert text == with_note(content_of(text), node.note)
-
-
-def test_the_notes_are_the_same_when_they_are_folded_again(lived: MemoryBank) -> None:
-    again = MemoryBank.open(lived.uri)
-    assert learned_now(again, "r") == learned_now(lived, "r")
-    assert learned_before(again, "r", 7) == learned_before(lived, "r", 7) != learned_now(lived, "r")
-
-
-def test_no_reward_changes_anything(tmp_path: Path) -> None:
-    found = []
-    for name, value in (("good", 1.0), ("bad", -1.0)):
-        agent = an_agent_of(tmp_path / name, "a_mem")
-        for task in sample_tasks("household-train")[:3]:
-            trace = agent.begin(task).finish()
-            agent.bank.ratings.rate(Rating("r", trace.step, value, "ann"))
-        found.append((learned_now(agent.bank, "r"), dict(agent.bank.utilities("r"))))
-    assert found[0] == found[1]
-    assert all((utility.q, utility.visits) == (0.0, 0) for utility in found[0][1].values())
-    assert AMem.spec.feedback == () and not AMem.spec.keeps_q
 
 
 def test_memories_of_another_policy_are_notes_that_can_evolve(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from memrl_core.policies.methods.rememberer import (
     make_room,
     shared_words,
 )
-from memrl_core.prompting import DISCOURAGED, ENCOURAGED, offered
+from memrl_core.prompting import DISCOURAGED, ENCOURAGED
 from memrl_core.records import Message, Reason, Reply, StepTrace, Task
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import alike_tasks, an_agent, numbers
@@ -370,19 +370,6 @@ def test_each_state_has_one_memory_and_each_action_in_it_one_value(examined: Any
         actions |= {(observation, turn.reply.text) for observation, turn in zip(seen, turns, strict=False)}
     assert agent.bank.view("r").size == len(states)
     assert len(values_of(agent)) == len(actions)
-
-
-def test_only_a_state_met_for_the_first_time_is_written(examined: Any) -> None:
-    _, traces = examined
-    known = set()
-    for trace in traces:
-        for one in trace.operations:
-            assert one.op == "ADD"
-            key = one.data["task"], one.data["observation"]
-            assert key not in known
-            known.add(key)
-            assert one.data["action"] in offered(one.data["observation"])
-    assert 0 < len(known) < sum(len(trace.generate.turns) for trace in traces)
 
 
 def test_a_value_that_moved_is_reported_under_the_memory_that_holds_it(examined: Any) -> None:
