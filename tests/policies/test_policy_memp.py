@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,20 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_now
 from memrl_core.analysis.decision.explain import update_formula
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.methods.memp import (
     MOST,
     NOTHING_USED,
     UNUSABLE,
+    Adjusted,
     Memp,
     MempSettings,
     MempState,
@@ -52,8 +49,8 @@ from memrl_core.records import (
 from memrl_core.retrieval import NEAR_MISSES
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_vector, alike_tasks
-from tests.models.forms import FillsForms
-from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes
+from tests.lessons.a_lesson import a_lesson
+from tests.policies.policy_run import a_view, an_agent_of, cosines
 
 WORKED = "Task: {0}\nSteps that worked:\n> take egg from table\n> heat egg with microwave\n> put egg on desk\n"
 FAILED = (
@@ -312,6 +309,19 @@ def test_memories_that_the_run_does_not_see_are_not_forgotten() -> None:
     assert [one.replaces for one in memp(variant="code").forget(view)] == [("m-01",)]
 
 
+def test_the_uses_of_what_the_run_did_not_store_are_counted_and_make_it_fail() -> None:
+    view, policy = a_view(["a", "b"], asked="b"), memp(variant="code", delta=-1.0)
+    decision, state = decision_of(policy, view), policy.start(())
+    first, other = decision.selected
+    state.store(other, (), {})
+    for outcome in ("failure", "success", "failure"):
+        policy.learn(state, a_lesson(view, decision, outcome, reward=float(outcome == "success")))
+    policy.learn(state, a_lesson(view, decision, "unrated"))
+    policy.learn(state, a_lesson(view, replace(decision, selected=(other,)), "failure", reward=0.0))
+    assert state.followed == {first: (3, 1)}
+    assert policy.forget(replace(view, learned=state))[0].replaces == (first,)
+
+
 @pytest.mark.parametrize("update", ["vanilla", "validation", "adjustment"])
 def test_what_the_step_itself_condemns_is_deleted_and_not_reworded(update: str) -> None:
     policy = memp(variant="code", update=update, delta=-1.0)
@@ -343,29 +353,15 @@ def test_the_released_code_stores_a_task_once() -> None:
 # --- a language model -------------------------------------------------------------------------------------------------
 
 
-def first_rewording(path: Path, form: str) -> MemoryOperation:
-    agent = an_agent_of(path, "memp", FillsForms(lambda _: form), seed=30)
-    tasks = sample_tasks("household-train")[:40]
-    return next(
-        op
-        for t in agent.run(tasks)
-        if t.write and t.reward and t.reward.outcome == "failure"
-        for op in t.write.operations
-        if "followed no memory" not in op.why
-    )
-
-
-def test_the_new_wording_is_the_models(tmp_path: Path) -> None:
-    answers = {"what_went_wrong": "no\nwater", "avoid": ["> use the dishwasher"], "try_instead": ["use the sink"]}
-    operation = first_rewording(tmp_path / "bank", json.dumps(answers))
-    assert operation.op == "UPDATE"
+def test_the_new_wording_is_the_models_and_an_unusable_reply_rewords_nothing() -> None:
+    policy, view = memp(delta=-1.0), a_view(["a"], asked="b")
+    new = ended("failure", decision_of(policy, view))
+    form = Adjusted(what_went_wrong="no\nwater", avoid=["> use the dishwasher"], try_instead=["use the sink"])
+    (reworded,) = written(policy, new, view, lambda question: form)
     reported = "What went wrong: no water\nAvoid:\n> use the dishwasher\nTry instead:\n> use the sink\n"
-    assert operation.experience.partition("\n")[2] == reported
-
-
-def test_a_reply_that_does_not_fit_rewords_nothing(tmp_path: Path) -> None:
-    operation = first_rewording(tmp_path / "bank", "The sink was better.")
-    assert (operation.op, operation.why) == ("NOOP", UNUSABLE)
+    assert (reworded.op, reworded.experience.partition("\n")[2]) == ("UPDATE", reported)
+    (kept,) = written(policy, new, view, lambda question: None)
+    assert (kept.op, kept.why) == ("NOOP", UNUSABLE)
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
@@ -411,32 +407,6 @@ def test_a_run_keeps_the_success_rate_of_each_script(
     last = traces[-1]
     assert last.decision is not None
     assert decided(situation_of(agent.bank, last)) == (last.recall, last.decision)
-
-
-def test_over_memories_of_memrl_nothing_is_deleted_before_it_has_failed_here(tmp_path: Path) -> None:
-    tasks = sample_tasks("household-train")[:4]
-    before = an_agent_of(tmp_path / "bank", "memrl", alpha=1.0)
-    list(before.run(tasks, epochs=4))
-    bank = before.bank
-    poor = {i for i, known in bank.utilities("r").items() if known.visits >= 3 and known.q < 0.5}
-    assert poor
-    settings = MempSettings(variant="code", update="vanilla").model_dump()
-    newest = bank.next_step("r") - 1
-    bank.start_run(
-        replace(bank.run("r"), id="p", policy="memp", settings=settings, base="r", base_step=newest, first_step=1)
-    )
-    after = Agent(bank, "p", SimulatedModel(), HashingEmbedder(), make_environment("household"))
-    used: dict[str, list[bool]] = {}
-    gone: set[str] = set()
-    for trace in after.run(tasks, epochs=4):
-        for memory_id in trace.decision.selected[:1]:
-            used.setdefault(memory_id, []).append(outcomes([trace])[0] == "success")
-        deleted = {i for op in trace.write.operations if op.op == "DELETE" for i in op.replaces}
-        failing = {i for i, won in used.items() if len(won) >= 3 and sum(won) / len(won) < 0.5}
-        assert deleted == failing - gone
-        gone |= deleted
-    assert poor - gone
-    assert all(0 <= bank.utilities("p")[memory_id].q <= 1 for memory_id in set(used) - gone)
 
 
 def test_what_a_late_reward_condemns_is_deleted_at_the_end_of_the_next_step(tmp_path: Path) -> None:

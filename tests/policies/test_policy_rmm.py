@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from memrl_core.agent.asking import view_before
 from memrl_core.agent.learned import learned_before, learned_now
-from memrl_core.analysis.run.learned.deciding import ranks
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
@@ -170,17 +169,6 @@ def test_a_decision_is_an_ordered_sample_whose_numbers_can_be_worked_out_again(t
     raw = {c.memory_id: c.terms[0].raw for c in decision.candidates}
     assert raw == pytest.approx({one: value * temperature for one, value in without.items()})
     assert raw == pytest.approx(cosines(view), abs=0.2)
-
-
-def test_each_memory_has_a_place_before_the_adapters_after_them_and_after_the_noise() -> None:
-    view = a_view(SIX)
-    decision = decided(rmm(k2=2), view, seed=2)
-    without = by_term(decision, ADAPTED)
-    found = {one.memory_id: (one.recalled, one.adapted, one.drawn) for one in ranks(decision)}
-    similar = sorted(view.ids, key=lambda one: -cosines(view)[one])
-    adapted = sorted(view.ids, key=lambda one: -without[one])
-    drawn = [c.memory_id for c in decision.candidates]
-    assert found == {one: tuple(order.index(one) + 1 for order in (similar, adapted, drawn)) for one in view.ids}
 
 
 def test_where_it_is_not_known_what_is_asked_the_sample_is_by_similarity() -> None:
