@@ -182,23 +182,19 @@ class Option:
 
 def options(scales: RatingScales, scale: Scale, low: float, high: float) -> tuple[Option, ...]:
     """What one key gives on a scale, worst first. Empty for pairs and rubrics, which take more."""
-    match scale:
-        case "thumbs":
-            return tuple(
-                Option(key, label, thumbs_reward(scales, up, low, high), {"scale": scale, "thumb": thumb})
-                for key, label, up, thumb in ((MARKS[0], "Bad", False, "down"), (MARKS[-1], "Good", True, "up"))
-            )
-        case "graded":
-            return tuple(
-                Option(key, _grade(grade), graded_reward(grade, low, high), {"scale": scale, "grade": grade})
-                for key, grade in zip(MARKS, GRADES, strict=True)
-            )
-        case "stars":
-            return tuple(
-                Option(mark, str(mark), stars_reward(scales, mark, low, high), {"scale": scale, "stars": mark})
-                for mark in MARKS
-            )
-    return ()
+    rows: list[tuple[int, str, float, Mapping[str, Any]]]
+    if scale == "thumbs":
+        rows = [
+            (MARKS[0], "Bad", thumbs_reward(scales, False, low, high), {"thumb": "down"}),
+            (MARKS[-1], "Good", thumbs_reward(scales, True, low, high), {"thumb": "up"}),
+        ]
+    elif scale == "graded":
+        graded = zip(MARKS, GRADES, strict=True)
+        rows = [(key, _grade(grade), graded_reward(grade, low, high), {"grade": grade}) for key, grade in graded]
+    else:
+        marks = MARKS if scale == "stars" else ()
+        rows = [(mark, str(mark), stars_reward(scales, mark, low, high), {"stars": mark}) for mark in marks]
+    return tuple(Option(key, label, reward, {"scale": scale, **given}) for key, label, reward, given in rows)
 
 
 def _grade(grade: float) -> str:
@@ -207,21 +203,18 @@ def _grade(grade: float) -> str:
 
 def mapping_words(scales: RatingScales, scale: Scale, low: float, high: float) -> str:
     """What each rating on `scale` is worth, as one line beside the buttons."""
-    ends = f"{_signed(low)} … {_signed(high)}"
     match scale:
-        case "thumbs":
-            down, up = (_signed(thumbs_reward(scales, thumb, low, high)) for thumb in (False, True))
-            return f"bad → {down} · good → {up}"
+        case "thumbs" | "stars":
+            given = options(scales, scale, low, high)
+            return " · ".join(f"{one.label.lower()} → {_signed(one.reward)}" for one in given)
         case "graded":
-            return f"−1 … 1 → {ends}"
-        case "stars":
-            return " · ".join(f"{mark} → {_signed(stars_reward(scales, mark, low, high))}" for mark in MARKS)
+            return f"−1 … 1 → {_signed(low)} … {_signed(high)}"
         case "pairwise":
             better, worse = map(_signed, pairwise_rewards(scales, "first", low, high))
             equal = _signed(pairwise_rewards(scales, "tie", low, high)[0])
             return f"worse → {worse} · equal → {equal} · better → {better}"
         case "rubric":
-            return f"R = {_weighted_mean(scales.criteria)}, 1 … 5 → {ends}"
+            return f"R = {_weighted_mean(scales.criteria)}, 1 … 5 → {_signed(low)} … {_signed(high)}"
 
 
 def _weighted_mean(criteria: tuple[Criterion, ...]) -> str:
