@@ -8,6 +8,7 @@ from memrl_core.analysis.compare.comparison import (
     SAYS,
     Comparison,
     SettingDifference,
+    divergences,
     finding,
     frequency,
     left_alone,
@@ -16,7 +17,6 @@ from memrl_core.analysis.compare.comparison import (
     setup_warnings,
     shared_past,
 )
-from memrl_core.analysis.compare.divergence import divergences
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.compare.comparison import reward_picture
 from memrl_core.report.decision import bank_name, model_name

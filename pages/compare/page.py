@@ -13,6 +13,7 @@ from memrl_core.analysis.compare.alignment import line_of, parted_after, suppose
 from memrl_core.analysis.compare.comparison import (
     Comparison,
     SettingDifference,
+    changed_uses,
     compare,
     finding,
     left_alone,
@@ -22,7 +23,6 @@ from memrl_core.analysis.compare.comparison import (
     shared_past,
 )
 from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual
-from memrl_core.analysis.compare.divergence import changed_uses
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
 from memrl_core.bank import MemoryBank

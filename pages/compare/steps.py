@@ -7,8 +7,16 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from memrl_core.analysis.compare.alignment import ComparedStep
-from memrl_core.analysis.compare.comparison import SAYS, Comparison, frequency, pair_rows
-from memrl_core.analysis.compare.divergence import Difference, Pair, divergences, neighbours
+from memrl_core.analysis.compare.comparison import (
+    SAYS,
+    Comparison,
+    Difference,
+    Pair,
+    divergences,
+    frequency,
+    neighbours,
+    pair_rows,
+)
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name

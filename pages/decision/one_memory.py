@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.analysis.decision import findings
-from memrl_core.analysis.memory.neighbourhoods import neighbourhoods, opposed
 from memrl_core.analysis.memory.provenance import provenance
+from memrl_core.analysis.memory.relations import neighbourhoods, opposed
 from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import fixed, signed
 from pages.decision.case import Case, chosen_step, uses_of

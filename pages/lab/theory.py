@@ -6,8 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.agent.twins import labels, shifts_of
-from memrl_core.analysis.run.assumptions import Break, breaks
-from memrl_core.analysis.run.practice import Practice, measured
+from memrl_core.analysis.run.practice import Break, Practice, breaks, measured
 from memrl_core.analysis.run.theory import formulas
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.run.theory import mean_picture, shift_picture, trade_off_picture, variance_picture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from memrl_core.agent.twins import TwinRuns
-from memrl_core.analysis.memory.neighbourhoods import Place
+from memrl_core.analysis.memory.relations import Place
 from memrl_core.errors import MemRLError
 from memrl_core.experiments.lab import arms_of, landscapes_of, places_of, streams_of
 from memrl_core.figures.memory.landscape import landscape_picture

@@ -8,11 +8,12 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.later_selections import Differing, marked
 from memrl_core.analysis.people.reward_effect import (
     AnsweredBothWays,
+    Differing,
     RewardEffect,
     actions_since,
+    marked,
     moves_sentence,
     rerun_tasks,
     reruns_sentence,

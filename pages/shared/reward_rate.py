@@ -9,8 +9,8 @@ import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.agreement import AGAIN
-from memrl_core.analysis.people.later_selections import Choices, Differing, compiled, differing, extended
 from memrl_core.analysis.people.rating_queue import RatingSession
+from memrl_core.analysis.people.reward_effect import Choices, Differing, compiled, differing, extended
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Supposed
 from memrl_core.bank.people.roles import Role

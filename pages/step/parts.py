@@ -26,7 +26,7 @@ from memrl_core.analysis.decision.outline import (
     valid_answers,
     value_label,
 )
-from memrl_core.analysis.people.later_selections import compiled, marked
+from memrl_core.analysis.people.reward_effect import compiled, marked
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, signed
 from memrl_core.prompting import messages_sent, offered, sent

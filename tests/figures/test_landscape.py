@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.memory.neighbourhoods import Landscape, landscape
+from memrl_core.analysis.memory.relations import Landscape, landscape
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.palette import q_colorscale, q_range

@@ -15,9 +15,8 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.compare.alignment import line_of
-from memrl_core.analysis.compare.comparison import Comparison, compare, finding
+from memrl_core.analysis.compare.comparison import Comparison, Difference, compare, divergences, finding
 from memrl_core.analysis.compare.counterfactual import counterfactual
-from memrl_core.analysis.compare.divergence import Difference, divergences
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.recorder import Recorder

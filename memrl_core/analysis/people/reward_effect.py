@@ -1,23 +1,239 @@
 """What people have taught a run: q now beside what it would be without their rewards, and what follows from it.
 
-All else stays as it is: which memories there are, what was recalled, the rewards of everybody else. A selection is made
-again from the pool and under the settings and seed that its step recorded.
+All else stays as it is: which memories there are, what was recalled, the rewards of everybody else. The q before a step
+is the fold of the ledger up to it; a reward given late, revoked or only supposed changes that fold from its step on.
+The pool (phase A) knows no q, so a selection is made again from the recorded pool, settings and seed, with another q.
+Recorded steps are never rewritten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
 
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.memory.provenance import refolded
-from memrl_core.analysis.people.later_selections import Choices, Differing, Histories, differing
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of, person_name
+from memrl_core.errors import SettingsError
 from memrl_core.learning import REWARDING
 from memrl_core.models.base import Cancelled
-from memrl_core.records import LedgerEvent, Outcome, StepTrace, UtilityPoint
+from memrl_core.policies import make_policy
+from memrl_core.policies.base import Policy
+from memrl_core.records import LedgerEvent, Outcome, RecallRecord, StepTrace, UtilityPoint
+from memrl_core.retrieval.view import MemoryView
+
+Histories = Mapping[str, Sequence[UtilityPoint]]
+"""Every memory's entries in the order of their steps, as `bank.histories` gives them."""
+
+FROM_A_FILE = "read from files of another program"
+NOT_RECORDED = "recorded without pool, q or selection"
+OTHER_RULES = "selected by rules that are not known here"
+NOT_BY_Q = "selected by rules that do not go by q"
+POOL_BY_Q = "recalled by q too, which a late reward may change"
+
+_step = attrgetter("step")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """One selection and what it was made from: `q` and `visits` are those recorded, in the order of the pool."""
+
+    step: int
+    policy: Policy[Any]
+    recall: RecallRecord
+    seed: int
+    q: Mapping[str, float]
+    visits: tuple[int, ...]
+    selected: tuple[str, ...]
+
+    def selected_with(self, q: Mapping[str, float]) -> tuple[str, ...]:
+        """What the step would have selected with this q of its pool. Raises `InputError` when one is not finite."""
+        return self.selected if q == self.q else self.decided(q)
+
+    def decided(self, q: Mapping[str, float]) -> tuple[str, ...]:
+        """The policy's selection with this q of the pool; the same seed makes the same draw."""
+        ids = [member.memory_id for member in self.recall.pool]
+        view = MemoryView(
+            ids=ids,
+            embeddings=np.zeros((len(ids), 0), dtype=np.float32),
+            q=np.array([q[memory_id] for memory_id in ids], dtype=np.float64),
+            visits=np.array(self.visits, dtype=np.int64),
+            intent_groups=np.zeros(len(ids), dtype=np.int64),
+            rows={memory_id: row for row, memory_id in enumerate(ids)},
+        )
+        return self.policy.select(self.recall, view, self.seed).selected
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choices:
+    """The selections of a run that can be made again by q alone.
+
+    `of_step` maps steps to them, in order; `steps_of` each memory to the steps whose pool holds it; `left_out` every
+    other step to the reason why it cannot be decided again.
+    """
+
+    of_step: Mapping[int, Choice]
+    steps_of: Mapping[str, Sequence[int]]
+    left_out: Mapping[int, str]
+
+    @property
+    def why_left_out(self) -> str:
+        """A sentence on the steps that are left out; empty when there are none."""
+        if not self.left_out:
+            return ""
+        every = len(self.left_out) + len(self.of_step)
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in Counter(self.left_out.values()).most_common())
+        return f"{len(self.left_out):,} of {every:,} steps cannot be decided again by q alone: {reasons}."
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A step that selects `selected` with one q and `would` with another, each in the order of the prompt."""
+
+    step: int
+    selected: tuple[str, ...]
+    would: tuple[str, ...]
+
+
+def compiled(
+    bank: MemoryBank,
+    run: str,
+    steps: tuple[int, int] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Cancelled | None = None,
+) -> Choices | None:
+    """The selections of a run, or of the first to the last of `steps`; None when `cancelled()` turned true.
+
+    Left out is a step without a recorded decision, from a file, or whose recorded selection does not follow from what
+    was recorded: another agent's, or one made under settings that are no longer valid. `on_progress` gets the steps
+    read and those to read. Raises `UnknownRun`, `BankDamaged`.
+    """
+    first, last = steps or (bank.run(run).first_step, bank.next_step(run) - 1)
+    policies: dict[str, Policy[Any]] = {}
+    of_step: dict[int, Choice] = {}
+    steps_of: dict[str, list[int]] = {}
+    left_out: dict[int, str] = {}
+    for trace in bank.each_trace(run, (first, last)):
+        if cancelled is not None and cancelled():
+            return None
+        choice = _choice(trace, policies)
+        if isinstance(choice, Choice):
+            of_step[trace.step] = choice
+            for memory_id in choice.q:
+                steps_of.setdefault(memory_id, []).append(trace.step)
+        else:
+            left_out[trace.step] = choice
+        if on_progress is not None:
+            on_progress(trace.step - first + 1, last - first + 1)
+    return Choices(of_step, steps_of, left_out)
+
+
+def extended(
+    choices: Choices,
+    bank: MemoryBank,
+    run: str,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Cancelled | None = None,
+) -> Choices | None:
+    """`choices` of a whole run with the steps that have ended since: only these are read.
+
+    The same `choices` when there are none. None, progress and errors as in `compiled`.
+    """
+    known = max((*choices.of_step, *choices.left_out), default=bank.run(run).first_step - 1)
+    newest = bank.next_step(run) - 1
+    if newest <= known:
+        return choices
+    new = compiled(bank, run, (known + 1, newest), on_progress, cancelled)
+    if new is None:
+        return None
+    steps_of = {i: [*choices.steps_of.get(i, ()), *steps] for i, steps in new.steps_of.items()}
+    return Choices(
+        {**choices.of_step, **new.of_step}, {**choices.steps_of, **steps_of}, {**choices.left_out, **new.left_out}
+    )
+
+
+def selections_with(
+    choices: Choices, q_before: Callable[[str, int], float], steps: Iterable[int] | None = None
+) -> dict[int, tuple[str, ...]]:
+    """What each step (None: every one) would have selected with `q_before(memory_id, step)`, the q just before it.
+
+    Steps that are left out are passed over. Raises `InputError` when a q is not finite.
+    """
+    wanted = choices.of_step if steps is None else [step for step in steps if step in choices.of_step]
+    found = {}
+    for step in wanted:
+        choice = choices.of_step[step]
+        found[step] = choice.selected_with({memory_id: q_before(memory_id, step) for memory_id in choice.q})
+    return found
+
+
+def differing(choices: Choices, one: Histories, two: Histories) -> list[Differing]:
+    """The steps that select other memories with the histories `two` than with `one`, in order.
+
+    Both hold all memories of the run. Only steps are decided whose pool holds a memory with two different histories.
+    """
+    changed = [memory_id for memory_id in choices.steps_of if one.get(memory_id) != two.get(memory_id)]
+    steps = sorted({step for memory_id in changed for step in choices.steps_of[memory_id]})
+    with_one = selections_with(choices, _q_by(choices, one), steps)
+    with_two = selections_with(choices, _q_by(choices, two), steps)
+    pairs = ((step, selected, with_two[step]) for step, selected in with_one.items())
+    return [Differing(step, selected, would) for step, selected, would in pairs if set(selected) != set(would)]
+
+
+def marked(choices: Choices, histories: Histories) -> list[Differing]:
+    """The steps that select other memories with the q of `histories` than they did when they ran, in order."""
+    now = selections_with(choices, _q_by(choices, histories))
+    pairs = ((step, choices.of_step[step].selected, would) for step, would in now.items())
+    return [Differing(step, selected, would) for step, selected, would in pairs if set(selected) != set(would)]
+
+
+def _q_by(choices: Choices, histories: Histories) -> Callable[[str, int], float]:
+    """q before a step by `histories`; where an entry is missing, as for a memory imported anew, the q recorded."""
+
+    def q_before(memory_id: str, step: int) -> float:
+        points = histories.get(memory_id, ())
+        earlier = bisect_left(points, step, key=_step)
+        return points[earlier - 1].after if earlier else choices.of_step[step].q[memory_id]
+
+    return q_before
+
+
+def _choice(trace: StepTrace, policies: dict[str, Policy[Any]]) -> Choice | str:
+    """The choice of a step, or why it cannot be made again; `policies` keeps those made so far."""
+    recall, decision = trace.recall, trace.decision
+    if trace.origin == "import":
+        return FROM_A_FILE
+    weighed = {} if decision is None else {one.memory_id: one for one in decision.candidates}
+    if recall is None or decision is None or any(member.memory_id not in weighed for member in recall.pool):
+        return NOT_RECORDED
+    rules = f"{trace.policy} {trace.settings}"
+    try:
+        policy = policies.get(rules) or policies.setdefault(rules, make_policy(trace.policy, trace.settings))
+    except SettingsError:
+        return OTHER_RULES
+    if not policy.spec.keeps_q:
+        return NOT_BY_Q
+    if getattr(policy.settings, "least_q", None) is not None:
+        return POOL_BY_Q
+    pool = [weighed[member.memory_id] for member in recall.pool]
+    choice = Choice(
+        trace.step,
+        policy,
+        replace(recall, left_out=()),
+        decision.seed,
+        {one.memory_id: one.q for one in pool},
+        tuple(one.visits for one in pool),
+        decision.selected,
+    )
+    return choice if set(choice.decided(choice.q)) == set(decision.selected) else OTHER_RULES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

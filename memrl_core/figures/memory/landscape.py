@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
-from memrl_core.analysis.memory.neighbourhoods import Landscape
+from memrl_core.analysis.memory.relations import Landscape
 from memrl_core.figures.palette import CLEAR, CUT, GAP, NEUTRAL, bare_layout, plain, q_colorscale, q_range
 from memrl_core.figures.picture import Picture
 

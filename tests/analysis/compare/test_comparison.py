@@ -20,9 +20,12 @@ from memrl_core.analysis.compare import comparison as comparisons
 from memrl_core.analysis.compare.alignment import Alignment, Line, align, line_of, supposed_line
 from memrl_core.analysis.compare.comparison import (
     Comparison,
+    Difference,
     Metric,
+    changed_uses,
     compare,
     cumulative_reward,
+    divergences,
     finding,
     left_alone,
     metric_table,
@@ -33,7 +36,6 @@ from memrl_core.analysis.compare.comparison import (
     shared_past,
 )
 from memrl_core.analysis.compare.counterfactual import counterfactual
-from memrl_core.analysis.compare.divergence import Difference, changed_uses, divergences
 from memrl_core.analysis.run.rates import percentiles
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks

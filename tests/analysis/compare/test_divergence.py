@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.compare.alignment import Alignment, align, line_of
-from memrl_core.analysis.compare.comparison import compare
-from memrl_core.analysis.compare.divergence import Difference, changed_uses, divergences, neighbours, pairs_of
+from memrl_core.analysis.compare.comparison import Difference, changed_uses, compare, divergences, neighbours, pairs_of
 from tests.analysis.lockstep import a_compared, a_line, begun, commit
 from tests.builders import a_bank
 

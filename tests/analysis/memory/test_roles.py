@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, harm, profile, with_role
-from memrl_core.analysis.memory.neighbourhoods import Neighbourhood, neighbourhoods, opposed
+from memrl_core.analysis.memory.relations import Neighbourhood, neighbourhoods, opposed
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks

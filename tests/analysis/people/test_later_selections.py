@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.people.later_selections import (
+from memrl_core.analysis.people.reward_effect import (
     FROM_A_FILE,
     NOT_RECORDED,
     OTHER_RULES,

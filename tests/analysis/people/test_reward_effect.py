@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from memrl_core.agent.rerun import Rerunner
-from memrl_core.analysis.people.later_selections import Differing
 from memrl_core.analysis.people.reward_effect import (
     AnsweredBothWays,
+    Differing,
     actions_since,
     moves_sentence,
     rerun_tasks,

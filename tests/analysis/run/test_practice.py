@@ -12,8 +12,17 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.run.assumptions import AGAIN, ALIKE, ONE_KIND, SAME, Break, breaks
-from memrl_core.analysis.run.practice import Practice, fluctuation, measured
+from memrl_core.analysis.run.practice import (
+    AGAIN,
+    ALIKE,
+    ONE_KIND,
+    SAME,
+    Break,
+    Practice,
+    breaks,
+    fluctuation,
+    measured,
+)
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import UnknownRun
