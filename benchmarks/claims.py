@@ -329,11 +329,7 @@ CLAIMS: tuple[Claim, ...] = (
         partial(_gain, "main-comparison", "household", "MemRL (λ = 0.5)", "similarity alone (λ = 0)"),
     ),
     *(
-        Claim(
-            "docs/results/methods.md",
-            f"| {arm} | {last} pp (+{wide}) | {{}} pp",
-            partial(_over_rag, arm),
-        )
+        Claim("docs/results/methods.md", f"| {arm} | {last} pp (+{wide}) | {{}} pp", partial(_over_rag, arm))
         for arm, last, wide in (
             ("memrl", "paper | 66.7 % (58.0…76.0) | +58.0", "46.0…+72.0"),
             ("exprag", "adapted | 60.0 % (53.3…66.0) | +51.3", "40.7…+62.7"),

@@ -2,9 +2,4 @@
 
 from memrl_core.agent.agent import NO_VECTOR, Agent, Episode, step_seed
 
-__all__ = (
-    "NO_VECTOR",
-    "Agent",
-    "Episode",
-    "step_seed",
-)
+__all__ = ("NO_VECTOR", "Agent", "Episode", "step_seed")

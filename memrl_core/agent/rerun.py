@@ -18,16 +18,7 @@ from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy, outcome_judged
-from memrl_core.records import (
-    Consulted,
-    GenerateRecord,
-    MemorySpan,
-    Message,
-    Outcome,
-    Phase,
-    StepTrace,
-    TurnRecall,
-)
+from memrl_core.records import Consulted, GenerateRecord, MemorySpan, Message, Outcome, Phase, StepTrace, TurnRecall
 from memrl_core.retrieval.view import Asked, MemoryView
 
 Method = Literal["leave-one-out", "Shapley"]
@@ -258,12 +249,7 @@ class Rerunner:
         assert self._trace.decision is not None
         begin = view.asked.embedding if view.asked is not None else NO_VECTOR
         asked = Asked(
-            begin,
-            task=task.id,
-            intent=task.intent,
-            observation=observation,
-            turn=turn,
-            step=self._trace.step,
+            begin, task=task.id, intent=task.intent, observation=observation, turn=turn, step=self._trace.step
         )
         seed = step_seed(self._trace.decision.seed, turn)
         return recalled_for(self._policy, asked, view, self._embed or _no_embedder, ask, seed)

@@ -208,13 +208,7 @@ def decide(memory: Memories, task: int, settings: Settings, step: int, epsilon: 
     )
     step_seed = seed * 100_000 + step
     recalled = recall(
-        embeddings()[task],
-        view,
-        k1=settings.k1,
-        k1_counts="record",
-        delta=settings.delta,
-        strict=True,
-        seed=step_seed,
+        embeddings()[task], view, k1=settings.k1, k1_counts="record", delta=settings.delta, strict=True, seed=step_seed
     )
     rows = positions_in(view, recalled)
     decision = select(

@@ -22,14 +22,7 @@ from typing import Any, BinaryIO
 
 import httpx
 
-from memrl_core.errors import (
-    InputError,
-    ModelInterrupted,
-    ModelMissing,
-    ModelSlow,
-    NotBound,
-    PromptTooLong,
-)
+from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, ModelSlow, NotBound, PromptTooLong
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, tells_no_room
 from memrl_core.models.ollama_client import sendable
 from memrl_core.models.stream import Arriving

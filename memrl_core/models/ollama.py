@@ -11,14 +11,7 @@ from typing import Any
 import ollama
 
 from memrl_core.errors import ModelError, NotBound, PromptTooLong
-from memrl_core.models.base import (
-    Cancelled,
-    ModelOptions,
-    OnText,
-    fewest_tokens,
-    slow,
-    tells_no_room,
-)
+from memrl_core.models.base import Cancelled, ModelOptions, OnText, fewest_tokens, slow, tells_no_room
 from memrl_core.models.ollama_client import (
     checked_address,
     checked_name,

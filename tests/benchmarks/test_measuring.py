@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.measuring import (
-    Aim,
-    Row,
-    in_turns,
-    peak,
-    repeated,
-    resident_mb,
-    yardstick,
-)
+from benchmarks.measuring import Aim, Row, in_turns, peak, repeated, resident_mb, yardstick
 
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20).map(tuple)
 

@@ -86,12 +86,7 @@ def refusal(path: Path, **changes: Any) -> str:
             "no family “fly”. Known: cool",
         ),
         ("[[streams]]\nevaluate = ['nowhere']\n", 3, "streams.1.evaluate", "Known: household-train, household-heldout"),
-        (
-            "[[streams]]\nevaluate = ['household-demo', 'household-demo']\n",
-            3,
-            "streams.1.evaluate",
-            "listed twice",
-        ),
+        ("[[streams]]\nevaluate = ['household-demo', 'household-demo']\n", 3, "streams.1.evaluate", "listed twice"),
     ],
 )
 def test_a_fault_is_told_with_its_line_its_key_and_what_is_allowed(

@@ -216,11 +216,7 @@ def test_won_back_counts_what_was_lost_and_came_again() -> None:
 
 
 A, B = "household-train:heat", "household-train:clean"
-STREAM = {
-    "name": "s",
-    "evaluate": [A, B],
-    "stages": [{"tasks": A}, {"tasks": B}, {"tasks": A}],
-}
+STREAM = {"name": "s", "evaluate": [A, B], "stages": [{"tasks": A}, {"tasks": B}, {"tasks": A}]}
 
 
 def a_stream_of(arm: str, learned: Sequence[str], used: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -396,10 +392,7 @@ def test_a_reference_that_lacks_a_seed_the_others_have_is_compared_where_it_can_
     assert len(reports(part)) == len(ALL_REPORTS)
 
 
-@pytest.mark.parametrize(
-    ("report", "why"),
-    [("transfer", "has sets"), ("streams", "different sets"), ("shift", "30")],
-)
+@pytest.mark.parametrize(("report", "why"), [("transfer", "has sets"), ("streams", "different sets"), ("shift", "30")])
 def test_a_report_about_what_was_never_run_says_so(report: str, why: str) -> None:
     table = the_table(a_plan(report), epochs_of("old", 0, ["+-"]))
     assert table.rows == ()

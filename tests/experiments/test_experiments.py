@@ -13,13 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.experiments.reports.tables import frozen_use_tables
-from memrl_core.experiments.studies.frozen_use import (
-    MEMORIES,
-    MERGED,
-    NO_MEMORY,
-    run_cross_model,
-    run_modular_memory,
-)
+from memrl_core.experiments.studies.frozen_use import MEMORIES, MERGED, NO_MEMORY, run_cross_model, run_modular_memory
 from memrl_core.experiments.studies.study import Arm, FrozenUse, difference
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel, SimulatedReader

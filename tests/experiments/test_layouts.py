@@ -71,15 +71,7 @@ def _record(layout: str) -> GenerateRecord:
 @pytest.mark.parametrize("bound", [True, False])
 def test_every_action_and_what_went_wrong_is_in_each_layout(layout: str, bound: bool) -> None:
     reported = "\n".join(message.content for message in messages_sent(_record(layout), 0, bound=bound))
-    for word in (
-        "heat the egg",
-        "take egg",
-        "heat egg",
-        "cool it",
-        "It broke.",
-        "cool egg",
-        "heat the egg now",
-    ):
+    for word in ("heat the egg", "take egg", "heat egg", "cool it", "It broke.", "cool egg", "heat the egg now"):
         assert word in reported
     assert ("- wait" in reported) is (layout == "turns" or not bound), "in a bound transcript the schema holds the list"
     assert "[memory" not in reported and "## " not in reported

@@ -45,9 +45,7 @@ def test_the_highest_placed_applicable_memory_decides() -> None:
 
 def test_of_a_caution_it_takes_the_advice_and_not_the_mistake() -> None:
     caution = a_memory(
-        "paint the fence",
-        "What went wrong: it dripped.\nAvoid:\n> take roller\nTry instead:\n> take brush",
-        "failure",
+        "paint the fence", "What went wrong: it dripped.\nAvoid:\n> take roller\nTry instead:\n> take brush", "failure"
     )
     assert asked([caution], "paint the fence", offering("take roller", "take brush", "sleep")) == "take brush"
     assert asked([caution], "paint the fence", offering("take roller", "sleep")) == "sleep"
