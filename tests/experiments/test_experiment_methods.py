@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from io import StringIO
 from itertools import combinations
 from math import isnan, nan
@@ -394,13 +393,6 @@ def test_a_conversation_gives_no_reward_by_itself() -> None:
         fits("nothing", "household")
     with pytest.raises(InputError, match="no environment"):
         fits("rag", "nowhere")
-
-
-def test_what_a_conversation_lacks_is_said_of_every_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs = ("next state", "step reward", "citations", "model on write")
-    monkeypatch.setattr(Rag, "spec", replace(Rag.spec, needs=needs))
-    assert fits("rag", "conversation")
-    assert fits("rag", "household") == ""
 
 
 # --- compared from a screen -------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.experiments.studies.methods import SameBank
-from memrl_core.experiments.studies.study import Stopped
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import When
@@ -119,14 +118,6 @@ def test_overlap_is_what_both_chose_as_a_share_of_what_either_chose(learned: Mem
     assert len(shares) > 2, "the two methods differ in some steps and agree in others"
 
 
-def test_without_memory_no_memory_is_used_and_the_answer_is_a_guess(learned: MemoryBank) -> None:
-    found = chosen_by(learned, "none")
-    assert all(not len(used) for used in found["used"])
-    for success, trace in zip(found["success"], learned.traces("r"), strict=True):
-        again = workspace.rerunner(learned, trace, workspace.Preferences()).rerun(())
-        assert success == (again.outcome == "success")
-
-
 def test_a_policy_under_other_settings_chooses_by_them(learned: MemoryBank) -> None:
     one = same_bank(learned).choose(make_policy("memrl", MemRLSettings(k2=1, weight=0.0).model_dump()))
     similar = same_bank(learned).choose(make_policy("rag", PolicySettings(k2=1).model_dump()))
@@ -146,21 +137,6 @@ def test_what_the_run_began_with_has_been_watched_too(tmp_path: Path, policy: st
     apart = [[name.replace("fork-", "r-") for name in used] for used in of_fork["used"]]
     assert apart == [list(used) for used in of_run["used"]]
     assert any(apart)
-
-
-@pytest.mark.parametrize("after", [0, 5, 60])
-def test_it_stops_within_a_step(learned: MemoryBank, after: int) -> None:
-    asked = 0
-
-    def cancelled() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > after
-
-    reported: list[int] = []
-    with pytest.raises(Stopped):
-        chosen_by(learned, "rag", cancelled=cancelled, on_answer=lambda: reported.append(asked))
-    assert asked <= after + 2 and all(at <= after for at in reported)
 
 
 def test_a_step_without_a_prompt_is_passed_over(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from memrl_core.agent.workspace import SIMULATED
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
+from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.plan import Plan
 from memrl_core.numerals import fixed, signed
 
@@ -83,8 +84,20 @@ def tokens(part: pd.DataFrame) -> str:
 
 def difference(mean: float, low: float, high: float) -> str:
     """A difference of shares in percentage points, with its interval where there is one."""
-    interval = "" if np.isnan(low) else f" ({signed(100 * low, 1)}…{signed(100 * high, 1)})"
-    return f"{signed(100 * mean, 1)} pp{interval}"
+    return spread(100 * mean, 100 * low, 100 * high, lambda v: signed(v, 1), " pp")
+
+
+def spread(mean: float, low: float, high: float, text: Callable[[float], str], unit: str = "") -> str:
+    """A mean with its interval where there is one; `NOTHING` where there is no mean."""
+    if np.isnan(mean):
+        return NOTHING
+    shown = text(mean) + unit
+    return shown if np.isnan(low) else f"{shown} ({text(low)}…{text(high)})"
+
+
+def learned_steps(experiment: Experiment) -> pd.DataFrame:
+    """The steps in which something was learned."""
+    return experiment.steps[experiment.steps["phase"] == LEARN]
 
 
 def title(plan: Plan, epochs: pd.DataFrame, what: str) -> str:
@@ -117,6 +130,4 @@ def _with_interval(values: Floats, text: Callable[[float], str], unit: str) -> s
     known = known[~np.isnan(known)]
     if not known.size:
         return NOTHING
-    low, high = seed_interval(known)
-    shown = text(float(known.mean())) + unit
-    return shown if np.isnan(low) else f"{shown} ({text(float(low))}…{text(float(high))})"
+    return spread(float(known.mean()), *map(float, seed_interval(known)), text, unit)

@@ -27,6 +27,7 @@ from memrl_core.experiments.reports.report_table import (
     Floats,
     ReportTable,
     arms,
+    learned_steps,
     number,
     points,
     share,
@@ -57,7 +58,7 @@ def _how_chosen(experiment: Experiment) -> list[str]:
     """How often a tie decided in each arm and what the other rule would have changed, and how often a task's own
     memories were in the prompt.
     """
-    steps, names = _steps(experiment), [arm.name for arm in experiment.plan.all_arms()]
+    steps, names = learned_steps(experiment), [arm.name for arm in experiment.plan.all_arms()]
     of = {name: part for name in names if len(part := steps[steps["arm"] == name])}
     tied = {name: (part["tied"].mean(), part["other_by_tie"].mean()) for name, part in of.items()}
     notes = []
@@ -186,7 +187,7 @@ def shift_report(experiment: Experiment) -> ReportTable:
     """How long an arm takes to come back after the world has shifted."""
     shifts = {stream.name: stream.shift_at[0] for stream in experiment.plan.streams if stream.shift_at}
     rows = []
-    for label, stream, _, part in arms(_steps(experiment)):
+    for label, stream, _, part in arms(learned_steps(experiment)):
         at = shifts.get(stream, 0)
         runs = [cell.sort_values("step")["success"].to_numpy(dtype=np.float64) for _, cell in part.groupby("seed")]
         runs = [run for run in runs if len(run) >= at - 1 + WINDOW and at > WINDOW]
@@ -279,7 +280,7 @@ def similarity_report(experiment: Experiment) -> ReportTable:
 
 def poison_report(experiment: Experiment) -> ReportTable:
     """How far malicious memories spread, how fast their q falls, and what forgetting brings back."""
-    learned, reference = _steps(experiment), experiment.plan.reference
+    learned, reference = learned_steps(experiment), experiment.plan.reference
     rows = []
     for label, stream, arm, part in arms(learned):
         theirs = learned[(learned["stream"] == stream) & (learned["arm"] == reference)]
@@ -327,7 +328,7 @@ def poison_report(experiment: Experiment) -> ReportTable:
 
 def environments_report(experiment: Experiment) -> ReportTable:
     """A row per environment and arm: what is solved at first and at last, the points, and the seconds a step."""
-    steps, timed, reference = _steps(experiment), experiment.durations, experiment.plan.reference
+    steps, timed, reference = learned_steps(experiment), experiment.durations, experiment.plan.reference
     rows = []
     for _, stream, arm, part in arms(steps):
         first, last = (part[part["epoch"] == epoch] for epoch in (part["epoch"].min(), part["epoch"].max()))
@@ -396,13 +397,9 @@ def _last_epochs(experiment: Experiment) -> pd.DataFrame:
     return learned[learned["epoch"] == learned.groupby(["stream", "arm", "seed"])["epoch"].transform("max")]
 
 
-def _steps(experiment: Experiment) -> pd.DataFrame:
-    return experiment.steps[experiment.steps["phase"] == LEARN]
-
-
 def _uses(experiment: Experiment) -> pd.DataFrame:
     """One row per use of a memory in a rated step: the step's columns with each of the lists `used…` unfolded."""
-    steps = _steps(experiment)
+    steps = learned_steps(experiment)
     lists = [name for name in steps.columns if name.startswith("used")]
     unfolded = steps[steps["used"].str.len() > 0].explode(lists)
     numbers = dict.fromkeys(("used_q", "used_similarity", "used_visits"), np.float64)

@@ -22,11 +22,10 @@ from memrl_core.analysis.compare.methods import (
     method_curves,
     method_rows,
 )
-from memrl_core.experiments.cells import LEARN
-from memrl_core.experiments.reports.report_table import NOTHING, ReportTable, difference, title
+from memrl_core.experiments.reports.report_table import NOTHING, ReportTable, difference, learned_steps, spread, title
 from memrl_core.experiments.studies.study import Arm, FrozenUse
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
-from memrl_core.numerals import percent, signed
+from memrl_core.numerals import percent
 from memrl_core.report.document import Document
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ SIMULATED_NOTE = (
 
 def methods_report(experiment: Experiment) -> ReportTable:
     """A row per arm: what it achieves, gains over no memory and the reference, forgets, keeps and costs."""
-    steps = _learned(experiment)
+    steps = learned_steps(experiment)
     many = steps["stream"].nunique() > 1
     rows = [
         _cells(row, f"{stream} · {row.arm}" if many else row.arm, row.arm == experiment.plan.reference)
@@ -161,7 +160,7 @@ def picture_page(experiment: Experiment) -> str:
     if experiment.steps.empty or "methods" not in experiment.plan.report:
         return ""
     page = Document(title(experiment.plan, experiment.epochs, "methods"), experiment.plan.question)
-    for stream, part in _streams(_learned(experiment)):
+    for stream, part in _streams(learned_steps(experiment)):
         without = _without(experiment, part)
         page.section(stream)
         curves = [curve for curve in method_curves(part) if curve.arm != without]
@@ -176,10 +175,6 @@ def picture_page(experiment: Experiment) -> str:
 
 def _notes(experiment: Experiment) -> tuple[str, ...]:
     return (*NOTES, SIMULATED_NOTE) if experiment.plan.model == SIMULATED else NOTES
-
-
-def _learned(experiment: Experiment) -> pd.DataFrame:
-    return experiment.steps[experiment.steps["phase"] == LEARN]
 
 
 def _streams(steps: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -211,17 +206,11 @@ def _cells(row: MethodRow, name: str, is_reference: bool) -> tuple[str, ...]:
 
 
 def _share(found: Estimate) -> str:
-    if not found.known:
-        return NOTHING
-    mean = f"{100 * found.value:.1f} %"
-    return mean if np.isnan(found.low) else f"{mean} ({100 * found.low:.1f}…{100 * found.high:.1f})"
+    return spread(100 * found.value, 100 * found.low, 100 * found.high, lambda v: f"{v:.1f}", " %")
 
 
 def _points(found: Estimate) -> str:
-    if not found.known:
-        return NOTHING
-    mean = f"{signed(100 * found.value, 1)} pp"
-    return mean if np.isnan(found.low) else f"{mean} ({signed(100 * found.low, 1)}…{signed(100 * found.high, 1)})"
+    return difference(found.value, found.low, found.high)
 
 
 def _number(value: float, form: str) -> str:
