@@ -130,4 +130,5 @@ def _with_interval(values: Floats, text: Callable[[float], str], unit: str) -> s
     known = known[~np.isnan(known)]
     if not known.size:
         return NOTHING
-    return spread(float(known.mean()), *map(float, seed_interval(known)), text, unit)
+    low, high = seed_interval(known)
+    return spread(float(known.mean()), float(low), float(high), text, unit)

@@ -114,145 +114,103 @@ def compare_methods(
     """
     chosen = checked_seeds(seeds, epochs)
     preferences = preferences or workspace.load_preferences()
-    environment = environment_of(tasks)
-    course = _Course(arms, environment, epochs * len(drawn(tasks, count, 0)), on_progress, cancelled)
-    stream = Stream(stages=[Stage(tasks=tasks, count=count)])
-    maker = recorded or course.arms[0]
+    stop = cancelled or (lambda: False)
+    environment, arms = environment_of(tasks), _with_one_without_memory(arms)
+    refused = {arm.name: why for arm in arms if (why := fits(arm.policy, environment, arm.values))}
+    started = [arm for arm in arms if arm.name not in refused]
+    stream, steps_an_arm = Stream(stages=[Stage(tasks=tasks, count=count)]), epochs * len(drawn(tasks, count, 0))
+    maker = recorded or arms[0]
     if missing := fits(maker.policy, environment, maker.values):
         raise InputError(f"The run to choose from cannot be made by {maker.name[:80]}: {missing}")
+    same = mode == "same bank"
+    bar = _Bar(on_progress, len(chosen) * steps_an_arm * (len(started) + same))
 
-    def cell(arm: Arm, seed: int) -> Cell:
+    def run(arm: Arm, seed: int, uri: str) -> pd.DataFrame:
         plan = ArmPlan(name=arm.name, policy=arm.policy, settings=dict(arm.values))
-        return Cell(arm=plan, settings=plan.settings, stream=stream, seed=seed, epochs=epochs, model=model)
-
-    def run(arm: Arm, seed: int, folder: str) -> pd.DataFrame:
-        uri = f"{folder}/bank"
-        table = run_cell(cell(arm, seed), uri, course.cancelled, preferences, course.count)
+        cell = Cell(arm=plan, settings=plan.settings, stream=stream, seed=seed, epochs=epochs, model=model)
+        table = run_cell(cell, uri, stop, preferences, bar.count)
         return table.to_pandas().assign(model_seconds=durations([table])["model_seconds"])
 
-    def own(seed: int) -> pd.DataFrame:
-        def do(arm: Arm) -> pd.DataFrame:
-            with tempfile.TemporaryDirectory(prefix="memrl-methods-") as folder:
-                return run(arm, seed, folder)
-
-        return course.each(seed, do)
-
-    def same(seed: int) -> pd.DataFrame:
+    def in_its_own(arm: Arm, seed: int) -> pd.DataFrame:
         with tempfile.TemporaryDirectory(prefix="memrl-methods-") as folder:
-            course.begin(f"{maker.name} makes the run · seed {seed}")
-            run(maker, seed, folder)
-            with MemoryBank.open(f"{folder}/bank") as bank:
-                found = _same_bank(bank, RUN, preferences)
-                with closing(found.environment):
-                    return course.each(seed, lambda arm: _choose(found, arm, course))
+            return run(arm, seed, f"{folder}/bank")
 
-    course.plan(len(chosen), also=mode == "same bank")
-    course.go_through(chosen, same if mode == "same bank" else own)
-    return course.compared(mode, model, maker.name if mode == "same bank" else "")
-
-
-class _Course:
-    """Arms on their way through the seeds: who runs, who was refused, and how far they are."""
-
-    def __init__(
-        self,
-        arms: Sequence[Arm],
-        environment: str,
-        steps_an_arm: int,
-        on_progress: Progress | None,
-        cancelled: Cancelled | None,
-    ) -> None:
-        self.arms = _with_one_without_memory(arms)
-        self.refused = {arm.name: why for arm in self.arms if (why := fits(arm.policy, environment, arm.values))}
-        self.cancelled = cancelled or (lambda: False)
-        self.seeds: list[int] = []
-        self.stopped = False
-        self._started = [arm for arm in self.arms if arm.name not in self.refused]
-        self._frames: list[pd.DataFrame] = []
-        self._steps_an_arm = steps_an_arm
-        self._done = self._total = 0
-        self._doing = ""
-        self._on_progress = on_progress
-
-    def plan(self, seeds: int, also: bool) -> None:
-        """Know the total of steps; `also` counts the run that all choose from."""
-        self._total = seeds * self._steps_an_arm * (len(self._started) + also)
-
-    def go_through(self, seeds: Sequence[int], of_seed: Callable[[int], pd.DataFrame]) -> None:
-        """Take the steps of each seed, until all are over or the person stops."""
-        for seed in seeds:
-            try:
-                found = of_seed(seed)
-            except Stopped:
-                self.stopped = True
-                return
-            self._frames.append(found)
-            self.seeds.append(seed)
-
-    def each(self, seed: int, do: Callable[[Arm], pd.DataFrame]) -> pd.DataFrame:
+    def each(seed: int, do: Callable[[Arm], pd.DataFrame]) -> pd.DataFrame:
         """What `do` finds for each arm; one that fails is refused from then on."""
         parts = []
-        for arm in self._started:
-            end = self._done + self._steps_an_arm
-            if arm.name not in self.refused:
-                self.begin(f"{arm.name} · seed {seed}")
+        for arm in started:
+            end = bar.done + steps_an_arm
+            if arm.name not in refused:
+                bar.begin(f"{arm.name} · seed {seed}")
                 try:
                     parts.append(do(arm).assign(arm=arm.name, seed=seed))
                 except MemRLError as error:
-                    self.refused[arm.name] = str(error)
-            self._done = end
+                    refused[arm.name] = str(error)
+            bar.done = end
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
+    def from_one(seed: int) -> pd.DataFrame:
+        with tempfile.TemporaryDirectory(prefix="memrl-methods-") as folder:
+            bar.begin(f"{maker.name} makes the run · seed {seed}")
+            run(maker, seed, f"{folder}/bank")
+            with MemoryBank.open(f"{folder}/bank") as bank:
+                found = _same_bank(bank, RUN, preferences)
+                with closing(found.environment):
+                    return each(
+                        seed, lambda arm: found.choose(make_policy(arm.policy, arm.values), None, bar.count, stop)
+                    )
+
+    frames: dict[int, pd.DataFrame] = {}
+    stopped = False
+    for seed in chosen:
+        try:
+            frames[seed] = from_one(seed) if same else each(seed, lambda arm, seed=seed: in_its_own(arm, seed))
+        except Stopped:
+            stopped = True
+            break
+    running = [arm for arm in arms if arm.name not in refused]
+    without = next((arm.name for arm in running if _is_without_memory(arm)), "")
+    reference = running[0].name if running else ""
+    rows: list[MethodRow] = []
+    curves: list[MethodCurve] = []
+    luck = None
+    there = [frame for frame in frames.values() if not frame.empty]
+    steps = pd.concat(there, ignore_index=True) if there else pd.DataFrame()
+    if not steps.empty:
+        steps = steps[steps["arm"].isin([arm.name for arm in running])].reset_index(drop=True)
+        rows = (same_bank_rows if same else method_rows)(steps, without, reference)
+        if not same:
+            curves, luck = method_curves(steps), luck_curve(steps, without)
+    return MethodsCompared(
+        mode, model, maker.name if same else "", tuple(frames), without, reference, tuple(rows), tuple(curves), luck,
+        steps, refused, stopped,
+    )  # fmt: skip
+
+
+class _Bar:
+    """How many of `total` steps are `done`, and what is being done; reported at each change."""
+
+    def __init__(self, report: Progress | None, total: int) -> None:
+        self.done = 0
+        self._total, self._doing = total, ""
+        self._report = report or (lambda done, total, doing: None)
+
     def count(self) -> None:
-        """One step more is done."""
-        self._done += 1
-        self._report()
+        """One more step is done."""
+        self.done += 1
+        self._report(self.done, self._total, self._doing)
 
     def begin(self, doing: str) -> None:
         """Something else is done from now on."""
         self._doing = doing
-        self._report()
-
-    def compared(self, mode: Mode, model: str, recorded: str) -> MethodsCompared:
-        """What was found in the seeds that are over, of the arms that did not fail."""
-        there = [frame for frame in self._frames if not frame.empty]
-        steps = pd.concat(there, ignore_index=True) if there else pd.DataFrame()
-        running = [arm for arm in self.arms if arm.name not in self.refused]
-        without = next((arm.name for arm in running if _is_without_memory(arm)), "")
-        reference = running[0].name if running else ""
-        rows: list[MethodRow] = []
-        curves: list[MethodCurve] = []
-        luck = None
-        if not steps.empty:
-            steps = steps[steps["arm"].isin([arm.name for arm in running])].reset_index(drop=True)
-            rows = (method_rows if mode == "own bank" else same_bank_rows)(steps, without, reference)
-            if mode == "own bank":
-                curves, luck = method_curves(steps), luck_curve(steps, without)
-        return MethodsCompared(
-            mode, model, recorded, tuple(self.seeds), without, reference, tuple(rows), tuple(curves), luck, steps,
-            dict(self.refused), self.stopped,
-        )  # fmt: skip
-
-    def _report(self) -> None:
-        if self._on_progress is not None:
-            self._on_progress(self._done, self._total, self._doing)
+        self._report(self.done, self._total, doing)
 
 
 def _same_bank(bank: MemoryBank, run: str, preferences: workspace.Preferences) -> SameBank:
     info = bank.run(run)
-    embedder = workspace.embedder_of(bank, preferences)
-    return SameBank(
-        bank,
-        run,
-        workspace.make_model(info.model, preferences),
-        embedder,
-        make_environment(info.environment, **info.environment_options),
-    )
-
-
-def _choose(found: SameBank, arm: Arm, course: _Course) -> pd.DataFrame:
-    policy = make_policy(arm.policy, arm.values)
-    return found.choose(policy, on_answer=course.count, cancelled=course.cancelled)
+    world = make_environment(info.environment, **info.environment_options)
+    model = workspace.make_model(info.model, preferences)
+    return SameBank(bank, run, model, workspace.embedder_of(bank, preferences), world)
 
 
 def _is_without_memory(arm: Arm) -> bool:
@@ -287,7 +245,6 @@ class SameBank:
     def choose(
         self,
         policy: Policy[Any],
-        *,
         steps: Collection[int] | None = None,
         on_answer: Callable[[], None] | None = None,
         cancelled: Cancelled | None = None,
