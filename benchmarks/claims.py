@@ -167,30 +167,14 @@ def _plane(results: Path | None) -> list[Interval]:
 
 def _room() -> Iterator[Claim]:
     """What each question of a room says came of it over 60 seeds, and in how many of them it came otherwise."""
-    for title, says, otherwise in (
-        (
-            "Does utility help when the world shifts?",
-            "Over 60 seeds the difference is {} points, ±{}",
-            "In {} of the 60 the one that also goes by q solves more",
-        ),
-        (
-            "Utility alone, or similarity as well?",
-            "Over 60 seeds q alone costs {} points, ±{}",
-            "In {} of the 60 it solves more",
-        ),
-        (
-            "Stiff or nervous?",
-            "Over 60 seeds the quick one solves {} points more, ±{}",
-            "In {} of the 60 the slow one does",
-        ),
-        (
-            "One memory or three?",
-            "Over 60 seeds three memories solve {} points more than one, ±{}",
-            "In {} of the 60 one memory solves more",
-        ),
-    ):
-        yield Claim("memrl_core/lessons/questions.py", says, partial(_of_question, title))
-        yield Claim("memrl_core/lessons/questions.py", otherwise, partial(_otherwise, title))
+
+    def open_numbers(sentence: str) -> str:
+        return re.sub(NUMBER, lambda number: number[0] if number[0] == f"{STUDENTS}" else "{}", sentence)
+
+    for title, question in QUESTIONS.items():
+        effect, otherwise = re.split(r"(?<=\.) (?=In \d)", question.because)
+        yield Claim("memrl_core/lessons/questions.py", open_numbers(effect), partial(_of_question, title))
+        yield Claim("memrl_core/lessons/questions.py", open_numbers(otherwise), partial(_otherwise, title))
 
 
 def effect_of(question: Question, seeds: int = STUDENTS) -> tuple[float, float, int]:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
@@ -131,7 +132,7 @@ def compare_methods(
         table = run_cell(cell, uri, stop, preferences, bar.count)
         return table.to_pandas().assign(model_seconds=durations([table])["model_seconds"])
 
-    def in_its_own(arm: Arm, seed: int) -> pd.DataFrame:
+    def in_its_own(seed: int, arm: Arm) -> pd.DataFrame:
         with tempfile.TemporaryDirectory(prefix="memrl-methods-") as folder:
             return run(arm, seed, f"{folder}/bank")
 
@@ -164,7 +165,7 @@ def compare_methods(
     stopped = False
     for seed in chosen:
         try:
-            frames[seed] = from_one(seed) if same else each(seed, lambda arm, seed=seed: in_its_own(arm, seed))
+            frames[seed] = from_one(seed) if same else each(seed, partial(in_its_own, seed))
         except Stopped:
             stopped = True
             break
