@@ -79,8 +79,8 @@ def forgot(case: Case) -> None:
                     "failures": e.failures,
                     "solved the time before": e.solved_last,
                     "of these failed now": e.lost_last,
-                    "share of failures": e.of_failures(),
-                    "share of solved": e.of_solved(),
+                    "share of failures": e.of_failures,
+                    "share of solved": e.of_solved,
                 }
                 for e in by_epoch
             ],

@@ -179,7 +179,6 @@ def test_a_stored_step_can_be_replayed_in_words(bank: MemoryBank, recorder: Reco
         reported = [line(moment.trace, phase) for phase in Phase]
         assert reported[0] == ("bare", "whole")[step - 1]
     assert moment.selected == (a,)
-    assert moment.moved == {a: pytest.approx(-ALPHA)}
 
 
 # --- q ----------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,16 @@ from memrl_core.learning import rewards_of
 from memrl_core.numerals import signed
 from memrl_core.records import Memory, Phase, RunInfo, StepTrace, Utility
 
+RECORDS = {
+    Phase.RECALL: "recall",
+    Phase.SELECT: "decision",
+    Phase.GENERATE: "generate",
+    Phase.REWARD: "reward",
+    Phase.UPDATE: "update",
+    Phase.WRITE: "write",
+}
+"""Where a trace keeps what each phase did."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -31,52 +41,20 @@ class Moment:
         if self.trace is None:
             return False
         if self.trace.origin != "agent":
-            return phase is Phase.EMBED or _record_of(self.trace, phase) is not None
+            return phase is Phase.EMBED or getattr(self.trace, RECORDS[phase]) is not None
         order = list(Phase)
         return self.next_phase is None or order.index(phase) < order.index(self.next_phase)
 
     @property
-    def moved(self) -> dict[str, float]:
-        """How far each q moved in this step."""
-        if self.trace is None or self.trace.update is None:
-            return {}
-        moved: dict[str, float] = {}
-        for change in self.trace.update.of_q:
-            moved[change.memory_id] = moved.get(change.memory_id, 0.0) + change.after - change.before
-        return moved
-
-    @property
-    def similarities(self) -> dict[str, float]:
-        """The cosine of every memory that phase A reports on."""
-        if self.trace is None or self.trace.recall is None:
-            return {}
-        return {seen.memory_id: seen.similarity for seen in (*self.trace.recall.pool, *self.trace.recall.left_out)}
-
-    @property
     def pool(self) -> tuple[str, ...]:
         """The ids that phase A recalled, most similar first."""
-        return (
-            ()
-            if self.trace is None or self.trace.recall is None
-            else tuple(m.memory_id for m in self.trace.recall.pool)
-        )
+        recall = None if self.trace is None else self.trace.recall
+        return () if recall is None else tuple(member.memory_id for member in recall.pool)
 
     @property
     def selected(self) -> tuple[str, ...]:
         """The ids that were given to the model."""
         return () if self.trace is None or self.trace.decision is None else self.trace.decision.selected
-
-
-def _record_of(trace: StepTrace, phase: Phase) -> object | None:
-    return {
-        Phase.EMBED: trace.embed,
-        Phase.RECALL: trace.recall,
-        Phase.SELECT: trace.decision,
-        Phase.GENERATE: trace.generate,
-        Phase.REWARD: trace.reward,
-        Phase.UPDATE: trace.update,
-        Phase.WRITE: trace.write,
-    }[phase]
 
 
 def replayed(bank: MemoryBank, run: str, step: int) -> Moment:

@@ -22,23 +22,12 @@ COLUMNS = ("memory", "id", "intent", "outcome", "q", "uses", "step", "similarity
 
 def catalogue(moment: Moment, memories: Mapping[str, Memory]) -> pd.DataFrame:
     """One row a memory, newest first; `similarity` to the step's intent where phase A reports it (n, 10)."""
-    near = moment.similarities
-    rows = [
-        (
-            memory_label(i, moment.run.id),
-            i,
-            m.intent,
-            m.outcome,
-            known.q,
-            known.visits,
-            m.step,
-            near.get(i),
-            m.task,
-            m.experience,
-        )
-        for i, known in moment.utilities.items()
-        for m in (memories[i],)
-    ]
+    recall = None if moment.trace is None else moment.trace.recall
+    near = {} if recall is None else {one.memory_id: one.similarity for one in (*recall.pool, *recall.left_out)}
+    rows = []
+    for i, known in moment.utilities.items():
+        m, label = memories[i], memory_label(i, moment.run.id)
+        rows.append((label, i, m.intent, m.outcome, known.q, known.visits, m.step, near.get(i), m.task, m.experience))
     return pd.DataFrame(reversed(rows), columns=list(COLUMNS))
 
 

@@ -30,7 +30,7 @@ def test_a_replay_shows_the_numbers_that_were_live(agent: Agent) -> None:
         again = replayed(agent.bank, "r", step)
         assert again.trace == moment.trace
         assert dict(again.utilities) == dict(moment.utilities)
-        assert (again.moved, again.pool, again.selected) == (moment.moved, moment.pool, moment.selected)
+        assert (again.pool, again.selected) == (moment.pool, moment.selected)
 
 
 def test_what_has_moved_is_seen_before_the_step_is_stored(agent: Agent) -> None:
@@ -40,7 +40,6 @@ def test_what_has_moved_is_seen_before_the_step_is_stored(agent: Agent) -> None:
     while episode.phase is not Phase.WRITE:
         episode.advance()
     moment = current(agent.bank, "r", episode)
-    assert moment.moved
     for change in episode.trace.update.changes:
         assert moment.utilities[change.memory_id].q == change.after
         assert agent.bank.utilities("r")[change.memory_id].q == change.before
@@ -57,7 +56,7 @@ def test_phases_are_reached_in_order(agent: Agent) -> None:
 
 def test_before_the_first_step_there_is_nothing_to_see(tmp_path: Path) -> None:
     moment = current(an_agent(tmp_path / "bank").bank, "r", None)
-    assert (moment.trace, moment.pool, moment.selected, moment.moved) == (None, (), (), {})
+    assert (moment.trace, moment.pool, moment.selected) == (None, (), ())
 
 
 def test_a_step_that_does_not_exist_is_said(tmp_path: Path) -> None:

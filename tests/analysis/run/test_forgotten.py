@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -29,36 +31,34 @@ def a_table(rows: list[tuple[int, str, str, Chosen]]) -> pd.DataFrame:
 
 def test_a_loss_names_what_was_swapped_since_the_last_success() -> None:
     (loss,) = losses(a_table([(1, "t", "s", ("a", "b")), (1, "x", "f", ()), (2, "t", "f", ("b", "c"))]))
-    assert (loss.task, loss.epoch, loss.solved_step, loss.failed_step, loss.directly) == ("t", 2, 1, 3, True)
-    assert (loss.left, loss.entered, loss.stayed) == (("a",), ("c",), ("b",))
+    assert (loss.task, loss.epoch, loss.solved_step, loss.failed_step) == ("t", 2, 1, 3)
+    assert (loss.left, loss.entered) == (("a",), ("c",))
 
 
 def test_a_step_without_a_decision_has_no_swap() -> None:
     (loss,) = losses(a_table([(1, "t", "s", None), (2, "t", "f", ("a",))]))
-    assert (loss.left, loss.entered, loss.stayed) == (None, None, None)
+    assert (loss.left, loss.entered) == (None, None)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("sfu")), max_size=14))
 def test_losses_and_rates_follow_from_each_tasks_attempts(tries: list[tuple[str, str]]) -> None:
     rows = [(n // 4 + 1, task, letter, (f"m{n}",)) for n, (task, letter) in enumerate(tries)]
     table = a_table(rows)
-    expected, solved_before = [], {epoch: [0, 0] for epoch, *_ in rows}
+    expected, solved_before, lost_directly = [], Counter[int](), Counter[int]()
     for n, (epoch, task, letter, _) in enumerate(rows):
         earlier = [(i, other) for i, (_, name, other, _) in enumerate(rows[:n]) if name == task and other != "u"]
         wins = [i for i, other in earlier if other == "s"]
         if letter != "u" and wins:
-            solved_before[epoch][1] += 1
-            solved_before[epoch][0] += earlier[-1][1] == "s"
+            solved_before[epoch] += earlier[-1][1] == "s"
         if letter == "f" and wins:
-            expected.append((task, epoch, wins[-1] + 1, n + 1, earlier[-1][1] == "s"))
+            expected.append((task, epoch, wins[-1] + 1, n + 1))
+            lost_directly[epoch] += earlier[-1][1] == "s"
     found = losses(table)
-    assert [(x.task, x.epoch, x.solved_step, x.failed_step, x.directly) for x in found] == expected
+    assert [(x.task, x.epoch, x.solved_step, x.failed_step) for x in found] == expected
     for epoch in forgetting(table):
-        mine = [x for x in found if x.epoch == epoch.epoch]
         letters = [letter for number, _, letter, _ in rows if number == epoch.epoch and letter != "u"]
         assert (epoch.attempts, epoch.failures) == (len(letters), letters.count("f"))
-        assert (epoch.lost_ever, epoch.lost_last) == (len(mine), sum(x.directly for x in mine))
-        assert [epoch.solved_last, epoch.solved_ever] == solved_before[epoch.epoch]
+        assert (epoch.solved_last, epoch.lost_last) == (solved_before[epoch.epoch], lost_directly[epoch.epoch])
 
 
 @pytest.fixture(scope="module")

@@ -107,13 +107,12 @@ def test_the_forgetting_rates_are_those_of_the_page_on_what_was_forgotten(succes
     found = {
         e.epoch: e for e in forgetting(pd.DataFrame(rows, columns=["step", "epoch", "task", "outcome", "selected"]))
     }
-    for since in ("last", "ever"):
-        for of in ("failures", "solved"):
-            rates = forgetting_rate(success, of, since)
-            for epoch in range(len(success)):
-                entry = found.get(epoch)
-                other = entry and (entry.of_failures if of == "failures" else entry.of_solved)(since == "ever")
-                assert same(rates[epoch : epoch + 1], [NAN if other is None else other])
+    for of in ("failures", "solved"):
+        rates = forgetting_rate(success, of)
+        for epoch in range(len(success)):
+            entry = found.get(epoch)
+            other = entry and (entry.of_failures if of == "failures" else entry.of_solved)
+            assert same(rates[epoch : epoch + 1], [NAN if other is None else other])
 
 
 def test_a_grid_keeps_the_last_rated_attempt_and_the_order_of_first_attempts() -> None:
