@@ -171,7 +171,6 @@ class MemoryBank(BankReading):
             if self._ledger.last_saved is not None:
                 self.compact()
             self._vectors.close()
-            self._state.close()
             self._database.close()
 
     def compact(self) -> None:

@@ -10,8 +10,8 @@ import json
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import takewhile
@@ -26,7 +26,7 @@ from memrl_core.bank.people.roles import actor_of
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import Inserted, StepRow
 from memrl_core.bank.storage.schema import Database, chunks
-from memrl_core.bank.storage.vectors import ArrowVectors, Vectors
+from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.errors import BankDamaged, InputError, MemRLError, RunMoved, UnknownRun
 from memrl_core.learning import (
     CHANGES_MEMORIES,
@@ -72,8 +72,6 @@ _KNOWN_AT = select(func.max(_LEDGER.known_at)).where(_LEDGER.run == bindparam("r
 _STEP_AT = codec.STEP_ROWS.where(
     _STEPS.run == bindparam("r"), _STEPS.step == bindparam("s"), _STEPS.position <= bindparam("to")
 )
-_HISTORY = codec.MOVES.where(_MOVES.run == bindparam("r")).order_by(_MOVES.memory_id, _MOVES.number)
-_HISTORY_OF = _HISTORY.where(_MOVES.memory_id.in_(bindparam("ids", expanding=True)))
 _WITHOUT_MOVES = delete(schema.q_moves).where(_MOVES.run == bindparam("r"), _MOVES.memory_id == bindparam("m"))
 _HEAD = "SELECT (SELECT max(position) FROM ledger), (SELECT max(position) FROM steps)"
 
@@ -214,7 +212,6 @@ class BankState:
         self._clock: int | None = None
         self._appended = 0
         self._may_be_overtaken = False
-        self._beside = ThreadPoolExecutor(1, "vectors")
         database.may_have_changed()
         self._look()
 
@@ -587,20 +584,17 @@ class BankState:
         return fold
 
     def _derived(self, names: str, run: str, where: str = "") -> list[Any]:
-        sign = "?" if self.database.is_sqlite else "%s"
-        found: list[Any] = self.database.raw(f"SELECT {names} FROM q_values WHERE run = {sign} {where}", (run,))
+        found: list[Any] = self.database.raw(f"SELECT {names} FROM q_values WHERE run = ? {where}", (run,))
         return found
 
     def _reader(self, run: str) -> Any:
         def read(memory_ids: Iterable[str] | None) -> dict[str, list[UtilityPoint]]:
             found: dict[str, list[UtilityPoint]] = {}
             with self.readable():
-                if memory_ids is None:
-                    rows = self.database.rows(_HISTORY, r=run)
-                else:
-                    rows = self.database.rows(_HISTORY_OF, r=run, ids=list(memory_ids))
-                for point in map(codec.move_of, rows):
-                    found.setdefault(point.memory_id, []).append(point)
+                for ids in [()] if memory_ids is None else chunks(memory_ids):
+                    among = f"AND memory_id IN ({', '.join('?' * len(ids))})" if ids else ""
+                    for row in self.database.raw(f"{codec.MOVES} {among} ORDER BY memory_id, number", (run, *ids)):
+                        found.setdefault(row[0], []).append(codec.move_of(row))
             return found
 
         return read
@@ -640,8 +634,10 @@ class BankState:
         if state.fold is None and not state.is_stale and not self.pending:
             if state.view is None or state.view.rows is not self.memories.rows:
                 with self.database.snapshot():
-                    with self._meanwhile(self.memories.read):
+                    with ThreadPoolExecutor(1) as beside:  # LanceDB and SQLite read at the same time.
+                        reading = beside.submit(self.memories.read)
                         found = self._derived("memory_id, q, visits", run, "AND NOT away")
+                    reading.result()
                     self.catch_up()
                 state = self.of(run)
                 q = np.array([row[1] for row in found], np.float64)
@@ -774,33 +770,10 @@ class BankState:
                     f"Another process has already finished step {row.step} of run {row.run}. This attempt was not "
                     "stored; begin the next step."
                 )
-        with self._meanwhile(self._append_memories) if pending.memories else nullcontext():
-            self._store_facts(pending)
-
-    @contextmanager
-    def _meanwhile(self, do: Callable[[], object]) -> Iterator[None]:
-        """Within it LanceDB does this while SQLite works; it ends after both."""
-        if isinstance(self.vectors, ArrowVectors):  # In memory it takes less time than to hand it over.
-            do()
-            yield
-            return
-        doing = self._beside.submit(do)
-        try:
-            yield
-        finally:
-            wait([doing])
-        doing.result()
-
-    def close(self) -> None:
-        """End the thread that works beside; who asks again begins another."""
-        self._beside.shutdown()
-        self._beside = ThreadPoolExecutor(1, "vectors")
-
-    def _append_memories(self) -> None:
-        rows = (codec.table_row(*one) for one in self.pending.memories.values())
-        self.vectors.append(codec.arrow(rows, codec.table_schema(self.vectors.dimension)))
-
-    def _store_facts(self, pending: Pending) -> None:
+        # One after the other: side by side, Python's lock between them costs more than SQLite's part of a step.
+        if pending.memories:
+            rows = (codec.table_row(*one) for one in pending.memories.values())
+            self.vectors.append(codec.arrow(rows, codec.table_schema(self.vectors.dimension)))
         touched = pending.runs() - {""}
         stale = (fork for run in touched for fork in self._stale_forks(run))
         for changed in dict.fromkeys([*touched, *stale]):

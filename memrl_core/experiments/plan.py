@@ -370,15 +370,18 @@ def _conditions(stream: Any) -> list[Any]:
         raise ValueError("grid: it maps names to lists of values, none of them empty")
     if math.prod(map(len, grid.values())) > MOST_CELLS:
         raise ValueError(f"grid: these are more than {MOST_CELLS:,} combinations; give fewer values")
+    given, options = stream.get("stages", [{}]), stream.get("options", {})
+    if not (isinstance(given, list) and all(isinstance(one, Mapping) for one in (*given, options))):
+        raise ValueError("grid: the stages beside it are tables in a list, and the options are one table")
     found = []
     for values in itertools.product(*grid.values()):
         chosen = dict(zip(grid, values, strict=True))
         name = " · ".join(f"{key} {value}" for key, value in chosen.items())
         of_stages = {key: chosen.pop(key) for key in OF_STAGES if key in chosen}
-        stages = [{**stage, **of_stages} for stage in stream.get("stages", [{}])]
+        stages = [{**stage, **of_stages} for stage in given]
         own = {OWN: chosen.pop(OWN)} if OWN in chosen else {}
         rest = {key: value for key, value in stream.items() if key != "grid"} | own
-        one = {**rest, "name": name[:80], "stages": stages, "options": {**stream.get("options", {}), **chosen}}
+        one = {**rest, "name": name[:80], "stages": stages, "options": {**options, **chosen}}
         try:
             Stream.model_validate(one)
         except ValidationError as error:

@@ -299,7 +299,8 @@ def test_what_became_of_a_memory_tells_what_the_policy_did(rewritten: MemoryBank
 
 
 def test_the_audit_tells_what_the_policy_did_as_the_programs(rewritten: MemoryBank) -> None:
-    rows = [row for row in audit(rewritten, AuditFilter(people_only=False, kind="memories")) if row.step > 3][::-1]
+    rows = audit(rewritten, AuditFilter(people_only=False, kind="memories"))
+    rows = [row for row in reversed(rows) if row.event.step > 3]
     assert [row.words for row in rows] == [
         "edited #1: now #4",
         "merged #4 and #2 into #5",

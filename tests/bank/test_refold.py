@@ -33,7 +33,13 @@ Action = Callable[[MemoryBank], object]
 def reported(fold: Fold) -> str:
     """Everything that a fold says, every digit of it, in its order."""
     return repr(
-        (fold.utilities, sorted(fold.away.items()), fold.histories, sorted(fold.pinned), sorted(fold.inherited.items()))
+        (
+            fold.utilities,
+            sorted(fold.away.items()),
+            dict(fold.histories),
+            sorted(fold.pinned),
+            sorted(fold.inherited.items()),
+        )
     )
 
 
@@ -228,7 +234,7 @@ def test_what_is_supposed_comes_true(seed: int) -> None:
     would = facts.bank._state.supposed(event)
     facts.take(event)
     if facts.bank._state.committed([about]):
-        assert repr({**before, **would}) == repr(anew(facts.bank, "r").histories)
+        assert repr({**before, **would}) == repr(dict(anew(facts.bank, "r").histories))
 
 
 # --- in a bank --------------------------------------------------------------------------------------------------------

@@ -2,16 +2,16 @@
 
 A round gives a process one kind of work on a bank that others were killed on before, kills it by SIGKILL at a random
 moment, and looks: the bank opens, every fact that was acknowledged lies in its tables exactly once and is known, q
-follows from the ledger by a computation of its own, what was cut short is told, and can be done again.
+follows from the ledger by a computation of its own, the doctor finds nothing amiss, and what was cut short can be done
+again.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,61 +34,32 @@ ROUNDS_A_BANK = 25
 FIRST_STEPS = 16
 LONGEST = {"run": 3.0, "ratings": 0.8, "compaction": 1.2, "import": 1.6, "layout": 1.6}
 """Seconds of each kind of work within which the kill falls."""
-APPENDS_PER_COMPACTION = 9
-MANY_FRAGMENTS = 2
-VERSIONS_KEPT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One kill: `seconds_alive` after the work had begun, with so many facts `acknowledged` by then.
-
-    `unfinished` says how many steps had begun and not ended. `opened` and `opened_whole` are the seconds of opening the
-    bank after the kill, and once more when all was mended and closed. `faults` are sentences, none where all is well.
-    """
+    """One kill: with so many facts `acknowledged` by then; `faults` are sentences, none where all is well."""
 
     number: int
-    seed: int
     kind: str
-    seconds_alive: float
     acknowledged: int
-    unfinished: int
-    opened: float
-    opened_whole: float
     faults: tuple[str, ...]
 
 
-def crash_rounds(
-    rounds: int,
-    seed: int,
-    folder: Path,
-    program: Sequence[str] = PROGRAM,
-    on_round: Callable[[Round], None] | None = None,
-) -> list[Round]:
+def crash_rounds(rounds: int, seed: int, folder: Path, program: Sequence[str] = PROGRAM) -> list[Round]:
     """Kill a process `rounds` times, the `KINDS` of work in turn, on banks made in `folder`, `ROUNDS_A_BANK` on each.
 
-    The seed decides the work and the moment of each kill; `program` is what does the work (see `work`). `on_round`
-    hears every round as it ends.
+    The seed decides the work and the moment of each kill; `program` is what does the work (see `work`).
     """
     done: list[Round] = []
-    waiting = working = Worker(program)
-
-    def load_the_next() -> None:
-        nonlocal waiting
-        if waiting is working:
-            waiting = Worker(program)
-
-    try:
-        for number in range(rounds):
-            if number % ROUNDS_A_BANK == 0:
-                scene = Scene.made(folder / f"bank-{number // ROUNDS_A_BANK}")
-            working = waiting
-            # The next one loads its libraries while this one's bank is looked at, but not while an opening is timed.
-            done.append(_round(scene, working, number, seed, load_the_next))
-            if on_round is not None:
-                on_round(done[-1])
-    finally:
-        waiting.kill()
+    for number in range(rounds):
+        if number % ROUNDS_A_BANK == 0:
+            scene = Scene.made(folder / f"bank-{number // ROUNDS_A_BANK}")
+        worker = Worker(program)
+        try:
+            done.append(_round(scene, worker, number, seed))
+        finally:
+            worker.kill()
     return done
 
 
@@ -114,19 +85,6 @@ class Scene:
                     write_bank(bank, scene.archive)
         return scene
 
-    def job(self, kind: str, seed: int) -> Job:
-        """Work of a kind on the bank, for as long as it lives."""
-        return Job(
-            self.uri,
-            kind,
-            kind,
-            seed,
-            archive=str(self.archive),
-            appends_per_compaction=APPENDS_PER_COMPACTION,
-            many_fragments=MANY_FRAGMENTS,
-            versions_kept=VERSIONS_KEPT,
-        )
-
 
 def drawn(kind: str, number: int, seed: int) -> tuple[float, int]:
     """After how many seconds of work a round kills, and the seed of that work."""
@@ -134,12 +92,11 @@ def drawn(kind: str, number: int, seed: int) -> tuple[float, int]:
     return float(rng.uniform(0, LONGEST[kind])), int(rng.integers(2**31))
 
 
-def _round(scene: Scene, worker: Worker, number: int, seed: int, on_opened: Callable[[], None]) -> Round:
+def _round(scene: Scene, worker: Worker, number: int, seed: int) -> Round:
     kind = KINDS[number % len(KINDS)]
     alive, work_seed = drawn(kind, number, seed)
-    reported = partial(Round, number, seed, kind, alive)
     try:
-        worker.begin(scene.job(kind, work_seed))
+        worker.begin(Job(scene.uri, kind, kind, work_seed, archive=str(scene.archive)))
         time.sleep(alive)
         # It was to work until it is killed: what ends before has failed.
         broke = [f"The process ended before it was killed: {_why(worker)}"] if worker.has_ended_its_work else []
@@ -148,24 +105,15 @@ def _round(scene: Scene, worker: Worker, number: int, seed: int, on_opened: Call
     finally:
         worker.kill()
     scene.reported += worker.reported
-    acknowledged = Acknowledged.by(worker.reported).facts
-    begun = time.perf_counter()
     try:
         with MemoryBank.open(scene.uri) as bank:
-            opened = _folded(bank, begun)
-            on_opened()
             broke += faults(bank, Rows.of(scene.uri), Acknowledged.by(scene.reported))
-            unfinished = sum(_cut_short(bank, info.id) for info in bank.runs())
             broke += _done_again(scene, bank, kind, worker.reported)
             broke += faults(bank, Rows.of(scene.uri), Acknowledged.by(scene.reported))
     except MemRLError as error:
-        on_opened()
-        return reported(acknowledged, 0, 0.0, 0.0, (*broke, f"The bank could not be opened or written: {error}"))
-    begun = time.perf_counter()
-    whole = _folded(MemoryBank.open(scene.uri), begun)
-    if (number + 1) % ROUNDS_A_BANK == 0:
-        broke += [finding.sentence for finding in check(scene.uri) if not finding.ok]
-    return reported(acknowledged, unfinished, opened, whole, tuple(dict.fromkeys(broke)))
+        broke.append(f"The bank could not be opened or written: {error}")
+    broke += [finding.sentence for finding in check(scene.uri) if not finding.ok]
+    return Round(number, kind, Acknowledged.by(worker.reported).facts, tuple(dict.fromkeys(broke)))
 
 
 def _why(worker: Worker) -> str:
@@ -174,18 +122,6 @@ def _why(worker: Worker) -> str:
     except BankError as error:
         return str(error)
     return "its work was done."
-
-
-def _cut_short(bank: MemoryBank, run: str) -> int:
-    """How many steps of a run are told as unfinished and were not done again by another attempt."""
-    return sum(not bank.has_step(run, step) for step in bank.unfinished_steps(run))
-
-
-def _folded(bank: MemoryBank, begun: float) -> float:
-    """The seconds since `begun`, once q of every run is known."""
-    for info in bank.runs():
-        bank.utilities(info.id)
-    return time.perf_counter() - begun
 
 
 def _done_again(scene: Scene, bank: MemoryBank, kind: str, reported: Sequence[Stored]) -> list[str]:

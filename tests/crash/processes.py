@@ -20,9 +20,6 @@ from tests.crash.whole import Acknowledged, Rows, faults
 from tests.crash.work import Job, Stored, digest
 from tests.crash.worker import PROGRAM, Worker
 
-KINDS = ("run", "compaction", "record", "ratings")
-APPENDS_PER_COMPACTION = 9
-MANY_FRAGMENTS = 2
 BETWEEN_LOOKS = 0.05
 
 
@@ -30,62 +27,46 @@ BETWEEN_LOOKS = 0.05
 class Together:
     """What became of several processes on one bank: ids `lost`, `doubled`, and those a refreshed handle did not know.
 
-    `digests` are what each handle knew in the end, this process's first and a new one's last. `failures` are sentences;
-    `put_off` counts the compactions that met another and were left for later.
+    `digests` are what each handle knew in the end, this process's first and a new one's last. `failures` are sentences.
     """
 
-    kinds: tuple[str, ...]
     acknowledged: int
     looks: int
     lost: tuple[str, ...]
     doubled: tuple[str, ...]
     unseen: int
     digests: tuple[str, ...]
-    put_off: int
     failures: tuple[str, ...]
 
 
-def together(
-    kinds: Sequence[str], turns: int, folder: Path, program: Sequence[str] = PROGRAM, seed: int = 0
-) -> Together:
+def together(kinds: Sequence[str], turns: int, folder: Path, program: Sequence[str] = PROGRAM) -> Together:
     """Let one process a kind of work (of `work.KINDS`) do so many turns at once, on a new bank in `folder`."""
     embedder = HashingEmbedder()
     uri = str(folder / "bank")
     with MemoryBank.create(uri, embedder.name, embedder.dimension) as bank:
         workers = [Worker(program) for _ in kinds]
         try:
-            return _followed(bank, workers, [_job(uri, kind, turns, seed) for kind in kinds])
+            return _followed(bank, workers, [Job(uri, kind, kind, turns=turns) for kind in kinds])
         finally:
             for worker in workers:
                 worker.kill()
 
 
-def _job(uri: str, kind: str, turns: int, seed: int) -> Job:
-    return Job(
-        uri,
-        kind,
-        kind,
-        seed,
-        turns,
-        appends_per_compaction=APPENDS_PER_COMPACTION,
-        many_fragments=MANY_FRAGMENTS,
-    )
-
-
 def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) -> Together:
     failures: list[str] = []
-    looks = unseen = put_off = 0
+    looks = unseen = 0
     digests: list[str] = []
     try:
         for worker, job in zip(workers, jobs, strict=True):
             worker.begin(job)
         while not all(worker.has_ended_its_work for worker in workers):
-            reported = _text(workers)
+            reported = _reported(workers)
             bank.refresh()
             unseen += _not_seen(bank, reported)
             looks += 1
             time.sleep(BETWEEN_LOOKS)
-        put_off = sum(worker.expect("done")["put_off"] for worker in workers)
+        for worker in workers:
+            worker.expect("done")
         bank.refresh()
         digests = [digest(bank), *(worker.known() for worker in workers)]
         failures += [f"A process ended with code {code}." for worker in workers if (code := worker.end())]
@@ -93,22 +74,20 @@ def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) 
         digests.append(digest(MemoryBank.open(bank.uri)))
     except (BankError, MemRLError) as error:
         failures.append(str(error))
-    acknowledged, rows = Acknowledged.by(_text(workers)), Rows.of(bank.uri)
+    acknowledged, rows = Acknowledged.by(_reported(workers)), Rows.of(bank.uri)
     failures += faults(bank, rows, acknowledged)
     return Together(
-        tuple(job.kind for job in jobs),
         acknowledged.facts,
         looks,
         tuple(rows.lost(acknowledged)),
         tuple(rows.doubled()),
         unseen,
         tuple(digests),
-        put_off,
         tuple(failures),
     )
 
 
-def _text(workers: Sequence[Worker]) -> list[Stored]:
+def _reported(workers: Sequence[Worker]) -> list[Stored]:
     return [reported for worker in workers for reported in tuple(worker.reported)]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,7 +36,6 @@ from memrl_core.exchange.archive import read_bank
 from memrl_core.exchange.bring_in import Names, bring_in
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.merging import merge_runs
-from memrl_core.logs import logger
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.recorder import Recorder
 from memrl_core.records import Phase, StepTrace, Task
@@ -55,9 +53,7 @@ RATED_EARLY = 5
 class Job:
     """What a process is to do: `kind` of `KINDS`, in `run`, on the bank at `uri`; forever, or for so many `turns`.
 
-    `archive` is the file that the import takes in. `appends_per_compaction`, `many_fragments` and `versions_kept`
-    (seconds) are what the vectors work with, so that a short time compacts and
-    copies as often as a long one.
+    `archive` is the file that the import takes in.
     """
 
     uri: str
@@ -66,9 +62,6 @@ class Job:
     seed: int = 0
     turns: int = 0
     archive: str = ""
-    appends_per_compaction: int = vectors.APPENDS_PER_COMPACTION
-    many_fragments: int = vectors.MANY_FRAGMENTS
-    versions_kept: float = vectors.KEEP_VERSIONS.total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +75,25 @@ class Stored:
     begun: str = ""
 
 
-Say = Callable[[Mapping[str, Any]], None]
-
-
 def main() -> None:
     """Do the job that the first line of the standard input describes."""
     job = Job(**json.loads(sys.stdin.readline()))
-    vectors.APPENDS_PER_COMPACTION = job.appends_per_compaction
-    vectors.MANY_FRAGMENTS = job.many_fragments
-    vectors.KEEP_VERSIONS = timedelta(seconds=job.versions_kept)
-    put_off = _PutOff()
-    logger(vectors.__name__).addHandler(put_off)
+    # So a short time compacts and cleans up as often as a long one.
+    vectors.APPENDS_PER_COMPACTION, vectors.MANY_FRAGMENTS, vectors.KEEP_VERSIONS = 9, 2, timedelta(seconds=0.5)
     try:
-        _work(job, put_off)
+        _work(job)
     except MemRLError as error:
         _say({"failed": str(error)})
         raise
 
 
-def _work(job: Job, put_off: _PutOff) -> None:
+def _work(job: Job) -> None:
     with MemoryBank.open(job.uri) as bank:
         work = KINDS[job.kind](bank, job)
         _say({"ready": True})
         for reported in islice(work, job.turns or None):
             _say({"stored": asdict(reported)})
-        _say({"done": True, "put_off": put_off.count})
+        _say({"done": True})
         for _ in sys.stdin:
             bank.refresh()
             _say({"known": digest(bank)})
@@ -115,15 +102,6 @@ def _work(job: Job, put_off: _PutOff) -> None:
 def _say(line: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
-
-
-class _PutOff(logging.Handler):
-    """Counts the compactions that failed and will be tried again."""
-
-    count = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.count += 1
 
 
 def digest(bank: MemoryBank) -> str:

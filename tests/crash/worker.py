@@ -24,7 +24,7 @@ LAST_COMPLAINT = 400
 class Worker:
     """One such process; it loads what it needs at once and waits for its job.
 
-    `told` are the facts that it has acknowledged so far.
+    `reported` are the facts that it has acknowledged so far.
     """
 
     def __init__(self, program: Sequence[str] = PROGRAM) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import numpy as np
@@ -230,9 +231,7 @@ def move_row(run: str, number: int, point: UtilityPoint, event_id: str) -> dict[
     }
 
 
-MOVES = select(
-    *(schema.q_moves.c[n] for n in ("memory_id", "step", "before", "after", "visits", "reward", "source", "raters"))
-)
+MOVES = "SELECT memory_id, step, before, after, visits, reward, source, raters FROM q_moves WHERE run = ?"
 
 
 def move_of(row: Sequence[Any]) -> UtilityPoint:
@@ -354,6 +353,8 @@ def digest(row: Mapping[str, Any]) -> str:
 def _bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
+    if isinstance(value, str):
+        return encode_basestring_ascii(value).encode()
     if isinstance(value, np.ndarray):
         return value.astype("<f4").tobytes()
     return json.dumps(value).encode()

@@ -337,11 +337,18 @@ class Database:
     def _write(self, table: Table, rows: Sequence[Mapping[str, Any]], replace: bool) -> None:
         if not rows:
             return
-        # For some rows a step, SQLAlchemy's own way to the cursor takes longer than SQLite.
         statement, names = self._inserting(table, tuple(rows[0]), replace)
         values = [tuple(row[name] for name in names) for row in rows] if names else list(rows)
         with self.lock, self._sentences("a table"):
-            self._connection.exec_driver_sql(statement, values)
+            self._run(statement, values)
+
+    def _run(self, statement: str, values: Any = ()) -> Any:
+        """The cursor of a statement in the database's own words; of several, given a list of values."""
+        if not self.is_sqlite:
+            return self._connection.exec_driver_sql(statement, values).cursor
+        # For the few rows of a step, SQLAlchemy's way to the cursor takes longer than SQLite.
+        driver: Any = self._connection.connection.driver_connection
+        return driver.executemany(statement, values) if isinstance(values, list) else driver.execute(statement, values)
 
     def _inserting(self, table: Table, columns: tuple[str, ...], replace: bool) -> tuple[str, Sequence[str] | None]:
         """An INSERT in the database's own words, and the order of its parameters where these have no names."""
@@ -366,7 +373,7 @@ class Database:
                 yield
                 return
             with self._sentences("the database"):
-                self._connection.exec_driver_sql("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
+                self._run("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
             self._in_transaction = True
             try:
                 if not self.is_sqlite:
@@ -375,11 +382,11 @@ class Database:
                         self._connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ONE_WRITER})")
                 yield
                 with self._sentences("the database"):
-                    self._connection.exec_driver_sql("COMMIT")
+                    self._run("COMMIT")
             except BaseException:
                 # SQLite may have rolled back by itself, or the connection is gone.
-                with suppress(SQLAlchemyError):
-                    self._connection.exec_driver_sql("ROLLBACK")
+                with suppress(SQLAlchemyError, sqlite3.Error):
+                    self._run("ROLLBACK")
                 raise
             finally:
                 self._in_transaction = False
@@ -393,21 +400,21 @@ class Database:
                 return
             with self._sentences("the database"):
                 begin = "BEGIN" if self.is_sqlite else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-                self._connection.exec_driver_sql(begin)
+                self._run(begin)
             self._in_transaction = True
             try:
                 yield
             finally:
                 self._in_transaction = False
-                with suppress(SQLAlchemyError):
-                    self._connection.exec_driver_sql("ROLLBACK")
+                with suppress(SQLAlchemyError, sqlite3.Error):
+                    self._run("ROLLBACK")
 
     def may_have_changed(self) -> bool:
         """Whether another connection may have written since the last call: one look at a number of SQLite."""
         if not self.is_sqlite:
             return True
         with self.lock, self._sentences("the database"):
-            version = self._connection.exec_driver_sql("PRAGMA data_version").scalar()
+            (version,) = self._run("PRAGMA data_version").fetchone()
         changed = bool(version != self._version)
         self._version = version
         return changed
@@ -433,9 +440,9 @@ class Database:
         copy.close()
 
     def raw(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
-        """All rows of a statement of the database's own, as plain tuples: quicker where there are many."""
+        """All rows of a statement with ? for each value, as plain tuples: quicker where it is asked each step."""
         with self.lock, self._sentences("a table"):
-            return self._connection.exec_driver_sql(statement, values).cursor.fetchall()
+            return self._run(statement if self.is_sqlite else statement.replace("?", "%s"), values).fetchall()
 
     def drop(self) -> None:
         """Delete all tables."""
