@@ -39,7 +39,7 @@ def pair(case: Case, a: str, b: str) -> None:
         for memory_id in (i for i, c in ((a, one), (b, other)) if c is None):
             st.markdown(literal(_why_not_looked_at(case, memory_id)))
         return
-    st.markdown(literal(findings.pair(one, other, case.run, case.decision, supposed=case.changed)))
+    st.markdown(literal(findings.pair(one, other, case.run, case.decision)))
     if one.terms and other.terms:
         verbatim("\n".join(score_formula(candidate, case.run) for candidate in (one, other)))
         show(difference_picture(one, other, case.run), "waterfall")

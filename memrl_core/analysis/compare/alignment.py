@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from memrl_core.analysis.compare.counterfactual import Supposed
 from memrl_core.analysis.decision.outline import valid_answers
+from memrl_core.analysis.memory.uses import rated_by_people
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
-from memrl_core.learning import active_rewards, effective_reward
 from memrl_core.policies import outcome_of
-from memrl_core.records import EventKind, LedgerEvent, Outcome, RunInfo, StepTrace
+from memrl_core.records import EventKind, Outcome, RunInfo, StepTrace
 
 Occurrence = tuple[str, str, int]
 
@@ -172,12 +172,12 @@ def _occurrences(line: Line) -> dict[Occurrence, ComparedStep]:
 
 
 def _steps_of(bank: MemoryBank, run: str) -> tuple[ComparedStep, ...]:
-    rewards = _rewards_now(bank, run)
+    later = rated_by_people(bank, run)
     steps = []
     for trace in bank.each_trace(run):
-        ended, outcome = (trace.reward.reward, trace.reward.outcome) if trace.reward else (None, "unrated")
-        reward = rewards.get(trace.id, ended)
-        if reward != ended:
+        reward, outcome = (trace.reward.reward, trace.reward.outcome) if trace.reward else (None, "unrated")
+        if trace.step in later and later[trace.step] != reward:
+            reward = later[trace.step]
             outcome = _outcome_now(trace, reward)
         steps.append(_step_of(trace, reward, outcome))
     return tuple(steps)
@@ -189,17 +189,6 @@ def _outcome_now(trace: StepTrace, reward: float | None) -> Outcome:
     except SettingsError:
         # A step from elsewhere may have been judged by rules that are not here.
         return "unrated"
-
-
-def _rewards_now(bank: MemoryBank, run: str) -> dict[str, float | None]:
-    given: dict[str, list[LedgerEvent]] = defaultdict(list)
-    for event in bank.events(run):
-        if event.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED):
-            given[event.step_id].append(event)
-    return {
-        step_id: effective_reward(active_rewards(events), bank.settings(run, events[0].step))
-        for step_id, events in given.items()
-    }
 
 
 def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> ComparedStep:

@@ -18,16 +18,15 @@ def names(memory_ids: tuple[str, ...] | list[str], run: str, most: int = 8) -> s
     return (shown + more) or "none"
 
 
-def pair(one: Candidate, other: Candidate, run: str, decision: Decision, supposed: bool = False) -> str:
-    """Why one candidate was selected and another not, or what they have in common; `supposed` of a what-if."""
+def pair(one: Candidate, other: Candidate, run: str, decision: Decision) -> str:
+    """Why one candidate is selected and another not, or what they have in common."""
     a, b = memory_label(one.memory_id, run), memory_label(other.memory_id, run)
-    given, passed = ("would be given to the model", "would not") if supposed else ("was given to the model", "was not")
-    fates = {True: given, False: passed}
     if one.selected == other.selected:
-        plural = given if supposed else "were given to the model"
-        both = f"Both {plural}" if one.selected else f"Neither {given}"
-        start = f"{both}: {a} stands at rank {one.rank_select or '–'}, {b} at {other.rank_select or '–'}."
+        both = "Both are" if one.selected else "Neither is"
+        start = f"{both} given to the model: {a} stands at rank {one.rank_select or '–'}, {b} at "
+        start += f"{other.rank_select or '–'}."
     else:
+        fates = {True: "is given to the model", False: "is not"}
         start = f"{a} {fates[one.selected]}, {b} {fates[other.selected]}."
     missed = [memory_label(c.memory_id, run) for c in (one, other) if c.reason in MISSED]
     if missed:

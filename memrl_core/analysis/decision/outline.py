@@ -129,9 +129,7 @@ def _recall(trace: StepTrace) -> str:
             f"{len(pool):,} of {trace.recall.memories:,} memories recalled, similarity {fixed(min(similarity))} to "
             f"{fixed(max(similarity))}"
         )
-    if trace.recall.why and trace.recall.rule != "similarity":
-        return f"nothing is recalled: {trace.recall.why}"
-    if trace.recall.rule == "nothing":
+    if trace.recall.rule == "nothing" or (trace.recall.why and trace.recall.rule != "similarity"):
         return f"nothing is recalled: {trace.recall.why}" if trace.recall.why else "nothing is recalled"
     if trace.recall.left_out and trace.recall.rule == "similarity":
         return f"nothing passed {delta}; the best was {fixed(trace.recall.left_out[0].similarity)}: no memory is used"
@@ -149,13 +147,9 @@ def _select(trace: StepTrace) -> str:
         return f"{chosen} drawn at random (ε)"
     if not any(c.terms for c in decision.candidates):
         return f"{chosen} go to the model; no score is recorded"
-    moved = sum(c.rank_select not in (None, c.rank_recall) for c in decision.candidates)
-    return f"{chosen} go to the model; {moved} of {len(_ranked(trace))} candidates changed rank"
-
-
-def _ranked(trace: StepTrace) -> list[int]:
-    assert trace.decision is not None
-    return [c.rank_select for c in trace.decision.candidates if c.rank_select is not None]
+    ranked = [c for c in decision.candidates if c.rank_select is not None]
+    moved = sum(c.rank_select != c.rank_recall for c in ranked)
+    return f"{chosen} go to the model; {moved} of {len(ranked)} candidates changed rank"
 
 
 def _generate(trace: StepTrace) -> str:

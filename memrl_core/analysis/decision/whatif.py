@@ -66,7 +66,7 @@ def _explains(situation: Situation, recall: RecallRecord, decision: Decision) ->
     """Whether this program's rules give the pool and the selection that were recorded."""
     again, chosen = decided(situation)
     pool = {member.memory_id for member in recall.pool}
-    return pool == {member.memory_id for member in again.pool} and same_choice(chosen, decision)
+    return pool == {member.memory_id for member in again.pool} and set(chosen.selected) == set(decision.selected)
 
 
 def as_recorded(view: MemoryView, recorded: Mapping[str, float]) -> MemoryView:
@@ -87,11 +87,6 @@ def decided(situation: Situation, settings: Mapping[str, Any] | None = None) -> 
     policy = make_policy(situation.policy, situation.settings if settings is None else settings)
     recall = policy.recall(situation.query, situation.view)
     return recall, policy.select(recall, situation.view, situation.seed)
-
-
-def same_choice(one: Decision, other: Decision) -> bool:
-    """Whether both put the same memories before the model, in any order."""
-    return set(one.selected) == set(other.selected)
 
 
 def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:

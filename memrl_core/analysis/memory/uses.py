@@ -48,7 +48,7 @@ def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
 
 def as_rated_now(frame: pd.DataFrame, bank: MemoryBank, run: str) -> pd.DataFrame:
     """The same rows, their `reward` and `outcome` by what people said since their steps ended; changed in place."""
-    changed = _rated_by_people(bank, run)
+    changed = {step: np.nan if r is None else r for step, r in rated_by_people(bank, run).items()}
     if changed:
         policy, settings = bank.run(run).policy, bank.settings(run)
         later = frame["step"].map(changed)
@@ -60,16 +60,15 @@ def as_rated_now(frame: pd.DataFrame, bank: MemoryBank, run: str) -> pd.DataFram
     return frame
 
 
-def _rated_by_people(bank: MemoryBank, run: str) -> dict[int, float]:
+def rated_by_people(bank: MemoryBank, run: str) -> dict[int, float | None]:
     """Steps whose reward may be another now than when they ended, with the one that counts."""
     finished = {row.id: row.step for row in bank.step_rows(run)}
     of_step: dict[int, list[LedgerEvent]] = {}
     for event in sorted(bank.events(run), key=order_key):
         if event.step == finished.get(event.step_id):
             of_step.setdefault(event.step, []).append(event)
-    rewards = {
+    return {
         step: effective_reward(active_rewards(events), bank.settings(run, step))
         for step, events in of_step.items()
         if any(event.source == "person" for event in events)
     }
-    return {step: float("nan") if reward is None else reward for step, reward in rewards.items()}
