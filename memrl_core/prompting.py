@@ -73,7 +73,7 @@ ANSWER_MARK = "> "
 CHOICES = "You can:"
 CHOICE_MARK = "- "
 CONTINUE = "Continue the list of actions."
-"""What a bound model is told above a transcript, in place of instructions that ask for another form."""
+"""What stands above a transcript for a bound model, in place of instructions that ask for another form."""
 NEXT = "Next."
 """What stands for the observations of a memory's actions, which memories do not keep."""
 

@@ -122,7 +122,7 @@ class Recalled:
 class RecallRecord:
     """RECALL (phase A): the pool, and the nearest memories that missed it with the reason.
 
-    `strict` tells whether the gate is similarity > delta (paper) or >= delta (official code).
+    `strict` says whether the gate is similarity > delta (paper) or >= delta (official code).
     `memories` is how many memories the run could see. `rule` is how the policy recalls, `why` its reason for recalling
     nothing or otherwise than by similarity.
     """
@@ -235,7 +235,7 @@ class MemorySpan:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered. `stopped` is True when a person cancelled; the text is then what had arrived.
+    """What a model answered. `stopped` is True when a person cancelled; the text is then what had been received.
 
     `cut` is the limit that ended it, such as "32 tokens"; "" when the model came to its own end. `replaced` is how many
     broken characters (half surrogates) U+FFFD stands for. Token counts are None when the model does not report them.
@@ -248,7 +248,7 @@ class Reply:
     asked with instead of the record's, because an attempt before it failed; `notes` what else is to be known of how the
     answer came about. `window` is how many tokens prompt and answer may have together, where that is known. `host` is
     the address that answered, where there were several. `cached_tokens` of the prompt were known to the server from an
-    earlier one and not read again, where it tells.
+    earlier one and not read again, where it says so.
     """
 
     text: str
@@ -317,7 +317,7 @@ class GenerateRecord:
 class Judgement:
     """How an environment came to its verdict, for people: what was expected, what came, and why that did or did not do.
 
-    It may hold the right answer, so it is never told to a model, a method or a memory.
+    It may hold the right answer, so no model, method or memory ever gets it.
     """
 
     expected: str
@@ -329,7 +329,7 @@ class Judgement:
 class RewardRecord:
     """REWARD: the reward of the step as it stood when the step ended; `reward` is None when nobody gave one.
 
-    `verdict` is the environment's sentence, and `judgement` how it came to it, where it tells. `credited` are the
+    `verdict` is the environment's sentence, and `judgement` how it came to it, where it says so. `credited` are the
     memories that the reward goes to. `environment` is the environment's own reward, which a person's may have
     displaced; None when it gave none, and in older steps.
     """
@@ -349,7 +349,7 @@ class RewardRecord:
 class Consulted:
     """One question that a policy asked the model for its own ends, as a form to fill in (JSON by a schema).
 
-    `filled` is the form; None when the reply did not fit it, which counts as no answer. `simulated` tells that no model
+    `filled` is the form; None when the reply did not fit it, which counts as no answer. `simulated` says that no model
     was asked and the policy's own template filled it. `cut` is the limit that ended the reply, "" when none did;
     `notes` what else is to be known of it.
     """

@@ -16,7 +16,7 @@ Normaliser = Literal["pool", "fixed", "raw"]
 OFF = -10.0
 """A bound on q that bounds nothing: no reward and no q0 of these settings is below it."""
 NAMED, LONGEST = 3, 200
-"""How many mistakes a sentence tells, and how many characters of what was given."""
+"""How many mistakes a sentence names, and how many characters of a given value."""
 
 
 class PolicySettings(BaseModel):

@@ -400,7 +400,7 @@ def named_by(event: LedgerEvent) -> Iterator[str]:
 
 
 def by_step(events: Iterable[LedgerEvent], committed: Callable[[str], bool]) -> dict[int, list[LedgerEvent]]:
-    """The events that count, a list a step, in fold order: those of no attempt, and those of committed attempts."""
+    """The events that count by step, in fold order: those of no attempt, and those of committed attempts."""
     steps: dict[int, list[LedgerEvent]] = {}
     for event in sorted(events, key=order_key):
         if not event.step_id or committed(event.step_id):

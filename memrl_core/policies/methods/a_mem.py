@@ -267,7 +267,7 @@ class Notes:
         return {**reworded(view, self.replaced), **self.replaced}
 
     def was_rewritten(self, memory_id: str, at: str) -> bool:
-        """Whether another note, that of `at` or of one before it, tells more than the one of `memory_id`."""
+        """Whether a newer note, that of `at` or of one before it, has taken the place of the one of `memory_id`."""
         return at != memory_id and memory_id in self.replaced
 
     def note(self, memory_id: str, places: Mapping[str, str]) -> Note:

@@ -50,7 +50,7 @@ SPEC = PolicySpec(
 
 
 class MemRL(Policy[MemRLSettings]):
-    """The policy of MemRL under given settings; `spec` tells whose rules they make it."""
+    """The policy of MemRL under given settings; `spec` says whose rules these are."""
 
     spec = SPEC
     Settings = MemRLSettings

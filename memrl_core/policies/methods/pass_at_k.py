@@ -61,7 +61,7 @@ class PassAtK(NoMemory):
     )
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        """Nothing; the note tells which try this is and the pass@k of the tries before it."""
+        """Nothing; the note says which try this is and the pass@k of the tries before it."""
         return nothing_selected(recalled, view, seed, _which_try(view))
 
     def start(self, memories: Sequence[Memory]) -> Tries:
