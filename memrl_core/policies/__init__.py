@@ -106,18 +106,14 @@ def outcome_of(name: str, settings: Mapping[str, Any], reward: float | None) -> 
 
     Raises `SettingsError` where these are no settings of a policy.
     """
-    if name in usable_policies():
+    if is_installed(name):
         return make_policy(name, settings).outcome_of(reward)
     return make_policy("rag", settings_that_fit("rag", settings).model_dump()).outcome_of(reward)
 
 
 def is_installed(name: str) -> bool:
     """Whether there is a policy of this name here."""
-    try:
-        policy_class(name)
-    except SettingsError:
-        return False
-    return True
+    return name in usable_policies()
 
 
 def update_rule(name: str) -> UpdateRule:

@@ -121,7 +121,7 @@ class Tip(BaseModel):
 
 @dataclass(slots=True)
 class Kept:
-    """A tip as it is ordered: the task in whose list it is, its score in [0, 1], and the text by which equal tips are found."""
+    """A tip as it is ordered: the task in whose list it is, its score in [0, 1], and its text without layout."""
 
     listed: str
     score: float
