@@ -53,6 +53,9 @@ class Histories(Mapping[str, list[UtilityPoint]]):
         self._kept[memory_id] = points
         self.changed[memory_id] = 0
 
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
     def read(self, memory_ids: Iterable[str] | None = None) -> None:
         """Read what of these, or of all, is stored and was not read yet, in one go."""
         wanted = self._kept if memory_ids is None else self._kept.keys() & memory_ids
