@@ -11,7 +11,6 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments import make_environment
-from memrl_core.environments.base import Environment
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Need, intent_key
 from memrl_core.records import EventKind, LedgerEvent, Memory
@@ -28,29 +27,15 @@ def fits(policy: str, environment: str, settings: Mapping[str, Any] | None = Non
     """What is missing for a policy to learn in an environment, as a sentence; "" when nothing is.
 
     The reward at the end of a task counts as missing where a person would have to give it, unless `people_reward`.
-    Raises `SettingsError` and `InputError` for names and
-    settings that do not exist.
+    Raises `SettingsError` and `InputError` for names and settings that do not exist.
     """
-    spec = make_policy(policy, settings or {}).spec
-    given = _given_by(make_environment(environment))
-    if people_reward:
-        given.add("episode reward")
-    missing = [words for need, words in _WORDS.items() if need in spec.needs and need not in given]
+    spec, world = make_policy(policy, settings or {}).spec, make_environment(environment)
+    judged, goes_on = world.reward_source == "environment", world.max_turns > 1
+    given = {"episode reward": judged or people_reward, "step reward": judged and goes_on, "next state": goes_on}
+    missing = [words for need, words in _WORDS.items() if need in spec.needs and not given[need]]
     if not missing:
         return ""
     return f"{spec.title} needs {' and '.join(missing)}, which {environment} does not give by itself."
-
-
-def _given_by(environment: Environment) -> set[Need]:
-    given: set[Need] = set()
-    judged, goes_on = environment.reward_source == "environment", environment.max_turns > 1
-    if judged:
-        given.add("episode reward")
-    if judged and goes_on:
-        given.add("step reward")
-    if goes_on:
-        given.add("next state")
-    return given
 
 
 def give(

@@ -270,7 +270,7 @@ def _facts(model: str, preferences: Preferences, ask: bool, hosts: Hosts | None)
         raise hosts.nobody(model)
     (first, facts), *others = facts_by_address.items()
     for address, theirs in others:
-        if differs := [name for name in WEIGHTS if name in facts and name in theirs and facts[name] != theirs[name]]:
+        if differs := _other_weights(facts, theirs):
             raise InputError(
                 f"Under the name {one_line(model)} {first} and {address} have different weights ({differs[0]}). "
                 "Nothing was started; install the same on both, or leave one of them out."
@@ -331,15 +331,19 @@ def _must_be_the_same(info: RunInfo, preferences: Preferences, hosts: Hosts | No
         now = _facts(info.model, hurried, False, hosts)
     except ModelError:
         return
-    for name in WEIGHTS:
-        then = info.model_facts.get(name)
-        if then is not None and name in now and now[name] != then:
-            raise ModelChanged(
-                f"Under the name {one_line(info.model)} other weights answer now than when the run {info.id} began: "
-                f"{name} {one_line(str(then))[:80]} then, {one_line(str(now[name]))[:80]} now. All steps are kept and "
-                "none was added. Start a new run, which may begin with what this one knows, or install the weights of "
-                "then."
-            )
+    if differs := _other_weights(info.model_facts, now):
+        name = differs[0]
+        raise ModelChanged(
+            f"Under the name {one_line(info.model)} other weights answer now than when the run {info.id} began: {name} "
+            f"{one_line(str(info.model_facts[name]))[:80]} then, {one_line(str(now[name]))[:80]} now. All steps are "
+            "kept and none was added. Start a new run, which may begin with what this one knows, or install the "
+            "weights of then."
+        )
+
+
+def _other_weights(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The facts about weights that both sides have, and that differ."""
+    return [name for name in WEIGHTS if name in one and name in other and one[name] != other[name]]
 
 
 def delete(uri: str) -> None:

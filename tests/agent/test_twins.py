@@ -390,6 +390,16 @@ def test_runs_without_a_list_of_tasks_or_of_another_world_are_refused(bank: Memo
             open_twins(bank, left, right)
     with pytest.raises(UnknownRun, match="nobody"):
         open_twins(bank, "typed-1", "nobody")
+    with pytest.raises(InputError, match="itself"):
+        open_twins(bank, "far-1", "far-1")
+
+
+def test_forks_are_refused(bank: MemoryBank) -> None:
+    twins = twins_of(bank)
+    twins.step(2)
+    forks = [workspace.fork(bank, twins.runs[0], 2, bank.settings(twins.runs[0])).id for _ in range(2)]
+    with pytest.raises(InputError, match="such runs"):
+        open_twins(bank, *forks)
 
 
 @pytest.mark.parametrize(

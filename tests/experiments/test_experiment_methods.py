@@ -449,8 +449,9 @@ def test_an_arm_that_fails_is_refused_with_its_sentence_and_the_others_go_on(
         raise PolicyFailed("It broke.")
 
     monkeypatch.setattr(Rag, "select", failing)
-    found = compared(mode)
-    assert found.refused == {"RAG": "It broke."}
+    reported: list[tuple[int, int]] = []
+    found = compared(mode, on_progress=lambda done, total, _: reported.append((done, total)))
+    assert found.refused == {"RAG": "It broke."} and reported[-1][0] == reported[-1][1]
     assert [row.arm for row in found.rows] == ["MemRL", "nothing"]
     assert set(found.steps["arm"]) == {"MemRL", "nothing"} and found.seeds == (0, 1)
 
