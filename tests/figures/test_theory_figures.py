@@ -30,7 +30,7 @@ def practice(tmp_path_factory: pytest.TempPathFactory) -> Practice:
 def a_practice(q: list[float], se: list[float], theory: list[float], late: LateVariance | None = None) -> Practice:
     """One group of memories written after successes, with these means by number of visits."""
     rows = {"t": range(len(q)), "n": 9, "q": q, "sd": [3 * e for e in se], "se": se, "theory": theory}
-    group = Group("success", 9, 0.5, 1.0, 0.0, pd.DataFrame({**rows, "theory_sd": 0.2}))
+    group = Group("success", pd.DataFrame({**rows, "theory_sd": 0.2}))
     return Practice("r", 0.3, (group,), 0, late, None, "")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,17 +63,17 @@ class MethodRow:
     policy: str
     badge: str
     success: Estimate
-    csr: Estimate
-    pass_at: Estimate
     gain: Estimate
     against: Estimate
-    lost_of_failures: Estimate
-    lost_of_solved: Estimate
-    memories: float
     tokens: float
     calls: float
     consulted: float
     unparsed: float
+    csr: Estimate = UNKNOWN
+    pass_at: Estimate = UNKNOWN
+    lost_of_failures: Estimate = UNKNOWN
+    lost_of_solved: Estimate = UNKNOWN
+    memories: float = float("nan")
     seconds: float = float("nan")
     overlap: float = float("nan")
 
@@ -132,13 +133,8 @@ def same_bank_rows(steps: pd.DataFrame, without: str = "", reference: str = "") 
             str(part["policy"].iloc[0]),
             str(part["badge"].iloc[0]),
             success=_over_seeds(solved[arm].groupby("seed").mean().to_list()),
-            csr=UNKNOWN,
-            pass_at=UNKNOWN,
             gain=_gain(solved, arm, without),
             against=_gain(solved, arm, reference),
-            lost_of_failures=UNKNOWN,
-            lost_of_solved=UNKNOWN,
-            memories=float("nan"),
             overlap=float(part["overlap"].mean()),
             **_cost(part),
         )
@@ -258,7 +254,7 @@ def _curve(arm: str, badge: str, curves: Sequence[Floats]) -> MethodCurve:
     return MethodCurve(arm, badge, every.mean(axis=0), low, high)
 
 
-def _cost(part: pd.DataFrame) -> dict[str, float]:
+def _cost(part: pd.DataFrame) -> dict[str, Any]:
     consulted = float(part["consulted"].sum())
     return {
         "tokens": float((part["prompt_tokens"] + part["answer_tokens"]).mean()),

@@ -73,18 +73,15 @@ SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """The memories written with one outcome; `beta` and `sigma` are the mean and sd of all rewards they got.
+    """The memories written with one outcome.
 
     `by_visit` has a row for every number of visits `t` from 0: `n` memories that had so many, their mean `q`, its `sd`
-    and standard error `se` (nan for one memory), and what `theory` expects for the group's beta with `theory_sd`. `se`
-    takes memories as independent; those that shared a prompt shared its reward, so the true error is larger.
+    and standard error `se` (nan for one memory), and what `theory` expects for the mean of all their rewards, with
+    `theory_sd`. `se` takes memories as independent; those that shared a prompt shared its reward, so the true error is
+    larger.
     """
 
     outcome: Outcome
-    memories: int
-    beta: float
-    sigma: float
-    q0: float
     by_visit: pd.DataFrame
 
 
@@ -191,7 +188,7 @@ def _group(outcome: Outcome, members: pd.DataFrame, alpha: float) -> Group | Non
     by_visit["se"] = by_visit["sd"] / np.sqrt(by_visit["n"])
     by_visit["theory"] = mean_q(by_visit["t"], alpha, beta, q0)
     by_visit["theory_sd"] = np.sqrt(variance_q(by_visit["t"], alpha, sigma))
-    return Group(outcome, int(members["memory_id"].nunique()), beta, sigma, q0, by_visit)
+    return Group(outcome, by_visit)
 
 
 def _late(histories: Sequence[Sequence[UtilityPoint]], alpha: float) -> LateVariance | None:
