@@ -68,13 +68,9 @@ def test_a_task_that_is_met_for_the_first_time_reads_nothing_and_says_why() -> N
     record, decision = decided(a_view("bbc", asked="a"))
     assert (record.pool, decision.selected, decision.mode) == ((), (), "fallback")
     assert record.why != decided(a_view("abc", asked="a"))[0].why != ""
-
-
-def test_where_the_task_is_not_known_nothing_is_read() -> None:
-    view = replace(a_view("abc"), asked=None)
-    policy = make_policy("reflexion", {})
-    record = policy.recall(a_vector(999), view)
-    assert (record.pool, policy.select(record, view, 0).selected) == ((), ())
+    unknown, policy = replace(a_view("abc"), asked=None), make_policy("reflexion", {})
+    record = policy.recall(a_vector(999), unknown)
+    assert (record.pool, policy.select(record, unknown, 0).selected) == ((), ())
 
 
 def test_leaving_out_the_same_task_leaves_nothing_to_read() -> None:
