@@ -239,7 +239,7 @@ class MapLayout:
             self._take(stored)
 
     def _take(self, layout: Layout) -> None:
-        """Put another layout in force. Whoever made it: that points moved is said."""
+        """Put another layout in force, of this or another process, and say that points moved."""
         if self._layout is not None:
             self.announcement = (
                 f"The map was laid out anew with {layout.method} ({len(layout.fitted):,} memories) and turned to fit "
@@ -432,7 +432,7 @@ def _as_place(row: Plane) -> Place:
 
 CHILD = "memrl_core.analysis.map.umap_child"
 TIME_TO_FIT = 6 * 3600.0
-"""Seconds; whoever finds it too long stops it."""
+"""Seconds; a person can stop it sooner."""
 
 TIME_TO_PLACE = 120.0
 

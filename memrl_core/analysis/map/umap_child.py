@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,6 @@ MIN_DISTANCE = 0.5
 POLITENESS = 5
 """By how much it steps behind the app, where the two share a processor."""
 
-# umap-learn compiles with numba, which must not be entered by two threads at once.
-_ONE_AT_A_TIME = threading.Lock()
-
 
 class FittedUmap:
     """UMAP (arXiv 1802.03426, umap-learn) of `vectors` (n, d), n >= 4, by cosine and with a fixed seed.
@@ -36,16 +32,15 @@ class FittedUmap:
     def __init__(self, vectors: Vectors, coordinates: Plane | None = None) -> None:
         import umap
 
-        with _ONE_AT_A_TIME:
-            self._reducer: Any = umap.UMAP(
-                n_neighbors=min(NEIGHBOURS, len(vectors) - 1),
-                min_dist=MIN_DISTANCE,
-                metric="cosine",
-                random_state=SEED,
-                n_jobs=1,
-            ).fit(vectors)
-            # The first transform compiles for seconds; whoever fits has time for that, whoever places a point has not.
-            self._reducer.transform(vectors[:1])
+        self._reducer: Any = umap.UMAP(
+            n_neighbors=min(NEIGHBOURS, len(vectors) - 1),
+            min_dist=MIN_DISTANCE,
+            metric="cosine",
+            random_state=SEED,
+            n_jobs=1,
+        ).fit(vectors)
+        # The first transform compiles for seconds: better now than when a point is to be placed.
+        self._reducer.transform(vectors[:1])
         self.coordinates: Plane = np.asarray(self._reducer.embedding_, dtype=np.float64)
         if coordinates is not None:
             self.move_to(coordinates)
@@ -57,8 +52,7 @@ class FittedUmap:
 
     def place(self, vectors: Vectors) -> Plane:
         """(m, d) unit vectors to (m, 2) by UMAP's transform; the fitted points stay where they are."""
-        with _ONE_AT_A_TIME:
-            placed = self._reducer.transform(vectors)
+        placed = self._reducer.transform(vectors)
         return np.asarray(placed, dtype=np.float64)
 
 

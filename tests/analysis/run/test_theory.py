@@ -87,12 +87,6 @@ def test_a_step_of_one_keeps_only_the_last_reward(beta: float, q0: float, sigma:
     assert (float(half_life(1.0)), float(settled_after(1.0)), float(effective_window(1.0))) == (0, 0, 1)
 
 
-@given(ALPHA, st.integers(1, 400))
-def test_a_plain_mean_of_the_window_varies_as_much_as_q(alpha: float, n: int) -> None:
-    assert 1 / float(effective_window(alpha)) == pytest.approx(float(variance_limit(alpha, 1.0)))
-    assert float(effective_window(2 / (n + 1))) == pytest.approx(n)
-
-
 def test_a_change_is_followed_from_the_old_mean_to_the_new() -> None:
     path = mean_q(np.arange(50), 0.3, -0.6, 0.8)
     q, walked = 0.8, []
