@@ -33,7 +33,7 @@ from memrl_core.experiments.results import by_epoch, durations
 from memrl_core.experiments.studies.study import Stopped
 from memrl_core.logs import logger
 from memrl_core.models.base import Cancelled
-from memrl_core.models.hosts import Hosts
+from memrl_core.models.hosts import Hosts, repeated
 
 POLL = 0.1
 ANSWER_WITHIN = 10
@@ -83,7 +83,8 @@ def on_this_machine(
     """
     with tempfile.TemporaryDirectory(prefix="memrl-experiment-") as folder:
         stop_file = Path(folder) / "stop"
-        with _watched(cancelled, stop_file):
+        # Processes cannot ask `cancelled`.
+        with repeated(lambda: stop_file.touch() if cancelled() else None, POLL):
             at_once = os.cpu_count() or 1 if hosts is None else len(hosts.addresses) * hosts.per_host
             parallel = Parallel(n_jobs=jobs or at_once, return_as="generator_unordered")
             with _without_ctrl_c():
@@ -222,26 +223,6 @@ def _without_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _watched(cancelled: Cancelled, stop_file: Path) -> Iterator[None]:
-    """Within it, `stop_file` appears soon after `cancelled()` turns true, for processes that cannot ask."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(POLL):
-            if cancelled():
-                stop_file.touch()
-                return
-
-    watcher = threading.Thread(target=watch, daemon=True, name="cancel")
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
 
 
 Progress = Callable[[int, int], None]

@@ -67,7 +67,7 @@ class Hosts:
     @contextmanager
     def reporting(self, report: Callable[[str], None]) -> Iterator[None]:
         """Within it, `report` gets a sentence for each host that is passed over, once."""
-        over, known = threading.Event(), set(self.passed_over())
+        known = set(self.passed_over())
 
         def look() -> None:
             for address, why in self.passed_over().items():
@@ -75,18 +75,8 @@ class Hosts:
                     known.add(address)
                     report(f"The host {address} is passed over from now on: {why}")
 
-        def watch() -> None:
-            while not over.wait(TELL):
-                look()
-
-        watcher = threading.Thread(target=watch, daemon=True, name="hosts")
-        watcher.start()
-        try:
+        with repeated(look, TELL):
             yield
-        finally:
-            over.set()
-            watcher.join()
-            look()
 
     def nobody(self, model: str) -> ServerDown:
         """What to raise where all hosts are passed over."""
@@ -129,6 +119,25 @@ class Hosts:
         folder = home() / "hosts"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{_file_name(address)}-{number}.lock"
+
+
+@contextmanager
+def repeated(look: Callable[[], object], every: float) -> Iterator[None]:
+    """Within it, a thread calls `look` each `every` seconds, and once more at the end."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every):
+            look()
+
+    watcher = threading.Thread(target=watch, daemon=True, name="watcher")
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        look()
 
 
 class HostedModel:

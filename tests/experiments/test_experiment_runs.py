@@ -272,10 +272,10 @@ FULL_FOR_ONE = """
 import resource
 from memrl_core.experiments import cells, executors
 original = cells.run_cell
-def tight(cell, uri, cancelled=None):
+def tight(cell, uri, *more, **named):
     if cell.seed:
         resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
-    return original(cell, uri, cancelled)
+    return original(cell, uri, *more, **named)
 executors.run_cell = tight
 """
 
