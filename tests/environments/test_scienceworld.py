@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments import child, make_environment, why_unusable
+from memrl_core.environments import child, make_environment, scienceworld, why_unusable
 from memrl_core.environments.child import Child, ChildFailed, Idle
-from memrl_core.environments.scienceworld import environment as scienceworld
-from memrl_core.environments.scienceworld.environment import ScienceWorld, choices, goals_of
+from memrl_core.environments.scienceworld import ScienceWorld, choices, goals_of
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Outcome, Reply, Task, Turn
@@ -339,11 +338,18 @@ def listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The splits that are asked for; the engine is made up, and the folder of banks is empty."""
     asked: list[str] = []
 
-    def listed(split: str, each: int) -> list[tuple[str, int, str]]:
-        asked.append(split)
-        return LISTED[:]
+    class Engine:
+        def __init__(self, module: str) -> None:
+            pass
 
-    monkeypatch.setattr(scienceworld, "listed", listed)
+        def ask(self, question: dict[str, Any], within: float) -> dict[str, Any]:
+            asked.append(question["split"])
+            return {"tasks": LISTED}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(scienceworld, "Borrowed", Engine)
     monkeypatch.setenv("MEMRL_HOME", str(tmp_path))
     return asked
 
@@ -494,7 +500,7 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
 @pytest.mark.slow
 def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
     program = (
-        "from memrl_core.environments.scienceworld.environment import ScienceWorld\n"
+        "from memrl_core.environments.scienceworld import ScienceWorld\n"
         "from memrl_core.records import Task\n"
         "world = ScienceWorld(max_turns=200)\n"
         "world.reset(Task('t', 'Boil.', 'scienceworld', 'boil', {'task': 'boil', 'variation': 0}), seed=0, at_step=1)\n"

@@ -1,17 +1,24 @@
 """Cooking games of TextWorld: read the cookbook, fetch and treat the ingredients, prepare the meal, eat it.
 
 Engine and games: TextWorld (arXiv 1806.11532), its challenge tw-cooking. Games are made on this machine, once for each
-task, and kept in the folder of banks.
+task, and kept in the folder of banks. Run as a program, this is the process in which the package textworld makes games
+and plays them: importing it is heavy, and its interpreter is C code.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memrl_core.environments.base import (
     DONE,
@@ -23,8 +30,7 @@ from memrl_core.environments.base import (
     layout,
     spoken,
 )
-from memrl_core.environments.child import Borrowed, ChildFailed
-from memrl_core.environments.textworld.games import Game, game_file, heldout_tasks, train_tasks
+from memrl_core.environments.child import Borrowed, ChildFailed, serve
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import (
     ANSWER_MARK,
@@ -37,8 +43,9 @@ from memrl_core.prompting import (
     WHAT_WENT_WRONG,
 )
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
+from memrl_core.settings import home
 
-CHILD = "memrl_core.environments.textworld.process"
+CHILD = "memrl_core.environments.textworld"
 SECONDS_TO_MAKE = 180.0
 SECONDS_TO_ANSWER = 60.0
 LONGEST_TEXT = 4_000
@@ -49,6 +56,46 @@ INSTRUCTIONS = (
     "Each turn you see what happened and what you can do. Answer with exactly one of the lines offered, without the "
     "dash. If memories of earlier tasks are given, use them."
 )
+
+
+MOST_SEED = 2**32 - 1
+GAME_FILE = "game.z8"
+
+COOKBOOKS = (
+    *("Ada", "Bruno", "Chloe", "Dario", "Edith", "Felix", "Greta", "Hugo", "Irma", "Jakob"),
+    *("Kira", "Leon", "Marta", "Nils", "Olga", "Pablo", "Rosa", "Stefan", "Tessa", "Viktor"),
+)
+"""Whose each cookbook of the sets is: none of these words occurs in an action."""
+
+
+class Game(BaseModel):
+    """What decides a game, by the names of the challenge tw-cooking; a task's data.
+
+    `seed` decides the kitchen (rooms, furniture, what else lies about, the words); `cookbook` the recipe and where its
+    ingredients are kept, so that two games may share a recipe and nothing else.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    seed: int = Field(ge=0, le=MOST_SEED)
+    cookbook: int = Field(ge=0, le=MOST_SEED)
+    recipe: int = Field(ge=1, le=3, description="ingredients of the recipe")
+    take: int = Field(ge=0, le=3, description="ingredients that have to be fetched")
+    go: Literal[1, 6] = Field(description="rooms")
+    open: bool = Field(description="whether doors and containers are closed at first")
+    cook: bool = Field(description="whether ingredients have to be cooked")
+    cut: bool = Field(description="whether ingredients have to be cut")
+
+    @model_validator(mode="after")
+    def _takes_no_more_than_there_are(self) -> Self:
+        if self.take > self.recipe:
+            raise ValueError("no more ingredients can be fetched (take) than the recipe has (recipe)")
+        return self
+
+    @property
+    def name(self) -> str:
+        """All of it, as the name of a folder."""
+        return "cooking-" + "-".join(f"{key}{int(value)}" for key, value in self.model_dump().items())
 
 
 class TextWorldOptions(EnvironmentOptions):
@@ -100,7 +147,7 @@ class TextWorld(Environment):
             raise EnvironmentFailed(lacking)
         game = Game.model_validate(dict(task.data))
         try:
-            self._path = str(game_file(game, lambda folder: self._make(game, str(folder))))
+            self._path = str(self._game_file(game))
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise EnvironmentFailed(
@@ -162,7 +209,10 @@ class TextWorld(Environment):
         """The 40 games of textworld-train or the 20 of textworld-heldout. Raises `InputError` for another name."""
         if name not in cls.sets:
             return super().make_tasks(name)
-        return train_tasks(name) if name == cls.sets[0] else heldout_tasks(name)
+        # Four cookbooks a family, each in two kitchens; and the same ones in kitchens that no other game has.
+        if name == cls.sets[0]:
+            return _tasks(name, kitchens_each=2, first_kitchen=1)
+        return _tasks(name, kitchens_each=1, first_kitchen=1 + 2 * _COOKBOOKS_EACH * len(_FAMILIES))
 
     @classmethod
     def faults(cls, task: Task) -> list[str]:
@@ -174,11 +224,32 @@ class TextWorld(Environment):
             return [f"{where[:80] or 'The data'}: {what.removeprefix('Value error, ')}." for where, what in found]
         return []
 
-    def _make(self, game: Game, folder: str) -> None:
-        try:
-            self._child.ask({"do": "make", "folder": folder, "game": game.model_dump()}, SECONDS_TO_MAKE)
-        except ChildFailed as error:
-            raise EnvironmentFailed(f"The game could not be made: {error}. Nothing was started; try again.") from None
+    def _game_file(self, game: Game) -> Path:
+        """The file of a game; one that is missing is made first. Raises `OSError` and `EnvironmentFailed`.
+
+        A game is made in a folder beside its place and moved there as a whole; of two programs that make the same one
+        at once, the first one's stays.
+        """
+        cache = home() / "cache" / f"textworld-{version('textworld')}"
+        folder = cache / game.name
+        if not folder.is_dir():
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="making-", dir=cache, ignore_cleanup_errors=True) as temporary:
+                made = Path(temporary) / "made"
+                made.mkdir()
+                question = {"do": "make", "folder": str(made), "game": game.model_dump()}
+                try:
+                    self._child.ask(question, SECONDS_TO_MAKE)
+                except ChildFailed as error:
+                    raise EnvironmentFailed(
+                        f"The game could not be made: {error}. Nothing was started; try again."
+                    ) from None
+                try:
+                    made.rename(folder)
+                except OSError:
+                    if not folder.is_dir():
+                        raise
+        return folder / GAME_FILE
 
     def _ask(self, actions: Sequence[str]) -> dict[str, Any]:
         question = {"do": "play", "path": self._path, "actions": list(actions)}
@@ -212,6 +283,43 @@ class TextWorld(Environment):
         info = {"verdict": verdict, "success": won, "judgement": judgement}
         return "\n".join(shown), reward, won or lost, not (won or lost), info
 
+
+# --- the sets ---------------------------------------------------------------------------------------------------------
+
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "cook": {"recipe": 1, "take": 1, "go": 1, "open": True, "cook": True, "cut": False},
+    "cut": {"recipe": 1, "take": 1, "go": 1, "open": True, "cook": False, "cut": True},
+    "cook and cut": {"recipe": 2, "take": 2, "go": 1, "open": True, "cook": True, "cut": True},
+    "open and take": {"recipe": 3, "take": 3, "go": 1, "open": True, "cook": False, "cut": False},
+    "find and cook": {"recipe": 1, "take": 1, "go": 6, "open": True, "cook": True, "cut": False},
+}
+_COOKBOOKS_EACH = 4
+
+
+def _tasks(name: str, kitchens_each: int, first_kitchen: int) -> list[Task]:
+    """The families take turns."""
+    tasks: list[Task] = []
+    for nth in range(_COOKBOOKS_EACH):
+        for _ in range(kitchens_each):
+            for number, (family, asked) in enumerate(_FAMILIES.items()):
+                owner = COOKBOOKS[number * _COOKBOOKS_EACH + nth]
+                game = Game(seed=first_kitchen + len(tasks), cookbook=10 * (number + 1) + nth + 1, **asked)
+                task_id = f"{name}-{len(tasks) + 1:02}"
+                tasks.append(Task(task_id, _intent(game, owner), "textworld", family, game.model_dump()))
+    return tasks
+
+
+def _intent(game: Game, owner: str) -> str:
+    """What a game asks for. It names cookbook and kitchen, not the recipe, which the player has to find out."""
+    one = game.recipe == 1
+    treatments = [word for word, asked in (("cut", game.cut), ("cook", game.cook)) if asked]
+    taken = f"take {game.recipe} ingredient{'' if one else 's'}"
+    treated = f", {' and '.join(treatments)} {'it' if one else 'them'}" if treatments else ""
+    rooms = "1 room" if game.go == 1 else f"{game.go} rooms"
+    return f"Prepare the meal of {owner}'s cookbook: {taken}{treated}. Kitchen {game.seed}, {rooms}."
+
+
+# --- memories ---------------------------------------------------------------------------------------------------------
 
 REFUSED = "You cannot do “"
 OUT_OF_TURNS = "The turns have run out."
@@ -291,3 +399,94 @@ def _what_went_wrong(action: str, last: str) -> str:
 def _says(observed: str, words: str) -> bool:
     """Whether a line begins with these words; a reply that was refused stands within its line."""
     return any(line.startswith(words) for line in observed.splitlines())
+
+
+# --- in the process of its own ----------------------------------------------------------------------------------------
+
+_BANNER = re.compile(r"[\s_|$\\/<>-]*")
+_PROMPT = re.compile(r"\n>[^\n]*\s*\Z")
+_END = re.compile(r"(?<=\n) *(\*\*\* .+ \*\*\*).*", re.DOTALL)
+
+
+def plain(feedback: str) -> str:
+    """What a game says, without its banner, prompt, status line, empty lines, and the questions after its end."""
+    text = _END.sub(r"\1", _PROMPT.sub("", feedback))
+    lines = [line.strip() for line in text.splitlines()]
+    while lines and _BANNER.fullmatch(lines[0]):
+        del lines[0]
+    return "\n".join(line for line in lines if line)
+
+
+class Player:
+    """Plays one game at a time."""
+
+    def __init__(self) -> None:
+        self._game: Any = None
+        self._state: Any = None
+        self._path = ""
+        self._done: list[str] = []
+        self._expected: dict[str, Any] = {}
+
+    def play(self, path: str, actions: list[str]) -> dict[str, Any]:
+        """How the game in a file stands after these actions, which go on from those done before or begin anew."""
+        goes_on = actions and path == self._path and self._done == actions[: len(self._done)]
+        if not goes_on:
+            self._begin(path)
+        for action in actions[len(self._done) :]:
+            self._state = self._game.step(action)[0]
+            self._done.append(action)
+        state = self._state
+        return {
+            "text": plain(state["feedback"]),
+            "offered": list(state["admissible_commands"]),
+            "score": int(state["score"] or 0),
+            "most": int(state["max_score"]),
+            "won": bool(state["won"]),
+            "lost": bool(state["lost"]),
+            **self._expected,
+        }
+
+    def _begin(self, path: str) -> None:
+        if self._game is not None:
+            self._game.close()
+        textworld = import_module("textworld")
+        asked = ("admissible_commands", "policy_commands", "score", "max_score", "won", "lost")
+        wanted = textworld.EnvInfos(**dict.fromkeys(asked, True), extras=["recipe"])
+        self._game = textworld.start(path, wanted)
+        self._game.seed(0)
+        self._path, self._done = path, []
+        self._state = self._game.reset()
+        walkthrough = list(self._state["policy_commands"])
+        recipe = "\n".join(line.strip() for line in self._state["extra.recipe"].strip().splitlines())
+        self._expected = {"recipe": recipe, "walkthrough": walkthrough}
+
+
+def make(folder: str, game: Mapping[str, Any]) -> None:
+    """Make a game (`games.Game` as a mapping) in an existing folder; it keeps nothing else there."""
+    textworld = import_module("textworld")
+    _, make_game, _ = import_module("textworld.challenges").CHALLENGES["tw-cooking"]
+    options = textworld.GameOptions()
+    kitchen, cookbook = game["seed"], game["cookbook"]
+    options.seeds = {"map": kitchen, "objects": kitchen, "grammar": kitchen, "quest": cookbook}
+    options.path = str(Path(folder) / GAME_FILE)
+    settings = {name: game[name] for name in ("recipe", "take", "go", "open", "cook", "cut")}
+    with tempfile.TemporaryDirectory(dir=folder) as compiling:
+        tempfile.tempdir = compiling  # What a killed compiler leaves goes away with the folder.
+        try:
+            made = make_game({**settings, "drop": False, "recipe_seed": 0, "split": None}, options)
+            textworld.generator.compile_game(made, options)
+        finally:
+            tempfile.tempdir = None
+    Path(options.path).with_suffix(".ni").unlink(missing_ok=True)
+
+
+def _answer(player: Player, question: dict[str, Any]) -> dict[str, Any]:
+    """{} when the game that was to be made is there; else how a game stands after its `actions`."""
+    if question["do"] == "make":
+        make(question["folder"], question["game"])
+        return {}
+    return player.play(question["path"], question["actions"])
+
+
+if __name__ == "__main__":
+    serve(partial(_answer, Player()))

@@ -1,6 +1,8 @@
 """ScienceWorld: elementary science in a small text world; boil water, find a living thing, build a circuit, grow fruit.
 
-Engine and tasks: ScienceWorld (Wang et al., arXiv 2203.07540), the package scienceworld, which needs Java.
+Engine and tasks: ScienceWorld (Wang et al., arXiv 2203.07540), the package scienceworld, which needs Java. Run as a
+program, this is the process that starts the engine, a Java program, and talks to it. The Java program ends with that
+process: it is in the same group, and its standard input ends.
 """
 
 from __future__ import annotations
@@ -9,20 +11,22 @@ import importlib.util
 import json
 import os
 import re
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from importlib.metadata import version
 from itertools import groupby, zip_longest
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from pydantic import Field
 
 from memrl_core.environments.base import DONE, Environment, EnvironmentOptions, EnvironmentSpec, block, layout, spoken
-from memrl_core.environments.child import Borrowed, ChildFailed
-from memrl_core.environments.scienceworld.process import java_folder
+from memrl_core.environments.child import Borrowed, ChildFailed, serve
 from memrl_core.environments.tasks import load_tasks
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import (
@@ -38,7 +42,7 @@ from memrl_core.prompting import (
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
 from memrl_core.settings import home
 
-CHILD = "memrl_core.environments.scienceworld.process"
+CHILD = "memrl_core.environments.scienceworld"
 SECONDS_TO_START = 120.0
 SECONDS_TO_ACT = 60.0
 SECONDS_TO_LIST = 300.0
@@ -201,7 +205,16 @@ class ScienceWorld(Environment):
         kept = home() / "cache" / f"{name}-{version('scienceworld')}.jsonl"
         with suppress(InputError):  # Not there yet, or damaged.
             return load_tasks(kept)
-        types = [list(of_type) for _, of_type in groupby(listed(SPLITS[name], VARIATIONS_EACH), key=itemgetter(0))]
+        if lacking := cls.missing():
+            raise EnvironmentFailed(lacking)
+        with closing(Borrowed(CHILD)) as child:
+            try:
+                answer = child.ask({"do": "list", "split": SPLITS[name], "each": VARIATIONS_EACH}, SECONDS_TO_LIST)
+            except ChildFailed as error:
+                raise EnvironmentFailed(
+                    f"ScienceWorld's tasks could not be listed: {error}. Nothing was kept; {SEE_JAVA}"
+                ) from None
+        types = [list(of_type) for _, of_type in groupby(answer["tasks"], key=itemgetter(0))]
         tasks = [_task(*one) for nth in zip_longest(*types) for one in nth if one is not None]
         with suppress(OSError):  # Without a file they are listed again next time.
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -285,6 +298,13 @@ class ScienceWorld(Environment):
         return seen, points / ALL_POINTS, over, not over, info
 
 
+def java_folder() -> str:
+    """Where the Java program lies that is used: in `JAVA_HOME`, else the first on the path; "" when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = (shutil.which("java", path=os.path.join(home, "bin")) if home else None) or shutil.which("java")
+    return os.path.dirname(found) if found else ""
+
+
 def _turns(count: int) -> str:
     return f"{count} turn{'' if count == 1 else 's'}"
 
@@ -299,23 +319,6 @@ def _ill_formed(task: Task) -> list[str]:
         response.append("variation is a whole number from 0.")
     response += [f"The key “{key[:80]}” is not known." for key in task.data if key not in ("task", "variation")]
     return response
-
-
-def listed(split: str, each: int) -> list[tuple[str, int, str]]:
-    """(type, variation, description) of the first `each` variations of every type in a split, sorted by type.
-
-    Raises `EnvironmentFailed`.
-    """
-    if lacking := ScienceWorld.missing():
-        raise EnvironmentFailed(lacking)
-    with closing(Borrowed(CHILD)) as child:
-        try:
-            answer = child.ask({"do": "list", "split": split, "each": each}, SECONDS_TO_LIST)
-        except ChildFailed as error:
-            raise EnvironmentFailed(
-                f"ScienceWorld's tasks could not be listed: {error}. Nothing was kept; {SEE_JAVA}"
-            ) from None
-    return [(kind, variation, response) for kind, variation, response in answer["tasks"]]
 
 
 def _task(kind: str, variation: int, description: str) -> Task:
@@ -469,3 +472,109 @@ def _that_changed(done: Sequence[tuple[str, str]]) -> list[int]:
         if action and (not idle or _points(observed)[1] > 0):
             places.append(place)
     return places
+
+
+# --- in the process of its own ----------------------------------------------------------------------------------------
+
+JAVA_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    # The engine keeps things in sets by identity hash: their order, and the names that it makes of it, would change
+    # from episode to episode. Where all hashes are equal they stand in the order in which they were made.
+    "-XX:+UnlockExperimentalVMOptions",
+    "-XX:hashCode=2",
+    # Measured: 0.5 GB instead of 1.9 GB of memory at the same speed.
+    "-XX:+UseSerialGC",
+    "-Xmx1g",
+    "-XX:-UsePerfData",
+)
+NO_LIMIT = sys.maxsize
+QUARTERS_BEFORE = {"train": 0, "dev": 2, "test": 3}
+
+
+class World:
+    """The engine's world, which is started at the first question.
+
+    Questions are {"do": "play", "task": …, "variation": …, "simplifications": …, "actions": [all since the beginning]},
+    answered by how the world stands after them, or by {"wrong": a sentence} where the engine has no such task; and
+    {"do": "list", "split": "train" | "dev" | "test", "each": n}, answered by the first n variations of each type.
+    """
+
+    def __init__(self) -> None:
+        self._engine: Any = None
+        self._types: list[str] = []
+        self._task: tuple[str, int, str] | None = None
+        self._done: list[str] = []
+        self._state: dict[str, Any] = {}
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """How the world stands, or the tasks that were to be listed."""
+        if self._engine is None:
+            self._start()
+        try:
+            if question["do"] == "play":
+                task = question["task"], question["variation"], question["simplifications"]
+                return self._play(task, question["actions"])
+            self._task = None
+            return {"tasks": self._list(question["split"], question["each"])}
+        except Exception as error:
+            _give_up(f"the Java program ended or failed, {type(error).__name__}")
+
+    def _start(self) -> None:
+        os.environ["PATH"] = os.pathsep.join(filter(None, (java_folder(), os.environ.get("PATH"))))
+        os.environ["JAVA_TOOL_OPTIONS"] = " ".join((*JAVA_OPTIONS, os.environ.get("JAVA_TOOL_OPTIONS", "")))
+        try:
+            self._engine = import_module("scienceworld").ScienceWorldEnv(envStepLimit=NO_LIMIT)
+            self._types = self._engine.get_task_names()
+        except Exception as error:
+            _give_up(f"Java did not start the engine, {type(error).__name__}")
+        # Never used here, and left behind by a process that is killed.
+        self._engine._obj_tree_tempdir.cleanup()
+
+    def _play(self, task: tuple[str, int, str], actions: list[str]) -> dict[str, Any]:
+        """How the world stands after these actions, which go on from those done before or begin anew."""
+        if not actions or task != self._task or self._done != actions[: len(self._done)]:
+            if faults := self._faults(*task[:2]):
+                return {"wrong": faults}
+            self._engine.load(*task)
+            _, info = self._engine.reset()
+            self._task, self._done = task, []
+            self._state = self._stands(f"{info['look']}\n{info['inv']}", info, ended=False)
+        for action in actions[len(self._done) :]:
+            response, _, ended, info = self._engine.step(action)
+            self._state = self._stands(response, info, ended)
+            self._done.append(action)
+        return self._state
+
+    def _faults(self, task: str, variation: int) -> str:
+        if task not in self._types:
+            return f"There is no type of task “{task[:80]}”. Known: {', '.join(self._types)}."
+        variations = self._engine.get_max_variations(task)
+        wrong = f"The type {task} has the variations 0 to {variations - 1}, and none with this number."
+        return wrong if variation >= variations else ""
+
+    def _stands(self, response: str, info: dict[str, Any], ended: bool) -> dict[str, Any]:
+        goals = self._engine.get_goal_progress()
+        return {"text": response, "score": info["score"], "ended": ended, "valid": info["valid"], "goals": goals}
+
+    def _list(self, split: str, each: int) -> list[tuple[str, int, str]]:
+        found = []
+        for task in self._types:
+            # A task has to be loaded before its splits can be asked for: best the one with which the split begins.
+            loaded = self._engine.get_max_variations(task) // 4 * QUARTERS_BEFORE[split]
+            self._engine.load(task, loaded)
+            for variation in getattr(self._engine, f"get_variations_{split}")()[:each]:
+                if variation != loaded:
+                    self._engine.load(task, variation)
+                    loaded = variation
+                found.append((task, variation, self._engine.get_task_description()))
+        return found
+
+
+def _give_up(why: str) -> NoReturn:
+    """End at once, with `why` as the last words: what the package does when it is collected would write below them."""
+    print(why, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    serve(World().answer)

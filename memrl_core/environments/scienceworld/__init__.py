@@ -1,1 +1,0 @@
-"""ScienceWorld, for the package scienceworld and Java."""

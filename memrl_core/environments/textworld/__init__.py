@@ -1,1 +1,0 @@
-"""Cooking games of TextWorld, for the package textworld."""
