@@ -101,12 +101,8 @@ def _task(line: str, where: str) -> Task:
     try:
         row = json.loads(line)
         values = {"id": row["id"], "intent": row["intent"], "environment": row["environment"]}
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON ({error.msg}).") from None
-    except RecursionError:
-        raise InputError(f"{where}: it is nested too deeply.") from None
-    except ValueError:  # Of `int`, for thousands of digits.
-        raise InputError(f"{where}: it holds a number with too many digits.") from None
+    except (ValueError, RecursionError) as error:  # A `ValueError` of `int` is about thousands of digits.
+        raise InputError(f"{where}: not JSON ({str(error)[:100] or type(error).__name__}).") from None
     except (KeyError, TypeError) as error:
         raise InputError(f"{where}: a task is an object with id, intent and environment; missing: {error}.") from None
     if not all(isinstance(value, str) for value in values.values()):
@@ -211,7 +207,8 @@ def tasks_of_set(name: str) -> list[Task]:
     if name in _bundled():
         return sample_tasks(name)
     if _NAME.fullmatch(name):
-        return _read(_path(name))
+        path = _path(name)
+        return [_kept_task(path, line) for line in _content(path).splitlines()]
     for environment in environment_names():
         if name in _own_sets(environment):
             return environment_class(environment).make_tasks(name)
@@ -248,15 +245,11 @@ def _bundled() -> set[str]:
     return {path.stem for path in (sample_data_path() / "tasks").glob(f"*{_SUFFIX}")}
 
 
-def _folder() -> Path:
-    return home() / "tasks"
-
-
 def _path(name: str) -> Path:
     """Where a kept set lies. Raises `InputError` for what is no name of one, such as a path."""
     if not _NAME.fullmatch(name):
         raise InputError(f"“{name[:80]}” is no name of a kept set. Nothing was changed.")
-    return _folder() / f"{name}{_SUFFIX}"
+    return home() / "tasks" / f"{name}{_SUFFIX}"
 
 
 def _digest(content: bytes) -> str:
@@ -279,7 +272,7 @@ def _write(target: Path, content: bytes) -> None:
 def _listed() -> tuple[tuple[KeptSet, ...], tuple[Reported, ...]]:
     kept: list[KeptSet] = []
     damaged: list[Reported] = []
-    for path in sorted(_folder().glob(f"*{_SUFFIX}")):
+    for path in sorted((home() / "tasks").glob(f"*{_SUFFIX}")):
         try:
             now = path.stat()
             kept.append(_summary(path, now.st_mtime_ns, now.st_size))
@@ -294,15 +287,8 @@ def _summary(path: Path, changed: int, size: int) -> KeptSet:
     """What is in a kept file that was `changed` at that time (ns) and has that `size`. Raises `InputError`."""
     content = _content(path)
     first = _kept_task(path, content.partition(b"\n")[0])
-    return KeptSet(path.stem, first.environment, content.count(b"\n"), _time(changed / 1e9))
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
-def _read(path: Path) -> list[Task]:
-    return [_kept_task(path, line) for line in _content(path).splitlines()]
+    made = datetime.fromtimestamp(changed / 1e9, UTC).isoformat(timespec="seconds")
+    return KeptSet(path.stem, first.environment, content.count(b"\n"), made)
 
 
 def _kept_task(path: Path, line: bytes) -> Task:

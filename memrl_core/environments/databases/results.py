@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import sqlglot
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
 from sqlglot import exp
 
 from memrl_core.environments.databases.mysql import Reading, parsed
@@ -136,7 +139,7 @@ def _without_partner(expected: Rows, came: Rows) -> tuple[Sequence[Any] | None, 
     surplus: Sequence[Any] | None = None
     for wanted, rows in groups.values():
         partner = _pairing(_possible_partners(wanted, rows), len(rows))
-        missing = next((one for one, n in zip(wanted, partner, strict=True) if n is None), missing)
+        missing = next((one for one, n in zip(wanted, partner, strict=True) if n < 0), missing)
         surplus = next((row for n, row in enumerate(rows) if n not in partner), surplus)
     return missing, surplus
 
@@ -175,28 +178,15 @@ def _place(number: float) -> float:
     return -math.inf if math.isnan(number) else float(number)
 
 
-def _pairing(possible: Sequence[Sequence[int]], count: int) -> list[int | None]:
-    """A largest pairing: the partner (0 … count - 1) of each, None for those who get none; by augmenting paths."""
-    partner: list[int | None] = [None] * len(possible)
-    taken: list[int | None] = [None] * count
-    for start in range(len(possible)):
-        reached_from: dict[int, int] = {}
-        waiting, free = deque([start]), None
-        while waiting and free is None:
-            one = waiting.popleft()
-            for other in possible[one]:
-                if other in reached_from:
-                    continue
-                reached_from[other] = one
-                holder = taken[other]
-                if holder is None:
-                    free = other
-                    break
-                waiting.append(holder)
-        while free is not None:
-            one = reached_from[free]
-            taken[free], partner[one], free = one, free, partner[one]
-    return partner
+def _pairing(possible: Sequence[Sequence[int]], count: int) -> list[int]:
+    """A largest pairing: the partner (0 … count - 1) of each, -1 for those who get none."""
+    if not possible or not count:
+        return [-1] * len(possible)
+    others = np.fromiter(chain.from_iterable(possible), np.int32)
+    starts = np.cumsum([0, *map(len, possible)])
+    graph = csr_array((np.ones(len(others), np.int8), others, starts), shape=(len(possible), count))
+    partners: list[int] = maximum_bipartite_matching(graph, perm_type="column").tolist()
+    return partners
 
 
 def _shown(row: Sequence[Any] | None) -> str:

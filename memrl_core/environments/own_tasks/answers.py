@@ -12,23 +12,30 @@ regex     the pattern is found somewhere in the answer, as the library `regex` r
 choice    the answer is one of the choices, compared as in exact, or its letter (A is the first), or both.
 
 An empty answer is wrong. Of a long one the first `MOST_CHARACTERS` are judged.
+
+Run as a program, this is the process in which patterns are searched for, bounded in time and memory.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
+from functools import cache
 from string import ascii_uppercase
 from typing import Any
 
-from memrl_core.environments.child import Borrowed, ChildFailed
+import regex
+
+from memrl_core.environments.child import Borrowed, ChildFailed, serve
+from memrl_core.environments.databases.sandbox_child import confine
 from memrl_core.errors import EnvironmentFailed, InputError
 
-CHILD = "memrl_core.environments.own_tasks.pattern_child"
+CHILD = "memrl_core.environments.own_tasks.answers"
 SECONDS = 1.0
 """Processor time that a search may take, so that a busy machine judges alike."""
 
@@ -246,3 +253,31 @@ def _same(one: str, other: str) -> bool:
 def _plain(text: str) -> str:
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
+
+
+# --- in the process of its own ----------------------------------------------------------------------------------------
+
+_NO_PATTERN = (regex.error, ValueError, TypeError, OverflowError, RecursionError, IndexError, KeyError)
+_confined = cache(confine)
+
+
+def found(question: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Whether `pattern` is `found` in `text`; else why it is no pattern (`fault`) or why the search was `stopped`."""
+    _confined()
+    try:
+        pattern = regex.compile(question["pattern"])
+    except MemoryError:
+        return {"fault": "it needs too much memory"}
+    except _NO_PATTERN as error:
+        return {"fault": str(error)[:200] or type(error).__name__}
+    try:
+        return {"found": pattern.search(question["text"], timeout=question["seconds"]) is not None}
+    except TimeoutError:
+        return {"stopped": f"it took longer than {question['seconds']:g} s"}
+    except MemoryError:
+        return {"stopped": "it needed too much memory"}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    serve(found)

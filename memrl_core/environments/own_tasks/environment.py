@@ -64,7 +64,9 @@ def faults_of(data: Mapping[str, Any]) -> list[str]:
         f"{key} is for the checker {one} alone." for key, one in _ONLY_FOR.items() if key in given and one != checker
     ]
     faults += [f"The checker {one} needs {key}." for one, key in _NEEDED.items() if checker == one and key not in given]
-    faults += _faults_of_values(given, checker)
+    faults += _faults_of_reference(given.get("reference"), checker) if checker else []
+    faults += _faults_of_choices(given["choices"]) if "choices" in given else []
+    faults += faults_of_text("setup", given["setup"], LONGEST_SETUP) if "setup" in given else []
     return _faults_when_tried(given, checker) if checker and not faults else faults
 
 
@@ -88,15 +90,6 @@ def faults_of_text(key: str, value: Any, longest: int) -> list[str]:
         return [f"{key} has {len(value):,} characters; at most {longest:,} fit."]
     unseen = any(unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t\r" for sign in value)
     return [f"{key} holds characters that cannot be shown."] if unseen else []
-
-
-def _faults_of_values(given: Mapping[str, Any], checker: str) -> list[str]:
-    faults = _faults_of_reference(given.get("reference"), checker) if checker else []
-    if "choices" in given:
-        faults += _faults_of_choices(given["choices"])
-    if "setup" in given:
-        faults += faults_of_text("setup", given["setup"], LONGEST_SETUP)
-    return faults
 
 
 def _faults_of_reference(reference: Any, checker: str) -> list[str]:
@@ -206,15 +199,9 @@ class TaskFile(Environment):
         """The task and the answer, under a heading that says how it was judged; never the reference."""
         if checker_of(task.data) == SQL:
             return self._world().distil(_of_a_database(task), turns, outcome)
-        text = "\n".join(turn.reply.text.strip()[:LONGEST_TEXT] for turn in turns)
-        answer = "\n".join(ANSWER_MARK + line for line in text.splitlines() if line.strip())
-        head = f"{TASK_LINE}{task.intent}\n"
-        if outcome != "failure":
-            return f"{head}{STEPS_THAT_WORKED if outcome == 'success' else ANSWER}\n{answer}"
         # A person may have overruled the world.
         judged = turns and turns[-1].observation and not turns[-1].reward
-        why = turns[-1].observation if judged else BADLY_JUDGED
-        return f"{head}{WHAT_WENT_WRONG}{why}\n{AVOID}\n{answer}"
+        return _answered(task, turns, outcome, turns[-1].observation if judged else BADLY_JUDGED)
 
     def close(self) -> None:
         """Give the database back, where there was one."""
@@ -296,8 +283,14 @@ class Conversation(Environment):
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The task and the answer, under a heading that says how it was judged."""
-        answer = "\n".join(ANSWER_MARK + line for turn in turns for line in turn.reply.text.strip().splitlines())
-        head = f"{TASK_LINE}{task.intent}\n"
-        if outcome == "failure":
-            return f"{head}{WHAT_WENT_WRONG}a person judged this answer badly.\n{AVOID}\n{answer}"
-        return f"{head}{STEPS_THAT_WORKED if outcome == 'success' else ANSWER}\n{answer}"
+        return _answered(task, turns, outcome, BADLY_JUDGED)
+
+
+def _answered(task: Task, turns: Sequence[Turn], outcome: Outcome, why: str) -> str:
+    """The task and the answer as a memory; `why` says what was wrong after a failure."""
+    text = "\n".join(turn.reply.text.strip()[:LONGEST_TEXT] for turn in turns)
+    answer = "\n".join(ANSWER_MARK + line for line in text.splitlines() if line.strip())
+    head = f"{TASK_LINE}{task.intent}\n"
+    if outcome == "failure":
+        return f"{head}{WHAT_WENT_WRONG}{why}\n{AVOID}\n{answer}"
+    return f"{head}{STEPS_THAT_WORKED if outcome == 'success' else ANSWER}\n{answer}"
