@@ -20,13 +20,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from memrl_core.environments import ENVIRONMENTS, environment_class, environment_names
+from pydantic import TypeAdapter
+
+from memrl_core.environments import environment_class, environment_names
 from memrl_core.errors import InputError
+from memrl_core.plugins import words_of
 from memrl_core.records import Task
 from memrl_core.settings import home
 
 LONGEST_INTENT = 20_000
 LONGEST_STEM = 40
+_TASK = TypeAdapter(Task)
 
 
 class Reported(NamedTuple):
@@ -84,39 +88,15 @@ def load_tasks(path: Path) -> list[Task]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"The tasks in {path.name} cannot be read ({type(error).__name__}). Check the file.") from None
-    tasks: dict[str, Task] = {}
+    tasks: list[Task] = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        task = _task(line, f"{path.name}, line {number}")
-        if task.id in tasks:
-            raise InputError(f"{path.name}, line {number}: the id “{task.id}” stands twice. Give each task its own.")
-        tasks[task.id] = task
+        try:
+            tasks += [_TASK.validate_json(line)] if line.strip() else []
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path.name}, line {number} is no task ({words_of(error)}).") from None
     if not tasks:
         raise InputError(f"{path.name} holds no task.")
-    return list(tasks.values())
-
-
-def _task(line: str, where: str) -> Task:
-    try:
-        row = json.loads(line)
-        values = {"id": row["id"], "intent": row["intent"], "environment": row["environment"]}
-    except (ValueError, RecursionError) as error:  # A `ValueError` of `int` is about thousands of digits.
-        raise InputError(f"{where}: not JSON ({str(error)[:100] or type(error).__name__}).") from None
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{where}: a task is an object with id, intent and environment; missing: {error}.") from None
-    if not all(isinstance(value, str) for value in values.values()):
-        raise InputError(f"{where}: id, intent and environment are texts.")
-    if values["environment"] not in ENVIRONMENTS:
-        raise InputError(f"{where}: there is no environment “{values['environment']}”.")
-    family, data = row.get("family", ""), row.get("data", {})
-    if not isinstance(family, str) or not isinstance(data, dict):
-        raise InputError(f"{where}: family is a text and data an object.")
-    try:
-        intent = check_intent(values["intent"])
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-    return Task(values["id"], intent, values["environment"], family, data)
+    return tasks
 
 
 def sample_data_path() -> Path:
@@ -293,8 +273,8 @@ def _summary(path: Path, changed: int, size: int) -> KeptSet:
 
 def _kept_task(path: Path, line: bytes) -> Task:
     try:
-        return Task(**json.loads(line))
-    except (ValueError, TypeError):  # Of a file that was made to look like a kept one.
+        return _TASK.validate_json(line)
+    except ValueError:  # Of a file that was made to look like a kept one.
         raise InputError(f"The set {path.stem} is none that was kept here. Remove it: {path}") from None
 
 

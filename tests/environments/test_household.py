@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -240,12 +239,9 @@ def test_the_task_sets_are_what_their_maker_writes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{", "line 2: not JSON"),
-        ('{"id": "a"}', "line 2.*id, intent"),
-        ('{"id": "a", "intent": " ", "environment": "household"}', "line 2.*empty"),
-        ('{"id": "a", "intent": "x", "environment": "moon"}', "line 2.*moon"),
-        ('{"id": "good", "intent": "x", "environment": "household"}', "line 2.*“good”"),
-        (json.dumps({"id": "a", "intent": "x" * 100_000, "environment": "household"}), "100,000 characters"),
+        ("{", "line 2.*JSON"),
+        ('{"id": "a"}', "line 2.*intent"),
+        ('{"id": 7, "intent": "x", "environment": "household"}', "line 2.*id"),
         ("[" * 100_000, "line 2"),
         ("9" * 5000, "line 2"),
     ],
