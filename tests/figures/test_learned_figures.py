@@ -227,7 +227,8 @@ def test_tips_are_joined_from_score_to_similarity() -> None:
 
 
 def a_graph(context: str = "what it was for") -> LinkGraph:
-    notes = tuple(NoteNode(f"r-{n}", Note(("egg",), ("hot",), context)) for n in range(1, 5))
+    note = Note(keywords=("egg",), tags=("hot",), context=context)
+    notes = tuple(NoteNode(f"r-{n}", note) for n in range(1, 5))
     outcomes: dict[str, Any] = dict.fromkeys(("r-1", "r-2", "r-3"), "success")
     return LinkGraph(
         notes, (("r-2", "r-1"), ("r-4", "r-1")), {**outcomes, "r-4": "failure"}, frozenset({"r-4"}), frozenset({"r-2"})
