@@ -58,23 +58,32 @@ const movedByArrows = (at, key) => {
   if (at.closest(own) || (key.startsWith("Arrow") && at.closest(".stage"))) return true;
   return !window.memrlByMouse && at.closest("[role=radiogroup], [role=tablist]");
 };
-// What is typed while the list of questions opens, or null.
+// What is typed after "/" until the list of questions is open, or null. The list may not even be there yet.
+const QUESTIONS = ".st-key-question [role=combobox] ~ button";
+const PATIENCE = 20000;
 let typed = null;
-function search(button) {
+function search() {
   typed = "";
-  button.click();
-  const patience = performance.now() + 5000;
+  const end = performance.now() + PATIENCE;
+  let clicked;
   const look = () => {
     if (typed === null) return;
-    const field = document.activeElement;
-    const opened = field.closest(".st-key-question") && field.getAttribute("aria-expanded") === "true";
-    if (!opened && performance.now() < patience) return requestAnimationFrame(look);
-    const value = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value");
-    if (opened && typed) {
-      value.set.call(field, typed);
-      field.dispatchEvent(new Event("input", { bubbles: true }));
+    const button = document.querySelector(QUESTIONS);
+    const field = button?.parentElement.querySelector("[role=combobox]");
+    if (field === document.activeElement && field?.getAttribute("aria-expanded") === "true") {
+      const value = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value");
+      if (typed) {
+        value.set.call(field, typed);
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+      }
+      typed = null;
+    } else if (performance.now() > end) typed = null;
+    else {
+      // Once each time that Streamlit draws the field anew: a second click closes the list.
+      if (field && field !== clicked) button.click();
+      clicked = field ?? clicked;
+      requestAnimationFrame(look);
     }
-    typed = null;
   };
   look();
 }
@@ -145,14 +154,13 @@ export default function ({ setTriggerValue, setStateValue }) {
     if (types && event.key === "Enter" && at.closest(left)) at.blur();
     if (types || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "?") setTriggerValue("asked", true);
-    const questions = event.key === "/" && document.querySelector(".st-key-question [role=combobox] ~ button");
-    if (questions) { event.preventDefault(); search(questions); }
+    if (event.key === "/" && location.pathname.endsWith("/decision")) { event.preventDefault(); search(); }
     if (event.key === "e" || event.key === "E") {
       const field = document.querySelector(".st-key-reason_box input");
       if (field) { event.preventDefault(); field.focus(); }
     }
   };
-  const pointed = () => (window.memrlByMouse = true);
+  const pointed = () => { window.memrlByMouse = true; typed = null; };
   const tabbed = (event) => { if (event.key === "Tab") window.memrlByMouse = false; };
   // Reported before Streamlit asks for that address: else the server takes it for one that it has moved on from.
   const popped = () => {

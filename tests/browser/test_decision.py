@@ -123,13 +123,22 @@ def test_a_run_is_compared_with_itself_under_other_settings(page: Page, app: Run
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
-def test_a_slash_searches_the_questions_for_what_is_typed_at_once(page: Page, app: RunningApp) -> None:
+def test_a_slash_searches_the_questions_for_what_is_typed_before_their_list_is_there(
+    page: Page, app: RunningApp
+) -> None:
     page.goto(f"{app.url}/decision?bank=demo&run=household&step=11&ask=flips")
     settled(page)
-    # Within one task, in which no list can open.
+    page.wait_for_selector("body[data-keys]", state="attached")
+    # Within one task, in which no list can open, and while there is none.
     page.evaluate(
-        """keys => [...keys].forEach((key) =>
-      document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })))""",
+        """async keys => {
+      const box = document.querySelector(".st-key-question");
+      box.classList.remove("st-key-question");
+      const press = (key) => new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
+      for (const key of keys) document.body.dispatchEvent(press(key));
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      box.classList.add("st-key-question");
+    }""",
         "/twin",
     )
     expect(page.get_by_role("option").first).to_contain_text("twin", timeout=10_000)
