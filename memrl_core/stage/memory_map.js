@@ -126,7 +126,8 @@ export class MemoryMap {
   }
 
   dot(n, parent, kind) {
-    const group = svg("g", { class: `stage-dot stage-dot-${kind}`, "data-memory": this.model.ids[n] }, parent);
+    const [left, top] = this.placeOf(n);
+    const group = svg("g", { class: `stage-dot stage-dot-${kind}`, "data-memory": this.model.ids[n], transform: `translate(${left} ${top})` }, parent);
     const parts = { group, ring: svg("circle", { class: "stage-ring" }, group), shape: svg("path", { class: "stage-shape" }, group) };
     if (kind !== "copy") parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, group, shortened(this.model.labels[n], 14));
     group.addEventListener("pointerenter", () => this.on.hover(n));
@@ -469,9 +470,7 @@ export class MemoryMap {
     const already = new Set(this.cast.map((one) => one.n));
     for (const n of glyph.seen) {
       if (already.has(n)) continue;
-      const { shape, ring, group } = this.dot(n, this.opened, "copy");
-      const [x, y] = this.placeOf(n);
-      set(group, { transform: `translate(${x} ${y})` });
+      const { shape, ring } = this.dot(n, this.opened, "copy");
       set(shape, { d: shapePath(4, this.signOf(n)), fill: css(this.colourOf(n)) });
       set(ring, { r: 7, opacity: 0.5 });
     }

@@ -159,7 +159,7 @@ class Stage {
       this.redraw();
     });
     choice("size", "Size of the map's points", ["uses", "none"], (value) => this.map.sizeBy(value));
-    this.search = set(el("input", "stage-search", tools), { type: "search", placeholder: "search texts", "aria-label": "Search the texts of memories", maxlength: 200 });
+    this.search = set(el("input", "stage-search", tools), { type: "search", placeholder: "search", "aria-label": "Search the texts of memories", maxlength: 200 });
     this.search.addEventListener("input", () => this.find(this.search.value));
     this.found = set(el("output", "stage-caption", tools), { "aria-live": "polite" });
     const button = (text, name, act) => {
