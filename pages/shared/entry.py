@@ -16,6 +16,8 @@ MORE = ("steps", "compare", "methods", "tasks", "bank", "lab", "room")
 STYLE = """<style>
 :root { --memrl-row: 2.75rem; }
 [data-testid="stHeader"] { height: var(--memrl-row); min-height: var(--memrl-row); }
+/* What is drawn below must not make the page narrower by a scrollbar: the map would move. */
+[data-testid="stMain"] { scrollbar-gutter: stable; }
 .stMainBlockContainer { padding: calc(var(--memrl-row) + 1rem) 2.5rem 3rem; }
 /* One row that stays at the top, wherever on the page it is written. */
 .stMainBlockContainer:has(.st-key-header) { padding-top: calc(2 * var(--memrl-row) + 1rem); }

@@ -4,7 +4,8 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from pages.shared import place as places
-from pages.shared.header import follow_others, header
+from pages.shared.header import bar, follow_others, header
+from pages.shared.keys import keys_help
 from pages.shared.map_layouts import layout_of
 from pages.shared.memory_detail import memory_detail
 from pages.shared.view import view_of
@@ -27,18 +28,26 @@ try:
     view = view_of(place)
     with picture:
         # Before all else: the browser draws what comes first first, and the stage is what a step is watched on.
-        stage(view)
+        comes_again = stage(view)
 except MemRLError:
     # A step that cannot be read can still be left for another.
     with above:
         header(place)
     raise
 with above:
-    header(place)
+    if comes_again:
+        # What the browser would have to load for the rest of the row keeps the stage waiting.
+        with bar():
+            keys_help()
+    else:
+        header(place)
     model_banner(view)
     controls(view)
 with wanted:
     reward_wanted(view)
+if comes_again:
+    # What is read below the stage would only keep the browser from drawing it.
+    st.stop()
 layout = layout_of(place.bank.uri, place.bank)
 layout_choice(view, layout)
 story, memory = st.columns([3, 2], gap="medium")

@@ -73,11 +73,15 @@ export default function ({ data }) {
 )
 
 
-def stage(view: View) -> None:
-    """Draw the step at the view's moment; of a run without a step its memories, where it has any."""
+def stage(view: View) -> bool:
+    """Draw the step at the view's moment; of a run without a step its memories, where it has any.
+
+    Returns whether this is the session's first picture, after which the browser has the page run again.
+    """
     if view.moment.trace is None and not view.moment.utilities:
         st.info("No memories yet. Press **Step**: the first task writes the first point of the map.")
-        return
+        return False
+    first = f"{KEY}_taken" not in st.session_state
     layout = layout_of(view.place.bank.uri, view.place.bank)
     source = _source(view, layout)
     key, base, rows = _sent(source, view)
@@ -105,6 +109,7 @@ def stage(view: View) -> None:
         static = stage_data(replace(source, traces=(), known=Known(base, {}), whole=(), histories={}))
         taken = _table(key=f"{KEY}_table", data={"key": key, "table": static}, on_taken_change=_nothing, height=1)
         st.session_state[f"{KEY}_taken"] = taken.taken
+    return first
 
 
 def table_in_browser() -> tuple[str, list[str]] | None:

@@ -60,6 +60,7 @@ def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
         for name, value in link.items():
             app.query_params[name] = value
+        app.session_state["stage_taken"] = None  # As after the first picture: here no browser asks for the second.
         app.run()
         app.switch_page(f"pages/{page}/page.py")
         for name, value in link.items():
