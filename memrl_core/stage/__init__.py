@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from memrl_core.analysis.memory.function_words import FUNCTION_WORDS
+from memrl_core.analysis.decision.labels import FUNCTION_WORDS
 from memrl_core.stage.data import Known, StageSource, known_of_run, nearest_memories, stage_data, stage_update
 
 __all__ = [

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
-from memrl_core.analysis.decision.on_this_pool import OnThisPool, on_this_pool
+from memrl_core.analysis.decision.whatif import OnThisPool, on_this_pool
 from memrl_core.errors import SettingsError
 from memrl_core.figures.decision.methods_on_pool import methods_on_pool_picture
 from memrl_core.numerals import signed

@@ -11,7 +11,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
-from memrl_core.analysis.decision.on_this_pool import on_this_pool
+from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.analysis.memory.exposure import Starvation, starvation
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential

@@ -17,7 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.memory.function_words import FUNCTION_WORDS
+from memrl_core.analysis.decision.labels import FUNCTION_WORDS
 from memrl_core.bank import MemoryBank
 from memrl_core.numerals import fixed, signed
 from memrl_core.records import Recalled, RecallRecord

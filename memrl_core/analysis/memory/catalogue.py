@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control, hypergeom
 
-from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.labels import FUNCTION_WORDS, memory_label
 from memrl_core.analysis.decision.moment import Moment
-from memrl_core.analysis.memory.function_words import FUNCTION_WORDS
 from memrl_core.records import Memory
 
 COLUMNS = ("memory", "id", "intent", "outcome", "q", "uses", "step", "similarity", "task", "experience")

@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
-from memrl_core.analysis.decision.on_this_pool import OnThisPool
+from memrl_core.analysis.decision.whatif import OnThisPool
 from memrl_core.figures.palette import INSIDE, LEFT_OUT, NEUTRAL, SELECTED, bare_layout, plain, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed

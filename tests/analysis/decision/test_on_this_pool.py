@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.decision.on_this_pool import on_this_pool
+from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.policies import POLICIES

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from memrl_core.agent.learned import learned_before
-from memrl_core.analysis.decision.on_this_pool import on_this_pool
+from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.analysis.run.learned.deciding import (
     GIVEN,
     NOTHING,

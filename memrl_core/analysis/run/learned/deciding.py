@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.agent.learned import learned_before, learned_steps
-from memrl_core.analysis.decision.on_this_pool import on_this_pool
+from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import effective_reward
 from memrl_core.models.base import Cancelled
