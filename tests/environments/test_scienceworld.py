@@ -223,13 +223,6 @@ def test_episodes_and_worlds_share_one_engine(world: ScienceWorld) -> None:
         assert (child_of(other), lent.started, java_of(other)) == (lent, started, java)
 
 
-@pytest.mark.slow
-def test_the_same_actions_lead_to_the_same_end_after_other_episodes(world: ScienceWorld) -> None:
-    first = played(world, TASK, PLAIN_ACTIONS)
-    played(world, BOIL, ["teleport to art studio", "look around"])
-    assert played(world, TASK, PLAIN_ACTIONS) == first
-
-
 class Tired:
     """A child that fails while it is running, and then answers."""
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from memrl_core.environments import make_environment
 from memrl_core.environments.databases import lifelong_db as reader
 from memrl_core.environments.databases.judging import database_task
 from memrl_core.environments.databases.lifelong_db import (
@@ -27,7 +26,6 @@ from memrl_core.environments.databases.sandbox import Sandbox, Table
 from memrl_core.errors import InputError
 from memrl_core.prompting import offered
 from memrl_core.records import Reply, Task, Turn
-from tests.policies.policy_run import an_agent_of, outcomes
 
 PUBLISHED = next(
     (found for folder in Path(__file__).parents if (found := folder / "shared/data/lifelong_db_sample.json").is_file()),
@@ -453,26 +451,9 @@ def test_a_statement_that_cannot_be_read_costs_a_turn_and_is_told_in_a_sentence(
     assert (reward, terminated, truncated) == (0.0, False, False)
 
 
-def test_nothing_that_a_model_reads_holds_the_answer(world: LifelongDb) -> None:
-    task = a_task(sql="SELECT MAX(trips * 1000 + honey) FROM bees", direct=[[9007]])
-    seen = world.reset(task, seed=1, at_step=1)
-    observation, *_, ended = world.step("SELECT 1; COMMIT;")
-    assert "9007" not in seen + observation + ended["verdict"] + world.instructions
-    assert "9007" in ended["judgement"].expected
-
-
 def test_the_model_is_told_to_write_mysql(world: LifelongDb) -> None:
     assert "a MySQL database" in world.instructions
     assert "SQLite" not in world.instructions
-
-
-def test_nothing_is_offered_unless_drafts_are_asked_for(world: LifelongDb) -> None:
-    task = a_task()
-    assert offered(world.reset(task, seed=1, at_step=1)) == []
-    drafting = make_environment("lifelong_db", drafts=True)
-    lines = offered(drafting.reset(task, seed=1, at_step=1))
-    drafting.close()
-    assert sorted(lines) == sorted(f"{draft}; COMMIT" for draft in task.data["drafts"])
 
 
 def test_a_task_with_a_damaged_reference_has_a_fault() -> None:
@@ -488,29 +469,3 @@ def test_functions_of_mysql_run_in_the_sandbox_and_its_limits_hold() -> None:
     assert sandbox.run(to_sqlite("SELECT STDDEV(a), DATE_FORMAT('2024-03-01', '%M') FROM t")).rows == ((1.0, "March"),)
     assert "not allowed" in sandbox.run("SELECT random()").error
     sandbox.close()
-
-
-# --- a run ------------------------------------------------------------------------------------------------------------
-
-
-def twelve_tasks() -> list[Task]:
-    entries = []
-    for number, (hive, least) in enumerate(
-        (hive, least) for hive in ("North", "South", "East") for least in (1, 4, 5, 6)
-    ):
-        found = [[bee] for bee, home, trips, _ in BEES if home == hive or trips < least]
-        sql = f"SELECT bee_id FROM bees WHERE hive = '{hive}' OR trips < {least};"
-        asked = f"Give the bees of the hive {hive}, and those with fewer than {least} trips. Question {number}."
-        entries.append(an_entry(sql, found) | {"instruction": asked})
-    read = a_file(*entries)
-    assert read.reported == ()
-    return list(read.tasks)
-
-
-def test_the_simulated_model_solves_more_in_its_second_epoch(tmp_path: Path) -> None:
-    tasks = twelve_tasks()
-    agent = an_agent_of(tmp_path, "memrl", environment=LifelongDb(**LifelongDb.simulated_options))
-    ended = outcomes(list(agent.run(tasks, epochs=2)))
-    agent.environment.close()
-    first, second = ended[:12].count("success"), ended[12:].count("success")
-    assert 0 < first < second
