@@ -12,10 +12,11 @@ others keep their order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain, pairwise, repeat
+from itertools import chain, pairwise
 from operator import attrgetter
 from statistics import median
 from typing import Any, Literal
@@ -378,7 +379,7 @@ def facts_of(bank: MemoryBank) -> list[RatedStep]:
         replaced = event.payload.get("replaces")
         if replaced and replaced[0] in writers:
             writers[event.memory_ids[0]] = writers[replaced[0]]
-    recalls = _recalls(prompts, writers)
+    recalls = Counter(writers[i] for prompt in prompts for i in set(prompt) if i in writers)
     return [
         RatedStep(
             row.id, row.run, row.step, row.epoch, row.task, policies[row.run], row.created,
@@ -386,11 +387,3 @@ def facts_of(bank: MemoryBank) -> list[RatedStep]:
         )
         for place, row in enumerate(rows)
     ]  # fmt: skip
-
-
-def _recalls(prompts: Sequence[Iterable[str]], writers: Mapping[str, int]) -> list[int]:
-    """How often the prompts hold what each step wrote; `writers` maps a memory to its step's place in `prompts`."""
-    unknown = len(prompts)
-    found = map(writers.get, chain.from_iterable(map(set, prompts)), repeat(unknown))
-    counted: list[int] = np.bincount(np.fromiter(found, dtype=np.int64), minlength=unknown).tolist()
-    return counted
