@@ -28,7 +28,7 @@ from memrl_core.bank.people.undo import Undo
 from memrl_core.bank.reading import BankReading, Search
 from memrl_core.bank.state import BRINGS_IN, Pending
 from memrl_core.bank.storage import codec
-from memrl_core.bank.storage.codec import Inserted, StepRow
+from memrl_core.bank.storage.codec import Inserted
 from memrl_core.bank.storage.layouts import Layouts
 from memrl_core.bank.storage.places import disk_sentences, place_of, write_parts
 from memrl_core.bank.storage.schema import FORMAT, Database
@@ -319,9 +319,7 @@ class MemoryBank(BankReading):
                 )
             for event in events:
                 self._state.take_event(event)
-            stored = codec.step_row(trace, created)
-            row = StepRow(*(stored[name] for name in codec.STEP_COLUMNS))
-            self._state.take_step(row, trace, stored)
+            self._state.take_step(trace, created)
             self._keep_trace(trace)
             self._ledger.last_saved = datetime.now(UTC)
             if self._steps_held and len(self._state.pending.steps) >= self._steps_held:
@@ -415,8 +413,7 @@ class MemoryBank(BankReading):
             for trace in traces:
                 row = state.step_row(trace.run, trace.step)
                 if row is None or row.id != trace.id:
-                    stored = codec.step_row(trace, now())
-                    state.take_step(StepRow(*(stored[name] for name in codec.STEP_COLUMNS)), trace, stored)
+                    state.take_step(trace, now())
 
     def give_reward(
         self,

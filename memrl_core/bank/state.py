@@ -501,8 +501,10 @@ class BankState:
             state.add(event)
             self._reach_forks(event.run, event.known_at)
 
-    def take_step(self, row: StepRow, trace: StepTrace, stored: dict[str, Any]) -> None:
+    def take_step(self, trace: StepTrace, created: str) -> None:
         """Take in a finished step: its attempt's events count from now on."""
+        stored = codec.step_row(trace, created)
+        row = StepRow(*(stored[name] for name in codec.STEP_COLUMNS))
         self.pending.steps[row.id] = (row, trace, stored)
         self._appended += 1
         self._pasts.clear()

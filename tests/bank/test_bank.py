@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import lancedb
@@ -183,52 +181,6 @@ def test_a_full_disk_is_said_and_nothing_is_lost(bank: MemoryBank) -> None:
     assert "is full" in done.stdout, done.stderr
     assert "kept 2" in done.stdout
     assert len(MemoryBank.open(bank.uri).step_rows("r")) == 2
-
-
-WRITER = """
-import sys
-sys.path.insert(0, {root!r})
-from memrl_core.bank import MemoryBank
-from tests.small_banks import a_run, a_step
-bank = MemoryBank.open({uri!r})
-run = sys.argv[1]
-bank.start_run(a_run(run))
-for step in range(1, 10_000):
-    bank.commit_step(*a_step(step, (f"{{run}}-{{step - 1:04d}}",) if step > 1 else (), run=run))
-    print(step, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_process_loses_at_most_the_step_under_way(bank: MemoryBank) -> None:
-    root = str(Path(__file__).resolve().parents[2])
-    script = WRITER.format(root=root, uri=bank.uri)
-    for number in range(2):
-        run = f"killed-{number}"
-        writer = subprocess.Popen([sys.executable, "-c", script, run], stdout=subprocess.PIPE, text=True)
-        acknowledged = 0
-        while acknowledged < 5 + 3 * number:
-            acknowledged = int(writer.stdout.readline())
-        time.sleep(0.003 * number)
-        os.kill(writer.pid, signal.SIGKILL)
-        rest = writer.stdout.read().split()
-        writer.wait()
-        acknowledged = int(rest[-1]) if rest else acknowledged
-        again = MemoryBank.open(bank.uri)
-        assert acknowledged <= len(again.step_rows(run)) <= acknowledged + 1
-        assert len(again.utilities(run)) == len(again.step_rows(run))
-
-
-@pytest.mark.slow
-def test_two_processes_append_to_one_bank_without_loss(bank: MemoryBank) -> None:
-    root = str(Path(__file__).resolve().parents[2])
-    script = WRITER.format(root=root, uri=bank.uri).replace("10_000", "16")
-    writers = [subprocess.Popen([sys.executable, "-c", script, run], stdout=subprocess.DEVNULL) for run in ("a", "b")]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
-    bank.refresh()
-    for run in ("a", "b"):
-        assert [row.step for row in bank.step_rows(run)] == list(range(1, 16))
-        assert list(bank.utilities(run)) == [f"{run}-{step:04d}" for step in range(1, 16)]
 
 
 @pytest.mark.parametrize("vector", [np.zeros(DIMENSION), np.full(DIMENSION, np.nan), np.ones(3) / np.sqrt(3)])

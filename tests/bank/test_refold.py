@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.bank import MemoryBank, StepRow
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.storage import codec
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -82,8 +82,7 @@ class Facts:
                 if isinstance(fact, LedgerEvent):
                     self.bank._state.take_event(fact)
                 else:
-                    row = codec.step_row(fact, "")
-                    self.bank._state.take_step(StepRow(*(row[name] for name in codec.STEP_COLUMNS)), fact, row)
+                    self.bank._state.take_step(fact, "")
 
     def event(self, run: str, step: int, kind: EventKind, ids: Any = (), **values: Any) -> LedgerEvent:
         """Mostly the newest of all; now and then one that a writer with an older clock has appended."""

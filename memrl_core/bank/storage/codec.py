@@ -30,6 +30,8 @@ _TRACE = TypeAdapter(StepTrace)
 _RUN = TypeAdapter(RunInfo)
 _EVENT_FIELDS = tuple(LedgerEvent.__dataclass_fields__)
 _MEMORY_FIELDS = tuple(Memory.__dataclass_fields__)
+_CANDIDATE_FIELDS = ("memory_id", "rank_recall", "rank_select", "similarity", "q", "score", "selected")
+_MOVE_FIELDS = ("memory_id", "step", "before", "after", "visits", "reward", "source")
 
 STEP_ROWS = select(*(schema.steps.c[name] for name in STEP_COLUMNS))
 EVENTS = select(*(schema.ledger.c[name] for name in _EVENT_FIELDS))
@@ -77,21 +79,8 @@ def run_of(payload: Mapping[str, Any]) -> RunInfo:
 
 def run_row(info: RunInfo) -> dict[str, Any]:
     """A row of `runs`."""
-    row = {
-        name: getattr(info, name)
-        for name in (
-            "id",
-            "policy",
-            "environment",
-            "model",
-            "embedder",
-            "seed",
-            "base",
-            "base_step",
-            "first_step",
-            "created",
-        )
-    }
+    names = {column.name for column in schema.runs.c} - {"position", "settings", "info"}
+    row = {name: getattr(info, name) for name in names}
     payload = run_payload(info)
     return {**row, "settings": json.dumps(payload["settings"]), "info": json.dumps(payload)}
 
@@ -144,15 +133,9 @@ def candidate_rows(trace: StepTrace) -> list[dict[str, Any]]:
         return [
             {
                 **seen,
-                "memory_id": one.memory_id,
-                "rank_recall": one.rank_recall,
-                "rank_select": one.rank_select,
-                "similarity": one.similarity,
+                **{name: getattr(one, name) for name in _CANDIDATE_FIELDS},
                 "similarity_z": _standardised(one, "similarity"),
-                "q": one.q,
                 "q_z": _standardised(one, "q"),
-                "score": one.score,
-                "selected": one.selected,
                 "reason": str(one.reason),
                 "propensity": decision.propensity,
             }
@@ -165,9 +148,7 @@ def candidate_rows(trace: StepTrace) -> list[dict[str, Any]]:
         {
             **seen,
             **empty,
-            "memory_id": one.memory_id,
-            "rank_recall": one.rank_recall,
-            "similarity": one.similarity,
+            **{name: getattr(one, name) for name in ("memory_id", "rank_recall", "similarity")},
             "selected": False,
             "reason": None if one.reason is None else str(one.reason),
         }
@@ -216,19 +197,8 @@ def event_of(row: Sequence[Any]) -> LedgerEvent:
 
 def move_row(run: str, number: int, point: UtilityPoint, event_id: str) -> dict[str, Any]:
     """A row of `q_moves`: the entry of this number in a memory's history."""
-    return {
-        "run": run,
-        "memory_id": point.memory_id,
-        "number": number,
-        "step": point.step,
-        "event": event_id,
-        "before": point.before,
-        "after": point.after,
-        "visits": point.visits,
-        "reward": point.reward,
-        "source": point.source,
-        "raters": json.dumps(point.raters),
-    }
+    row = {name: getattr(point, name) for name in _MOVE_FIELDS}
+    return {"run": run, "number": number, **row, "event": event_id, "raters": json.dumps(point.raters)}
 
 
 MOVES = "SELECT memory_id, step, before, after, visits, reward, source, raters FROM q_moves WHERE run = ?"

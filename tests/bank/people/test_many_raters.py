@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -56,27 +55,6 @@ def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) ->
         last = [bank.ratings.mine("r", step, who).value for step in range(1, steps + 1)]
         assert last == [(EACH // steps - 1) / 16] * steps
         assert len(bank.undo.done(who)) == EACH
-
-
-@pytest.mark.slow
-def test_a_rater_who_is_killed_loses_at_most_the_click_under_way(bank: MemoryBank) -> None:
-    bank.adopt({}, [], [a_step(step)[0] for step in range(1, 41)])
-    script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
-    rater = subprocess.Popen([sys.executable, "-c", script, "ann", "40"], stdout=subprocess.PIPE, text=True)
-    reported = 0
-    while reported < 6:
-        reported = int(rater.stdout.readline())
-    os.kill(rater.pid, signal.SIGKILL)
-    rest = rater.stdout.read().split()
-    rater.wait()
-    reported = 1 + (int(rest[-1]) if rest else reported)
-    again = MemoryBank.open(bank.uri)
-    kept = sum(again.ratings.mine("r", step, "ann") is not None for step in range(1, 41))
-    assert reported <= kept <= reported + 1
-    # The person does not know whether the last click was saved, and clicks again.
-    for step in range(1, kept + 1):
-        again.ratings.rate(Rating("r", step, 0.0, "ann"))
-    assert len([e for e in again.events("r") if e.rater == "ann"]) == kept
 
 
 DOER = """
@@ -164,14 +142,3 @@ def test_a_reward_that_could_not_be_saved_can_be_given_again(bank: MemoryBank, m
     assert bank.utilities("r") == before
     bank.ratings.rate(Rating("r", 2, -1.0, "ann"))
     assert [e.value for e in MemoryBank.open(bank.uri).events("r") if e.rater == "ann"] == [-1.0]
-
-
-def test_others_see_a_reward_as_soon_as_they_look(bank: MemoryBank) -> None:
-    for step in (1, 2):
-        bank.commit_step(*a_step(step, ("r-0001",) if step == 2 else ()))
-    other = MemoryBank.open(bank.uri)
-    bank.ratings.rate(Rating("r", 2, -1.0, "ann"))
-    other.ratings.rate(Rating("r", 2, 0.5, "bo"))
-    bank.refresh()
-    assert bank.utilities("r") == other.utilities("r")
-    assert {e.rater: e.value for e in bank.ratings.of("r", 2) if e.rater} == {"ann": -1.0, "bo": 0.5}
