@@ -90,6 +90,7 @@ def main() -> None:
 def _work(job: Job) -> None:
     with MemoryBank.open(job.uri) as bank:
         work = KINDS[job.kind](bank, job)
+        HashingEmbedder().embed(["a first text"])  # What it imports is no part of the work.
         _say({"ready": True})
         for reported in islice(work, job.turns or None):
             _say({"stored": asdict(reported)})
