@@ -35,9 +35,7 @@ from memrl_core.environments.databases.judging import (
     DatabaseTask,
     HandedIn,
     attempted,
-    database_task,
     expected_of,
-    faults_of,
     order_is_open,
     unusable,
     why_not,
@@ -477,18 +475,6 @@ class LifelongDb(DatabaseWorld):
     def translate(self, statement: str) -> str:
         """A statement of MySQL as SQLite has it. Raises `InputError` for one that cannot be translated."""
         return to_sqlite(statement, _columns(self._task))
-
-    @classmethod
-    def faults(cls, task: Task) -> list[str]:
-        """What is wrong with a task: its reference and its near misses are run."""
-        world = cls()
-        try:
-            world._task = database_task(task, cls.dialect)
-            return faults_of(world._task, world._sandbox, world.translate)
-        except InputError as error:
-            return [str(error)]
-        finally:
-            world.close()
 
 
 def _columns(task: DatabaseTask) -> Columns:

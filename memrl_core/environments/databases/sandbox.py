@@ -96,13 +96,8 @@ class Sandbox:
         self.changes = ()
         try:
             self._make()
-        except ChildFailed:
-            try:
-                self._make()
-            except ChildFailed as error:
-                raise EnvironmentFailed(
-                    f"The database could not be started ({error}). Nothing was changed; try again."
-                ) from None
+        except ChildFailed:  # One that nobody used may have ended meanwhile.
+            self._make_again("The database could not be started ({}). Nothing was changed; try again.")
 
     def run(self, statement: str) -> Ran:
         """Run one statement. Whatever is wrong with it is an `error` in words; the tables are then as before it.
@@ -154,6 +149,12 @@ class Sandbox:
         for statement in self.changes:
             self._answer({"do": "run", "statement": statement})
 
+    def _make_again(self, sentence: str) -> None:
+        try:
+            self._make()
+        except ChildFailed as error:
+            raise EnvironmentFailed(sentence.replace("{}", str(error))) from None
+
     def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to it by a process that has the tables."""
         if self._tables is None:
@@ -166,12 +167,7 @@ class Sandbox:
             return answer
         except ChildFailed as error:
             message = str(error)
-        try:
-            self._make()
-        except ChildFailed as error:
-            raise EnvironmentFailed(
-                f"The database stopped ({message}) and could not be started again ({error}). Try again."
-            ) from None
+        self._make_again(f"The database stopped ({message}) and could not be started again ({{}}). Try again.")
         return {"error": f"it was stopped: {message}", "stopped": True}
 
     def _answer(self, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -215,7 +215,8 @@ class DatabaseWorld(Environment):
         """What is wrong with a task: its reference and its near misses are run."""
         world = cls()
         try:
-            return faults_of(database_task(task, cls.dialect), world._sandbox, world.translate)
+            world._task = database_task(task, cls.dialect)
+            return faults_of(world._task, world._sandbox, world.translate)
         except InputError as error:
             return [str(error)]
         finally:
