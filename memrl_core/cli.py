@@ -125,7 +125,7 @@ def _served(command: list[str]) -> int:
     """Run the server until it ends; Ctrl-C and a termination end it too.
 
     It runs in this process, which has loaded by now most of what the pages need: in a process of its own the first
-    visitor would wait for all of it once more, and it would stand in memory twice.
+    visitor would wait for all of it once more, and it would be in memory twice.
     """
     threading.Thread(target=_load_figures, daemon=True, name="figures").start()
     # Until a server has seen its first `st.navigation`, Streamlit takes the files of a folder named `pages` for all the
@@ -295,14 +295,14 @@ def show(
 def doctor(
     bank: BankOption = "",
     rebuild_derived: Annotated[
-        bool, typer.Option("--rebuild", help="First write anew what follows from the ledger: each q and its moves.")
+        bool, typer.Option("--rebuild", help="First write again what follows from the ledger: each q and its moves.")
     ] = False,
 ) -> None:
     """Check the models, the embedder and a bank; every problem comes with its remedy."""
     preferences = workspace.load_preferences()
     uri = bank or str(workspace.demo_bank())
     if rebuild_derived:
-        console.print(f"q was written anew for {rebuild(uri):,} runs of {escape(uri)}.")
+        console.print(f"q was written again for {rebuild(uri):,} runs of {escape(uri)}.")
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(terminal.model_rows, preferences)
         findings = list(check(uri))

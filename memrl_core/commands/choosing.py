@@ -21,11 +21,11 @@ def environment_and_set(environment: str, task_set: str) -> tuple[str, str]:
     """The environment, and the name of its set of tasks ("" where a person types them).
 
     Either may be a file of tasks, where it is no name: it is checked, what can be used is kept under a name, and the
-    rest is listed, as is what only people can judge. Raises `InputError` for names that do not exist, a file without a
-    task, a file for another environment, and a set beside a file.
+    rest is listed, and how many only people can judge. Raises `InputError` for names that do not exist, a file
+    without a task, a file for another environment, and a set beside a file.
     """
     found = _environment_and_set(environment, task_set)
-    _tell_who_judges(*found)
+    _say_who_judges(*found)
     return found
 
 
@@ -76,7 +76,7 @@ def _kept(path: Path) -> tuple[str, str]:
     return checked.environment, name
 
 
-def _tell_who_judges(environment: str, task_set: str) -> None:
+def _say_who_judges(environment: str, task_set: str) -> None:
     from memrl_core.environments.own_tasks.environment import TaskFile, left_to_people
 
     if environment != TaskFile.name:

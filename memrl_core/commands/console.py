@@ -1,4 +1,4 @@
-"""The terminal that all commands write to, the options that they share, and Ctrl-C as a wish to stop."""
+"""The terminal that all commands write to, the options that they share, and Ctrl-C as a request to stop."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PerHost = Annotated[int, typer.Option(help="How many answers at once at each --m
 
 
 class AtWork(ProgressColumn):
-    """What a step is waiting for: its turn, how many tokens have come, how fast, and the seconds since it was begun."""
+    """What a step waits for: its turn, the tokens so far, their speed, and the seconds since it began."""
 
     def __init__(self, waiting: Waiting) -> None:
         super().__init__(table_column=Column(no_wrap=True, overflow="ellipsis"))
@@ -94,7 +94,7 @@ def progress(*columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def at_hosts(model: str, given: str | Sequence[str], per_host: int, trusted: bool = True) -> Iterator[Hosts | None]:
-    """The hosts that a person has named for a model, and tells of each that is passed over; None where none is named.
+    """The hosts that a person named for a model, with a line printed for each that is skipped; None if none is named.
 
     Raises `InputError`.
     """
@@ -142,7 +142,7 @@ def open_or_create(uri: str, embedder: str = "", default: str = "") -> Iterator[
 
 
 class CtrlC:
-    """Within it the first Ctrl-C is noted instead of raised; the second ends the program."""
+    """Within it the first Ctrl-C is noted and not raised; the second ends the program."""
 
     def __init__(self) -> None:
         self.pressed = False

@@ -1,4 +1,4 @@
-"""Banks, traces and reports in and out of files; banks with other vectors, and an index of what has grown large."""
+"""Banks, traces and reports in and out of files; banks with other vectors, and an index for large ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.contents import ALPHA, compare_checkpoints
-from memrl_core.exchange.merging import merge
-from memrl_core.exchange.reembedding import reembed
+from memrl_core.exchange.new_banks import merge, reembed
 from memrl_core.numerals import signed
 
 LINES = 20
@@ -29,10 +28,12 @@ PER_CENT = 100
 
 
 def import_file(
-    path: Annotated[Path, typer.Argument(help="A bank's zip, or what the official MemRL code left.")],
+    path: Annotated[
+        Path, typer.Argument(help="A bank's zip, or a checkpoint, trace or run of the official MemRL code.")
+    ],
     bank: BankOption,
 ) -> None:
-    """Take a file or a checkpoint folder into a bank: all of it or nothing, and what was skipped is listed."""
+    """Import a file or a checkpoint folder into a bank, all of it or nothing, and list what was skipped."""
     _report(bring_in(read_any(path), bank))
 
 
@@ -103,7 +104,7 @@ def diff_checkpoints(
     later: Annotated[Path, typer.Argument(help="A later one of the same run.")],
     alpha: Annotated[float, typer.Option(help="The step size with which q was moved.")] = ALPHA,
 ) -> None:
-    """Say what happened between two checkpoints: ids added and gone, q and visits moved, the rewards behind it."""
+    """Compare two checkpoints: ids added and gone, q and visits moved, the rewards behind it."""
     found = compare_checkpoints(read_any(earlier), read_any(later), alpha)
     moved = [change for change in found.changes if change.recovery != "unchanged"]
     console.print(f"{len(found.added):,} memories added, {len(found.gone):,} gone, {len(moved):,} moved.")
@@ -132,7 +133,7 @@ def _report(arrival: Arrival) -> None:
     console.print(f"Read {escape(account.source)}:")
     for sentence in account.read:
         console.print(f"  {escape(sentence)}")
-    _list("What it does not tell", account.lacks)
+    _list("What it lacks", account.lacks)
     _list("Faults in it", account.faults)
     _list("Skipped", [f"{skipped.where}: {skipped.why}" for skipped in account.skipped])
     _renamed({**arrival.renamed_runs, **arrival.renamed_memories})
@@ -190,7 +191,7 @@ def reembed_bank(
             f"{escape(made.name)} takes less text than {cut:,} of these have: their vectors are those of the beginning."
         )
     if done.runs:
-        console.print(f"Learned anew from the vectors: q of {escape(', '.join(done.runs))}.")
+        console.print(f"Learned again from the vectors: q of {escape(', '.join(done.runs))}.")
 
 
 def index_bank(bank: Annotated[str, typer.Argument(help="Folder or address of a bank.")]) -> None:

@@ -80,7 +80,7 @@ def _must_be_a_checkout(what: str, command: str) -> None:
     """Raise `InputError` where the folder benchmarks/ is not there, which is not installed."""
     if not (ROOT / "benchmarks" / "suite.py").is_file():
         raise InputError(
-            f"{what} are not part of an installed memrl-inspector. They stand beside the folder benchmarks/ of its "
+            f"{what} are not part of an installed memrl-inspector. They are beside the folder benchmarks/ of its "
             f"source: run `{command}` from a checkout. Nothing was measured."
         )
 

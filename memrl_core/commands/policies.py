@@ -1,4 +1,4 @@
-"""The methods that can be had here, and the settings of each."""
+"""The methods and the settings of each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from memrl_core.settings import allowed
 def list_policies(
     name: Annotated[str, typer.Argument(help="One of them: its rules, its settings and what each may be.")] = "",
 ) -> None:
-    """List the methods, or tell one of them with its settings."""
+    """List the methods, or show one with its settings."""
     if name:
-        _tell(name)
+        _show(name)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("name", "method", "rules", "learns from", "source"):
@@ -35,7 +35,7 @@ def list_policies(
     console.print("More of one: memrl policies NAME. A run of it: memrl run --policy NAME.")
 
 
-def _tell(name: str) -> None:
+def _show(name: str) -> None:
     found = policy_class(name)
     spec = found.spec
     console.print(f"[bold]{escape(spec.title)}[/] ({spec.variant}) · {escape(spec.citation)}\n{escape(spec.idea)}")

@@ -47,7 +47,9 @@ def import_rewards(
         bad = found.counts[Effect.BAD]
         if bad and not skip_bad:
             lines = "1 line" if bad == 1 else f"{bad:,} lines"
-            raise InputError(f"{lines} cannot be taken. Nothing was saved; mend them, or leave them out by --skip-bad.")
+            raise InputError(
+                f"{lines} cannot be taken. Nothing was saved; correct them, or leave them out by --skip-bad."
+            )
         if dry_run:
             console.print("Nothing was saved: this was a dry run.")
             return
@@ -62,7 +64,7 @@ def export(
     run: Annotated[str, typer.Option("--run", help="The run; all of them when left out.")] = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
 ) -> None:
-    """Write every person's reward that stands to one file, which `memrl rewards import` reads."""
+    """Write every person's reward that holds to one file, which `memrl rewards import` reads."""
     kind = kind_of(out.name)
     with MemoryBank.open(bank) as memory:
         data = export_rewards(memory, kind, run)
@@ -87,7 +89,7 @@ def batch(
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed shares out the same.")] = 0,
     by: Annotated[str, typer.Option("--by", help="Who makes it.")] = "",
 ) -> None:
-    """Share steps out among raters: each finds her part under Rewards, and gold items tell how often she is right."""
+    """Share steps out among raters, who find their part under Rewards; gold items show how often they are right."""
     with MemoryBank.open(bank) as memory:
         runs = [info.id for info in memory.runs()]
         if not run and len(runs) != 1:
@@ -107,7 +109,7 @@ def batch(
 
 @app.command("batches")
 def batches(bank: BankOption) -> None:
-    """Print how far everybody is with each open batch, and how often gold items were judged as is known."""
+    """Print how far everybody is with each open batch, and how many gold items they judged right."""
     with MemoryBank.open(bank) as memory:
         for one in memory.batches.of():
             if not one.closed:

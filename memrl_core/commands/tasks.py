@@ -23,7 +23,7 @@ app = typer.Typer(help="Check a file of tasks of your own, and list the tasks th
 
 @app.command("check")
 def check(file: Annotated[Path, typer.Argument(help="JSON Lines, a task a line; or DB-bench's JSON.")]) -> None:
-    """Try every task of a file, and tell what cannot be used and why: exit code 1 when there is any."""
+    """Try every task of a file, and list what cannot be used and why; exit code 1 when there is any."""
     # What parses SQL is slow to import, and few commands need it.
     from memrl_core.environments.own_tasks.files import check_file
 
@@ -31,7 +31,7 @@ def check(file: Annotated[Path, typer.Argument(help="JSON Lines, a task a line; 
     _list("reported", [(one.where, one.reason) for one in checked.reported])
     _list("worth knowing", [(one.where, one.sentence) for one in checked.notes])
     if checked.accepted:
-        _tell_accepted(checked)
+        _list_accepted(checked)
     # Not through the console, which would wrap and colour it.
     typer.echo(f"{len(checked.accepted):,} accepted, {len(checked.reported):,} reported")
     if checked.reported:
@@ -69,7 +69,7 @@ def example() -> None:
     typer.echo((sample_data_path() / "task_files" / "example.jsonl").read_text(encoding="utf-8"), nl=False)
 
 
-def _tell_accepted(checked: CheckedFile) -> None:
+def _list_accepted(checked: CheckedFile) -> None:
     families = Counter(task.family or "no family" for task in checked.accepted)
     counts = ", ".join(f"{family} {count:,}" for family, count in families.most_common())
     console.print(_shown(f"Tasks for {checked.environment}: {counts}"))
@@ -87,5 +87,5 @@ def _list(title: str, rows: list[tuple[str, str]]) -> None:
 
 
 def _shown(text: str) -> Text:
-    """Text of a file as it stands: nothing in it counts as markup or steers the terminal."""
+    """Foreign text as plain text: nothing in it counts as markup or steers the terminal."""
     return Text("".join(sign if sign.isprintable() else " " for sign in text))

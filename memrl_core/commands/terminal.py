@@ -90,7 +90,7 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
 
 
 def lines_of(done: Iterable[StepTrace]) -> list[str]:
-    """What there is to tell of the answers of several steps, with how many it holds for."""
+    """The notes on the answers of several steps, each with how many answers it holds for."""
     turns = [turn for trace in done if trace.generate for turn in trace.generate.turns]
     notes = Counter(note for turn in turns for note in turn.reply.notes)
     return [f"{count:,} of {len(turns):,} answers: {note}." for note, count in notes.items()]

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import groupby, islice
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Self, TypeVar
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from typing import IO, Any, BinaryIO, TypeVar
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +22,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from memrl_core import __version__
-from memrl_core.bank import Layout, MemoryBank
+from memrl_core.bank import EmbedderIdentity, MemoryBank
 from memrl_core.bank.check import INSTALL, check
 from memrl_core.bank.ledger import now
 from memrl_core.bank.storage import codec
@@ -35,7 +32,7 @@ from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.contents import NOTHING, Contents, contents_of
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.exchange.whole_files import drafted, opened
-from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace, Utility
+from memrl_core.records import LedgerEvent, Memory, StepTrace
 
 MANIFEST = "manifest.json"
 NAME = "memrl-bank"
@@ -46,7 +43,6 @@ LARGEST = 4 * 2**30
 LARGEST_RATIO = 200
 RATIO_FROM = 64 * 2**20
 """Below this many bytes unpacked, no ratio is suspicious: a small bank may well repeat itself."""
-AT_ONCE = 500
 ROWS_WRITTEN = 1000
 TABLE_COLUMNS = (
     "id", "intent", "experience", "outcome", "q", "visits", "run", "step", "task", "created", "parents", "x", "y",
@@ -62,21 +58,27 @@ Record = TypeVar("Record")
 
 
 def write_bank(bank: MemoryBank, target: Path, overwrite: bool = False, on_progress: Progress | None = None) -> None:
-    """Write `bank` to `target` whole or not at all; its suffix chooses the kind.
+    """Write `bank` as it is at this moment to `target`, whole or not at all; its suffix chooses the kind.
 
     `.zip` is a backup that can be imported, `.jsonl` holds all facts, `.parquet` the memories that any run sees now
-    with their q in each, `.csv` with that of the newest for people. `on_progress` hears the fraction done, from 0 to 1.
+    with their q in each, `.csv` with that of the newest for people. `on_progress` gets the fraction done, from 0 to 1.
     Raises `InputError` for another suffix or a target that cannot be written, `BankFull`, `BankReadOnly`,
     `BankDamaged`.
     """
-    write = _WRITERS.get(target.suffix.lower())
-    if write is None:
+    kind, on_progress = target.suffix.lower(), on_progress or (lambda fraction: None)
+    if kind not in (".zip", *_WRITERS):
         raise InputError(
             f"A bank cannot be written as “{target.name}”. Nothing was written; choose a name that ends in "
-            f"{', '.join(_WRITERS)}."
+            f"{', '.join(('.zip', *_WRITERS))}."
         )
-    with drafted(target, overwrite) as file:
-        write(file, bank, on_progress or (lambda fraction: None))
+    with drafted(target, overwrite) as file, tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "bank"
+        bank.write_parts(copy)
+        if kind == ".zip":
+            _write_zip(file, copy, bank.embedder, on_progress)
+        else:
+            with MemoryBank.open(str(copy)) as snapshot:
+                _WRITERS[kind](file, snapshot, on_progress)
 
 
 def bank_bytes(bank: MemoryBank, kind: str) -> bytes:
@@ -90,30 +92,26 @@ def bank_bytes(bank: MemoryBank, kind: str) -> bytes:
 # --- zip --------------------------------------------------------------------------------------------------------------
 
 
-def _write_zip(file: BinaryIO, bank: MemoryBank, on_progress: Progress) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "bank"
-        bank.write_parts(copy)
-        paths = {path.relative_to(copy).as_posix(): path for path in sorted(copy.rglob("*")) if path.is_file()}
-        manifest = {
-            "format": NAME,
-            "version": FORMAT,
-            "program": __version__,
-            "created": now(),
-            "embedder": bank.embedder.name,
-            "dimension": bank.embedder.dimension,
-            "files": {name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for name, path in paths.items()},
-        }
-        with ZipFile(file, "w", ZIP_DEFLATED) as archive:
-            archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
-            for number, (name, path) in enumerate(paths.items(), start=1):
-                archive.write(path, name)
-                on_progress(number / len(paths))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _write_zip(file: BinaryIO, folder: Path, embedder: EmbedderIdentity, on_progress: Progress) -> None:
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    described = {}
+    for name, path in paths.items():
+        with path.open("rb") as part:
+            digest = hashlib.file_digest(part, "sha256").hexdigest()
+        described[name] = {"bytes": path.stat().st_size, "sha256": digest}
+    manifest = {
+        "format": NAME,
+        "version": FORMAT,
+        "program": __version__,
+        "created": now(),
+        "embedder": embedder.name,
+        "dimension": embedder.dimension,
+        "files": described,
+    }
+    with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+        archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
+        for name, path in _followed(paths.items(), len(paths), on_progress):
+            archive.write(path, name)
 
 
 def is_archive(path: Path) -> bool:
@@ -134,8 +132,8 @@ def read_bank(path: Path) -> Contents:
         try:
             # A policy that is not installed here says nothing against the bank.
             faults = (one for one in check(folder) if not one.ok and one.name != "disk" and one.remedy != INSTALL)
-            if amiss := next((one.sentence for one in faults), ""):
-                raise InputError(f"The bank in {path.name} is not whole. {amiss.replace(folder, path.name)} {AGAIN}")
+            if fault := next((one.sentence for one in faults), ""):
+                raise InputError(f"The bank in {path.name} is not whole. {fault.replace(folder, path.name)} {AGAIN}")
             with MemoryBank.open(folder) as bank:
                 return contents_of(bank, "a bank (zip)")
         except InputError:
@@ -148,38 +146,28 @@ def _unpack(name: str, file: BinaryIO, folder: Path) -> None:
     """Unpack a zip into an empty folder, as far as its manifest describes it."""
     try:
         with ZipFile(file) as archive:
-            members = archive.infolist()
-            for member in members:
-                _must_stay_inside(name, member)
             files = _files_of(name, archive)
-            packed = {member.filename: member for member in members}
-            if len(packed) < len(members):
-                raise InputError(f"{name} holds a file more than once. {AGAIN}")
-            if packed.keys() != {MANIFEST, *files}:
-                odd = min(packed.keys() ^ {MANIFEST, *files})
-                raise InputError(f"{name} does not hold what its manifest names: {odd[:80]}. {AGAIN}")
-            _must_not_swell(name, packed, files)
+            if odd := set(archive.namelist()) ^ {MANIFEST, *files}:
+                raise InputError(f"{name} does not hold what its manifest names: {min(odd)[:80]}. {AGAIN}")
+            unpacked = sum(described["bytes"] for described in files.values())
+            packed = sum(member.compress_size for member in archive.infolist())
+            if unpacked > LARGEST or unpacked > max(RATIO_FROM, LARGEST_RATIO * packed):
+                raise InputError(
+                    f"{name} unpacks to {unpacked / 2**20:,.0f} MB, more than a bank of {packed / 2**20:,.0f} MB may. "
+                    f"{NOTHING} Import a smaller bank, or take a copy from someone you trust."
+                )
             for inside, described in files.items():
+                # Only contents are written, so a member that is a link becomes a plain file.
                 (folder / inside).parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(packed[inside]) as source, (folder / inside).open("wb") as target:
+                with archive.open(inside) as source, (folder / inside).open("wb") as target:
                     if _copied(source, target, described["bytes"]) != described["sha256"]:
                         raise InputError(f"{inside[:80]} in {name} is not as it was written. {AGAIN}")
     except _UNREADABLE as error:
         raise InputError(f"{name} is damaged, or not a zip that can be read. {AGAIN}") from error
 
 
-def _must_stay_inside(name: str, member: ZipInfo) -> None:
-    parts = member.filename.replace("\\", "/").split("/")
-    outside = parts[0] == "" or ".." in parts or parts[0].endswith(":")
-    if outside or stat.S_ISLNK(member.external_attr >> 16):
-        kind = "points out of the zip" if outside else "is a link"
-        raise InputError(
-            f"{name} holds “{member.filename[:80]}”, which {kind}. {NOTHING} Take a copy from someone you trust."
-        )
-
-
 def _files_of(name: str, archive: ZipFile) -> dict[str, dict[str, Any]]:
-    """The files that the manifest of a zip names, with their `bytes` and `sha256`."""
+    """The files that the manifest of a zip names, with their `bytes` and `sha256`: those of a bank, in its folder."""
     if MANIFEST not in archive.namelist():
         raise InputError(f"{name} has no {MANIFEST}: it is not a bank that was exported here. {NOTHING}")
     with archive.open(MANIFEST) as member:
@@ -193,158 +181,119 @@ def _files_of(name: str, archive: ZipFile) -> dict[str, dict[str, Any]]:
             f"{name} holds a bank of format {version}; this program reads format {FORMAT}. {NOTHING} {other}"
         )
     files: dict[str, dict[str, Any]] = manifest["files"]
-    if FILE not in files or not all(one == FILE or one.startswith(f"{FOLDER}/") for one in files):
+    if FILE not in files or not all(one == FILE or _is_of_vectors(one) for one in files):
         raise InputError(f"{name} does not hold the two parts of a bank. {AGAIN}")
     if not all(type(one["bytes"]) is int and isinstance(one["sha256"], str) for one in files.values()):
         raise ValueError("the manifest gives no sizes and digests")
     return files
 
 
-def _must_not_swell(name: str, packed: Mapping[str, ZipInfo], files: Mapping[str, Mapping[str, Any]]) -> None:
-    unpacked = sum(described["bytes"] for described in files.values())
-    if unpacked > LARGEST:
-        raise InputError(f"{name} unpacks to {unpacked / 2**20:,.0f} MB. {NOTHING} Import a smaller bank.")
-    if unpacked > RATIO_FROM and unpacked > LARGEST_RATIO * sum(packed[one].compress_size for one in files):
-        raise InputError(
-            f"{name} unpacks to more than {LARGEST_RATIO} times its size, as no bank does. {NOTHING} "
-            "Take a copy from someone you trust."
-        )
-    for inside, described in files.items():
-        if packed[inside].file_size != described["bytes"]:
-            raise InputError(f"{inside[:80]} in {name} has another size than its manifest says. {AGAIN}")
-        if packed[inside].compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise InputError(f"{inside[:80]} in {name} is packed in a way that is not read here. {AGAIN}")
+def _is_of_vectors(name: str) -> bool:
+    return name.startswith(f"{FOLDER}/") and ".." not in name.split("/") and not {"\\", ":"} & set(name)
 
 
 def _copied(source: IO[bytes], target: IO[bytes], size: int) -> str:
-    """Copy no more than `size` bytes and one; the SHA-256 of what was copied."""
-    digest = hashlib.sha256()
-    left = size + 1
-    while left and (chunk := source.read(min(left, _CHUNK))):
+    """The SHA-256 of what was copied, "" when `source` does not hold `size` bytes; no more than these are copied."""
+    digest, left = hashlib.sha256(), size
+    while left > 0 and (chunk := source.read(min(left, _CHUNK))):
         left -= len(chunk)
         digest.update(chunk)
         target.write(chunk)
-    return digest.hexdigest()
+    return "" if left or source.read(1) else digest.hexdigest()
 
 
 # --- JSONL, Parquet, CSV ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What a bank held at one moment: what is appended while it is being written stays out."""
-
-    bank: MemoryBank
-    header: dict[str, Any]
-    steps: list[tuple[str, int]]
-    events: list[LedgerEvent]
-    memories: list[Memory]
-    layout: Layout | None
-    utilities: Mapping[str, Mapping[str, Utility]]
-
-    @classmethod
-    def by(cls, bank: MemoryBank) -> Self:
-        bank.flush()
-        bank.refresh()
-        # A writer appends memories, then the ledger, then the step: read the other way round, no reference dangles.
-        runs = bank.runs()
-        steps = [(info.id, row.step) for info in runs for row in bank.step_rows(info.id)]
-        known = {info.id for info in runs}
-        events = [e for e in bank.events() if e.run in known or e.kind is EventKind.ROLE_ASSIGNED]
-        memories = bank.memories()
-        layout = bank.layouts.newest()
-        header = {
-            "format": NAME,
-            "schema_version": SCHEMA_VERSION,
-            "program": __version__,
-            "embedder": bank.embedder.name,
-            "dimension": bank.embedder.dimension,
-            "embedder_digest": bank.embedder.digest,
-            "created": now(),
-            "runs": [codec.run_payload(info) for info in runs],
-            "layout": layout.method if layout else None,
-            "counts": {"memories": len(memories), "steps": len(steps), "ledger": len(events)},
-        }
-        utilities = {info.id: bank.utilities(info.id) for info in runs}
-        return cls(bank, header, steps, events, memories, layout, utilities)
-
-    def seen(self) -> Self:
-        """The same without the memories that no run sees any more: those that are left for replays only."""
-        known = {memory_id for utilities in self.utilities.values() for memory_id in utilities}
-        memories = [memory for memory in self.memories if memory.id in known]
-        counts = {**self.header["counts"], "memories": len(memories)}
-        return replace(self, header={**self.header, "counts": counts}, memories=memories)
-
-    def traces(self) -> Iterator[StepTrace]:
-        for run, members in groupby(self.steps, key=itemgetter(0)):
-            numbers = [step for _, step in members]
-            for chunk in (numbers[at : at + AT_ONCE] for at in range(0, len(numbers), AT_ONCE)):
-                held = set(chunk)
-                yield from (t for t in self.bank.traces(run, (chunk[0], chunk[-1])) if t.step in held)
-
-    def memory_rows(self) -> Iterator[dict[str, Any]]:
-        places = self.layout.coordinates if self.layout else {}
-        order = {memory_id: n for n, memory_id in enumerate(self.layout.fitted)} if self.layout else {}
-        newest = list(self.utilities.values())[-1] if self.utilities else {}
-        for memory in self.memories:
-            x, y = places.get(memory.id, (None, None))
-            utility = newest.get(memory.id)
-            yield {
-                **codec.memory_row(memory, self.bank.embedding(memory.id)),
-                "x": x,
-                "y": y,
-                "fitted": order.get(memory.id),
-                "q": utility.q if utility else None,
-                "visits": utility.visits if utility else None,
-                "believed": [
-                    {"run": run, "q": known[memory.id].q, "visits": known[memory.id].visits}
-                    for run, known in self.utilities.items()
-                    if memory.id in known
-                ],
-            }
-
-
 def _write_jsonl(file: BinaryIO, bank: MemoryBank, on_progress: Progress) -> None:
-    held = _Held.by(bank)
-    steps, events = len(held.steps), len(held.events)
-    total = steps + events + len(held.memories)
-    file.write(to_json(held.header) + b"\n")
-    for trace in _followed(held.traces(), 0, total, on_progress):
-        file.write(b'{"step":' + _TRACE.dump_json(trace) + b"}\n")
-    for event in _followed(held.events, steps, total, on_progress):
-        file.write(b'{"event":' + _EVENT.dump_json(event) + b"}\n")
-    for row in _followed(held.memory_rows(), steps + events, total, on_progress):
-        file.write(to_json({"memory": {**row, "embedding": row["embedding"].tolist()}}) + b"\n")
+    memories = bank.memories()
+    header = _header(bank, memories)
+    steps = (b'{"step":' + _TRACE.dump_json(t) + b"}" for info in bank.runs() for t in bank.each_trace(info.id))
+    events = (b'{"event":' + _EVENT.dump_json(event) + b"}" for event in bank.events())
+    rows = (
+        to_json({"memory": {**row, "embedding": row["embedding"].tolist()}}) for row in _memory_rows(bank, memories)
+    )
+    file.write(to_json(header) + b"\n")
+    total = sum(header["counts"].values())
+    file.writelines(line + b"\n" for line in _followed(chain(steps, events, rows), total, on_progress))
 
 
 def _write_parquet(file: BinaryIO, bank: MemoryBank, on_progress: Progress) -> None:
-    held = _Held.by(bank).seen()
+    memories = _seen(bank)
     belief = pa.struct({"run": pa.string(), "q": pa.float64(), "visits": pa.int64()})
     numbers = {"x": pa.float64(), "y": pa.float64(), "fitted": pa.int64(), "q": pa.float64(), "visits": pa.int64()}
     columns = [*codec.memory_schema(bank.embedder.dimension), *numbers.items(), ("believed", pa.list_(belief))]
-    schema = pa.schema(columns, metadata={NAME: to_json(held.header)})
-    rows = _followed(held.memory_rows(), 0, len(held.memories), on_progress)
+    schema = pa.schema(columns, metadata={NAME: to_json(_header(bank, memories))})
+    rows = _followed(_memory_rows(bank, memories), len(memories), on_progress)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         while chunk := list(islice(rows, ROWS_WRITTEN)):
             writer.write_table(codec.arrow(chunk, schema))
 
 
 def _write_csv(file: BinaryIO, bank: MemoryBank, on_progress: Progress) -> None:
-    held = _Held.by(bank).seen()
-    rows = ({**row, "parents": " ".join(row["parents"])} for row in held.memory_rows())
-    file.write(csv_bytes(_followed(rows, 0, len(held.memories), on_progress), TABLE_COLUMNS))
+    memories = _seen(bank)
+    rows = ({**row, "parents": " ".join(row["parents"])} for row in _memory_rows(bank, memories))
+    file.write(csv_bytes(_followed(rows, len(memories), on_progress), TABLE_COLUMNS))
 
 
-def _followed(records: Iterable[Record], done: int, total: int, on_progress: Progress) -> Iterator[Record]:
-    for record in records:
+def _header(bank: MemoryBank, memories: Sequence[Memory]) -> dict[str, Any]:
+    runs, layout = bank.runs(), bank.layouts.newest()
+    return {
+        "format": NAME,
+        "schema_version": SCHEMA_VERSION,
+        "program": __version__,
+        "embedder": bank.embedder.name,
+        "dimension": bank.embedder.dimension,
+        "embedder_digest": bank.embedder.digest,
+        "created": now(),
+        "runs": [codec.run_payload(info) for info in runs],
+        "layout": layout.method if layout else None,
+        "counts": {
+            "memories": len(memories),
+            "steps": sum(len(bank.step_rows(info.id)) for info in runs),
+            "ledger": len(bank.events()),
+        },
+    }
+
+
+def _seen(bank: MemoryBank) -> list[Memory]:
+    """The memories without those that no run sees any more, which are left for replays only."""
+    known = {memory_id for info in bank.runs() for memory_id in bank.utilities(info.id)}
+    return [memory for memory in bank.memories() if memory.id in known]
+
+
+def _memory_rows(bank: MemoryBank, memories: Sequence[Memory]) -> Iterator[dict[str, Any]]:
+    utilities = {info.id: bank.utilities(info.id) for info in bank.runs()}
+    newest = list(utilities.values())[-1] if utilities else {}
+    layout = bank.layouts.newest()
+    places = layout.coordinates if layout else {}
+    order = {memory_id: number for number, memory_id in enumerate(layout.fitted)} if layout else {}
+    for memory in memories:
+        x, y = places.get(memory.id, (None, None))
+        utility = newest.get(memory.id)
+        yield {
+            **codec.memory_row(memory, bank.embedding(memory.id)),
+            "x": x,
+            "y": y,
+            "fitted": order.get(memory.id),
+            "q": utility.q if utility else None,
+            "visits": utility.visits if utility else None,
+            "believed": [
+                {"run": run, "q": known[memory.id].q, "visits": known[memory.id].visits}
+                for run, known in utilities.items()
+                if memory.id in known
+            ],
+        }
+
+
+def _followed(records: Iterable[Record], total: int, on_progress: Progress) -> Iterator[Record]:
+    for done, record in enumerate(records, start=1):
         yield record
-        done += 1
         if done * 100 // total != (done - 1) * 100 // total:
             on_progress(done / total)
 
 
 _WRITERS: Mapping[str, Callable[[BinaryIO, MemoryBank, Progress], None]] = {
-    ".zip": _write_zip,
     ".jsonl": _write_jsonl,
     ".parquet": _write_parquet,
     ".csv": _write_csv,

@@ -1,4 +1,4 @@
-"""What was read of a file into a bank, new or there already: all of it, or none.
+"""Imports into a bank, new or existing: all of the contents, or none.
 
 The same content is the same thing. Another thing of the same name gets -2, -3 ... behind it, wherever it is mentioned,
 and gets the same again whenever it is imported again. A run that is here in part is the same run when nothing in it
@@ -82,30 +82,16 @@ def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
     contents that do not fit, `NotAllowed`, and what opening and writing a bank raises.
     """
     uri = plain(uri)
-    if not is_local(uri):
-        return _into_address(contents, uri, by)
-    path = Path(uri)
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        with MemoryBank.open(uri) as bank:
-            return _into(bank, contents, uri, by)
-    return _into_new_folder(contents, path.absolute(), uri)
-
-
-def _into_new_folder(contents: Contents, path: Path, uri: str) -> Arrival:
-    with (
-        drafted_folder(path, NOTHING) as draft,
-        MemoryBank.create(str(draft), contents.embedder, contents.dimension, contents.digest) as bank,
-    ):
-        return _into(bank, contents, uri)
-
-
-def _into_address(contents: Contents, uri: str, by: str) -> Arrival:
+    path, made_by = Path(uri), (contents.embedder, contents.dimension, contents.digest)
+    if is_local(uri) and (not path.exists() or (path.is_dir() and not any(path.iterdir()))):
+        with drafted_folder(uri, NOTHING) as draft, MemoryBank.create(str(draft), *made_by) as bank:
+            return _into(bank, contents, uri)
     try:
         with MemoryBank.open(uri) as bank:
             return _into(bank, contents, uri, by)
     except BankMissing:
         pass
-    bank = MemoryBank.create(uri, contents.embedder, contents.dimension, contents.digest)
+    bank = MemoryBank.create(uri, *made_by)
     try:
         with bank:
             return _into(bank, contents, uri)
@@ -213,7 +199,7 @@ class Names:
         if event.kind is EventKind.RUN_STARTED:
             payload["id"] = self.runs.get(event.run, event.run)
         elif event.kind is EventKind.NOTE_PINNED:
-            # What the person saw: the memories that were picked stand among other words and numbers.
+            # What the person saw: ids of memories among other words and numbers.
             payload = {key: self._in(seen, "memories") for key, seen in payload.items()}
         return replace(
             event,
@@ -287,7 +273,7 @@ class Arriving:
 
     def _is_same(self, name: str, memory: Memory, vector: npt.NDArray[np.float32], decided: Mapping[str, str]) -> bool:
         here = self._bank.memory(name)
-        # Runs may share a memory, so that whose it is does not tell it from another; a parent comes before its child.
+        # Runs may share a memory, so its run does not matter here; a parent comes before its child.
         parents = tuple(decided.get(parent, parent) for parent in memory.parents)
         moved = replace(memory, id=name, run=here.run, parents=parents)
         return moved == here and vector.astype(np.float32).tobytes() == self._bank.embedding(name).tobytes()

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage import codec
 from memrl_core.errors import InputError
 from memrl_core.learning import Fold, by_step, memrl_rule
 from memrl_core.policies import update_rule
-from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace, Utility
+from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility
 
 NOTHING = "Nothing was imported."
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Something that was not taken over: `where` it stands (file, line or id) and `why`, as a clause."""
+    """Something that was not taken over: `where` it is (file, line or id) and `why`, as a clause."""
 
     where: str
     why: str
@@ -32,7 +33,7 @@ class Account:
     """What an import found, for the person who asked for it. All of it is plain, untrusted text.
 
     `source` names the kind of thing that was read. `read` says what was taken over, a sentence each; `skipped` what was
-    not; `faults` what is wrong in the source itself although it was taken over; `lacks` what the source cannot tell.
+    not; `faults` what is wrong in the source itself although it was taken over; `lacks` what the source does not say.
     """
 
     source: str
@@ -98,6 +99,34 @@ def contents_of(bank: MemoryBank, source: str = "") -> Contents:
         Account(source or f"the bank at {bank.uri}", (read,)),
         bank.embedder.digest,
     )
+
+
+def started_with(info: RunInfo, known: Mapping[str, Utility], first_seq: int = 1) -> tuple[LedgerEvent, ...]:
+    """The events by which a run starts with memories from elsewhere: its start, then each memory's q and visits."""
+    start = LedgerEvent(
+        id=f"{info.id}:start",
+        seq=first_seq,
+        run=info.id,
+        step=0,
+        step_id="",
+        known_at=0,
+        kind=EventKind.RUN_STARTED,
+        payload=codec.run_payload(info),
+        created=info.created,
+    )
+    imported = (
+        replace(
+            start,
+            id=f"{info.id}:memory:{memory_id}",
+            seq=seq,
+            kind=EventKind.MEMORY_IMPORTED,
+            memory_ids=(memory_id,),
+            value=utility.q,
+            payload={"visits": utility.visits},
+        )
+        for seq, (memory_id, utility) in enumerate(known.items(), start=first_seq + 1)
+    )
+    return (start, *imported)
 
 
 # --- two checkpoints of one run ---------------------------------------------------------------------------------------

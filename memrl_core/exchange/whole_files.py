@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import BinaryIO
 
+from memrl_core.bank.storage.addresses import is_local, plain, shown
 from memrl_core.errors import BankFull, BankReadOnly, InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -56,17 +57,24 @@ def _sentence(error: OSError, target: Path) -> Exception:
 
 
 @contextmanager
-def drafted_folder(target: Path, kept: str) -> Iterator[Path]:
-    """A name for a new folder beside `target` that takes its name at the end, or vanishes when anything fails.
+def drafted_folder(uri: str, kept: str) -> Iterator[Path]:
+    """A name for a new folder of this machine that takes the place `uri` at the end, or vanishes when anything fails.
 
-    `target` may be an empty folder. Raises `InputError` when the draft cannot take its place; `kept` says what of that.
+    `uri` may be an empty folder. Raises `InputError` for a place elsewhere or one that is taken, at the start or at the
+    end; `kept` says what of that.
     """
+    target = Path(plain(uri)).absolute()
+    if not is_local(plain(uri)):
+        raise InputError(f"A new bank is made on this machine; {shown(uri)} is not. {kept} Name a folder.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(f"Something is already stored at {uri}. {kept} Choose another place.")
     draft = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     try:
         yield draft
-        if target.is_dir():
-            target.rmdir()
-        draft.rename(target)
+        if draft.exists():
+            if target.is_dir():
+                target.rmdir()
+            draft.rename(target)
     except OSError as error:
         raise InputError(
             f"The bank could not be put at {target} ({error.strerror}). {kept} Choose another place."

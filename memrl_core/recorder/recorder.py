@@ -6,8 +6,8 @@
         s.answered("heat egg with stove")
         s.rewarded(1.0)
 
-Nothing is stored before the block ends. Then the step gets the number that comes next, so that any number of threads
-and processes of one machine can report steps of one run.
+Nothing is stored before the block ends. Then the step gets the next number, so any number of threads and processes of
+one machine can report steps of one run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import BankError, InputError, StepError
+from memrl_core.errors import InputError, StepError
 from memrl_core.policies.base import intent_key
 from memrl_core.recorder import step_report
 from memrl_core.recorder.step_report import UNCHANGED, Embedding, Hits, StepReport, Vector, trace_of
@@ -33,8 +33,8 @@ ENVIRONMENT = "recorded"
 class Recorder:
     """Adds the steps of another agent to one run of a bank; threads may share it.
 
-    A run that the bank does not have is started with these `settings` (None: the default ones); one that it has goes on
-    under its own. `model` is the name of the language model that answers. Raises `InputError` for a name that a run
+    A run that the bank does not have is started with these `settings` (None: the default ones); one that it has keeps
+    its own. `model` is the name of the language model that answers. Raises `InputError` for a name that a run
     cannot have.
     """
 
@@ -45,7 +45,21 @@ class Recorder:
         self._model = step_report.text(model, "A model's name")
         with bank.alone():
             if run not in {info.id for info in bank.runs()}:
-                bank.start_run(self._started(settings or MemRLSettings()))
+                info = RunInfo(
+                    id=run,
+                    environment=ENVIRONMENT,
+                    tasks="",
+                    policy="memrl",
+                    settings=(settings or MemRLSettings()).model_dump(),
+                    seed=0,
+                    model=self._model,
+                    simulated=False,
+                    embedder=bank.embedder.name,
+                    base=None,
+                    base_step=0,
+                    created=_now(),
+                )
+                bank.start_run(info)
 
     def step(self, intent: str, *, embedding: Embedding | None = None, task: str = "", epoch: int = 1) -> RecordedStep:
         """A step to report in a `with` block; `embedding` (d,) is of any length, `task` names a task that recurs.
@@ -72,9 +86,9 @@ class Recorder:
         q: float = 0.0,
         visits: int = 0,
     ) -> str:
-        """Let the run know a memory that the agent has already, with the q it had; returns its id.
+        """The id of a memory that the agent has already, which the run knows from now on with this q.
 
-        Telling the same again changes nothing. Raises `InputError` for an id that stands for another text.
+        The same call again changes nothing. Raises `InputError` for an id that has another text.
         """
         asked, words = _intent(intent), step_report.text(experience, "An experience")
         vector = step_report.unit(embedding, self.bank.embedder.dimension)
@@ -83,9 +97,9 @@ class Recorder:
         with self.bank.alone():
             taken = wanted or self.bank.next_memory_id(self.run)
             step = self.bank.next_step(self.run) - 1
-            memory = self._stored(taken) or Memory(
-                taken, asked, words, "unrated", intent_key(asked), (), self.run, step, "", _now()
-            )
+            memory = Memory(taken, asked, words, "unrated", intent_key(asked), (), self.run, step, "", _now())
+            if taken in self.bank.memory_ids():
+                memory = self.bank.memory(taken)
             if (memory.intent, memory.experience) != (asked, words):
                 raise InputError(f"This bank has another memory “{taken[:80]}” already. {UNCHANGED}")
             if not self.bank.utilities_of(self.run, [taken]):
@@ -105,28 +119,6 @@ class Recorder:
                 self.bank.adopt({taken: (memory, vector)}, [event], [])
             return taken
 
-    def _stored(self, memory_id: str) -> Memory | None:
-        try:
-            return self.bank.memory(memory_id)
-        except BankError:
-            return None
-
-    def _started(self, settings: MemRLSettings) -> RunInfo:
-        return RunInfo(
-            id=self.run,
-            environment=ENVIRONMENT,
-            tasks="",
-            policy="memrl",
-            settings=settings.model_dump(),
-            seed=0,
-            model=self._model,
-            simulated=False,
-            embedder=self.bank.embedder.name,
-            base=None,
-            base_step=0,
-            created=_now(),
-        )
-
 
 def _intent(intent: object) -> str:
     found = step_report.text(intent, "An intent")
@@ -142,8 +134,8 @@ def _now() -> str:
 class RecordedStep:
     """A step to report inside its `with` block. Any call may be left out: the trace's `lacks` says which.
 
-    Each is made once, but `answered` once a turn. The time since the call before is taken for the phase's. When the
-    block raises, what was reported is stored as a step without a reward and the exception goes on.
+    Each is made once, `answered` once per turn. The time since the previous call counts for the phase. When the block
+    raises, what was reported is stored as a step without a reward, and the exception is raised on.
     """
 
     def __init__(
@@ -159,7 +151,7 @@ class RecordedStep:
     def __enter__(self) -> Self:
         if self._report.started:
             raise StepError("This step has begun already. Ask the recorder for a new one.")
-        self._report.started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._report.started = _now()
         self._mark = time.perf_counter()
         return self
 
@@ -190,12 +182,12 @@ class RecordedStep:
         self._may("recalled")
         if "selected" in self._called:
             raise StepError(f"Report what was recalled before what was selected. {UNCHANGED}")
-        pool = step_report.hits(hits)
+        pool, report = step_report.hits(hits), self._report
         size = None if k1 is None else step_report.count(k1, "a pool size", least=1)
         gate = None if delta is None else step_report.number(delta, "a gate")
-        known = self._known(pool)
-        self._report.recalled, self._report.k1, self._report.delta = pool, size, gate
-        self._report.values, self._report.memories = known, self._bank.memory_count(self._run)
+        report.values = self._known(pool)
+        report.recalled, report.k1, report.delta = pool, size, gate
+        report.memories = self._bank.memory_count(self._run)
         self._did("recalled", Phase.RECALL)
 
     def selected(
@@ -235,7 +227,7 @@ class RecordedStep:
         answer_tokens: int | None = None,
         observation: str = "",
     ) -> None:
-        """What the model said, with the token counts that it reported, and what the world said to it."""
+        """The model's reply, with the token counts that it reported, and the world's observation after it."""
         self._may("answered")
         counts = [None if n is None else step_report.count(n, "a token count") for n in (prompt_tokens, answer_tokens)]
         words, seen = step_report.text(text, "An answer"), step_report.text(observation, "An observation")
@@ -244,14 +236,14 @@ class RecordedStep:
         self._did("answered", Phase.GENERATE)
 
     def rewarded(self, value: float, why: str = "") -> None:
-        """How well it went, as the agent's world says; `why` is the verdict in words."""
+        """The reward that the agent's world gave; `why` is the verdict in words."""
         self._may("rewarded")
         reward, verdict = step_report.number(value, "a reward"), step_report.text(why, "A verdict")
         self._report.reward, self._report.why = reward, verdict
         self._did("rewarded", Phase.REWARD)
 
     def wrote(self, experience: str, memory_id: str = "") -> None:
-        """The episode as a new memory under the step's embedding; the bank names it unless an id is given.
+        """Write the episode as a new memory under the step's embedding; the bank names it unless an id is given.
 
         Raises `InputError` for an id that the bank has, and when the step was begun without an embedding.
         """
@@ -270,7 +262,7 @@ class RecordedStep:
         if not self._report.started or self._ended:
             raise StepError(f"A step is reported inside its `with` block. {UNCHANGED}")
         if call in self._called and call != "answered":
-            raise StepError(f"{call}() was called before in this step; the first report stands. {UNCHANGED}")
+            raise StepError(f"{call}() was called before in this step; the first report counts. {UNCHANGED}")
 
     def _did(self, call: str, phase: Phase) -> None:
         now = time.perf_counter()
@@ -279,22 +271,16 @@ class RecordedStep:
         self._called.add(call)
 
     def _known(self, ids: Collection[str]) -> Mapping[str, Utility]:
-        """What the run believes of `ids`, which it has to know."""
-        believed = self._bank.utilities_of(self._run, ids)
-        if len(believed) < len(ids):
+        """The utilities of `ids`, which the run has to know."""
+        known = self._bank.utilities_of(self._run, ids)
+        if len(known) < len(ids):
             self._bank.refresh()
-            believed = self._bank.utilities_of(self._run, ids)
-        for one in ids:
-            if one not in believed:
-                raise InputError(f"{self._why_unknown(one)}: tell it with remember() first. {UNCHANGED}")
-        return believed
-
-    def _why_unknown(self, memory_id: str) -> str:
-        try:
-            self._bank.memory(memory_id)
-        except BankError:
-            return f"This bank holds no memory “{memory_id[:80]}”"
-        return f"Run {self._run} does not know the memory “{memory_id[:80]}”, which another run wrote"
+            known = self._bank.utilities_of(self._run, ids)
+        if unknown := [one for one in ids if one not in known]:
+            raise InputError(
+                f"Run {self._run} does not know the memory “{unknown[0][:80]}”: call remember() first. {UNCHANGED}"
+            )
+        return known
 
     def _store(self) -> None:
         bank, report = self._bank, self._report

@@ -1,6 +1,6 @@
-"""What an agent reports of one step, and the trace it becomes: nothing is filled in that was not reported or measured.
+"""What an agent reports of one step, and its trace: nothing is filled in that was not reported or measured.
 
-Where a record has to hold a number that nobody reported, the trace's `lacks` says so.
+Where a record needs a number that was not reported, the trace's `lacks` says so.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from memrl_core.records import (
 
 @dataclass(slots=True)
 class StepReport:
-    """One step as an agent reports it; None and empty stand for what it did not say.
+    """One step as an agent reports it; None and empty mean that it was not reported.
 
-    `recalled` maps the pool to similarities; `values` is what the run believed of it then, `memories` of how many.
+    `recalled` maps the pool to similarities; `values` are its utilities then, `memories` how many the run knew.
     `failure` names the exception that ended the step.
     """
 
@@ -77,7 +77,7 @@ class StepReport:
 
 
 def trace_of(report: StepReport, bank: MemoryBank, run: str) -> StepTrace:
-    """The step as the next one of the run. To be called where nobody else can append."""
+    """The step as the next one of the run; nobody else may append meanwhile."""
     number, settings, info = bank.next_step(run), bank.settings(run), bank.run(run)
     policy = make_policy(info.policy, settings)
     lacks = _lacking(report)
@@ -96,7 +96,9 @@ def trace_of(report: StepReport, bank: MemoryBank, run: str) -> StepTrace:
         settings=settings,
         started=report.started,
         seconds=report.seconds,
-        embed=_embed(report, bank),
+        embed=None
+        if report.embedding is None
+        else EmbedRecord(bank.embedder.name, bank.embedder.dimension, tuple(report.embedding.tolist())),
         recall=recall,
         decision=decision,
         generate=_generate(report, bank, credited, lacks),
@@ -128,14 +130,8 @@ def _lacking(report: StepReport) -> list[str]:
         "how well it went": report.reward is not None and not report.failure,
         "what it wrote into its memory": report.experience is not None,
     }
-    lacks = [what for what, was_reported in parts.items() if not was_reported]
-    return [*lacks, f"what would have come after {report.failure} ended it"] if report.failure else lacks
-
-
-def _embed(report: StepReport, bank: MemoryBank) -> EmbedRecord | None:
-    if report.embedding is None:
-        return None
-    return EmbedRecord(bank.embedder.name, bank.embedder.dimension, tuple(report.embedding.tolist()))
+    parts[f"what would have come after {report.failure} ended it"] = not report.failure
+    return [what for what, was_reported in parts.items() if not was_reported]
 
 
 def _recall(report: StepReport, bank: MemoryBank, lacks: list[str]) -> RecallRecord | None:
@@ -164,7 +160,7 @@ def _recall(report: StepReport, bank: MemoryBank, lacks: list[str]) -> RecallRec
 
 
 def _decision(report: StepReport, recall: RecallRecord, lacks: list[str]) -> Decision:
-    """What was chosen from the pool. Without a score for each memory only the order of the prompt is a ranking."""
+    """The choice from the pool. Without a score for each memory only the order of the prompt is a ranking."""
     chosen = report.selected or ()
     unscored = [seen.memory_id for seen in recall.pool if seen.memory_id not in report.scores]
     if unscored:
@@ -174,23 +170,27 @@ def _decision(report: StepReport, recall: RecallRecord, lacks: list[str]) -> Dec
         ranking = sorted((seen.memory_id for seen in recall.pool), key=lambda one: -report.scores[one])
     if believed := [seen.memory_id for seen in recall.pool if seen.memory_id not in report.q]:
         lacks.append(f"the q it saw of {', '.join(believed)}: those here are the bank's")
-    lacks.append("how it ranks: λ, ε, the seed and the probability of this choice are not known, though 0 stands here")
-    ranks = {one: rank for rank, one in enumerate(ranking, start=1)}
-    candidates = [
-        Candidate(
-            memory_id=seen.memory_id,
-            similarity=seen.similarity,
-            q=report.q.get(seen.memory_id, report.values[seen.memory_id].q),
-            visits=report.values[seen.memory_id].visits,
-            terms=() if unscored else _one_term(report.scores[seen.memory_id]),
-            score=report.scores.get(seen.memory_id),
-            rank_recall=seen.rank_recall,
-            rank_select=ranks.get(seen.memory_id),
-            selected=seen.memory_id in chosen,
-            reason=Reason.TOP_K2 if seen.memory_id in chosen else Reason.BEYOND_K2,
+    lacks.append(
+        "how it ranks: λ, ε, the seed and the probability of this choice are not known, though they are 0 here"
+    )
+    candidates = []
+    for seen in recall.pool:
+        memory_id, score = seen.memory_id, report.scores.get(seen.memory_id)
+        utility = report.values[memory_id]
+        candidates.append(
+            Candidate(
+                memory_id=memory_id,
+                similarity=seen.similarity,
+                q=report.q.get(memory_id, utility.q),
+                visits=utility.visits,
+                terms=() if unscored or score is None else (Term("score", score, score, 1.0, score),),
+                score=score,
+                rank_recall=seen.rank_recall,
+                rank_select=ranking.index(memory_id) + 1 if memory_id in ranking else None,
+                selected=memory_id in chosen,
+                reason=Reason.TOP_K2 if memory_id in chosen else Reason.BEYOND_K2,
+            )
         )
-        for seen in recall.pool
-    ]
     candidates.sort(key=lambda one: one.rank_select or len(candidates) + one.rank_recall)
     return Decision(
         k2=len(chosen),
@@ -208,10 +208,6 @@ def _decision(report: StepReport, recall: RecallRecord, lacks: list[str]) -> Dec
     )
 
 
-def _one_term(score: float) -> tuple[Term, ...]:
-    return (Term("score", score, score, 1.0, score),)
-
-
 def _generate(report: StepReport, bank: MemoryBank, selected: Sequence[str], lacks: list[str]) -> GenerateRecord | None:
     if not report.messages and not report.turns:
         return None
@@ -219,7 +215,7 @@ def _generate(report: StepReport, bank: MemoryBank, selected: Sequence[str], lac
     for one in selected if report.messages else ():
         span = _place(one, bank.memory(one).experience.strip(), report.messages, spans)
         if span is None:
-            lacks.append(f"where the memory {one} stands in the prompt")
+            lacks.append(f"where the memory {one} is in the prompt")
         else:
             spans.append(span)
     spans.sort(key=lambda span: (span.message, span.start))
@@ -227,7 +223,7 @@ def _generate(report: StepReport, bank: MemoryBank, selected: Sequence[str], lac
 
 
 def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Sequence[MemorySpan]) -> MemorySpan | None:
-    """Where a memory stands in the prompt word for word, in a place that no other memory has."""
+    """Where a memory is in the prompt word for word, in a place that no other memory has."""
     for number, message in enumerate(messages):
         start = message.content.find(words) if words else -1
         while start >= 0:
@@ -297,11 +293,11 @@ def count(value: object, what: str, least: int = 0) -> int:
 
 
 def memory_id(value: object) -> str:
-    """A name that a memory can have."""
-    found = text(value, "A memory's id")
-    if not found.strip() or len(found) > LONGEST_ID or not found.isprintable():
+    """An id that a memory can have."""
+    words = text(value, "A memory's id")
+    if not words.strip() or len(words) > LONGEST_ID or not words.isprintable():
         raise InputError(f"A memory's id has 1 to {LONGEST_ID} printable characters. {UNCHANGED}")
-    return found
+    return words
 
 
 def ids(given: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.contents import ALPHA, CheckpointDiff, Contents, compare_checkpoints
-from memrl_core.exchange.merging import merge
+from memrl_core.exchange.new_banks import merge
 from pages.shared import place as places
 from pages.shared.person import person
 from pages.shared.picture import in_signs

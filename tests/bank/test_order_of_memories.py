@@ -13,7 +13,7 @@ from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.exchange.contents import contents_of
-from memrl_core.exchange.merging import merge, merge_runs
+from memrl_core.exchange.new_banks import merge, merge_runs
 from memrl_core.records import StepTrace
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_bank, a_run, a_step, a_vector

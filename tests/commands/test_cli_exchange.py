@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -101,17 +99,6 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
     assert code == 2
     assert says in message
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
-@pytest.mark.slow
-def test_a_failure_in_a_terminal_is_no_traceback(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "memrl_core.cli", "import", str(tmp_path / "x.zip"), "--bank", str(tmp_path / "b")],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr and "x.zip" in done.stderr
 
 
 @pytest.mark.slow

@@ -52,11 +52,6 @@ def test_every_fault_is_told_with_its_line_and_the_last_line_is_exact(
     assert "JSON" in words
 
 
-def test_a_file_of_which_nothing_can_be_used_is_told_too(home: Path) -> None:
-    code, message = memrl("tasks", "check", a_file(home, "hello", "world"))
-    assert (code, message.splitlines()[-1]) == (1, "0 accepted, 2 reported")
-
-
 def test_what_cannot_be_read_is_a_sentence_on_the_error_stream_and_code_2(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,24 +117,8 @@ def test_a_run_takes_a_file_of_tasks(home: Path) -> None:
         assert bank.trace(info.id, 6).reward.reward == 1.0
 
 
-def test_a_run_on_tasks_for_people_says_who_must_judge(home: Path) -> None:
-    path = a_file(home, json.dumps({"intent": "Thank a neighbour."}))
-    code, message = memrl("run", "--env", path, "--bank", str(home / "bank"))
-    assert code == 0 and "the answers" in message
-
-
 def test_tasks_for_people_are_not_compared(home: Path) -> None:
     path = a_file(home, json.dumps({"intent": "Thank a neighbour."}))
     code, message = memrl("tasks", "compare", "--env", "household", "--file", path, "--out", str(home / "out"))
     assert code == 2 and "can judge" in message
     assert not (home / "out").exists()
-
-
-def test_what_is_no_option_or_setting_is_told_as_what_it_was_meant_to_be(home: Path) -> None:
-    assert "“drafts”" in memrl("run", "--option", "drafts", "--bank", str(home / "bank"))[1]
-    assert "“weight”" in memrl("run", "--setting", "weight", "--bank", str(home / "bank"))[1]
-
-
-def test_more_tasks_than_there_are_is_told_with_what_can_be_asked_for(home: Path) -> None:
-    code, message = memrl("run", "--env", a_file(home, GOOD), "--tasks", "99", "--bank", str(home / "bank"))
-    assert code == 2 and "99" in message

@@ -35,7 +35,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import read_bank
 from memrl_core.exchange.bring_in import Names, bring_in
 from memrl_core.exchange.contents import Contents
-from memrl_core.exchange.merging import merge_runs
+from memrl_core.exchange.new_banks import merge_runs
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.recorder import Recorder
 from memrl_core.records import Phase, StepTrace, Task

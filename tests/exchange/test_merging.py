@@ -10,15 +10,14 @@ import pytest
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import InputError, UnknownRun
-from memrl_core.exchange import merging
+from memrl_core.exchange import new_banks
 from memrl_core.exchange.contents import contents_of
-from memrl_core.exchange.merging import merge, merge_runs
-from memrl_core.records import EventKind, Utility
+from memrl_core.exchange.new_banks import merge, merge_runs
 from tests.analysis.eventful import an_eventful_bank
 from tests.builders import a_bank, a_run, a_step
 
 
-def taught(path: Path, run: str, rewards: list[float], **settings: object) -> MemoryBank:
+def learned(path: Path, run: str, rewards: list[float], **settings: object) -> MemoryBank:
     """A bank whose one run wrote a memory a step and rewarded the one before with these rewards."""
     bank = a_bank(path, run, **settings)
     for number, reward in enumerate(rewards, start=1):
@@ -28,7 +27,7 @@ def taught(path: Path, run: str, rewards: list[float], **settings: object) -> Me
 
 
 def test_the_new_run_knows_the_memories_of_both_with_their_q_and_visits(tmp_path: Path) -> None:
-    one, two = taught(tmp_path / "one", "a", [1, 1, -1]), taught(tmp_path / "two", "b", [-1, 0.5])
+    one, two = learned(tmp_path / "one", "a", [1, 1, -1]), learned(tmp_path / "two", "b", [-1, 0.5])
     done = merge(one, two, str(tmp_path / "out"))
     with MemoryBank.open(str(tmp_path / "out")) as bank:
         assert bank.utilities(done.run) == {**one.utilities("a"), **two.utilities("b")}
@@ -62,7 +61,7 @@ def test_everything_of_both_banks_is_there_when_their_names_collide(tmp_path: Pa
 
 
 def test_the_merged_run_keeps_what_was_known_when_its_sources_go_on(tmp_path: Path) -> None:
-    bank = taught(tmp_path / "one", "a", [1, 1])
+    bank = learned(tmp_path / "one", "a", [1, 1])
     bank.start_run(a_run("b"))
     bank.commit_step(*a_step(1, (), 1.0, "b"))
     done = merge_runs(bank, "a", "b")
@@ -73,17 +72,8 @@ def test_the_merged_run_keeps_what_was_known_when_its_sources_go_on(tmp_path: Pa
     assert bank.as_of(done.run, 0).size == 3
 
 
-def test_a_run_can_start_from_the_merged_one_and_move_its_q(tmp_path: Path) -> None:
-    one, two = taught(tmp_path / "one", "a", [1, 1]), taught(tmp_path / "two", "b", [1])
-    merge(one, two, str(tmp_path / "out"))
-    with MemoryBank.open(str(tmp_path / "out")) as bank:
-        bank.start_run(a_run("next", base="merged", base_step=0))
-        bank.commit_step(*a_step(1, ("a-0001",), 1.0, "next"))
-        assert bank.utilities("next")["a-0001"] == Utility(pytest.approx(0.3 + 0.3 * 0.7), 2)
-
-
 def test_of_two_beliefs_about_one_memory_the_more_visited_counts(tmp_path: Path) -> None:
-    bank = taught(tmp_path / "one", "a", [1, 1])
+    bank = learned(tmp_path / "one", "a", [1, 1])
     bank.start_run(a_run("b", base="a", base_step=2))
     bank.commit_step(*a_step(1, ("a-0001",), -1.0, "b"))
     done = merge_runs(bank, "a", "b")
@@ -93,7 +83,7 @@ def test_of_two_beliefs_about_one_memory_the_more_visited_counts(tmp_path: Path)
 
 
 def test_two_runs_of_one_bank_are_merged_and_nothing_is_doubled(tmp_path: Path) -> None:
-    bank = taught(tmp_path / "one", "a", [1, 1])
+    bank = learned(tmp_path / "one", "a", [1, 1])
     bank.start_run(a_run("b"))
     bank.commit_step(*a_step(1, (), 1.0, "b"))
     done = merge(bank, bank, str(tmp_path / "out"))
@@ -104,21 +94,21 @@ def test_two_runs_of_one_bank_are_merged_and_nothing_is_doubled(tmp_path: Path) 
 
 
 def test_the_new_run_takes_a_free_name(tmp_path: Path) -> None:
-    bank = taught(tmp_path / "one", "a", [1])
+    bank = learned(tmp_path / "one", "a", [1])
     bank.start_run(a_run("b"))
     names = [merge_runs(bank, "a", "b").run for _ in range(3)]
     assert names == ["merged", "merged-2", "merged-3"]
 
 
 def test_named_runs_are_merged_instead_of_the_newest(tmp_path: Path) -> None:
-    one, two = taught(tmp_path / "one", "a", [1, 1]), taught(tmp_path / "two", "b", [1])
+    one, two = learned(tmp_path / "one", "a", [1, 1]), learned(tmp_path / "two", "b", [1])
     one.start_run(a_run("empty"))
     done = merge(one, two, str(tmp_path / "out"), first_run="a")
     assert done.sources == (("a", 2), ("b", 1))
 
 
 def test_banks_of_different_embedders_are_refused_by_name(tmp_path: Path) -> None:
-    one = taught(tmp_path / "one", "a", [1])
+    one = learned(tmp_path / "one", "a", [1])
     two = MemoryBank.create(str(tmp_path / "two"), "another-16", 16)
     with pytest.raises(InputError, match=r"8-.*hashing-8.*16-.*another-16"):
         merge(one, two, str(tmp_path / "out"))
@@ -126,19 +116,19 @@ def test_banks_of_different_embedders_are_refused_by_name(tmp_path: Path) -> Non
 
 
 def test_a_place_that_is_taken_is_left_alone(tmp_path: Path) -> None:
-    one, two = taught(tmp_path / "one", "a", [1]), taught(tmp_path / "two", "b", [1])
+    one, two = learned(tmp_path / "one", "a", [1]), learned(tmp_path / "two", "b", [1])
     with pytest.raises(InputError, match="already stored"):
         merge(one, two, str(tmp_path / "two"))
     assert [info.id for info in MemoryBank.open(str(tmp_path / "two")).runs()] == ["b"]
 
 
 def test_a_merge_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = taught(tmp_path / "one", "a", [1]), taught(tmp_path / "two", "b", [1])
+    one, two = learned(tmp_path / "one", "a", [1]), learned(tmp_path / "two", "b", [1])
 
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(merging, "merge_runs", broken)
+    monkeypatch.setattr(new_banks, "merge_runs", broken)
     with pytest.raises(InputError, match="No space left"):
         merge(one, two, str(tmp_path / "out"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
@@ -148,48 +138,24 @@ def test_a_merge_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 def test_a_run_is_not_merged_with_itself_or_with_none(
     tmp_path: Path, runs: tuple[str, str], error: type[Exception]
 ) -> None:
-    bank = taught(tmp_path / "one", "a", [1])
+    bank = learned(tmp_path / "one", "a", [1])
     facts = bank.facts
     with pytest.raises(error):
         merge_runs(bank, *runs)
     assert bank.facts == facts
 
 
-def test_a_bank_with_a_single_run_has_no_second_one(tmp_path: Path) -> None:
-    bank = taught(tmp_path / "one", "a", [1])
+def test_a_copy_of_a_run_is_the_same_run_and_one_run_has_no_second(tmp_path: Path) -> None:
+    one = learned(tmp_path / "one", "a", [1, 1])
     with pytest.raises(InputError, match="no other run"):
-        merge(bank, bank, str(tmp_path / "out"))
-
-
-def test_a_copy_of_a_run_is_the_same_run(tmp_path: Path) -> None:
-    one = taught(tmp_path / "one", "a", [1, 1])
-    merging.bring_in(contents_of(one), str(tmp_path / "copy"))
+        merge(one, one, str(tmp_path / "out"))
+    new_banks.bring_in(contents_of(one), str(tmp_path / "copy"))
     with MemoryBank.open(str(tmp_path / "copy")) as copy, pytest.raises(InputError, match="the run"):
         merge(one, copy, str(tmp_path / "out"))
 
 
 def test_different_reward_scales_are_told(tmp_path: Path) -> None:
-    one, two = taught(tmp_path / "one", "a", [1]), taught(tmp_path / "two", "b", [1], reward_failure=0.0)
+    one, two = learned(tmp_path / "one", "a", [1]), learned(tmp_path / "two", "b", [1], reward_failure=0.0)
     done = merge(one, two, str(tmp_path / "out"))
     assert any("reward_failure" in note for note in done.notes)
     assert any("different scales" in note for note in done.notes)
-
-
-def test_the_map_of_the_first_bank_comes_along(tmp_path: Path) -> None:
-    one, two = taught(tmp_path / "one", "a", [1, 1]), taught(tmp_path / "two", "b", [1])
-    one.layouts.save("umap", {"a-0001": (0.0, 1.0), "a-0002": (2.0, 3.0)})
-    merge(one, two, str(tmp_path / "out"))
-    with MemoryBank.open(str(tmp_path / "out")) as bank:
-        layout = bank.layouts.newest()
-        assert layout.coordinates == {"a-0001": (0.0, 1.0), "a-0002": (2.0, 3.0)}
-
-
-def test_each_import_event_says_whose_it_is(tmp_path: Path) -> None:
-    bank = taught(tmp_path / "one", "a", [1, 1])
-    bank.start_run(a_run("b"))
-    done = merge_runs(bank, "a", "b")
-    events = [e for e in bank.events(done.run) if e.kind is EventKind.MEMORY_IMPORTED]
-    assert {e.memory_ids[0]: (e.value, e.payload["visits"]) for e in events} == {
-        i: (u.q, u.visits) for i, u in bank.utilities("a").items()
-    }
-    assert {bank.memory(e.memory_ids[0]).run for e in events} == {"a"}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 import pickle
 from collections.abc import Callable
@@ -63,6 +62,9 @@ def test_a_sound_checkpoint_comes_in_whole_with_every_q_and_visit(tmp_path: Path
     assert bank.memory("m1").experience.endswith("How it went: m1")
     assert contents.account.faults == ()
     assert any("mem_cache.json" in note for note in contents.account.read), "an old q in the cache is no fault"
+    alone = read_official(CheckpointWriter(three()).write(tmp_path / "alone", cache=False))
+    assert (q_of(alone), alone.account.faults) == (q_of(contents), ())
+    assert q_of(read_official(tmp_path / "snapshot" / "3" / "local_cache")) == q_of(contents)
 
 
 def test_memories_of_one_second_come_in_the_order_in_which_they_were_stored(tmp_path: Path) -> None:
@@ -82,15 +84,6 @@ def test_memories_of_one_second_come_in_the_order_in_which_they_were_stored(tmp_
     assert list(read_official(writer.write(tmp_path / "c")).memories) == ["z", "y", "b", "a"]
 
 
-def test_importing_the_same_files_again_changes_nothing(tmp_path: Path) -> None:
-    folder = CheckpointWriter(three()).write(tmp_path / "c")
-    bank, _ = brought_in(read_official(folder), tmp_path / "bank")
-    facts = bank.facts
-    again = read_official(folder)
-    bank.adopt(again.memories, again.events, again.traces)
-    assert bank.facts == facts
-
-
 def test_memories_filed_under_one_intent_share_its_vector_and_key(tmp_path: Path) -> None:
     contents = read_official(CheckpointWriter(three()).write(tmp_path / "c"))
     (first, one), (second, two), (third, other) = (contents.memories[i] for i in ("m1", "m2", "m3"))
@@ -99,14 +92,6 @@ def test_memories_filed_under_one_intent_share_its_vector_and_key(tmp_path: Path
     np.testing.assert_allclose(one, unit(0), rtol=1e-6)
     assert not np.allclose(one, other)
     assert any("1 memories" in sentence for sentence in contents.account.read)
-
-
-def test_vectors_of_3072_numbers_are_kept_bit_for_bit(tmp_path: Path) -> None:
-    writer = CheckpointWriter(three(), dimension=3072)
-    contents = read_official(writer.write(tmp_path / "c"))
-    assert contents.dimension == 3072
-    bank, _ = brought_in(contents, tmp_path / "bank")
-    np.testing.assert_array_equal(bank.embedding("m3"), np.float32(writer.cube[2]["vector"]))
 
 
 def test_a_vector_that_is_not_of_length_1_is_scaled_and_said_so(tmp_path: Path) -> None:
@@ -125,12 +110,8 @@ def test_the_newest_of_several_checkpoints_is_read_and_the_others_are_named(tmp_
     assert any("snapshot/2, snapshot/9" in s for s in contents.account.read)
     assert q_of(read_official(tmp_path / "run" / "snapshot")) == {"m1": 1.0}
     assert q_of(read_official(tmp_path / "run" / "snapshot" / "2")) == {"m1": 0.2}
-
-
-def test_a_final_checkpoint_counts_as_the_newest(tmp_path: Path) -> None:
-    CheckpointWriter([Written("m1", "one", q=0.1)]).write(tmp_path / "epoch7" / "snapshot" / "7")
-    CheckpointWriter([Written("m1", "one", q=0.9)]).write(tmp_path / "snapshot" / "final")
-    assert q_of(read_official(tmp_path)) == {"m1": 0.9}
+    CheckpointWriter([Written("m1", "one", q=0.5)]).write(tmp_path / "run" / "snapshot" / "final")
+    assert q_of(read_official(tmp_path / "run")) == {"m1": 0.5}
 
 
 @pytest.mark.parametrize("inside", ["", "snapshot"])
@@ -152,16 +133,6 @@ def test_several_checkpoints_whose_names_tell_no_age_are_named_in_the_refusal(tm
     assert any("snapshot/after, snapshot/before" in note for note in contents.account.read)
 
 
-def test_two_checkpoints_of_one_run_go_into_one_bank_as_two_runs(tmp_path: Path) -> None:
-    both = [
-        read_official(CheckpointWriter([Written("m1", "one", q=q)]).write(tmp_path / name))
-        for name, q in (("1", 0.3), ("2", 0.51))
-    ]
-    bank, _ = brought_in(both[0], tmp_path / "bank")
-    bank.adopt(both[1].memories, both[1].events, both[1].traces)
-    assert [bank.utilities(run.id)["m1"].q for run in bank.runs()] == [0.3, 0.51]
-
-
 @pytest.mark.parametrize("inside", ["", "local_cache"])
 def test_caches_alone_can_be_imported_and_the_account_warns_of_old_values(tmp_path: Path, inside: str) -> None:
     writer = CheckpointWriter(three())
@@ -170,20 +141,9 @@ def test_caches_alone_can_be_imported_and_the_account_warns_of_old_values(tmp_pa
     contents = read_official(tmp_path / "c" / inside)
     assert q_of(contents) == {"m1": 0.76, "m2": 0.0}
     fault_with(contents, "1 memories have their q from mem_cache.json alone, which may be old: m2.")
-    fault_with(contents, "1 memories stand in the index, and no file holds them: m3.")
+    fault_with(contents, "1 memories are in the index, and no file holds them: m3.")
     bank, run = brought_in(contents, tmp_path / "bank")
     assert bank.utilities(run)["m1"].q == 0.76
-
-
-def test_the_cube_alone_can_be_imported(tmp_path: Path) -> None:
-    contents = read_official(CheckpointWriter(three()).write(tmp_path / "c", cache=False))
-    assert q_of(contents) == {"m1": 0.76, "m2": 0.3, "m3": 0.0}
-    assert contents.account.faults == ()
-
-
-def test_given_the_cache_folder_the_cube_beside_it_is_read_too(tmp_path: Path) -> None:
-    folder = CheckpointWriter(three()).write(tmp_path / "c")
-    assert len(read_official(folder / "local_cache").memories) == 3
 
 
 def test_the_cut_text_of_a_long_task_is_made_whole_from_the_index(tmp_path: Path) -> None:
@@ -251,6 +211,26 @@ def only_in_the_cache(writer: CheckpointWriter) -> None:
     del writer.cube[0]
 
 
+def filed_twice(writer: CheckpointWriter) -> None:
+    writer.index["drop a table"].append("m1")
+
+
+def a_vector_without_a_memory(writer: CheckpointWriter) -> None:
+    writer.cube.append({"id": "bare", "vector": unit(8), "payload": None})
+
+
+def an_intent_without_a_vector(writer: CheckpointWriter) -> None:
+    del writer.embeddings["count the rows"]
+
+
+def a_vector_unlike_its_intent(writer: CheckpointWriter) -> None:
+    writer.embeddings["drop a table"] = unit(77)
+
+
+def no_q_and_a_lost_parent(writer: CheckpointWriter) -> None:
+    writer.cube[2]["payload"]["metadata"] |= {"related_memory_ids": ["gone", "m3"], "q_value": None}
+
+
 @pytest.mark.parametrize(
     ("spoil", "q", "faults"),
     [
@@ -258,15 +238,27 @@ def only_in_the_cache(writer: CheckpointWriter) -> None:
         (
             orphan_of_the_index,
             0.76,
-            ["1 memories stand in no place of the index", "1 vectors of query_embeddings.json belong to no intent"],
+            ["1 memories are not in the index", "1 vectors of query_embeddings.json belong to no intent"],
         ),
         (
             ids_of_nothing,
             0.76,
-            ["1 memories stand in the index, and no file holds them: ghost.", "1 entries without an id"],
+            ["1 memories are in the index, and no file holds them: ghost.", "1 entries without an id"],
         ),
         (two_ids_and_another_file, 0.76, ["names two ids: “m1”, which was taken, and “else”", "other MD5"]),
-        (only_in_the_cache, 0.76, ["1 memories stand in mem_cache.json and not in textual_memory.json: m1."]),
+        (only_in_the_cache, 0.76, ["1 memories are in mem_cache.json and not in textual_memory.json: m1."]),
+        (filed_twice, 0.76, ["1 memories are filed more than once; the first counts: m1."]),
+        (a_vector_without_a_memory, 0.76, ["1 vectors of textual_memory.json have no memory: entries 4."]),
+        (an_intent_without_a_vector, 0.76, ["1 intents of the index have no vector"]),
+        (a_vector_unlike_its_intent, 0.76, ["1 memories have another vector in textual_memory.json"]),
+        (
+            no_q_and_a_lost_parent,
+            0.76,
+            [
+                "1 memories are named as parents and are not there: gone.",
+                "1 memories have no q; it was taken as 0: m3.",
+            ],
+        ),
     ],
 )
 def test_stores_that_disagree_are_flagged_and_no_memory_is_lost(
@@ -278,6 +270,13 @@ def test_stores_that_disagree_are_flagged_and_no_memory_is_lost(
     assert q_of(contents) == {"m1": q, "m2": 0.3, "m3": 0.0}
     for fault in faults:
         fault_with(contents, fault)
+    # A memory stands where the official retrieval looks for it: at its intent's vector, else at its own.
+    own = {entry["id"]: entry["vector"] for entry in writer.cube}
+    for intent, ids in {"count the rows": ("m1", "m2"), "drop a table": ("m3",)}.items():
+        for memory_id in set(ids) & own.keys():
+            is_filed = intent in writer.index and intent in writer.embeddings
+            expected = writer.embeddings[intent] if is_filed else own[memory_id]
+            np.testing.assert_allclose(contents.memories[memory_id][1], expected, rtol=1e-5)
 
 
 def test_a_memory_filed_under_a_foreign_intent_is_flagged(tmp_path: Path) -> None:
@@ -288,30 +287,6 @@ def test_a_memory_filed_under_a_foreign_intent_is_flagged(tmp_path: Path) -> Non
     np.testing.assert_array_equal(contents.memories["m1"][1], contents.memories["m2"][1])
 
 
-def test_an_index_vector_unlike_the_stored_one_is_flagged_and_taken(tmp_path: Path) -> None:
-    writer = CheckpointWriter([Written("m1", "one")])
-    writer.embeddings["one"] = unit(77)
-    contents = read_official(writer.write(tmp_path / "c"))
-    fault_with(contents, "1 memories have another vector in textual_memory.json")
-    np.testing.assert_allclose(contents.memories["m1"][1], unit(77), rtol=1e-6)
-
-
-def test_an_intent_without_a_vector_leaves_each_memory_at_its_own(tmp_path: Path) -> None:
-    writer = CheckpointWriter(three())
-    del writer.embeddings["count the rows"]
-    contents = read_official(writer.write(tmp_path / "c"))
-    fault_with(contents, "1 intents of the index have no vector")
-    np.testing.assert_array_equal(contents.memories["m2"][1], np.float32(writer.cube[1]["vector"]))
-
-
-def test_a_memory_filed_twice_is_flagged_and_counts_where_it_stands_first(tmp_path: Path) -> None:
-    writer = CheckpointWriter(three())
-    writer.index["drop a table"].append("m1")
-    contents = read_official(writer.write(tmp_path / "c"))
-    fault_with(contents, "1 memories are filed more than once; the first counts: m1.")
-    assert contents.memories["m1"][0].intent_key == contents.memories["m2"][0].intent_key
-
-
 def test_vectors_of_another_size_are_flagged_and_their_memories_skipped(tmp_path: Path) -> None:
     writer = CheckpointWriter(three())
     writer.cube[2]["vector"] = unit(3, 8)
@@ -320,22 +295,6 @@ def test_vectors_of_another_size_are_flagged_and_their_memories_skipped(tmp_path
     assert set(contents.memories) == {"m1", "m2"}
     fault_with(contents, "there are also 1 of 8 dimensions")
     assert "memory m3" in [s.where for s in contents.account.skipped]
-
-
-def test_a_vector_without_a_memory_is_flagged(tmp_path: Path) -> None:
-    writer = CheckpointWriter(three())
-    writer.cube.append({"id": "bare", "vector": unit(8), "payload": None})
-    contents = read_official(writer.write(tmp_path / "c"))
-    assert "bare" not in contents.memories
-    fault_with(contents, "1 vectors of textual_memory.json have no memory: entries 4.")
-
-
-def test_lost_parents_and_missing_q_are_flagged(tmp_path: Path) -> None:
-    memories = [Written("m1", "one", metadata={"related_memory_ids": ["gone", "m1"], "q_value": None})]
-    contents = read_official(CheckpointWriter(memories).write(tmp_path / "c"))
-    assert contents.memories["m1"][0].parents == ("gone",)
-    fault_with(contents, "1 memories are named as parents and are not there: gone.")
-    fault_with(contents, "1 memories have no q; it was taken as 0: m1.")
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -353,11 +312,11 @@ def test_lost_parents_and_missing_q_are_flagged(tmp_path: Path) -> None:
         (lambda text: text.replace('"id": "m2"', '"id": "m1"'), "“m1”"),
         (lambda text: text.replace('"vector": [', '"vector": ["1", ', 1), "of numbers"),
         (lambda text: text.replace('"vector": [', '"vector": [1e999, ', 1), "not finite"),
-        (lambda text: text + "]", "its end"),
-        (lambda text: text[:-1] + ",]", "after it"),
+        (lambda text: text + "]", "as JSON"),
+        (lambda text: text[:-1] + ",]", "as JSON"),
         (lambda text: "[" * 100_000, "as JSON"),
         (lambda text: "[]", "holds no memories"),
-        (lambda text: "7", "an object"),
+        (lambda text: "7", "not a list"),
         (lambda text: "[[]]", "is not a memory"),
     ],
 )
@@ -657,15 +616,3 @@ def test_the_calls_of_an_hle_run_are_paired_with_their_judgements(tmp_path: Path
     ]
     assert contents.traces[1].generate.messages[0].content == "what is it?\n[not text]"
     assert len({s.why for s in contents.account.skipped}) >= 2
-
-
-def test_a_table_of_hle_results_is_read_with_its_memories(tmp_path: Path) -> None:
-    folder = CheckpointWriter(three()).write(tmp_path / "c")
-    with (folder / "hle_valid_sec_1_results_20260101-000000.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["id", "question", "raw_output", "correct", "retrieved_ids"])
-        writer.writeheader()
-        writer.writerow({"id": "a", "question": "x?", "raw_output": "y", "correct": True, "retrieved_ids": "['m2']"})
-        writer.writerow({"id": "b", "question": "z?", "correct": False, "retrieved_ids": "__import__('os')"})
-    first, second = read_official(folder).traces
-    assert (first.reward.outcome, first.reward.credited) == ("success", ("m2",))
-    assert (second.reward.outcome, second.reward.credited) == ("failure", ())

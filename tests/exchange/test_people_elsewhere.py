@@ -18,7 +18,7 @@ from memrl_core.errors import NotAllowed
 from memrl_core.exchange.archive import bank_bytes, read_bank, write_bank
 from memrl_core.exchange.bring_in import ROLES_STAY, UNCHANGED, bring_in
 from memrl_core.exchange.contents import contents_of
-from memrl_core.exchange.merging import ROLES_OF_FIRST, merge
+from memrl_core.exchange.new_banks import ROLES_OF_FIRST, merge
 from memrl_core.records import EventKind, LedgerEvent, WriteRecord
 from tests.bank.people.bank_of_people import FOUR, ONE, THREE, TWO, a_bank_of_people
 from tests.builders import a_bank, a_run, a_step
@@ -73,12 +73,6 @@ def test_files_of_memories_list_what_the_runs_see_now(bank: MemoryBank, tmp_path
     assert {"r-0002.3", ONE, FOUR} <= set(listed) and not {TWO, THREE, "r-0002.2"} & set(listed)
 
 
-def test_the_doctor_finds_nothing_amiss_and_no_orphans(bank: MemoryBank) -> None:
-    findings = {finding.name: finding for finding in check(bank.uri)}
-    assert all(finding.ok for finding in findings.values())
-    assert "left over" not in findings["memories"].sentence
-
-
 # --- other banks ------------------------------------------------------------------------------------------------------
 
 
@@ -109,23 +103,17 @@ def test_only_a_manager_brings_anything_into_a_bank_that_holds_something(
     assert bring_in(contents_of(bank), here.uri, by="zoe").runs == ("r", "s")
 
 
-def test_anybody_makes_a_new_bank_of_a_file(bank: MemoryBank, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_empty_place_takes_the_roles_over_and_the_same_again_changes_nothing(
+    bank: MemoryBank, tmp_path: Path, is_there: bool
+) -> None:
+    if is_there:
+        MemoryBank.create(str(tmp_path / "b"), bank.embedder.name, bank.embedder.dimension).close()
     bring_in(contents_of(bank), str(tmp_path / "b"), by="new")
     assert MemoryBank.open(str(tmp_path / "b")).events() == bank.events()
-
-
-def test_an_empty_bank_that_is_there_already_takes_the_roles_over(bank: MemoryBank, tmp_path: Path) -> None:
-    MemoryBank.create(str(tmp_path / "b"), bank.embedder.name, bank.embedder.dimension).close()
-    bring_in(contents_of(bank), str(tmp_path / "b"))
-    assert MemoryBank.open(str(tmp_path / "b")).people.roles() == bank.people.roles()
-
-
-def test_the_same_again_changes_nothing_and_mentions_no_roles(bank: MemoryBank, tmp_path: Path) -> None:
-    for _ in range(2):
-        arrival = bring_in(contents_of(bank), str(tmp_path / "b"))
+    arrival = bring_in(contents_of(bank), str(tmp_path / "b"))
     assert (arrival.runs, arrival.memories, arrival.steps, arrival.events) == ((), 0, 0, 0)
-    assert arrival.account.skipped == ()
-    assert arrival.account.read[-1] == UNCHANGED
+    assert (arrival.account.skipped, arrival.account.read[-1]) == ((), UNCHANGED)
 
 
 def a_bank_with_other_things_of_these_names(path: Path, *runs: str) -> MemoryBank:

@@ -21,7 +21,7 @@ from memrl_core.embedders.wordllama import WordLlamaEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import EmbedderMismatch, InputError, ModelError
-from memrl_core.exchange.reembedding import reembed
+from memrl_core.exchange.new_banks import reembed
 from memrl_core.models.simulated import SimulatedModel
 from tests.builders import a_run, an_agent
 from tests.ollama.server import OllamaServer

@@ -143,6 +143,12 @@ def test_rewards_are_written_by_run_step_and_rater(tmp_path: Path) -> None:
         export_rewards(bank, "csv", "nobody")
 
 
+def test_half_a_character_in_a_choice_does_not_stop_the_writing(bank: MemoryBank) -> None:
+    bank.ratings.rate(Rating("r", 2, 0.5, "ann", "", {"note": "\ud800"}))
+    assert json.loads(export_rewards(bank, "jsonl"))["given"] == {"note": "\ud800"}
+    assert b"\\ud800" in export_rewards(bank, "csv")
+
+
 def test_a_reward_that_was_given_on_a_scale_is_written_with_its_choice(shared: MemoryBank) -> None:
     (row,) = map(json.loads, export_rewards(shared, "jsonl").splitlines())
     assert row.pop("created") == shared.ratings.of("r", 3)[-1].created
@@ -150,13 +156,6 @@ def test_a_reward_that_was_given_on_a_scale_is_written_with_its_choice(shared: M
         "run": "r", "step": 3, "rater": "ann", "reward": 0.5, "reason": "so so",
         "scale": "stars", "given": {"stars": 4}, "batch": "", "gold": None,
     }  # fmt: skip
-
-
-def test_half_a_character_in_a_choice_does_not_stop_the_writing(bank: MemoryBank) -> None:
-    bank.ratings.rate(Rating("r", 2, 0.5, "ann", "", {"note": "\ud800"}))
-    (row,) = map(json.loads, export_rewards(bank, "jsonl").splitlines())
-    assert row["given"] == {"note": "\ud800"}
-    assert b"\\ud800" in export_rewards(bank, "csv")
 
 
 # --- what a line would do ---------------------------------------------------------------------------------------------
@@ -194,8 +193,6 @@ def test_what_a_file_leaves_out_is_kept_with_the_same_reward(shared: MemoryBank)
         ("step,reward\n2.5,1", "“2.5”"),
         ("step,reward\n1_0,1", "“1_0”"),
         ("step,reward\n,1", "no step"),
-        ("step_id,reward\nnope,1", "“nope”"),
-        ("step,reward\n2,", "0.5"),
         ("step,reward\n2,good", "“good”"),
         ("step,reward\n2,nan", "“nan”"),
         ("step,reward\n2,1e999", "“1e999”"),
@@ -224,13 +221,6 @@ def test_a_line_without_a_rater_takes_the_default_or_is_bad(shared: MemoryBank) 
     assert raters == ["ann", "ann", "bo b"]
     unnamed = read(shared, table, rater="").lines
     assert all("rater" in line.problem for line in unnamed[:2])
-
-
-def test_a_step_is_found_by_its_id_too(shared: MemoryBank) -> None:
-    step_id = shared.step_rows("r")[1].id
-    by_id, both, other = read(shared, f"step,step_id,reward\n,{step_id},1\n2,{step_id},1\n3,{step_id},1").lines
-    assert by_id.rating == both.rating == Rating("r", 2, 1.0, "ann")
-    assert "step 2 of run r" in other.problem
 
 
 def test_a_bank_of_several_runs_asks_which_one(tmp_path: Path) -> None:
@@ -311,7 +301,6 @@ def test_a_line_that_is_not_utf8_spoils_itself_only(shared: MemoryBank) -> None:
     ("data", "says"),
     [
         (b"", "name the columns"),
-        (b"2,1\n3,1", "name the columns"),
         (b"step,reason\n2,x", "name the columns"),
         (b"step,reward,Step\n2,1,2", "two columns “step”"),
         (b'step,reward,reason\n2,1,fine\n3,1,"open\n4,1,x', "From line 3 on"),
@@ -323,15 +312,6 @@ def test_a_file_that_is_no_table_is_refused_in_a_sentence(shared: MemoryBank, da
     with pytest.raises(InputError, match=says) as refused:
         read_rewards(data, "csv", shared, default_rater="ann")
     assert "Nothing was saved" in str(refused.value)
-
-
-def test_a_cell_is_too_long_even_where_a_library_has_lifted_the_limit_of_the_process(shared: MemoryBank) -> None:
-    limit = csv.field_size_limit(2**31)
-    try:
-        with pytest.raises(InputError, match="From line 2 on"):
-            read(shared, "step,reward,reason\n2,1," + "x" * 200_000)
-    finally:
-        csv.field_size_limit(limit)
 
 
 def test_files_that_are_too_large_are_refused(shared: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,12 +334,12 @@ def test_the_suffix_of_a_path_says_its_kind(shared: MemoryBank, tmp_path: Path) 
         read_rewards(tmp_path / "none.csv", None, shared)
 
 
-def test_rows_show_good_lines_and_what_can_be_shown_of_bad_ones(shared: MemoryBank) -> None:
+def test_rows_show_good_lines_and_the_problems_of_bad_ones(shared: MemoryBank) -> None:
     rows = read(shared, "step,reward,rater,reason\n2,1,bo,fine\n9,good,\x1b[31mbo,why\n").rows()
     assert rows[0] == {
         "line": 2, "run": "r", "step": 2, "rater": "bo", "reward": 1.0, "reason": "fine", "then": "new", "problem": "",
     }  # fmt: skip
-    assert (rows[1]["step"], rows[1]["reward"], rows[1]["rater"], rows[1]["then"]) == (9, None, " [31mbo", "")
+    assert (rows[1]["line"], rows[1]["step"], rows[1]["reward"], rows[1]["then"]) == (3, None, None, "")
     assert list(rows[1]) == list(rows[0])
     assert numbers(rows[1]["problem"]) == ["9"]
 

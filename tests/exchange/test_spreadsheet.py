@@ -71,23 +71,7 @@ def test_harmless_text_is_left_as_it_is(text: str) -> None:
     assert cells(csv_of([{"a": text}], ["a"]))[1:] == [[text]]
 
 
-def test_headings_are_neutralised_too() -> None:
-    assert cells(csv_of([], ["=a", "b"])) == [["'=a", "b"]]
-
-
 def test_what_a_row_lacks_is_empty_and_what_nobody_asked_for_is_left_out() -> None:
-    assert cells(csv_of([{"a": None, "c": "x"}], ["a", "b"])) == [["a", "b"], ["", ""]]
-
-
-def test_a_text_hidden_in_a_list_is_text() -> None:
-    class Sly:
-        def __str__(self) -> str:
-            return "=1+1"
-
-    assert cells(csv_of([{"a": Sly()}], ["a"]))[1] == ["'=1+1"]
-
-
-def test_the_bytes_begin_with_the_mark_that_spreadsheets_know() -> None:
-    data = csv_bytes([{"a": "ä"}], ["a"])
+    data = csv_bytes([{"=a": None, "c": "x"}], ["=a", "b"])
     assert data.startswith(b"\xef\xbb\xbf")
-    assert cells(data.decode("utf-8-sig")) == [["a"], ["ä"]]
+    assert cells(data.decode("utf-8-sig")) == [["'=a", "b"], ["", ""]]

@@ -47,10 +47,10 @@ def three_memories(recorder: Recorder) -> list[str]:
     return [recorder.remember(f"intent {n}", f"experience {n}", a_vector(n), q=n / 10, visits=n) for n in range(3)]
 
 
-# --- what is told is what is stored -----------------------------------------------------------------------------------
+# --- what is reported is what is stored -------------------------------------------------------------------------------
 
 
-def test_what_was_told_is_stored_as_it_was_told(bank: MemoryBank, recorder: Recorder) -> None:
+def test_what_was_reported_is_stored_as_it_was_reported(bank: MemoryBank, recorder: Recorder) -> None:
     a, b, c = three_memories(recorder)
     messages = [
         {"role": "system", "content": "Use these.\nexperience 2\nexperience 0"},
@@ -106,7 +106,7 @@ def test_what_was_told_is_stored_as_it_was_told(bank: MemoryBank, recorder: Reco
     assert {"RECALL", "SELECT", "GENERATE", "REWARD", "WRITE"} == set(trace.seconds)
 
 
-def test_a_step_of_which_nothing_was_told_says_all_that_it_lacks(recorder: Recorder) -> None:
+def test_a_step_of_which_nothing_was_reported_says_all_that_it_lacks(recorder: Recorder) -> None:
     with recorder.step("heat the egg") as s:
         pass
     trace = s.trace
@@ -116,7 +116,7 @@ def test_a_step_of_which_nothing_was_told_says_all_that_it_lacks(recorder: Recor
     assert len(trace.lacks) == len(set(trace.lacks)) == 7
 
 
-def test_a_similarity_that_was_not_told_is_measured_and_said_to_be(bank: MemoryBank, recorder: Recorder) -> None:
+def test_a_similarity_that_was_not_reported_is_measured_and_said_to_be(bank: MemoryBank, recorder: Recorder) -> None:
     a, b, c = three_memories(recorder)
     with recorder.step("heat the egg", embedding=a_vector(9)) as s:
         s.recalled([a, (b, -0.5), c], k1=3, delta=-1)
@@ -140,7 +140,7 @@ def test_a_similarity_that_cannot_be_measured_leaves_phase_a_out_and_still_credi
     assert bank.utilities("mine")[b].q == pytest.approx(0.1 + ALPHA * (1.0 - 0.1))
 
 
-def test_scores_and_q_that_were_not_told_are_not_made_up(bank: MemoryBank, recorder: Recorder) -> None:
+def test_scores_and_q_that_were_not_reported_are_not_made_up(bank: MemoryBank, recorder: Recorder) -> None:
     a, b, c = three_memories(recorder)
     with recorder.step("heat the egg") as s:
         s.recalled({a: 0.3, b: 0.2, c: 0.1})
@@ -206,7 +206,7 @@ def test_q_moves_by_every_reward_as_equation_4_says(
     assert again[other].visits == 0
 
 
-def test_a_remembered_memory_comes_with_its_q_and_is_told_once(bank: MemoryBank, recorder: Recorder) -> None:
+def test_a_remembered_memory_comes_with_its_q_once(bank: MemoryBank, recorder: Recorder) -> None:
     first = recorder.remember("egg", "boil it", a_vector(1), memory_id="case 1", q=0.75, visits=4)
     again = recorder.remember("egg", "boil it", a_vector(1), memory_id="case 1", q=0.0)
     assert first == again == "case 1"
@@ -221,13 +221,6 @@ def test_a_run_that_is_there_goes_on_under_its_own_settings(bank: MemoryBank, re
     with later.step("toast") as s:
         pass
     assert (s.trace.step, s.trace.settings["alpha"]) == (2, ALPHA)
-
-
-def test_a_step_in_a_batch_is_written_at_once(bank: MemoryBank, recorder: Recorder) -> None:
-    with bank.batch(50):
-        with recorder.step("egg"):
-            pass
-        assert MemoryBank.open(bank.uri).next_step("mine") == 2
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
@@ -268,7 +261,7 @@ def test_the_exception_goes_on_even_when_the_step_cannot_be_stored(
     ("call", "sentence"),
     [
         (lambda s, a: s.recalled(["nowhere"]), "“nowhere”"),
-        (lambda s, a: s.recalled(["elsewhere"]), "with remember"),
+        (lambda s, a: s.recalled(["elsewhere"]), r"call remember"),
         (lambda s, a: s.recalled([a, a]), "named twice"),
         (lambda s, a: s.recalled([(a, 0.1, 0.2)]), "or as"),
         (lambda s, a: s.recalled([(a, math.nan)]), "nan"),
@@ -425,29 +418,16 @@ def test_processes_number_their_steps_without_gaps_or_doubles(bank: MemoryBank, 
     must_be_whole(bank.uri, 24, memory)
 
 
-def killed_while(uri: str, doing: str, after: str) -> None:
-    """Run `doing` in another process and kill it once it has printed `after`."""
-    code = f"""
-from memrl_core.bank import MemoryBank
-from memrl_core.recorder import Recorder
-from tests.small_banks import a_vector
-from tests.recorder.test_recorder import record
-recorder = Recorder(MemoryBank.open({uri!r}), "mine")
-{doing}
-"""
-    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as victim:
-        assert victim.stdout.readline().strip() == after
-        os.kill(victim.pid, signal.SIGKILL)
-        assert victim.wait(30) == -signal.SIGKILL
-
-
 @pytest.mark.slow
 def test_a_step_left_open_by_a_kill_leaves_nothing_behind(bank: MemoryBank, recorder: Recorder) -> None:
     memory = recorder.remember("egg", "boil it", a_vector(1))
     before = MemoryBank.open(bank.uri).facts
-    open_step = f"""
+    code = f"""
 import time
-with recorder.step("never ends", embedding=a_vector(3)) as s:
+from memrl_core.bank import MemoryBank
+from memrl_core.recorder import Recorder
+from tests.small_banks import a_vector
+with Recorder(MemoryBank.open({bank.uri!r}), "mine").step("never ends", embedding=a_vector(3)) as s:
     s.recalled([({memory!r}, 0.5)])
     s.selected([{memory!r}])
     s.rewarded(1.0)
@@ -455,34 +435,13 @@ with recorder.step("never ends", embedding=a_vector(3)) as s:
     print("open", flush=True)
     time.sleep(600)
 """
-    killed_while(bank.uri, open_step, "open")
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as victim:
+        assert victim.stdout.readline().strip() == "open"
+        os.kill(victim.pid, signal.SIGKILL)
+        assert victim.wait(30) == -signal.SIGKILL
     assert MemoryBank.open(bank.uri).facts == before
     record(recorder, "survivor", 2, memory)
     must_be_whole(bank.uri, 2, memory)
-
-
-@pytest.mark.slow
-def test_a_kill_between_the_appends_of_a_step_costs_only_that_step(bank: MemoryBank, recorder: Recorder) -> None:
-    memory = recorder.remember("egg", "boil it", a_vector(1))
-    half_written = f"""
-import time
-database = recorder.bank._database
-insert = database.insert
-def stop_before_steps(table, rows):
-    if table.name == "steps":
-        print("locked", flush=True)
-        time.sleep(600)
-    insert(table, rows)
-database.insert = stop_before_steps
-record(recorder, "victim", 1, {memory!r})
-"""
-    killed_while(bank.uri, half_written, "locked")
-    record(recorder, "survivor", 3, memory)
-    bank = MemoryBank.open(bank.uri)
-    assert [trace.task.intent for trace in bank.traces("mine")] == ["survivor 0", "survivor 1", "survivor 2"]
-    q = 1 - (1 - ALPHA) ** 3
-    assert bank.utilities("mine")[memory].q == pytest.approx(q)
-    assert all(bank.memory(m).experience != "victim did 0" for m in bank.utilities("mine"))
 
 
 def test_a_run_of_this_programs_own_agent_can_be_continued(tmp_path: Path) -> None:

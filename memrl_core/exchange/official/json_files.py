@@ -1,17 +1,16 @@
 """The files of the official MemRL code: which they are, and how they are opened without trusting them.
 
 Layout (MemTensor/MemRL, February 2026): a checkpoint is a folder with `cube/textual_memory.json` and `local_cache/`,
-and stands in `<run>/snapshot/<n>`, `<run>/epoch<n>/snapshot/<n>` or `<run>/snapshot/final`; a `ckpt_id` of one's own
-tells no age. Only JSON, JSON lines and CSV are opened: never `qdrant/`, which holds pickles, and never a configuration,
+in `<run>/snapshot/<n>`, `<run>/epoch<n>/snapshot/<n>` or `<run>/snapshot/final`; a name of one's own
+gives no age. Only JSON, JSON lines and CSV are opened: never `qdrant/`, which holds pickles, and never a configuration,
 which may hold keys. A file behind a link that leads out of the folder is refused.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,10 @@ from memrl_core.exchange.contents import NOTHING, Skipped
 from memrl_core.exchange.whole_files import opened
 
 NAMED = 5
-LARGEST_FILE = 2 * 2**30
-LONGEST_LINE = 64 * 2**20
+LARGEST_FILE = 2**30
+"""Decoded vectors take ten times the room of float32."""
 AGAIN = f"{NOTHING} Take another copy of the checkpoint."
 CACHES = ("dict_memory.json", "mem_cache.json", "q_cache.json")
-_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Checkpoint:
 def checkpoint_in(folder: Path) -> Checkpoint | None:
     """The checkpoint that `folder` is, or the newest that it holds, or the only one; None when there is none.
 
-    Raises `InputError`, naming them, when there are several whose names tell no age.
+    Raises `InputError`, naming them, when there are several whose names give no age.
     """
     if folder.name == "local_cache" and _has_caches(folder):
         return _checkpoint(folder.parent, folder.parent)
@@ -61,11 +59,10 @@ def checkpoint_in(folder: Path) -> Checkpoint | None:
     if _has_caches(folder / "local_cache"):
         return _checkpoint(folder, folder)
     if len(named) > 1:
-        listed = ", ".join(child.relative_to(folder).as_posix()[:80] for child in named[:NAMED])
-        more = f" and {len(named) - NAMED:,} more" if len(named) > NAMED else ""
+        listed = few(child.relative_to(folder).as_posix() for child in named)
         raise InputError(
             f"{folder.name} holds {len(named):,} checkpoints, and their names do not say which is the newest: "
-            f"{listed}{more}. {NOTHING} Name one of them."
+            f"{listed}. {NOTHING} Name one of them."
         )
     return _checkpoint(folder, named[0]) if named else None
 
@@ -104,17 +101,6 @@ def _checkpoint(root: Path, folder: Path, others: list[Path] | None = None) -> C
 
 def data_of(path: Path, root: Path) -> bytes:
     """The bytes of a file in `root`. Raises `InputError` when it leads elsewhere, is too large or cannot be read."""
-    must_stay_inside(path, root)
-    with opened(path) as file:
-        data = file.read() if os.fstat(file.fileno()).st_size <= LARGEST_FILE else None
-    if data is None:
-        size = f"{LARGEST_FILE / 2**30:g} GB"
-        raise InputError(f"{path.name} is larger than {size}. {NOTHING} Take a smaller checkpoint.")
-    return data
-
-
-def must_stay_inside(path: Path, root: Path) -> None:
-    """Raise `InputError` unless `path` is a plain file that really stands in `root`."""
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -123,76 +109,39 @@ def must_stay_inside(path: Path, root: Path) -> None:
         raise InputError(f"{path.name} is a link that leads out of the folder. {NOTHING} Put the file itself there.")
     if not real.is_file():
         raise InputError(f"{path.name} is not a plain file. {AGAIN}")
+    if real.stat().st_size > LARGEST_FILE:
+        raise InputError(
+            f"{path.name} is larger than {LARGEST_FILE / 2**30:g} GB. {NOTHING} Take a smaller checkpoint."
+        )
+    with opened(real) as file:
+        return file.read()
 
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+def _whole(digits: str) -> int | float:
+    """A whole number; one that no 64 bits hold as a float, perhaps infinite."""
+    return int(digits) if len(digits) < 19 else float(digits)
 
 
 def value_of(data: bytes | str, name: str) -> Any:
     """Decoded JSON. Raises `InputError` for NaN, infinities, and what is cut short or not JSON."""
     try:
         text = data if isinstance(data, str) else data.decode("utf-8-sig")
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_int=_whole)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} cannot be read as JSON ({_why(error)}). {AGAIN}") from error
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+        raise InputError(f"{name} cannot be read as JSON ({why}). {AGAIN}") from error
 
 
-def entries_of(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
-    """The entries of a large list (named by their number, from 1) or object, decoded one by one.
-
-    One by one, because decoded vectors take ten times the room of float32. Raises `InputError` like `value_of`.
-    """
-    try:
-        text = data.decode("utf-8-sig")
-        yield from _entries(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} cannot be read as JSON ({_why(error)}). {AGAIN}") from error
-
-
-def _entries(text: str) -> Iterator[tuple[str, Any]]:
-    at = _skip(text, 0)
-    closing = {"[": "]", "{": "}"}.get(text[at : at + 1])
-    if closing is None:
-        raise ValueError("it is neither a list nor an object")
-    at, number = _skip(text, at + 1), 0
-    while text[at : at + 1] != closing:
-        number += 1
-        key = str(number)
-        if closing == "}":
-            key, at = _DECODER.raw_decode(text, at)
-            at = _skip(text, at)
-            if not isinstance(key, str) or text[at : at + 1] != ":":
-                raise ValueError(f"its entry {number} has no name")
-            at = _skip(text, at + 1)
-        value, at = _DECODER.raw_decode(text, at)
-        yield key, value
-        at = _skip(text, at)
-        if text[at : at + 1] == ",":
-            at = _skip(text, at + 1)
-            if text[at : at + 1] == closing:
-                raise ValueError(f"it has a comma and nothing after it, behind entry {number}")
-        elif text[at : at + 1] != closing:
-            raise ValueError(f"it ends or breaks off behind entry {number}")
-    if _skip(text, at + 1) != len(text):
-        raise ValueError("something follows its end")
-
-
-def _skip(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    assert space is not None
-    return space.end()
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8 text"
-    return str(error)[:200]
+def object_of(path: Path, root: Path) -> dict[str, Any]:
+    """The JSON object in a file of `root`. Raises `InputError`."""
+    value = value_of(data_of(path, root), path.name)
+    if not isinstance(value, dict):
+        raise InputError(f"{path.name} is not a JSON object. {AGAIN}")
+    return value
 
 
 def lines_of(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[tuple[int, Any]]:
@@ -201,36 +150,31 @@ def lines_of(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[tuple[i
     A line that cannot be read, as a run that was broken off leaves it, is noted in `skipped`. Raises `InputError` for
     a file that cannot be read at all.
     """
-    must_stay_inside(path, root)
-    with opened(path) as file:
-        start = file.read(1024).lstrip()
-        if not start.startswith(b"["):
-            file.seek(0)
-            number = spent = 0
-            while line := file.readline(LONGEST_LINE + 1):
-                number, spent = number + 1, spent + len(line)
-                if len(line) > LONGEST_LINE or spent > LARGEST_FILE:
-                    raise InputError(f"{path.name} is too large to be read from line {number:,} on. {NOTHING}")
-                if not line.strip():
-                    continue
-                try:
-                    yield number, value_of(line, "It")
-                except InputError as error:
-                    skipped.append(Skipped(f"{path.name}, line {number}", str(error).split(". ")[0]))
-            return
-    for key, value in entries_of(data_of(path, root), path.name):
-        yield int(key), value
+    data = data_of(path, root)
+    if data.lstrip().startswith(b"["):
+        yield from enumerate(value_of(data, path.name), start=1)
+        return
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            try:
+                value = value_of(line, "It")
+            except InputError as error:
+                skipped.append(Skipped(f"{path.name}, line {number}", str(error).split(". ")[0]))
+            else:
+                yield number, value
+
+
+def is_number(value: Any) -> bool:
+    """Whether a decoded value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def vector_of(numbers: Any, where: str) -> npt.NDArray[np.float32]:
     """A list of numbers as float32 (d,). Raises `InputError` for anything else, and for what is not finite."""
     if not isinstance(numbers, list) or not numbers or not set(map(type, numbers)) <= {int, float}:
         raise InputError(f"{where} has a vector that is not a list of numbers. {AGAIN}")
-    try:
-        with np.errstate(over="ignore"):
-            vector = np.asarray(numbers, dtype=np.float64).astype(np.float32)
-    except OverflowError:
-        vector = np.array([np.inf], dtype=np.float32)
+    with np.errstate(over="ignore"):
+        vector = np.asarray(numbers, dtype=np.float64).astype(np.float32)
     if not np.isfinite(vector).all():
         raise InputError(f"{where} has a vector with a number that is not finite. {AGAIN}")
     return vector
@@ -239,3 +183,10 @@ def vector_of(numbers: Any, where: str) -> npt.NDArray[np.float32]:
 def text_of(value: Any) -> str:
     """Text that can be stored: halves of a surrogate pair, which JSON may hold, become question marks."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def few(things: Iterable[object]) -> str:
+    """The first few of many, for a sentence."""
+    listed = [str(thing)[:80] for thing in things]
+    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
+    return ", ".join(listed[:NAMED]) + more

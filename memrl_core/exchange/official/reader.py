@@ -10,33 +10,28 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from memrl_core.bank.storage import codec
 from memrl_core.errors import InputError, SettingsError
-from memrl_core.exchange.contents import Account, Contents, Skipped
-from memrl_core.exchange.official.imported_memories import Taken, moment, taken_from
-from memrl_core.exchange.official.imported_steps import (
+from memrl_core.exchange.contents import Account, Contents, Skipped, started_with
+from memrl_core.exchange.official.json_files import Checkpoint, checkpoint_in, text_of
+from memrl_core.exchange.official.memories import Stores, Taken, moment, stores_of, taken_from
+from memrl_core.exchange.official.steps import (
     Choice,
     ReportedStep,
     SimilarityScale,
+    bcb_steps,
+    hle_steps,
+    is_trace,
+    llb_steps,
+    phases_in,
     similarity_scale,
     trace_of,
 )
-from memrl_core.exchange.official.json_files import Checkpoint, checkpoint_in, text_of
-from memrl_core.exchange.official.run_files import (
-    bcb_steps,
-    hle_call_steps,
-    hle_result_steps,
-    is_trace,
-    phases_in,
-    steps_of,
-)
-from memrl_core.exchange.official.stores import Stores, stores_of
-from memrl_core.records import EventKind, LedgerEvent, RunInfo, StepTrace
+from memrl_core.records import RunInfo, StepTrace
 from memrl_core.settings import MemRLSettings
 
 SOURCE = "official MemRL code"
@@ -48,20 +43,16 @@ ALIKE = 20
 """Of one reason, this many places are named one by one."""
 
 
+Reader = Callable[[Path, Path, list[Skipped]], Iterator[ReportedStep]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What there is to read at a path; `root` is the folder that nothing may lead out of."""
 
     root: Path
     checkpoint: Checkpoint | None
-    traces: tuple[Path, ...] = ()
-    phases: tuple[Path, ...] = ()
-    calls: tuple[Path, ...] = ()
-    tables: tuple[Path, ...] = ()
-
-    @property
-    def files(self) -> int:
-        return len(self.traces) + len(self.phases) + len(self.calls) + len(self.tables)
+    files: tuple[tuple[Path, Reader], ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,21 +65,21 @@ class _Steps:
 
 
 def is_official(path: Path) -> bool:
-    """Whether the official code wrote what stands there: a checkpoint, a run with some, or one of its run files."""
+    """Whether the official code wrote what is at `path`: a checkpoint, a run with some, or one of its run files."""
     try:
         found = _found(path)
     except InputError:
         return True  # Several checkpoints: `read_official` names them.
     except (OSError, RuntimeError):
         return False
-    return found.checkpoint is not None or found.files > 0
+    return found.checkpoint is not None or bool(found.files)
 
 
 def read_official(path: Path) -> Contents:
     """A checkpoint and the run files beside it as one run; of a folder with several checkpoints, the newest.
 
     `path` is the folder of a run, `snapshot/<n>` or `local_cache` in it, or one run file. Steps bring no reward into
-    the ledger: the imported q holds their rewards already (see `imported_steps`), so `utilities` of the run are exactly
+    the ledger: the imported q holds their rewards already (see `steps`), so `utilities` of the run are exactly
     those of the checkpoint, whatever lies beside it. The same files give the same ids, so importing them again changes
     nothing. Raises `InputError` when there is nothing of the kind, or a part is broken; nothing is imported then.
     """
@@ -123,7 +114,7 @@ def read_official(path: Path) -> Contents:
         embedder=UNKNOWN,
         dimension=taken.dimension,
         memories=memories,
-        events=_events(info, taken),
+        events=started_with(info, taken.utilities),
         traces=traces,
         account=_account(found, taken, steps, apart, traces, info.settings),
     )
@@ -135,43 +126,36 @@ def read_official(path: Path) -> Contents:
 def _found(path: Path) -> _Found:
     if path.is_file():
         root = path.parent.resolve()
-        return _files(root, None, [root / path.name])
+        phases = [root] if path.name == "memory_retrieval.jsonl" else []
+        return _Found(root, None, _files([root / path.name], phases))
     root = path.resolve()
     if not root.is_dir():
         return _Found(root, None)
     checkpoint = checkpoint_in(root)
     listed = sorted(child for place in (root, root / "local_cache", root / "hle") for child in place.glob("*.*"))
     inside = root.parent if checkpoint is not None and checkpoint.folder == root.parent else root
-    return _files(inside, checkpoint, listed, phases_in(root))
+    return _Found(inside, checkpoint, _files(listed, phases_in(root)))
 
 
-def _files(root: Path, checkpoint: Checkpoint | None, listed: list[Path], phases: list[Path] | None = None) -> _Found:
-    if phases is None:
-        phases = [root] if listed[0].name == "memory_retrieval.jsonl" else []
-    return _Found(
-        root,
-        checkpoint,
-        traces=tuple(p for p in listed if p.name != "llm_calls.jsonl" and is_trace(p)),
-        phases=tuple(phases),
-        calls=tuple(p for p in listed if p.name == "llm_calls.jsonl"),
-        tables=tuple(p for p in listed if p.suffix == ".csv" and re.match(r"hle_.+_results_", p.name)),
-    )
+def _files(listed: list[Path], phases: list[Path]) -> tuple[tuple[Path, Reader], ...]:
+    """The run files in the order in which they are read, each with what reads it."""
+    calls = [path for path in listed if path.name == "llm_calls.jsonl"]
+    traces = [path for path in listed if path not in calls and is_trace(path)]
+    return (*((p, llb_steps) for p in traces), *((p, bcb_steps) for p in phases), *((p, hle_steps) for p in calls))
 
 
 def _steps(found: _Found) -> _Steps:
     steps = _Steps()
-    readers = ((found.traces, steps_of), (found.phases, bcb_steps), (found.calls, hle_call_steps))
-    for places, reader in (*readers, (found.tables, hle_result_steps)):
-        for place in places:
-            before = len(steps.reported)
-            steps.reported += reader(place, found.root, steps.skipped)
-            name = place.relative_to(found.root).as_posix()
-            steps.read.append(f"{len(steps.reported) - before:,} steps from {'this folder' if name == '.' else name}.")
+    for place, reader in found.files:
+        before = len(steps.reported)
+        steps.reported += reader(place, found.root, steps.skipped)
+        name = place.relative_to(found.root).as_posix()
+        steps.read.append(f"{len(steps.reported) - before:,} steps from {'this folder' if name == '.' else name}.")
     return steps
 
 
 def _apart(found: _Found) -> list[Skipped]:
-    """What stands there and was deliberately not opened."""
+    """What is there and was deliberately not opened."""
     if found.checkpoint is None:
         return []
     folder, skipped = found.checkpoint.folder, []
@@ -225,40 +209,17 @@ def _run(run: str, stores: Stores, taken: Taken, reported: list[ReportedStep], s
 
 
 def _settings(choice: Choice | None, scale: SimilarityScale | None) -> Mapping[str, Any]:
-    """This program's own settings, with the official code's k1 and ties, and what the steps tell."""
+    """This program's own settings, with the official code's k1 and ties, and what the steps say."""
     reported: dict[str, Any] = {"k1_counts": "intent", "ties": "older"}
     if scale is not None:
         reported |= {"normaliser": "fixed", "fixed_mean": scale.mean, "fixed_sd": scale.sd}
-    if choice is not None and choice.weight_similarity + choice.weight_q > 0:
-        weight = choice.weight_q / (choice.weight_similarity + choice.weight_q)
-        reported |= {"k1": choice.k1, "k2": choice.k2, "delta": choice.delta, "weight": weight}
+    if choice is not None:
+        reported |= {"k1": choice.recall.k1, "delta": choice.recall.delta}
+        reported |= {"k2": choice.decision.k2, "weight": choice.decision.weight}
     try:
         return MemRLSettings.of(reported).model_dump()
     except SettingsError:
         return MemRLSettings(k1_counts="intent", ties="older").model_dump()
-
-
-def _events(info: RunInfo, taken: Taken) -> tuple[LedgerEvent, ...]:
-    """The start of the run, then what each memory came with, all known before the first step."""
-
-    def event(name: str, seq: int, kind: EventKind, **values: Any) -> LedgerEvent:
-        return LedgerEvent(
-            f"{info.id}:{name}", seq, info.id, 0, "", known_at=0, kind=kind, created=info.created, **values
-        )
-
-    start = event("start", 1, EventKind.RUN_STARTED, payload=codec.run_payload(info))
-    brought = (
-        event(
-            f"memory:{memory_id}",
-            seq,
-            EventKind.MEMORY_IMPORTED,
-            memory_ids=(memory_id,),
-            value=utility.q,
-            payload={"visits": utility.visits},
-        )
-        for seq, (memory_id, utility) in enumerate(taken.utilities.items(), start=2)
-    )
-    return (start, *brought)
 
 
 # --- what to say of it ------------------------------------------------------------------------------------------------
@@ -287,7 +248,7 @@ def _account(
             f"The trace's similarities were standardised by mean {settings['fixed_mean']} and sd "
             f"{settings['fixed_sd']}; the run's normaliser is fixed, with these."
         )
-    lacks.append(f"{what}; this program's own stand in their place, with k1 counting intents")
+    lacks.append(f"{what}; this program's own take their place, with k1 counting intents")
     lacks += taken.lacks
     lacks += dict.fromkeys(lack for trace in traces for lack in trace.lacks)
     return Account(

@@ -14,7 +14,7 @@ import numpy as np
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.exchange.merging import merge_runs
+from memrl_core.exchange.new_banks import merge_runs
 from memrl_core.experiments.plan import named_tasks
 from memrl_core.experiments.studies.study import (
     FrozenUse,
