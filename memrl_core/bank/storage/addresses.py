@@ -16,8 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import pydantic
-
 from memrl_core.errors import BankError, BankUnreachable
 
 ENDING = ".toml"
@@ -29,7 +27,6 @@ LOOKING = {"connect_timeout": "5s", "timeout": "5s", "client_max_retries": "2", 
 """Lance asks a silent server six times, whatever these say, so a timeout of 5 seconds is half a minute."""
 WORKING = {"connect_timeout": "5s", "timeout": "20s", "client_max_retries": "3", "client_retry_timeout": "20"}
 CUT = 80
-_VALIDATE_CALL = pydantic.validate_call
 MANIFESTS_KEPT = 16 * 2**20
 INDEX_KEPT = 2**30
 """Bytes that Lance may remember of a bank's versions, and of its index. By itself it keeps a GiB of old versions."""
@@ -79,16 +76,7 @@ def connect(uri: str) -> Any:
 @cache
 def _import_lancedb() -> ModuleType:
     """LanceDB, imported when a bank is first opened: half of the time in which a command starts that opens none."""
-    # It brings a REST client whose calls pydantic prepares to check, a quarter of the import: no bank makes them.
-    pydantic.validate_call = _unchecked  # type: ignore[assignment]
-    try:
-        return importlib.import_module("lancedb")
-    finally:
-        pydantic.validate_call = _VALIDATE_CALL
-
-
-def _unchecked(call: Any) -> Any:
-    return call
+    return importlib.import_module("lancedb")
 
 
 def _session() -> Any:
