@@ -87,16 +87,20 @@ def level(y: float, **line: Any) -> dict[str, Any]:
     return {"type": "line", "x0": 0, "x1": 1, "y0": y, "y1": y, "xref": "x domain", "yref": "y", "line": line}
 
 
+def note(x: float | str, y: float | str, text: str, /, **more: Any) -> dict[str, Any]:
+    """Words at a place of a chart, for its layout's annotations; `xref="paper"` places them in the whole figure."""
+    return {"x": x, "y": y, "text": text, "showarrow": False, **more}
+
+
+def titled(title: str, /, **more: Any) -> dict[str, Any]:
+    """An axis with a title and no line at zero."""
+    return {"title": {"text": title}, "zeroline": False, **more}
+
+
 def row_axis(labels: Sequence[str]) -> dict[str, Any]:
     """An axis with a row a label, the first on top."""
-    return {
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": list(labels),
-        "autorange": "reversed",
-        "showgrid": False,
-        "ticklabeloverflow": "allow",
-    }
+    order = {"type": "category", "categoryorder": "array", "categoryarray": list(labels), "autorange": "reversed"}
+    return {**order, "showgrid": False, "ticklabeloverflow": "allow"}
 
 
 def bare_layout(**more: Any) -> dict[str, Any]:
@@ -109,6 +113,68 @@ def bare_layout(**more: Any) -> dict[str, Any]:
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         **more,
     }
+
+
+BELOW = {"orientation": "h", "yanchor": "top", "x": 0}
+"""A legend below its chart."""
+
+
+def drawn(traces: Sequence[Mapping[str, Any]], /, **layout: Any) -> dict[str, Any]:
+    """A figure of `traces` in the layout that all flat charts share."""
+    return {"data": list(traces), "layout": bare_layout(**layout)}
+
+
+def trace(kind: str, x: Any, y: Any, name: str, hover: str, /, **more: Any) -> dict[str, Any]:
+    """A trace: one without a name has no place in the legend, and one without words is silent when pointed at.
+
+    With a `hovertemplate` instead of `hover`, its name stands beside the words.
+    """
+    words: dict[str, Any] = {}
+    if "hovertemplate" not in more:
+        words = {"hovertemplate": f"{hover}<extra></extra>"} if hover else {"hoverinfo": "skip"}
+    named = {"name": name} if name else {"showlegend": False}
+    return {"type": kind, "x": x, "y": y, **named, **words, **more}
+
+
+def curve(
+    x: Any, y: Any, name: str, colour: str, hover: str = "", /, *, symbol: Any = None, size: Any = 7, **more: Any
+) -> dict[str, Any]:
+    """A line of a `dash`, a `width` and a `shape`, with marks on it where `symbol` says which."""
+    line = {"color": colour, "dash": more.pop("dash", "solid"), "width": more.pop("width", 2)}
+    look: dict[str, Any] = {"mode": "lines", "line": {**line, "shape": more.pop("shape", None)}}
+    if symbol is not None:
+        look |= {"mode": "lines+markers", "marker": {"color": colour, "symbol": symbol, "size": size}}
+    return trace("scatter", x, y, name, hover, **{**look, **more})
+
+
+def marks(
+    x: Any, y: Any, name: str, colour: Any, hover: str = "", /, *, symbol: Any = "circle", size: Any = 7, **more: Any
+) -> dict[str, Any]:
+    """A mark at each point, with an `edge` of its own and with words beside it where there is `text`."""
+    look = {"color": colour, "symbol": symbol, "size": size, "line": more.pop("edge", None)}
+    mode = "markers+text" if "text" in more else "markers"
+    return trace("scatter", x, y, name, hover, mode=mode, marker=look, **more)
+
+
+def words(x: Any, y: Any, text: Sequence[str], /, **more: Any) -> dict[str, Any]:
+    """Words at points of a chart, right of each unless said otherwise."""
+    look = {"mode": "text", "text": text, "textposition": "middle right", "cliponaxis": False}
+    return trace("scatter", x, y, "", "", **{**look, **more})
+
+
+def bars(
+    x: Any, y: Any, name: str, colour: Any, hover: str = "", /, *, pattern: Any = "", **more: Any
+) -> dict[str, Any]:
+    """Bars, hatched by `pattern`; lying ones have `orientation="h"`."""
+    return trace("bar", x, y, name, hover, marker={"color": colour, "pattern": {"shape": pattern}}, **more)
+
+
+def band(x: Any, low: Any, high: Any, colour: str | None, /, **more: Any) -> dict[str, Any]:
+    """The area between two lines over `x`, (n,) each."""
+    x, low, high = map(np.asarray, (x, low, high))
+    outline = np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]])
+    look = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": colour}
+    return trace("scatter", *outline, "", "", **{**look, **more})
 
 
 @lru_cache(maxsize=65_536)
@@ -130,10 +196,6 @@ GAP = 0.06
 """Between two panels, as a share of the width."""
 
 
-LINES = 2
-"""On so many lines above a picture stand what its marks say, so that neighbours do not run into each other."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A change at a place on an axis of time: 3.5 lies between epochs 3 and 4."""
@@ -142,76 +204,7 @@ class Mark:
     text: str
 
 
-def in_panel(panel: int) -> dict[str, str]:
-    """The axes of a trace in a panel, counted from 0."""
-    return {"xaxis": f"x{panel + 1 if panel else ''}", "yaxis": "y"}
-
-
-def panels(
-    names: Sequence[str],
-    marked: Sequence[Sequence[Mark]],
-    across: Mapping[str, Any],
-    up: Mapping[str, Any],
-    **more: Any,
-) -> dict[str, Any]:
-    """The layout of a panel a run, side by side on the y axis `up`, with its name and its marks above.
-
-    Each has an x axis like `across`.
-    """
-    width = (1 - GAP * (len(names) - 1)) / len(names)
-    axes, words, lines = {}, [], []
-    for panel, (name, marks) in enumerate(zip(names, marked, strict=True)):
-        left, axis = panel * (width + GAP), in_panel(panel)["xaxis"]
-        axes[axis.replace("x", "xaxis")] = {**across, "domain": [left, left + width], "anchor": "y"}
-        begin = {"x": left, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"}
-        words.append({**begin, "text": f"<b>{plain(name)}</b>", "showarrow": False, "yshift": 4 + 13 * LINES})
-        drawn, said = mark_lines(marks, axis)
-        lines += drawn
-        words += said
-    legend = {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0}
-    margin = {"l": 0, "r": 0, "t": 26 + 13 * LINES, "b": 8}
-    layout = {"height": 360, "showlegend": True, "legend": legend, "margin": margin, **more}
-    return bare_layout(yaxis=up, annotations=words, shapes=lines, **axes, **layout)
-
-
-def epoch_axis(epochs: int) -> dict[str, Any]:
-    """An axis of whole epochs, with about ten ticks at most."""
-    return {"title": {"text": "epoch"}, "tick0": 1, "dtick": max(1, epochs // 10), "zeroline": False}
-
-
-def share_axis(title: str) -> dict[str, Any]:
-    """An axis from nothing to all, in percent."""
-    return {"title": {"text": title}, "range": [-0.02, 1.02], "tickformat": ".0%", "zeroline": False}
-
-
-def mark_lines(
-    marks: Sequence[Mark], axis: str, colour: str = CUT
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A vertical line at every mark, and what it says above the picture."""
-    line = {"type": "line", "xref": axis, "yref": "paper", "y0": 0, "y1": 1}
-    lines = [{**line, "x0": mark.at, "x1": mark.at, "line": {"color": colour, "dash": "dot", "width": 1.5}}
-             for mark in marks]  # fmt: skip
-    above = {"xref": axis, "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "left", "showarrow": False}
-    words = [
-        {**above, "x": mark.at, "text": plain(mark.text), "yshift": 13 * (place % LINES), "font": {"size": 10}}
-        for place, mark in enumerate(marks)
-    ]
-    return lines, words
-
-
 def interval_bars(values: Floats, low: Floats, high: Floats, colour: str) -> dict[str, Any]:
     """Error bars from `low` to `high`, (n,) each; none where they are nan."""
     arms = {"array": high - values, "arrayminus": values - low}
     return {"type": "data", "symmetric": False, "color": colour, "thickness": 1.5, **arms}
-
-
-def hatching(colour: str) -> dict[str, Any]:
-    """The hatching of a state of tasks (see `palette.STATE_PATTERNS`), for an area."""
-    look = {"fillmode": "replace", "bgcolor": CLEAR, "size": 7, "solidity": 0.2}
-    return {"shape": STATE_PATTERNS[colour], "fgcolor": colour, **look}
-
-
-def steps_of_colour(colours: Sequence[str]) -> list[list[Any]]:
-    """A colour scale of equal steps without transitions."""
-    n = len(colours)
-    return [[(at + end) / n, colour] for at, colour in enumerate(colours) for end in (0, 1)]

@@ -1,11 +1,10 @@
-"""What every chart comes as: a figure, its table twin, and words for those who cannot see it; and how it is drawn."""
+"""What every chart comes as: a figure, its table twin, and words for those who cannot see it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -13,106 +12,48 @@ import plotly.io as pio
 from plotly.io.json import to_json_plotly
 
 
-class Shown(Protocol):
-    """What a screen needs of a picture; `height` in pixels, `to_json` as Plotly's script takes it."""
-
-    @property
-    def figure(self) -> go.Figure: ...
-    @property
-    def table(self) -> pd.DataFrame: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def alt(self) -> str: ...
-    @property
-    def height(self) -> int | None: ...
-    def to_json(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
     """A figure with the table of the same numbers.
 
-    `title` states the finding and is shown as text above the figure; `alt` describes the figure in words.
+    `title` states the finding and is shown as text above the figure; `alt` describes the figure in words. A figure may
+    be a mapping with `data` and `layout` in Plotly's names, and a table a function that makes it: what a slider draws
+    again and again is then checked and made only when somebody takes it away.
     """
 
-    figure: go.Figure
-    table: pd.DataFrame
-    title: str
-    alt: str
-
-    @property
-    def height(self) -> int | None:
-        """How high the figure is, in pixels; None where it does not say."""
-        return _height(self.figure)
-
-    def to_json(self) -> str:
-        """The figure as what Plotly's script takes."""
-        return _json(self.figure)
-
-
-def _height(figure: go.Figure) -> int | None:
-    height: int | None = figure.layout.height
-    return height
-
-
-def _json(figure: go.Figure) -> str:
-    text: str = figure.to_json()
-    return text
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """Traces and layout by the names that Plotly has for their properties; numbers may be arrays of numpy."""
-
-    traces: Sequence[Mapping[str, Any]]
-    layout: Mapping[str, Any]
-
-    def figure(self) -> go.Figure:
-        """The same as a figure that is checked. Raises `ValueError` for a property that Plotly does not have."""
-        return go.Figure({"data": list(self.traces), "layout": dict(self.layout)})
-
-    def to_json(self) -> str:
-        """What Plotly's script takes, in the look that Plotly gives to every figure of Python."""
-        layout = {"template": _template(), **self.layout}
-        text: str = to_json_plotly({"data": list(self.traces), "layout": layout})
-        return text
-
-
-class DrawnPicture:
-    """A picture (see `Picture`) of a drawing; its figure and its table are made when somebody takes them away."""
-
-    def __init__(self, drawing: Drawing, table: Callable[[], pd.DataFrame], title: str, alt: str) -> None:
+    def __init__(
+        self,
+        figure: go.Figure | Mapping[str, Any],
+        table: pd.DataFrame | Callable[[], pd.DataFrame],
+        title: str,
+        alt: str,
+    ) -> None:
         self.title = title
         self.alt = alt
-        self._drawing = drawing
-        self._make_table = table
+        self._drawn = figure
+        self._table = table
 
     @cached_property
     def figure(self) -> go.Figure:
-        """The whole figure."""
-        return self._drawing.figure()
+        """The whole figure. Raises `ValueError` for a property that Plotly does not have."""
+        return self._drawn if isinstance(self._drawn, go.Figure) else go.Figure(dict(self._drawn))
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """The table of its numbers."""
-        return self._make_table()
+        return self._table() if callable(self._table) else self._table
 
     @property
     def height(self) -> int | None:
         """How high it is, in pixels; None where it does not say."""
-        return self._drawing.layout.get("height")
-
-    @cached_property
-    def _json(self) -> str:
-        return self._drawing.to_json()
+        height: int | None = self._drawn["layout"]["height"]
+        return height
 
     def to_json(self) -> str:
-        """What Plotly's script takes."""
-        return self._json
-
-
-@cache
-def _template() -> dict[str, Any]:
-    template: dict[str, Any] = pio.templates[pio.templates.default].to_plotly_json()
-    return template
+        """What Plotly's script takes, in the look that Plotly gives to every figure of Python."""
+        text: str
+        if isinstance(self._drawn, go.Figure):
+            text = self._drawn.to_json()
+        else:
+            template = pio.templates[pio.templates.default].to_plotly_json()
+            text = to_json_plotly({**self._drawn, "layout": {"template": template, **self._drawn["layout"]}})
+        return text

@@ -19,7 +19,7 @@ from plotly.offline import get_plotlyjs
 from memrl_core import __version__
 from memrl_core.bank.ledger import now
 from memrl_core.exchange.whole_files import drafted, html_document
-from memrl_core.figures.picture import Shown
+from memrl_core.figures.picture import Picture
 from memrl_core.numerals import fixed
 
 _HERE = Path(__file__).parent
@@ -77,7 +77,7 @@ class Document:
         block = f"<pre>\n{''.join(map(_passage, passages))}</pre>"
         self._body.append(f"<figure><figcaption>{escape(caption)}</figcaption>{block}</figure>")
 
-    def picture(self, picture: Shown) -> None:
+    def picture(self, picture: Picture) -> None:
         """Add a figure under its finding, with its words for those who cannot see it and its table."""
         self._pictures += 1
         height = picture.figure.layout.height or 450
@@ -102,7 +102,7 @@ class Document:
         return html_document(self.title, f"\n{_STYLE}", "'unsafe-inline'", body, scripts, "data: blob:")
 
 
-def picture_report(picture: Shown) -> str:
+def picture_report(picture: Picture) -> str:
     """One picture as a document of its own."""
     document = Document(picture.title)
     document.picture(picture)
@@ -118,7 +118,7 @@ def write_report(html: str, target: Path, overwrite: bool = False) -> None:
         file.write(html.encode("utf-8"))
 
 
-def _figure_json(picture: Shown) -> str:
+def _figure_json(picture: Picture) -> str:
     """The figure without its template, for the page brings its own; no "<" in it can end the block."""
     figure = json.loads(picture.figure.to_json())
     figure["layout"].pop("template", None)

@@ -19,7 +19,7 @@ from pages.shared.models import embedder_choice
 from pages.shared.pairs import forget_pairs
 from pages.shared.person import person
 from pages.shared.place import Place
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, literal
 
 
 def banks_of_this_machine(place: Place | None) -> None:
@@ -61,28 +61,22 @@ def _create_form() -> None:
     embedder = embedder_choice("create")
     if not st.button("Create", key="create_bank", disabled=not name.strip()):
         return
-    try:
+    with errors_shown():
         path = workspace.banks_folder() / valid_name(name)
         workspace.create_bank(str(path), embedder, workspace.load_preferences()).close()
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    places.go(bank=path.name)
-    st.rerun()
+        places.go(bank=path.name)
+        st.rerun()
 
 
 def _copy_form(name: str, source: Path) -> None:
     target = st.text_input("Name of the copy", value=f"{name}-copy", key=f"copy_name_{name}", max_chars=60)
     if not st.button("Copy", key=f"copy_go_{name}"):
         return
-    try:
+    with errors_shown():
         places.opened(str(source)).flush()
         copy_bank(source, workspace.banks_folder() / valid_name(target))
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    places.go(bank=valid_name(target))
-    st.rerun()
+        places.go(bank=valid_name(target))
+        st.rerun()
 
 
 @st.dialog("Are you sure?")

@@ -18,9 +18,9 @@ from memrl_core.exchange.contents import ALPHA, CheckpointDiff, Contents, compar
 from memrl_core.exchange.new_banks import merge
 from pages.shared import place as places
 from pages.shared.person import person
-from pages.shared.picture import in_signs
+from pages.shared.picture import show_table
 from pages.shared.place import Place
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, literal
 
 KINDS = {
     "zip": "Everything, as one zip that can be imported",
@@ -61,18 +61,15 @@ def _import_form() -> None:
     )  # fmt: skip
     if not st.button("Import", type="primary", key="import", disabled=not (uploaded or path.strip())):
         return
-    try:
+    with errors_shown():
         known = places.known_banks()
         uri = known.get(target) or str(workspace.banks_folder() / valid_name(target))
         with st.spinner("Reading and checking …"):
             contents = _uploaded(uploaded) if uploaded else read_any(Path(path.strip()).expanduser())
             arrival = bring_in(contents, uri, by=person())
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    st.session_state["arrived"] = (target, arrival)
-    places.go(bank=target, run=arrival.runs[-1] if arrival.runs else None)
-    st.rerun()
+        st.session_state["arrived"] = (target, arrival)
+        places.go(bank=target, run=arrival.runs[-1] if arrival.runs else None)
+        st.rerun()
 
 
 def _uploaded(file: UploadedFile) -> Contents:
@@ -141,14 +138,11 @@ def _merge_form() -> None:
     st.caption("Both stay as they are. The new bank holds all their runs, and one that knows what these two know.")
     if not st.button("Merge", key="merge"):
         return
-    try:
+    with errors_shown():
         (one, one_run), (other, other_run) = first, second
         with st.spinner("Merging …"):
             merged = merge(one, other, str(workspace.banks_folder() / valid_name(name)), one_run, other_run)
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    places.go_to_steps(bank=valid_name(name), run=merged.run)
+        places.go_to_steps(bank=valid_name(name), run=merged.run)
 
 
 def _merged_run(label: str, key: str, position: int) -> tuple[MemoryBank, str] | None:
@@ -176,38 +170,30 @@ def _checkpoints_form() -> None:
     alpha = st.number_input("α with which q was moved", 0.01, 1.0, ALPHA, 0.05, key="diff_alpha")
     if not st.button("Compare", key="diff", disabled=not (earlier.strip() and later.strip())):
         return
-    try:
+    with errors_shown():
         first, second = (read_any(Path(p.strip()).expanduser()) for p in (earlier, later))
         found = compare_checkpoints(first, second, alpha)
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    _checkpoint_diff(found)
+        _checkpoint_diff(found)
 
 
 def _checkpoint_diff(found: CheckpointDiff) -> None:
     moved = [change for change in found.changes if change.recovery != "unchanged"]
     st.markdown(f"**{len(found.added):,} added, {len(found.gone):,} gone, {len(moved):,} moved.**")
-    st.dataframe(
-        in_signs(
-            [
-                {
-                    "memory": c.memory_id,
-                    "q before": c.before.q,
-                    "q after": c.after.q,
-                    "Δvisits": c.visits,
-                    "recovered reward": c.reward,
-                    "which is": c.recovery,
-                }
-                for c in moved[:SHOWN]
-            ],
-            "q before",
-            "q after",
-            "recovered reward",
-        ),
-        key="checkpoint_diff",
-        hide_index=True,
-        alt="What moved between the two checkpoints",
+    show_table(
+        [
+            {
+                "memory": c.memory_id,
+                "q before": c.before.q,
+                "q after": c.after.q,
+                "Δvisits": c.visits,
+                "recovered reward": c.reward,
+                "which is": c.recovery,
+            }
+            for c in moved[:SHOWN]
+        ],
+        "checkpoint_diff",
+        "What moved between the two checkpoints",
+        signs=("q before", "q after", "recovered reward"),
     )
     for title, ids in (("Added", found.added), ("Gone", found.gone)):
         if ids:

@@ -13,7 +13,7 @@ from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import Memory
 from pages.shared import place as places
-from pages.shared.picture import written
+from pages.shared.picture import download, written
 from pages.shared.text import literal
 from pages.shared.view import View, families_of
 
@@ -57,14 +57,11 @@ def memory_table(view: View) -> None:
     if chosen and (memory_id := str(found.iloc[chosen[0]]["id"])) != view.place.memory:
         places.go(memory=memory_id)
         st.rerun()
-    st.download_button(
+    download(
         f"These {len(found):,} memories as CSV",
         lambda: csv_bytes(found.to_dict("records"), list(found.columns)),
-        file_name=places.download_name("memories", kind="csv"),
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        key="memory_csv",
+        places.download_name("memories", kind="csv"),
+        "memory_csv",
     )
     _away(view)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.errors import MemRLError
 from memrl_core.policies import settings_of
 from pages.shared.forms import settings_fields, settings_in_use
 from pages.shared.person import person
-from pages.shared.text import literal
+from pages.shared.text import errors_shown
 from pages.shared.view import View
 
 
@@ -32,14 +31,11 @@ def settings_form(view: View) -> None:
         )
     if not saved:
         return
-    try:
+    with errors_shown():
         chosen = settings_of(view.run.policy, values)
         if chosen == current:
             st.info("Nothing was changed: these settings are in force already.")
             return
         first = bank.next_step(run) + (1 if view.live is not None and view.live.under_way else 0)
         bank.change_settings(run, chosen.model_dump(), first, by=person())
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    st.success(f"Saved. In force from step {first} on; finished steps keep the settings they were made with.")
+        st.success(f"Saved. In force from step {first} on; finished steps keep the settings they were made with.")

@@ -18,7 +18,7 @@ from memrl_core.numerals import percent, signed
 from memrl_core.policies import policy_class, settings_that_fit, usable_policies
 from pages.shared.arm import BADGES, deviations
 from pages.shared.models import chat_model_choice
-from pages.shared.picture import show
+from pages.shared.picture import download, show, show_table
 from pages.shared.place import download_name
 from pages.shared.task_picker import tasks_in
 from pages.shared.text import in_badge, literal
@@ -175,7 +175,7 @@ def _results(found: MethodsCompared) -> None:
     table = pd.DataFrame(
         [_row(row, "in the last epoch" if found.mode == "own bank" else "of all steps") for row in found.rows]
     )
-    st.dataframe(table, key="arms_table", hide_index=True, alt="A row an arm with what it achieved and what it cost")
+    show_table(table, "arms_table", "A row an arm with what it achieved and what it cost")
     seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds):,} seeds"
     made = f" The run they chose from was made by {found.recorded}." if found.mode == "same bank" else ""
     st.caption(
@@ -184,14 +184,11 @@ def _results(found: MethodsCompared) -> None:
             f"{made} Forgetting A: lost since the last epoch, of all failures; B: of what the last epoch had solved."
         )
     )
-    st.download_button(
+    download(
         "Every step as CSV",
         lambda: csv_bytes(found.steps.to_dict("records"), [str(column) for column in found.steps.columns]),
-        file_name=download_name("methods-side-by-side", kind="csv"),
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        key="arms_steps",
+        download_name("methods-side-by-side", kind="csv"),
+        "arms_steps",
     )
 
 

@@ -34,7 +34,7 @@ from pages.compare.methods import in_link, methods_side_by_side
 from pages.compare.steps import side_by_side, task_table, where_they_part
 from pages.shared import place as places
 from pages.shared.header import header
-from pages.shared.picture import show
+from pages.shared.picture import download, show, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal
 from pages.shared.work import Work, working
@@ -179,7 +179,7 @@ def gained_and_lost(place: Place, comparison: Comparison) -> None:
     more = sum(change.other > change.one for change in changes)
     st.markdown(f"**{more} memories would be given more often, {len(changes) - more} less often**")
     run = comparison.alignment.lines[0].info.id
-    st.dataframe(
+    show_table(
         pd.DataFrame(
             {
                 "memory": [memory_label(c.memory_id, run) for c in changes],
@@ -190,10 +190,9 @@ def gained_and_lost(place: Place, comparison: Comparison) -> None:
                 "intent": [place.bank.memory(c.memory_id).intent for c in changes],
             }
         ),
-        key="compare_gained",
-        hide_index=True,
-        column_config={"Δ": st.column_config.NumberColumn("Δ", format="%+d")},
-        alt="Memories that would be given more or less often under the other settings",
+        "compare_gained",
+        "Memories that would be given more or less often under the other settings",
+        columns={"Δ": st.column_config.NumberColumn("Δ", format="%+d")},
     )
 
 
@@ -248,13 +247,11 @@ if choice.against:
 else:
     st.subheader("Memories gained and lost")
     gained_and_lost(place, comparison)
-st.download_button(
+download(
     "Report of this comparison",
     lambda: comparison_report(bank, compared, settings),
-    file_name=f"{comparison.names[0]}-compared.html",
-    mime="text/html",
+    f"{comparison.names[0]}-compared.html",
+    "compare_report",
     icon=":material/summarize:",
-    on_click="ignore",
-    key="compare_report",
     help="One HTML file that opens without a network.",
 )

@@ -22,6 +22,7 @@ from memrl_core.analysis.decision.outline import shortened
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name
 from memrl_core.numerals import signed
 from pages.shared import place as places
+from pages.shared.picture import download
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
 
@@ -116,14 +117,7 @@ def _stepper(place: Place, pairs: Sequence[Pair], at: int) -> None:
             ("Previous difference", ":material/chevron_left:", before),
             ("Next difference", ":material/chevron_right:", after),
         ):
-            st.button(
-                label,
-                icon=icon,
-                key=f"compare_{label}",
-                disabled=pair is None,
-                on_click=_go,
-                args=(place, pair),
-            )
+            st.button(label, icon=icon, key=f"compare_{label}", disabled=pair is None, on_click=_go, args=(place, pair))
         found = sorted(pairs[at].differences, key=list(Difference).index)
         summary = " · ".join(SAYS[d].lower() for d in found) or "no difference"
         st.markdown(f"pair **{at + 1}** of {len(pairs):,}: {summary}")
@@ -213,12 +207,9 @@ def task_table(place: Place, comparison: Comparison, line: int) -> None:
         column_config={"intent": st.column_config.TextColumn("intent", width="medium")},
         alt="All pairs of steps with the memories that are shared, added and removed, and the rewards",
     )
-    st.download_button(
+    download(
         f"These {len(shown):,} pairs as CSV",
         lambda: csv_bytes(shown.astype(object).where(shown.notna(), None).to_dict("records"), list(shown.columns)),
-        file_name=file_name(place.bank_name, comparison.names[0], "against", comparison.names[line], kind="csv"),
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        key="compare_csv",
+        file_name(place.bank_name, comparison.names[0], "against", comparison.names[line], kind="csv"),
+        "compare_csv",
     )

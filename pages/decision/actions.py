@@ -15,8 +15,9 @@ from pages.decision import state
 from pages.decision.case import case_at
 from pages.shared import place as places
 from pages.shared.person import person
+from pages.shared.picture import download
 from pages.shared.place import Place
-from pages.shared.text import literal
+from pages.shared.text import failure_kept, literal
 
 
 def actions(place: Place) -> None:
@@ -29,14 +30,12 @@ def actions(place: Place) -> None:
         _notes(place, run, step)
         if workspace.can_go_on(place.run):
             _fork_form(place, run, step)
-        st.download_button(
+        download(
             "Report of this step",
             lambda: step_report(place.bank, run, step),
-            file_name=f"{run}-step-{step}.html",
-            mime="text/html",
+            f"{run}-step-{step}.html",
+            "step_report",
             icon=":material/summarize:",
-            on_click="ignore",
-            key="step_report",
             help="One HTML file with every number, figure and text of the step; it opens without a network.",
         )
 
@@ -94,10 +93,8 @@ def _notes(place: Place, run: str, step: int) -> None:
 
 
 def _remove(place: Place, note_id: str) -> None:
-    try:
+    with failure_kept():
         place.bank.notes.remove(note_id, person())
-    except MemRLError as error:
-        st.session_state["failure"] = str(error)
 
 
 def _seen(payload: dict[str, str]) -> None:

@@ -20,8 +20,8 @@ from memrl_core.records import GenerateRecord, Message, StepTrace
 from pages.decision.case import Case
 from pages.shared.models import chat_model_choice
 from pages.shared.person import person
-from pages.shared.picture import in_signs
-from pages.shared.text import literal, verbatim
+from pages.shared.picture import show_table
+from pages.shared.text import errors_shown, literal, verbatim
 from pages.shared.work import Cancelled, Report, Work, working
 
 SHOWN = 200
@@ -139,21 +139,18 @@ def prompt_again(case: Case) -> None:
         again = workspace.rerunner(case.bank, case.trace, workspace.load_preferences(), name)
         return _Episode(again, messages, warmth, drawn)
 
-    try:
+    with errors_shown():
         found = working("prompt", repr(asked), begin, "turns", _draw_episode)
-    except MemRLError as error:
-        st.error(literal(str(error)), icon=":material/error:")
-        return
-    if found is None:
-        return
-    before = case.trace.reward
-    left, right = st.columns(2)
-    with left:
-        st.markdown(f"**Recorded** · {literal(record.model)}")
-        _answered(record, before.reward if before else None, before.verdict if before else "", "asked_recorded")
-    with right:
-        st.markdown(f"**Now** · {literal(found.generate.model)}" + (" · stopped" if found.stopped else ""))
-        _answered(found.generate, found.reward, found.verdict, "asked_now")
+        if found is None:
+            return
+        before = case.trace.reward
+        left, right = st.columns(2)
+        with left:
+            st.markdown(f"**Recorded** · {literal(record.model)}")
+            _answered(record, before.reward if before else None, before.verdict if before else "", "asked_recorded")
+        with right:
+            st.markdown(f"**Now** · {literal(found.generate.model)}" + (" · stopped" if found.stopped else ""))
+            _answered(found.generate, found.reward, found.verdict, "asked_now")
 
 
 class _Episode(Work[Rerun]):
@@ -270,11 +267,11 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
             }
         )
     recorded = case.trace.reward.reward if case.trace.reward else None
-    st.dataframe(
-        in_signs(rows, *(name for name in rows[0] if name != "memory")),
-        key="shares",
-        hide_index=True,
-        alt="Each memory's share in the reward, beside MemRL's equal credit",
+    show_table(
+        rows,
+        "shares",
+        "Each memory's share in the reward, beside MemRL's equal credit",
+        signs=(name for name in rows[0] if name != "memory"),
     )
     if recorded is not None and recorded != found.reached:
         st.warning(
@@ -300,12 +297,9 @@ def _standing(case: Case, credit_id: str, reason: str) -> None:
 
 def _said(act: Callable[[], object]) -> None:
     """Do it and draw the page anew, or say why it could not be done."""
-    try:
+    with errors_shown():
         act()
-    except MemRLError as error:
-        st.error(literal(str(error)), icon=":material/error:")
-        return
-    st.rerun()
+        st.rerun()
 
 
 def contaminated(case: Case) -> None:
@@ -340,11 +334,12 @@ def contaminated(case: Case) -> None:
         return
     st.markdown(f"**{100 * found.share:.0f} % of this run's q is company** ({found.steps:,} steps answered again).")
     rows = found.memories.head(SHOWN).assign(memory=found.memories["memory_id"].head(SHOWN).map(case.label))
-    st.dataframe(
-        in_signs(rows.drop(columns="memory_id")[["memory", "visits", "q", "earned", "company"]].to_dict("records"),
-                 "q", "earned", "company"),
-        key="company", hide_index=True, alt="q as credited beside q as earned, largest difference first",
-    )  # fmt: skip
+    show_table(
+        rows.drop(columns="memory_id")[["memory", "visits", "q", "earned", "company"]].to_dict("records"),
+        "company",
+        "q as credited beside q as earned, largest difference first",
+        signs=("q", "earned", "company"),
+    )
     st.caption(
         "Earned: the run's own rule, with each memory's leave-one-out reward in the place of the whole one. Company: "
         "the difference. The share is Σ|company| / (Σ|company| + Σ|earned|)."

@@ -8,7 +8,7 @@ from memrl_core.analysis.memory.belief import recovery, rewards_to_reach, suppos
 from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.numerals import percent, signed
 from pages.decision.case import Case
-from pages.shared.picture import in_signs
+from pages.shared.picture import show_table
 from pages.shared.text import literal
 
 
@@ -35,18 +35,14 @@ def recovered(case: Case, a: str) -> None:
         "no number of such rewards changes that" if found.needed is None else f"**{found.needed}** of them change that"
     )
     st.markdown(f"{label} is {now} in this step; {outcome}, if nothing else moves.")
-    st.dataframe(
-        in_signs(
-            [
-                {"rewards": r.rewards, "q": r.q, "score": r.score, "rank": r.rank, "given to the model": r.selected}
-                for r in found.path
-            ],
-            "q",
-            "score",
-        ),
-        key="recovery_path",
-        hide_index=True,
-        alt="q, score and rank after each further reward",
+    show_table(
+        [
+            {"rewards": r.rewards, "q": r.q, "score": r.score, "rank": r.rank, "given to the model": r.selected}
+            for r in found.path
+        ],
+        "recovery_path",
+        "q, score and rank after each further reward",
+        signs=("q", "score"),
     )
 
 
@@ -81,17 +77,14 @@ def trusted(case: Case, a: str) -> None:
         f"value still weighs {percent(found.q0_share)}."
         + ("" if found.limit is None else f" In the long run its variance tends to {found.limit:.3f}.")
     )
-    st.dataframe(
-        in_signs(
-            [
-                {"rewards": r.n, "q as it was": r.recorded, "q expected": r.expected, "from": r.low, "to": r.high}
-                for r in found.ladder
-            ],
-            *("q as it was", "q expected", "from", "to"),
-        ),
-        key=f"trust_{a}",
-        hide_index=True,
-        alt="q after each reward beside what theory expects for the mean reward",
+    show_table(
+        [
+            {"rewards": r.n, "q as it was": r.recorded, "q expected": r.expected, "from": r.low, "to": r.high}
+            for r in found.ladder
+        ],
+        f"trust_{a}",
+        "q after each reward beside what theory expects for the mean reward",
+        signs=("q as it was", "q expected", "from", "to"),
     )
 
 
@@ -117,22 +110,13 @@ def otherwise_rewarded(case: Case, a: str) -> None:
     if not outcome:
         st.markdown("No q would be another today.")
         return
-    st.dataframe(
-        in_signs(
-            [
-                {
-                    "memory": case.label(i),
-                    "q now": now,
-                    "q then": then,
-                    "Δ": then - now,
-                    "intent": case.memory(i).intent,
-                }
-                for i, (now, then) in outcome.items()
-            ],
-            *("q now", "q then", "Δ"),
-        ),
-        key="instead_rows",
-        hide_index=True,
-        alt="The memories whose q would be another today",
+    show_table(
+        [
+            {"memory": case.label(i), "q now": now, "q then": then, "Δ": then - now, "intent": case.memory(i).intent}
+            for i, (now, then) in outcome.items()
+        ],
+        "instead_rows",
+        "The memories whose q would be another today",
+        signs=("q now", "q then", "Δ"),
     )
     st.caption("What was selected and written since is left as it was. To change the reward itself, rate the step.")

@@ -9,9 +9,8 @@ import streamlit as st
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.labels import SHORT_REASONS
 from memrl_core.analysis.decision.spectrum import spectrum
-from memrl_core.errors import MemRLError
 from memrl_core.figures.decision.decision_diagram import decision_diagram
-from memrl_core.figures.picture import DrawnPicture
+from memrl_core.figures.picture import Picture
 from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed, weight
 from memrl_core.records import Candidate, Utility
@@ -21,9 +20,9 @@ from pages.decision.case import Case, case_at
 from pages.decision.catalogue import BY_KEY, QUESTIONS, Question
 from pages.shared.arm import arm_line
 from pages.shared.map_layouts import load_plotly, show_in_place
-from pages.shared.picture import written
+from pages.shared.picture import show_table
 from pages.shared.place import Place
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, literal
 
 INTENT_SHOWN = 46
 
@@ -31,25 +30,21 @@ INTENT_SHOWN = 46
 @st.fragment
 def body(place: Place) -> None:
     """Controls on the left; on the right the question, its answer, and the pool."""
-    try:
+    with errors_shown():
         case = case_at(place)
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    # Before anything is drawn: what comes together is drawn together, and each part that comes late costs the browser
-    # another pass over the page.
-    diagram = _diagram(case)
-    controls, answer = st.columns([1, 3], gap="medium")
-    with controls:
-        settings_tried(case)
-    with answer:
-        _about(case)
-        question, a, b = _asked(case)
-        with st.container(border=True, key="answer_box"):
-            _answered(case, question, a, b)
-        if case.decision is not None:
-            _pool(case, diagram)
-    state.into_url()
+        # Before anything is drawn: each part that comes late costs the browser another pass over the page.
+        diagram = _diagram(case)
+        controls, answer = st.columns([1, 3], gap="medium")
+        with controls:
+            settings_tried(case)
+        with answer:
+            _about(case)
+            question, a, b = _asked(case)
+            with st.container(border=True, key="answer_box"):
+                _answered(case, question, a, b)
+            if case.decision is not None:
+                _pool(case, diagram)
+        state.into_url()
 
 
 def _about(case: Case) -> None:
@@ -183,13 +178,11 @@ def _answered(case: Case, question: Question, a: str | None, b: str | None) -> N
     chosen = {"": (), "a": (a,), "b": (b,), "ab": (a, b)}[question.memories]
     if None in chosen:
         return
-    try:
+    with errors_shown():
         question.draw(case, *chosen)
-    except MemRLError as error:
-        st.error(literal(str(error)))
 
 
-def _diagram(case: Case) -> DrawnPicture | None:
+def _diagram(case: Case) -> Picture | None:
     """Every candidate's score over λ; None where scores are not made so, or there are none."""
     settings, recorded = case.settings, case.recorded
     if case.decision is None or not case.own:
@@ -200,7 +193,7 @@ def _diagram(case: Case) -> DrawnPicture | None:
     return decision_diagram(lines, settings.weight, recorded.weight, case.run) if lines.ids else None
 
 
-def _pool(case: Case, diagram: DrawnPicture | None) -> None:
+def _pool(case: Case, diagram: Picture | None) -> None:
     assert case.decision is not None
     decision = case.decision
     st.markdown("##### The pool of this step")
@@ -214,26 +207,19 @@ def _pool(case: Case, diagram: DrawnPicture | None) -> None:
             "A line a candidate: left its z of similarity, right its z of q. Shaded: the best k2, which greedy "
             f"selection takes. Dotted: the λ at which that changes.{dashed}"
         )
-    st.dataframe(
-        written(
-            [_row(case, candidate) for candidate in decision.candidates],
-            similarity=weight,
-            **dict.fromkeys(("z sim", "q", "z q", "score", "q after"), signed),
-        ),
-        key="pool",
-        hide_index=True,
-        column_config={"memory": st.column_config.TextColumn("memory", pinned=True)},
-        alt="Every memory considered in this step with the numbers that decided",
+    show_table(
+        [_row(case, candidate) for candidate in decision.candidates],
+        "pool",
+        "Every memory considered in this step with the numbers that decided",
+        columns={"memory": st.column_config.TextColumn("memory", pinned=True)},
+        write={"similarity": weight, **dict.fromkeys(("z sim", "q", "z q", "score", "q after"), signed)},
     )
 
 
 def _row(case: Case, candidate: Candidate) -> dict[str, object]:
     recorded = case.at.decision.selected if case.at and case.at.decision else ()
     z = {term.name: term.normalised for term in candidate.terms}
-    row: dict[str, object] = {
-        "memory": case.label(candidate.memory_id),
-        "given": candidate.memory_id in recorded,
-    }
+    row: dict[str, object] = {"memory": case.label(candidate.memory_id), "given": candidate.memory_id in recorded}
     if case.changed:
         row["what if"] = candidate.selected
     row |= {"rank": candidate.rank_select, "similarity": candidate.similarity}
@@ -295,12 +281,7 @@ def _normaliser(recorded: MemRLSettings, looked_at: MemRLSettings) -> None:
 
 
 def _control(
-    recorded: PolicySettings,
-    looked_at: PolicySettings,
-    name: str,
-    label: str,
-    limits: tuple[float, float],
-    **more: Any,
+    recorded: PolicySettings, looked_at: PolicySettings, name: str, label: str, limits: tuple[float, float], **more: Any
 ) -> None:
     if not hasattr(recorded, name):
         return

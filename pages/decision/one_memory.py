@@ -11,7 +11,7 @@ from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import fixed, signed
 from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places
-from pages.shared.picture import in_signs, show, written
+from pages.shared.picture import in_signs, show, show_table
 from pages.shared.text import literal
 
 WITHOUT = "q now without it"
@@ -55,10 +55,7 @@ def origin(case: Case, a: str) -> None:
     )
     if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
         places.go_to_steps(step=step)
-    show(
-        history_picture(history, case.recorded.model_dump(), a, case.run),
-        "origin_history",
-    )
+    show(history_picture(history, case.recorded.model_dump(), a, case.run), "origin_history")
 
 
 def _elsewhere(case: Case, a: str) -> None:
@@ -83,25 +80,21 @@ def served(case: Case, a: str) -> None:
         st.markdown("Only uses for one neighbourhood of intents were rated: whether it helps elsewhere is not known.")
     else:
         st.markdown(f"Its rewards point the same way in all {len(rated):,} neighbourhoods of intents that were rated.")
-    st.dataframe(
-        written(
-            [
-                {
-                    "intents like": n.intent,
-                    "uses": n.uses,
-                    "mean reward": n.mean_reward,
-                    "successes": f"{n.successes} of {n.rated}",
-                    "similarity": n.similarity,
-                    "steps": ", ".join(map(str, n.steps[:12])) + (" …" if len(n.steps) > 12 else ""),
-                }
-                for n in found
-            ],
-            **{"mean reward": signed},
-            similarity=fixed,
-        ),
-        key=f"served_{a}",
-        hide_index=True,
-        column_config={"intents like": st.column_config.TextColumn("intents like", width="large")},
-        alt="The neighbourhoods of intents that this memory served, with their rewards",
+    show_table(
+        [
+            {
+                "intents like": n.intent,
+                "uses": n.uses,
+                "mean reward": n.mean_reward,
+                "successes": f"{n.successes} of {n.rated}",
+                "similarity": n.similarity,
+                "steps": ", ".join(map(str, n.steps[:12])) + (" …" if len(n.steps) > 12 else ""),
+            }
+            for n in found
+        ],
+        f"served_{a}",
+        "The neighbourhoods of intents that this memory served, with their rewards",
+        columns={"intents like": st.column_config.TextColumn("intents like", width="large")},
+        write={**{"mean reward": signed}, "similarity": fixed},
     )
     st.caption("A neighbourhood holds intents within a cosine distance of 0.5 of one another on average.")

@@ -18,7 +18,7 @@ from memrl_core.bank.check import check
 from memrl_core.numerals import fixed, percent
 from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places
-from pages.shared.picture import in_percent, in_signs, written
+from pages.shared.picture import show_table
 from pages.shared.text import literal
 
 SHOWN = 200
@@ -39,18 +39,18 @@ def transferred(case: Case) -> None:
         st.markdown(f"**{percent(same)} of the uses** were of memories that the same task had written before.")
     else:
         st.markdown("From which tasks the memories came is not known.")
-    st.dataframe(
-        written(found, share=percent, similarity=fixed, success=percent, low=percent, high=percent),
-        key="transfer",
-        hide_index=True,
-        column_config={
+    show_table(
+        found,
+        "transfer",
+        "Uses by epoch and by where the memory came from, with the successes of their steps",
+        columns={
             "origin": "memory from",
             "share": "share of uses",
             "similarity": "mean similarity",
             "low": "from",
             "high": "to",
         },
-        alt="Uses by epoch and by where the memory came from, with the successes of their steps",
+        write={"share": percent, "similarity": fixed, "success": percent, "low": percent, "high": percent},
     )
 
 
@@ -70,26 +70,22 @@ def forgot(case: Case) -> None:
         f"**Failures after the same task had been solved at some time: {len(lost):,}**, {directly:,} of them right "
         "after a success (the column *of these failed now*)."
     )
-    st.dataframe(
-        in_percent(
-            [
-                {
-                    "epoch": e.epoch,
-                    "attempts": e.attempts,
-                    "failures": e.failures,
-                    "solved the time before": e.solved_last,
-                    "of these failed now": e.lost_last,
-                    "share of failures": e.of_failures,
-                    "share of solved": e.of_solved,
-                }
-                for e in by_epoch
-            ],
-            "share of failures",
-            "share of solved",
-        ),
-        key="forgetting",
-        hide_index=True,
-        alt="Forgetting by epoch",
+    show_table(
+        [
+            {
+                "epoch": e.epoch,
+                "attempts": e.attempts,
+                "failures": e.failures,
+                "solved the time before": e.solved_last,
+                "of these failed now": e.lost_last,
+                "share of failures": e.of_failures,
+                "share of solved": e.of_solved,
+            }
+            for e in by_epoch
+        ],
+        "forgetting",
+        "Forgetting by epoch",
+        shares=("share of failures", "share of solved"),
     )
     if not lost:
         return
@@ -120,12 +116,12 @@ def without_memory(case: Case) -> None:
         f"{literal(in_words(found.empty))}; with memories: {literal(in_words(found.filled))}."
     )
     if not found.sizes.empty:
-        st.dataframe(
-            in_percent(found.sizes, "success", "low", "high"),
-            key="pool_sizes",
-            hide_index=True,
-            column_config={"pool": "pool size", "low": "from", "high": "to"},
-            alt="Steps and successes by the size of the pool",
+        show_table(
+            found.sizes,
+            "pool_sizes",
+            "Steps and successes by the size of the pool",
+            columns={"pool": "pool size", "low": "from", "high": "to"},
+            shares=("success", "low", "high"),
         )
     st.caption("The first steps of a run have an empty pool by nature, so the difference alone proves nothing.")
 
@@ -170,7 +166,7 @@ def company(case: Case, a: str) -> None:
     if not found:
         st.caption("It was never given to the model together with another memory.")
         return
-    st.dataframe(
+    show_table(
         [
             {
                 "beside": case.label(p.partner),
@@ -180,9 +176,8 @@ def company(case: Case, a: str) -> None:
             }
             for p in found[:GROUPS]
         ],
-        key=f"partners_{a}",
-        hide_index=True,
-        alt="The memories that were in the prompt beside this one, with how it went",
+        f"partners_{a}",
+        "The memories that were in the prompt beside this one, with how it went",
     )
     st.caption(
         "Every memory in a prompt gets the whole reward. This compares, it does not prove: steps differ in more."
@@ -203,25 +198,22 @@ def family(case: Case, a: str) -> None:
     parents: dict[str, list[str]] = {}
     for parent, child in found.links:
         parents.setdefault(child, []).append(case.label(parent))
-    st.dataframe(
-        in_signs(
-            [
-                {
-                    "generation": number,
-                    "memory": case.label(i),
-                    "q": utilities[i].q if i in utilities else None,
-                    "outcome": case.memory(i).outcome,
-                    "in its prompt": ", ".join(parents.get(i, ())),
-                    "intent": case.memory(i).intent,
-                }
-                for number, level in sorted(levels)
-                for i in level
-            ][:GROUPS],
-            "q",
-        ),
-        key=f"family_{a}",
-        hide_index=True,
-        alt="Ancestors and descendants of this memory, by generation",
+    show_table(
+        [
+            {
+                "generation": number,
+                "memory": case.label(i),
+                "q": utilities[i].q if i in utilities else None,
+                "outcome": case.memory(i).outcome,
+                "in its prompt": ", ".join(parents.get(i, ())),
+                "intent": case.memory(i).intent,
+            }
+            for number, level in sorted(levels)
+            for i in level
+        ][:GROUPS],
+        f"family_{a}",
+        "Ancestors and descendants of this memory, by generation",
+        signs=("q",),
     )
     if found.missing:
         st.caption(literal(f"Named as parents and not in this bank: {', '.join(found.missing[:8])}."))
@@ -261,28 +253,25 @@ def twin(case: Case, a: str) -> None:
 
 
 def _groups(case: Case, found: Sequence[CopyGroup]) -> None:
-    st.dataframe(
-        in_signs(
-            [
-                {
-                    "group": number,
-                    "memory": case.label(copy.memory_id),
-                    "q": copy.q,
-                    "uses rewarded": copy.visits,
-                    "in pools": copy.pools,
-                    "given": copy.uses,
-                    "together in pools": group.crowded_pools,
-                    "together in prompts": group.crowded_prompts,
-                    "intent": case.memory(copy.memory_id).intent,
-                }
-                for number, group in enumerate(found, start=1)
-                for copy in group.members
-            ][:GROUPS],
-            "q",
-        ),
-        key="copies",
-        hide_index=True,
-        alt="Groups of near-duplicates with their q and uses",
+    show_table(
+        [
+            {
+                "group": number,
+                "memory": case.label(copy.memory_id),
+                "q": copy.q,
+                "uses rewarded": copy.visits,
+                "in pools": copy.pools,
+                "given": copy.uses,
+                "together in pools": group.crowded_pools,
+                "together in prompts": group.crowded_prompts,
+                "intent": case.memory(copy.memory_id).intent,
+            }
+            for number, group in enumerate(found, start=1)
+            for copy in group.members
+        ][:GROUPS],
+        "copies",
+        "Groups of near-duplicates with their q and uses",
+        signs=("q",),
     )
     st.caption("Together: in how many steps at least two of the group took places that others could have had.")
 

@@ -23,7 +23,7 @@ from memrl_core.numerals import fixed, weight
 from memrl_core.records import Reason
 from pages.decision.case import Case
 from pages.shared.models import EMBEDDERS, embedders_at_hand
-from pages.shared.picture import show, with_weights, written
+from pages.shared.picture import show, show_table
 from pages.shared.text import literal, verbatim
 from pages.shared.work import Cancelled, Report, Work, working
 
@@ -58,21 +58,19 @@ def flips(case: Case) -> None:
     lines = spectrum(case.decision)
     st.markdown(literal(findings.flips(lines, case.weighed.weight, case.run)))
     if lines.flips:
-        st.dataframe(
-            with_weights(
-                [
-                    {
-                        "λ": flip.weight,
-                        "added": findings.names(flip.enters, case.run),
-                        "removed": findings.names(flip.leaves, case.run),
-                    }
-                    for flip in lines.flips
-                ]
-            ),
-            key="flips",
-            hide_index=True,
-            column_config={"λ": st.column_config.Column("λ", width="small")},
-            alt="Every λ at which the selection changes",
+        show_table(
+            [
+                {
+                    "λ": flip.weight,
+                    "added": findings.names(flip.enters, case.run),
+                    "removed": findings.names(flip.leaves, case.run),
+                }
+                for flip in lines.flips
+            ],
+            "flips",
+            "Every λ at which the selection changes",
+            columns={"λ": st.column_config.Column("λ", width="small")},
+            write={"λ": weight},
         )
 
 
@@ -90,7 +88,7 @@ def required(case: Case, a: str, b: str) -> None:
         label = f"All stretches for {literal(case.label(memory_id))}"
         with st.expander(label, key=f"stretches_{memory_id}", on_change="rerun") as box:
             if box.open:
-                st.dataframe(_stretches(found), key=f"stretch_rows_{memory_id}", hide_index=True)
+                show_table(_stretches(found), f"stretch_rows_{memory_id}", "")
     st.caption(
         "Greedy selection, everything else as it was. A changed value also moves the mean and the sd of the pool, and "
         "with them every z: the figures account for that."
@@ -123,23 +121,20 @@ def gate(case: Case, b: str) -> None:
     else:
         st.caption("Move δ or k1 on the left to see who would come in.")
     if case.recall.left_out:
-        st.dataframe(
-            written(
-                [
-                    {
-                        "rank": m.rank_recall,
-                        "memory": case.label(m.memory_id),
-                        "similarity": m.similarity,
-                        "kept out by": "δ" if m.reason is Reason.BELOW_DELTA else "k1",
-                        "intent": case.memory(m.memory_id).intent,
-                    }
-                    for m in case.recall.left_out
-                ],
-                similarity=weight,
-            ),
-            key="left_out",
-            hide_index=True,
-            alt="The nearest memories that missed the pool",
+        show_table(
+            [
+                {
+                    "rank": m.rank_recall,
+                    "memory": case.label(m.memory_id),
+                    "similarity": m.similarity,
+                    "kept out by": "δ" if m.reason is Reason.BELOW_DELTA else "k1",
+                    "intent": case.memory(m.memory_id).intent,
+                }
+                for m in case.recall.left_out
+            ],
+            "left_out",
+            "The nearest memories that missed the pool",
+            write={"similarity": weight},
         )
 
 
@@ -159,7 +154,7 @@ def normalisers(case: Case) -> None:
         )
     else:
         st.markdown("**No**: every way to bring similarity and q to one scale selects the same memories.")
-    st.dataframe(
+    show_table(
         [
             {
                 "normaliser": ranked.normaliser,
@@ -169,9 +164,8 @@ def normalisers(case: Case) -> None:
             }
             for ranked in found.ranked
         ],
-        key="normalisers",
-        hide_index=True,
-        alt="What each normaliser would select from this pool",
+        "normalisers",
+        "What each normaliser would select from this pool",
     )
     st.caption("pool: z within the pool. fixed: the official code's. raw: as they are. ranks: places in the pool.")
 
@@ -206,16 +200,15 @@ def other_embedder(case: Case) -> None:
         left = [row.memory_id for row, then, here in zip(rows, was, now, strict=True) if then and not here]
         change = f"added {findings.names(entered, case.run)}; removed {findings.names(left, case.run)}"
         st.markdown(literal(f"{what}: {change}." if entered or left else f"{what}: the same memories."))
-    st.dataframe(
-        written(
-            [_beside(case, row) for row in rows],
+    show_table(
+        [_beside(case, row) for row in rows],
+        "embedded_anew",
+        "The memories near the intent for either embedder, with their similarities, ranks and what became of them",
+        columns={"memory": st.column_config.TextColumn("memory", pinned=True)},
+        write={
             **dict.fromkeys(("similarity", "similarity anew"), weight),
             **dict.fromkeys(("rank B", "rank B anew"), partial(fixed, places=0)),
-        ),
-        key="embedded_anew",
-        hide_index=True,
-        column_config={"memory": st.column_config.TextColumn("memory", pinned=True)},
-        alt="The memories near the intent for either embedder, with their similarities, ranks and what became of them",
+        },
     )
     st.caption(
         f"Intent and {anew.view.size:,} memories embedded by {literal(name)}, not stored; q and seed are those of the "

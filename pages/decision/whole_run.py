@@ -23,7 +23,7 @@ from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_p
 from memrl_core.numerals import fixed, percent, signed
 from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places
-from pages.shared.picture import in_signs, show, written
+from pages.shared.picture import show, show_table
 from pages.shared.text import literal
 from pages.shared.work import Cancelled, Report, Work, working
 
@@ -51,12 +51,12 @@ def hurt(case: Case) -> None:
     else:
         st.markdown(f"None hurt on the whole: the lowest sum, {signed(total)}, has **{label}**.")
     rows = found.head(SHOWN)
-    st.dataframe(
-        in_signs(rows.assign(memory_id=rows["memory_id"].map(case.label)), "earned", "credited", "q"),
-        key="hurt_rows",
-        hide_index=True,
-        column_config={"memory_id": "memory"},
-        alt="The memories by the sum of the rewards they earned, the lowest first",
+    show_table(
+        rows.assign(memory_id=rows["memory_id"].map(case.label)),
+        "hurt_rows",
+        "The memories by the sum of the rewards they earned, the lowest first",
+        columns={"memory_id": "memory"},
+        signs=("earned", "credited", "q"),
     )
     st.caption(
         "Earned: the rewards of the steps whose prompt held it, whoever else was in it. Credited: the rewards that "
@@ -80,24 +80,18 @@ def _roles(case: Case, roles: Sequence[Role]) -> None:
             st.caption(f"None among the memories that were in at least {AT_LEAST} pools.")
             continue
         rows = members.head(SHOWN).assign(memory_id=members["memory_id"].head(SHOWN).map(case.label))
-        st.dataframe(
-            written(
-                rows[[*rows.columns.drop("intent"), "intent"]],
-                q=signed,
-                similarity=fixed,
-                rank=partial(fixed, places=1),
-                success=percent,
-            ),
-            key=f"role_{role}",
-            hide_index=True,
-            column_config={
+        show_table(
+            rows[[*rows.columns.drop("intent"), "intent"]],
+            f"role_{role}",
+            f"The {role} of this run",
+            columns={
                 "memory_id": "memory",
                 "q": "q now",
                 "pools": "in pools",
                 "near": f"in {k2} nearest",
                 "selected": "given",
             },
-            alt=f"The {role} of this run",
+            write={"q": signed, "similarity": fixed, "rank": partial(fixed, places=1), "success": percent},
         )
         st.caption("Rank and similarity are means over its pools; success is the share of its rated uses.")
 
@@ -172,32 +166,27 @@ def _changed(case: Case, found: Changes) -> None:
         st.metric("q moved", len(found.moved), width="content")
         st.metric("Decisions that would differ", f"{len(found.reconsidered):,} of {found.decided:,}", width="content")
     if found.moved:
-        st.dataframe(
-            in_signs(
-                [
-                    {
-                        "memory": case.label(m.memory_id),
-                        "q before": m.before,
-                        "q after": m.after,
-                        "Δ": m.after - m.before,
-                        "updates": m.updates,
-                        "intent": case.memory(m.memory_id).intent,
-                    }
-                    for m in found.moved[:SHOWN]
-                ],
-                "q before",
-                "q after",
-                "Δ",
-            ),
-            key="moved",
-            hide_index=True,
-            alt="The memories whose q moved, largest change first",
+        show_table(
+            [
+                {
+                    "memory": case.label(m.memory_id),
+                    "q before": m.before,
+                    "q after": m.after,
+                    "Δ": m.after - m.before,
+                    "updates": m.updates,
+                    "intent": case.memory(m.memory_id).intent,
+                }
+                for m in found.moved[:SHOWN]
+            ],
+            "moved",
+            "The memories whose q moved, largest change first",
+            signs=("q before", "q after", "Δ"),
         )
     if found.reconsidered:
         st.markdown(
             f"**Tasks met until step {found.earlier} for which others would be selected at step {found.later}**"
         )
-        st.dataframe(
+        show_table(
             [
                 {
                     "step": r.step,
@@ -207,9 +196,8 @@ def _changed(case: Case, found: Changes) -> None:
                 }
                 for r in found.reconsidered[:SHOWN]
             ],
-            key="reconsidered",
-            hide_index=True,
-            alt="Earlier intents decided with the memory of both moments",
+            "reconsidered",
+            "Earlier intents decided with the memory of both moments",
         )
         st.caption("Both under the settings in force at the later step, without exploration.")
 
@@ -238,16 +226,12 @@ def earned(case: Case) -> None:
         "self-normalised": found.self_normalised,
         "doubly robust": found.doubly_robust,
     }
-    st.dataframe(
-        in_signs(
-            [
-                {"estimate": name, "mean reward": one.value, "low": one.low, "high": one.high}
-                for name, one in rows.items()
-            ],
-            "mean reward", "low", "high",
-        ),
-        key="earned", hide_index=True, alt="What the run earned a step, and what the other settings would have",
-    )  # fmt: skip
+    show_table(
+        [{"estimate": name, "mean reward": one.value, "low": one.low, "high": one.high} for name, one in rows.items()],
+        "earned",
+        "What the run earned a step, and what the other settings would have",
+        signs=("mean reward", "low", "high"),
+    )
     st.markdown(
         f"{found.steps:,} steps, worth **{found.effective:.1f}** of the other settings' own (effective sample size); "
         f"the largest weight is {found.heaviest:.1f}."
@@ -274,7 +258,7 @@ def ties(case: Case) -> None:
         "steps would have had other memories."
     )
     if found.changed:
-        st.dataframe(
+        show_table(
             [
                 {
                     "step": one.step,
@@ -284,9 +268,8 @@ def ties(case: Case) -> None:
                 }
                 for one in found.changed[:SHOWN]
             ],
-            key="by_ties",
-            hide_index=True,
-            alt="Steps that the other rule for ties would have given other memories",
+            "by_ties",
+            "Steps that the other rule for ties would have given other memories",
         )
     st.caption(
         "Each step is decided again with the memory and q it had. What a run under the other rule would have become is "
@@ -376,7 +359,7 @@ def unused(case: Case) -> None:
         for i in lists[str(chosen)][:SHOWN]
     ]
     if rows:
-        st.dataframe(pd.DataFrame(rows), key="unused_rows", hide_index=True, alt=str(chosen))
+        show_table(pd.DataFrame(rows), "unused_rows", str(chosen))
     else:
         st.caption("None.")
 

@@ -11,7 +11,6 @@ from memrl_core.analysis.run.metrics import paired_interval
 from memrl_core.analysis.run.reversals import Reversal, first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_data_path
-from memrl_core.errors import MemRLError
 from memrl_core.numerals import percent, signed
 from pages.home.lessons import lessons_and_lab
 from pages.shared import place as places
@@ -19,7 +18,7 @@ from pages.shared.forms import open_bank_form, start_run_form
 from pages.shared.header import header
 from pages.shared.models import ollama_panel
 from pages.shared.place import play
-from pages.shared.text import literal
+from pages.shared.text import failure_kept, literal
 
 HERE = Path(__file__).parent
 PLAYGROUND = HERE.parent / "playground"
@@ -64,16 +63,13 @@ def _real_model() -> str:
 
 
 def _play(name: str) -> None:
-    try:
+    with failure_kept():
         recorded = places.opened(str(workspace.demo_bank(name))).runs()[0]
         # What the demo was chosen for; without a model at hand nobody can tell which step of another that is.
         found = _reversal() if name == workspace.DEMO else None
-    except MemRLError as error:
-        st.session_state["failure"] = str(error)
-        return
-    step = found.step if found is not None and found.run == recorded.id else recorded.first_step
-    play(name, recorded.id, step)
-    places.steps_next(bank=name, run=recorded.id, step=step)
+        step = found.step if found is not None and found.run == recorded.id else recorded.first_step
+        play(name, recorded.id, step)
+        places.steps_next(bank=name, run=recorded.id, step=step)
 
 
 def _reversal() -> Reversal | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.agent.twins import Side, TwinRuns, labels, start_twins
-from memrl_core.errors import MemRLError
 from memrl_core.experiments.lab import QUESTIONS, pairs_in, settings_for
 from memrl_core.policies import settings_of
 from pages.lab import place as lab_place
@@ -13,7 +12,7 @@ from pages.lab.place import LabPlace
 from pages.shared import place as places
 from pages.shared.forms import policy_choice
 from pages.shared.pairs import remember
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, literal
 
 METHODS = "Two methods beside each other"
 SIDES = ("left", "right")
@@ -58,14 +57,11 @@ def _new_pair(place: LabPlace) -> None:
 
 
 def _begin(place: LabPlace, pair: tuple[Side, Side], tasks: str, count: int, seed: int) -> None:
-    try:
+    with errors_shown():
         twins = start_twins(place.bank, pair, tasks=tasks, task_count=count, seed=seed)
-    except MemRLError as error:
-        st.error(literal(str(error)), icon=":material/error:")
-        return
-    remember(twins)
-    lab_place.go(left=twins.runs[0], right=twins.runs[1])
-    st.rerun()
+        remember(twins)
+        lab_place.go(left=twins.runs[0], right=twins.runs[1])
+        st.rerun()
 
 
 def _earlier(place: LabPlace) -> None:

@@ -12,7 +12,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.figures.run.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
 from memrl_core.settings import symbol
 from pages.lab.place import LabPlace
-from pages.shared.picture import show
+from pages.shared.picture import show, show_table
 from pages.shared.text import literal
 from pages.shared.work import Work, working
 
@@ -58,12 +58,16 @@ def theory_beside_practice(place: LabPlace) -> None:
         _said(practice)
     st.subheader("Every formula with its numbers")
     formula_lines = formulas(alpha, beta, sigma, start, updates)
-    st.dataframe(
-        pd.DataFrame([{"what": f.name, "formula": f.symbols, "with these numbers": f.substituted, "source": f.source}
-                      for f in formula_lines]),
-        hide_index=True,
-        key="theory_formulas",
-    )  # fmt: skip
+    show_table(
+        pd.DataFrame(
+            [
+                {"what": f.name, "formula": f.symbols, "with these numbers": f.substituted, "source": f.source}
+                for f in formula_lines
+            ]
+        ),
+        "theory_formulas",
+        "Every formula with its numbers and its source",
+    )
     if run != NONE:
         _what_breaks_it(place.bank, run)
 

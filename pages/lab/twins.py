@@ -8,7 +8,6 @@ import streamlit as st
 
 from memrl_core.agent.twins import TwinRuns
 from memrl_core.analysis.memory.relations import Place
-from memrl_core.errors import MemRLError
 from memrl_core.experiments.lab import arms_of, landscapes_of, places_of, streams_of
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.picture import Picture
@@ -20,7 +19,7 @@ from pages.lab.place import LabPlace
 from pages.shared.forms import settings_in_use
 from pages.shared.map_layouts import load_plotly, show_in_place
 from pages.shared.picture import show
-from pages.shared.text import literal
+from pages.shared.text import failure_kept, literal
 
 SPEEDS = (1, 2, 5, 10, 20)
 REFRESH = 0.5
@@ -149,10 +148,8 @@ def _chosen_chart(place: LabPlace) -> str:
 
 
 def _act(what: Callable[[], object]) -> None:
-    try:
+    with failure_kept():
         what()
-    except MemRLError as error:
-        st.session_state["failure"] = str(error)
 
 
 def _changed(twins: TwinRuns, side: int, name: str, key: str) -> None:

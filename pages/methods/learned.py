@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core.analysis.run.consultations import Consultations, consultations
 from memrl_core.analysis.run.learned.deciding import Watching
-from memrl_core.errors import MemRLError, SettingsError
+from memrl_core.errors import SettingsError
 from memrl_core.policies import policy_class, policy_names
 from pages.methods.learned_case import Case
 from pages.methods.learned_notes import cases, notes, nothing, reflections_on_task, standing_workflows, tips
@@ -25,7 +25,7 @@ from pages.methods.learned_values import (
 from pages.methods.place import chosen_method
 from pages.shared.arm import arm_line
 from pages.shared.place import Place
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, literal
 from pages.shared.work import Work, working
 
 ASKING = ("model on write", "model on read", "citations")
@@ -58,10 +58,8 @@ def learned(place: Place | None) -> None:
         st.info("There is no finished step to learn from. Start a run on Home, or open the demo.")
         st.page_link("pages/home/page.py", label="Home", icon=":material/home:")
         return
-    try:
+    with errors_shown():
         _about(place, place.run.id, place.run.policy)
-    except MemRLError as error:
-        st.error(literal(str(error)), icon=":material/error:")
 
 
 def _about(place: Place, run: str, own: str) -> None:

@@ -44,7 +44,7 @@ from memrl_core.figures.run.learned_values import rates_picture, values_picture
 from memrl_core.numerals import signed
 from memrl_core.records import ValueChange
 from pages.methods.learned_case import Case, show_or_say
-from pages.shared.picture import show
+from pages.shared.picture import show, show_table
 from pages.shared.text import literal, verbatim
 
 REWARD_IT = "Look at a later step, or reward one on the screen Rewards."
@@ -105,7 +105,7 @@ def named_values(case: Case) -> None:
         st.info("The method names no learned value here.")
         return
     st.markdown(f"**{len(found):,} learned values** after step {case.trace.step}")
-    st.dataframe(found, key="learned_named", hide_index=True, alt="Learned values before and after the step")
+    show_table(found, "learned_named", "Learned values before and after the step")
 
 
 def reranker(case: Case) -> None:
@@ -231,7 +231,7 @@ def _targets(case: Case, changes: Sequence[ValueChange]) -> None:
     if not changes:
         st.info("This step has no reward, so no value moved. Give it one on the screen Rewards.")
         return
-    st.dataframe(
+    show_table(
         pd.DataFrame(
             {
                 "memory": [case.label(change.memory_id) if change.memory_id else "new" for change in changes],
@@ -243,10 +243,9 @@ def _targets(case: Case, changes: Sequence[ValueChange]) -> None:
                 "target, then the move": [change.formula for change in changes],
             }
         ),
-        key="learned_targets",
-        hide_index=True,
-        column_config={"target, then the move": st.column_config.TextColumn(width="large")},
-        alt="The values that this step moved, each with its target and the sum behind it",
+        "learned_targets",
+        "The values that this step moved, each with its target and the sum behind it",
+        columns={"target, then the move": st.column_config.TextColumn(width="large")},
     )
     settings = case.settings
     if settings["variant"] == "code":
@@ -266,12 +265,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         SILENT: "not needed",
         NOTHING: "nothing found",
     },
-    "remem": {
-        GIVEN: "kept all",
-        PRUNED: "pruned in part",
-        NONE_LEFT: "pruned all",
-        NOTHING: "nothing retrieved",
-    },
+    "remem": {GIVEN: "kept all", PRUNED: "pruned in part", NONE_LEFT: "pruned all", NOTHING: "nothing retrieved"},
 }
 LEARNED = {
     "webcoach": "The coach learns nothing from rewards: whether its advice helped is not kept. That is the lesson: "

@@ -19,7 +19,7 @@ from pages.methods.place import CARDS, LEARNED, POOL, TABLE, chosen_view, in_lin
 from pages.shared import place as places
 from pages.shared.arm import BADGES, arm_line, deviations
 from pages.shared.header import header
-from pages.shared.picture import show
+from pages.shared.picture import show, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
 from pages.shared.work import Work, working
@@ -54,14 +54,13 @@ def cards() -> None:
 
 def table() -> None:
     """All methods under each other, a column a question."""
-    st.dataframe(
+    show_table(
         pd.DataFrame([_row(spec) for spec in _specs()]),
-        key="methods_table",
-        hide_index=True,
+        "methods_table",
+        "All methods with what they keep, when and how they recall, select, update, write and forget",
+        columns={"Method": st.column_config.TextColumn("Method", pinned=True, width="medium")},
         height=660,
         row_height=88,
-        column_config={"Method": st.column_config.TextColumn("Method", pinned=True, width="medium")},
-        alt="All methods with what they keep, when and how they recall, select, update, write and forget",
     )
     st.caption("The rules as they stand with each method's default settings. A double click opens a cell.")
     _badges()
@@ -143,10 +142,7 @@ def pool(place: Place | None) -> None:
         "asks memory in its own way, by similarity, recency or task.",
     )  # fmt: skip
     found = working(
-        "on_this_pool",
-        f"{place.bank.state} {trace.id} {way}",
-        lambda: _begin(place, trace, way == OWN),
-        "methods",
+        "on_this_pool", f"{place.bank.state} {trace.id} {way}", lambda: _begin(place, trace, way == OWN), "methods"
     )
     if found is None:
         return
@@ -183,7 +179,7 @@ def _one(found: list[OnThisPool], trace: StepTrace) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("**Why**")
-        st.dataframe(
+        show_table(
             [
                 {
                     "memory": memory_label(c.memory_id, trace.run),
@@ -194,9 +190,8 @@ def _one(found: list[OnThisPool], trace: StepTrace) -> None:
                 }
                 for c in one.decision.candidates
             ],
-            key="methods_one_why",
-            hide_index=True,
-            alt="Every memory the method considered, with its terms and the reason",
+            "methods_one_why",
+            "Every memory the method considered, with its terms and the reason",
         )
     with right:
         st.markdown("**What the model would read before its task**")

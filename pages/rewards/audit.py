@@ -21,7 +21,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name
 from memrl_core.numerals import signed
-from pages.shared.picture import in_signs
+from pages.shared.picture import download, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal
 
@@ -37,25 +37,26 @@ def audit_trail(place: Place) -> None:
     if not rows:
         st.info("Nobody has done anything like that here. Take a filter away, or let the program's own events in.")
     else:
-        st.dataframe(
+        show_table(
             [_shown(row) for row in rows[:SHOWN]],
-            hide_index=True,
-            key="audit_rows",
+            "audit_rows",
+            "Everything that was done, the newest first: when, who, what, why and to which step and memories",
+            columns={"what": st.column_config.TextColumn("what", width="large")},
             height=420,
-            column_config={"what": st.column_config.TextColumn("what", width="large")},
-            alt="Everything that was done, the newest first: when, who, what, why and to which step and memories",
         )
         with st.container(horizontal=True, gap="small"):
-            st.download_button(
-                f"These {len(rows):,} as CSV", lambda: csv_bytes(audit_rows_for_export(rows), list(COLUMNS)),
-                file_name=file_name(place.bank_name, "audit", kind="csv"), mime="text/csv", icon=":material/download:",
-                on_click="ignore", key="audit_csv",
-            )  # fmt: skip
-            st.download_button(
-                "With everything the ledger holds of them, as JSON lines", lambda: jsonl_bytes(rows),
-                file_name=file_name(place.bank_name, "audit", kind="jsonl"), mime="application/jsonl",
-                icon=":material/download:", on_click="ignore", key="audit_jsonl",
-            )  # fmt: skip
+            download(
+                f"These {len(rows):,} as CSV",
+                lambda: csv_bytes(audit_rows_for_export(rows), list(COLUMNS)),
+                file_name(place.bank_name, "audit", kind="csv"),
+                "audit_csv",
+            )
+            download(
+                "With everything the ledger holds of them, as JSON lines",
+                lambda: jsonl_bytes(rows),
+                file_name(place.bank_name, "audit", kind="jsonl"),
+                "audit_jsonl",
+            )
     st.divider()
     _of_memory(place)
 
@@ -117,12 +118,12 @@ def _of_memory(place: Place) -> None:
         }
         for move in moves
     ]
-    st.dataframe(
-        in_signs(rows, "q before", "reward", "q after"), hide_index=True, key="q_moves",
-        alt="Every move of this q with the rewards behind it",
-    )  # fmt: skip
-    st.download_button(
-        "These moves as CSV", lambda: csv_bytes(rows, list(rows[0])), mime="text/csv",
-        file_name=file_name(place.bank_name, run, memory_id, "q", kind="csv"),
-        icon=":material/download:", on_click="ignore", key="q_moves_csv",
-    )  # fmt: skip
+    show_table(
+        rows, "q_moves", "Every move of this q with the rewards behind it", signs=("q before", "reward", "q after")
+    )
+    download(
+        "These moves as CSV",
+        lambda: csv_bytes(rows, list(rows[0])),
+        file_name(place.bank_name, run, memory_id, "q", kind="csv"),
+        "q_moves_csv",
+    )

@@ -10,11 +10,11 @@ from memrl_core.analysis.run.rates import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import LONGEST_BATCH_NAME, Batch
 from memrl_core.bank.people.roles import Role
-from memrl_core.errors import MemRLError
 from memrl_core.numerals import percent
 from pages.shared.person import allowed, person
+from pages.shared.picture import show_table
 from pages.shared.reward_queue import LARGEST_SEED, SHOWN, show_queue, wanted
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, failure_kept, literal
 
 FROM = ("unrated", "wanting", "disputed", "influential", "all")
 
@@ -59,14 +59,13 @@ def _batch(bank: MemoryBank, batch: Batch, facts: list[RatedStep], middle: float
         )  # fmt: skip
     parts = batch_progress(batch, facts, middle)
     rating = any(part.rater == person() and part.done < part.steps for part in parts)
-    st.dataframe(
+    show_table(
         [
             {"rater": part.rater, "rated": part.done, "of": part.steps, **({} if rating else _on_gold(part.gold))}
             for part in parts
         ],
-        hide_index=True,
-        key=f"batch_{batch.id}",
-        alt="For each rater of the batch how much is rated, and how often gold items were judged as is known",
+        f"batch_{batch.id}",
+        "For each rater of the batch how much is rated, and how often gold items were judged as is known",
     )
 
 
@@ -109,21 +108,16 @@ def _new(bank: MemoryBank, run: str, facts: list[RatedStep], bounds: tuple[float
             seed = st.number_input("Seed", 0, LARGEST_SEED, 0, key="batch_seed", width=120)
         if not st.form_submit_button("Make the batch", type="primary", icon=":material/assignment_add:"):
             return
-    try:
+    with errors_shown():
         steps = queue(facts, QueueFilter(show=show, run=run), "", wanted(bank), {run: bounds})
         batch = drawn_batch(
             name, steps, raters, count=int(count), overlap=int(overlap), gold_share=share / 100, known=known,
             seed=int(seed),
         )  # fmt: skip
         bank.batches.make(batch, person())
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    st.rerun()
+        st.rerun()
 
 
 def _close(bank: MemoryBank, batch_id: str) -> None:
-    try:
+    with failure_kept():
         bank.batches.close(batch_id, person())
-    except MemRLError as error:
-        st.session_state["failure"] = str(error)

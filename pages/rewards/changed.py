@@ -24,7 +24,7 @@ from memrl_core.analysis.people.reward_effect import (
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.figures.memory.utility import reward_effect_picture
-from pages.shared.picture import show
+from pages.shared.picture import show, show_table
 from pages.shared.place import Place
 from pages.shared.reward_rate import choices_of
 from pages.shared.text import literal, verbatim
@@ -82,11 +82,10 @@ def _selections(bank: MemoryBank, run: str, found: RewardEffect, last: int) -> N
         st.caption(literal(choices.why_left_out))
     if not differing:
         return
-    st.dataframe(
+    show_table(
         [_selection_row(bank, run, one, "without", "now") for one in differing],
-        hide_index=True,
-        key="changed_selections",
-        alt="The tasks that would get other memories, with those of before and now",
+        "changed_selections",
+        "The tasks that would get other memories, with those of before and now",
     )
     _rerun(bank, run, differing)
 
@@ -103,11 +102,10 @@ def _marked(bank: MemoryBank, run: str) -> None:
         f"{len(steps):,} of {len(choices.of_step):,} finished steps are marked", icon=":material/bookmark:"
     ):
         st.caption("By the rewards as they stand now they would have selected other memories. They are not rewritten.")
-        st.dataframe(
+        show_table(
             [_selection_row(bank, run, one, "selected", "would select") for one in steps[:MOST_MARKED]],
-            hide_index=True,
-            key="marked_steps",
-            alt="The marked steps, with the memories they selected and those they would select",
+            "marked_steps",
+            "The marked steps, with the memories they selected and those they would select",
         )
         if len(steps) > MOST_MARKED:
             st.caption(f"The first {MOST_MARKED} are shown.")

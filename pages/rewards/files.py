@@ -12,6 +12,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.exchange.reward_files import Effect, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.spreadsheet import file_name
 from pages.shared.person import allowed, person
+from pages.shared.picture import download, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
 
@@ -62,7 +63,7 @@ def _import(place: Place) -> None:
         st.caption(literal(f"Passed over, as they mean nothing here: {', '.join(file.unknown)}."))
     rows = file.rows()
     rows.sort(key=lambda row: not row["problem"])
-    st.dataframe(rows[:SHOWN], hide_index=True, key="reward_lines", alt="Each line of the file with what it would do")
+    show_table(rows[:SHOWN], "reward_lines", "Each line of the file with what it would do")
     if len(rows) > SHOWN:
         st.caption(f"The first {SHOWN:,} are shown, those that cannot be used on top.")
     good = counts.get(Effect.NEW, 0) + counts.get(Effect.CHANGED, 0)
@@ -87,10 +88,7 @@ def _export(place: Place) -> None:
     if not count:
         st.info("Nobody has rated here yet.")
         return
-    kinds: tuple[tuple[Literal["csv", "jsonl"], str], ...] = (("csv", "text/csv"), ("jsonl", "application/jsonl"))
-    for kind, mime in kinds:
-        st.download_button(
-            f"As {kind.upper()}", partial(export_rewards, bank, kind, run),
-            file_name=file_name(place.bank_name, run, "rewards", kind=kind), mime=mime,
-            icon=":material/download:", on_click="ignore", key=f"export_rewards_{kind}",
-        )  # fmt: skip
+    kinds: tuple[Literal["csv", "jsonl"], ...] = ("csv", "jsonl")
+    for kind in kinds:
+        name = file_name(place.bank_name, run, "rewards", kind=kind)
+        download(f"As {kind.upper()}", partial(export_rewards, bank, kind, run), name, f"export_rewards_{kind}")

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.people.agreement import (
-    Agreement,
-    agreement,
-    consistency,
-    disagreements,
-    pairwise_table,
-)
+from memrl_core.analysis.people.agreement import Agreement, agreement, consistency, disagreements, pairwise_table
 from memrl_core.analysis.people.rating_queue import RatedStep, facts_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import NEWCOMERS, Role
@@ -18,9 +12,10 @@ from memrl_core.errors import MemRLError
 from memrl_core.numerals import fixed, percent, signed
 from pages.rewards.batches import batches
 from pages.shared.person import MAY, allowed, person
+from pages.shared.picture import show_table
 from pages.shared.place import Place
 from pages.shared.reward_queue import show_queue
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, literal
 
 ABOUT = {
     Role.LOOK: "see everything, change nothing",
@@ -46,7 +41,7 @@ def people(place: Place) -> None:
         _measures(found, len(given))
         pairs = pairwise_table(given, middle)
         if pairs:
-            st.dataframe(
+            show_table(
                 [
                     {
                         "rater": pair.first,
@@ -57,9 +52,8 @@ def people(place: Place) -> None:
                     }
                     for pair in pairs
                 ],
-                hide_index=True,
-                key="rater_pairs",
-                alt="For each two raters, how many steps both rated and how far they agree",
+                "rater_pairs",
+                "For each two raters, how many steps both rated and how far they agree",
             )
         _each_rater(bank, run, middle)
         apart = disagreements(given, middle, (high - low) / 2)
@@ -67,7 +61,7 @@ def people(place: Place) -> None:
             f"**{len(apart):,} of {found.steps_rated_by_two_or_more}** steps that two or more rated are in dispute."
         )
         if apart:
-            st.dataframe(
+            show_table(
                 [
                     {
                         "step": steps[one.step_id].step,
@@ -77,9 +71,8 @@ def people(place: Place) -> None:
                     }
                     for one in apart
                 ],
-                hide_index=True,
-                key="disputed",
-                alt="The steps in dispute, the widest first",
+                "disputed",
+                "The steps in dispute, the widest first",
             )
             st.button(
                 "Look at them in the queue",
@@ -113,7 +106,7 @@ def _measures(found: Agreement, rated: int) -> None:
 
 def _each_rater(bank: MemoryBank, run: str, middle: float) -> None:
     """Whether each rater became milder or stricter, and judges the same step the same way twice."""
-    st.dataframe(
+    show_table(
         [
             {
                 "rater": one.rater,
@@ -127,9 +120,8 @@ def _each_rater(bank: MemoryBank, run: str, middle: float) -> None:
             }
             for one in consistency(bank.events(run), middle)
         ],
-        hide_index=True,
-        key="consistency",
-        alt="For each rater the mean reward early and late, and how often they judged the same step alike twice",
+        "consistency",
+        "For each rater the mean reward early and late, and how often they judged the same step alike twice",
     )
     st.caption(
         "A mean that moves may be the answers'; one that moves away from the others' on the same steps is the rater's. "
@@ -154,25 +146,21 @@ def _comments(bank: MemoryBank, run: str, disputed: list[RatedStep]) -> None:
         text = st.text_area("Why do you see it so?", key="comment_text", max_chars=4000, height=70)
         if not st.form_submit_button("Comment", icon=":material/comment:", disabled=not allowed(bank, Role.RATE)):
             return
-    try:
+    with errors_shown():
         bank.notes.pin(run, step.step, text, person())
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    st.rerun()
+        st.rerun()
 
 
 def _roles(bank: MemoryBank) -> None:
     st.subheader("Roles", anchor=False)
     roles = bank.people.roles()
-    st.dataframe(
+    show_table(
         [
             {"person": "everybody else" if name == NEWCOMERS else name, "may": role, "that is": ABOUT[role]}
             for name, role in {**{NEWCOMERS: Role.MANAGE}, **roles}.items()
         ],
-        hide_index=True,
-        key="roles",
-        alt="Each person's role in this bank",
+        "roles",
+        "Each person's role in this bank",
     )
     st.caption(literal(f"You are {person()} and {MAY[bank.people.role_of(person())]}."))
     may = allowed(bank, Role.MANAGE)

@@ -42,7 +42,7 @@ from pages.shared.reward_queue import (
     why_empty,
 )
 from pages.shared.reward_rate import Panel, rating_panel, scale_picker, what_it_would_do
-from pages.shared.text import literal, verbatim
+from pages.shared.text import errors_shown, literal, verbatim
 
 Pair = tuple[tuple[str, int], tuple[str, int]]
 PAIR_BUTTONS = (("1", "first", "Left is better"), ("3", "tie", "Equal"), ("5", "second", "Right is better"))
@@ -53,10 +53,8 @@ PAIR_BUTTONS = (("1", "first", "Left is better"), ("3", "tie", "Equal"), ("5", "
 def rating(place: Place) -> None:
     """One output after the other; a key rates it, and the next one comes."""
     # Out of a fragment an error would come to the app as another one, without its sentence.
-    try:
+    with errors_shown():
         _rating(place)
-    except MemRLError as error:
-        st.error(literal(str(error)), icon=":material/error:")
 
 
 def _rating(place: Place) -> None:

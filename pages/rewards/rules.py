@@ -8,15 +8,16 @@ import streamlit as st
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
-from memrl_core.errors import MemRLError, SettingsError
+from memrl_core.errors import SettingsError
 from memrl_core.learning.scales import RatingScales, Scale, mapping_words
 from memrl_core.policies import settings_that_fit
 from memrl_core.records import EventKind
 from memrl_core.settings import PolicySettings
 from pages.shared.person import allowed, person
+from pages.shared.picture import show_table
 from pages.shared.place import Place
 from pages.shared.reward_rate import SCALES
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, literal
 
 COMBINING = {
     "human_rewards": {
@@ -77,16 +78,13 @@ def _combining(bank: MemoryBank, run: str, may: bool) -> None:
     )
     if not saved:
         return
-    try:
+    with errors_shown():
         if everything:
             bank.change_settings_throughout(run, chosen, by=person())
         else:
             bank.change_settings(run, {**current.model_dump(), **chosen}, bank.next_step(run), by=person())
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    st.toast("Saved.", icon=":material/save:")
-    st.rerun()
+        st.toast("Saved.", icon=":material/save:")
+        st.rerun()
 
 
 def _last_change(bank: MemoryBank, run: str, kind: EventKind) -> str:
@@ -102,11 +100,10 @@ def _last_change(bank: MemoryBank, run: str, kind: EventKind) -> str:
 def _scales(bank: MemoryBank, run: str, may: bool) -> None:
     st.subheader("What a rating is worth", anchor=False)
     now, (low, high) = bank.ratings.scales(run), bank.ratings.bounds(run, bank.next_step(run))
-    st.dataframe(
+    show_table(
         [{"scale": SCALES[scale], "R": mapping_words(now, scale, low, high)} for scale in get_args(Scale)],
-        hide_index=True,
-        key="scale_words",
-        alt="Each scale with the reward that each rating becomes",
+        "scale_words",
+        "Each scale with the reward that each rating becomes",
     )
     version = _last_change(bank, run, EventKind.SCALES_CHANGED)
     with st.form(f"scales{version}", border=False):
@@ -143,7 +140,7 @@ def _scales(bank: MemoryBank, run: str, may: bool) -> None:
     st.caption("Rewards that were given already keep the value they had.")
     if not saved:
         return
-    try:
+    with errors_shown():
         chosen = RatingScales.of(
             {
                 "scale": scale,
@@ -159,8 +156,5 @@ def _scales(bank: MemoryBank, run: str, may: bool) -> None:
             }
         )
         bank.ratings.change_scales(run, chosen, person())
-    except MemRLError as error:
-        st.error(literal(str(error)))
-        return
-    st.toast("Saved.", icon=":material/save:")
-    st.rerun()
+        st.toast("Saved.", icon=":material/save:")
+        st.rerun()

@@ -12,7 +12,7 @@ from memrl_core.figures.room import results_picture
 from memrl_core.lessons.questions import QUESTIONS
 from memrl_core.lessons.room import OpenRoom, Overview, Question, Room, Stage, network_address
 from pages.shared.picture import show
-from pages.shared.text import literal
+from pages.shared.text import failure_kept, literal
 
 FILES = Path(__file__).parent
 PHONE = {
@@ -38,13 +38,10 @@ def _opened() -> OpenRoom | None:
 
 
 def _open(question: Question, to_network: bool) -> None:
-    try:
+    with failure_kept():
         opened = OpenRoom(Room(question), PHONE, network_address() if to_network else "127.0.0.1")
-    except MemRLError as error:
-        st.session_state["failure"] = str(error)
-        return
-    _open_rooms()[opened.room.code] = opened
-    st.query_params["room"] = opened.room.code
+        _open_rooms()[opened.room.code] = opened
+        st.query_params["room"] = opened.room.code
 
 
 def _close() -> None:

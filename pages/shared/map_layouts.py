@@ -9,7 +9,7 @@ from plotly.offline import get_plotlyjs
 
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.picture import Shown
+from memrl_core.figures.picture import Picture
 from pages.shared.picture import image_options, table_twin
 from pages.shared.text import literal
 
@@ -43,7 +43,7 @@ export default function ({ setStateValue }) { setStateValue("loaded", true); }
 )
 
 
-def show_in_place(picture: Shown, key: str) -> None:
+def show_in_place(picture: Picture, key: str) -> None:
     """Draw a picture with its title and its table twin, as `show` does, for charts that a control moves.
 
     `st.plotly_chart` draws from scratch whatever has changed, which takes several times as long.

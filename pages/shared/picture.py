@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ import streamlit as st
 from pandas.io.formats.style import Styler
 
 from memrl_core.exchange.spreadsheet import csv_bytes
-from memrl_core.figures.picture import Shown
+from memrl_core.figures.picture import Picture
 from memrl_core.numerals import NOTHING, fixed, percent, signed, weight
 from memrl_core.report.document import picture_report
 from pages.shared.place import download_name
@@ -20,7 +20,7 @@ from pages.shared.text import literal
 FORMATS = ("svg", "png")
 
 
-def show(picture: Shown, key: str) -> None:
+def show(picture: Picture, key: str) -> None:
     """Draw a picture; its table opens below it, and both can be saved."""
     st.markdown(f"**{literal(picture.title)}**")
     st.plotly_chart(
@@ -32,7 +32,7 @@ def show(picture: Shown, key: str) -> None:
     table_twin(picture, key)
 
 
-def table_twin(picture: Shown, key: str) -> None:
+def table_twin(picture: Picture, key: str) -> None:
     """The same data as a table, drawn only once it is asked for, and the menu that saves chart and table."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"{key}_below"):
         as_table = st.toggle("Show as table", key=f"{key}_table")
@@ -42,31 +42,21 @@ def table_twin(picture: Shown, key: str) -> None:
 
 
 @st.fragment
-def _save_menu(picture: Shown, key: str) -> None:
+def _save_menu(picture: Picture, key: str) -> None:
     # What is in it is made when it is opened: a screen has many charts, and most are never saved.
     menu = st.popover("Save", icon=":material/download:", type="tertiary", key=f"{key}_save", on_change="rerun")
     if not menu.open:
         return
     with menu:
         _image_format(key)
-        st.download_button(
-            "Chart as HTML",
-            lambda: picture_report(picture),
-            file_name=download_name(picture.title, kind="html"),
-            mime="text/html",
-            icon=":material/download:",
-            on_click="ignore",
-            key=f"{key}_html",
-            help="One file that opens without a network and can still be zoomed.",
-        )
-        st.download_button(
+        alone = "One file that opens without a network and can still be zoomed."
+        page = download_name(picture.title, kind="html")
+        download("Chart as HTML", lambda: picture_report(picture), page, f"{key}_html", help=alone)
+        download(
             "Table as CSV",
             lambda: csv_bytes(picture.table.to_dict("records"), [str(column) for column in picture.table.columns]),
-            file_name=download_name(picture.title, kind="csv"),
-            mime="text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            key=f"{key}_csv",
+            download_name(picture.title, kind="csv"),
+            f"{key}_csv",
         )
 
 
@@ -129,6 +119,32 @@ def in_percent(rows: Rows, *columns: str) -> pd.DataFrame | Styler:
 def with_weights(rows: Rows) -> pd.DataFrame | Styler:
     """The rows with their λ as four decimals."""
     return written(rows, λ=weight)
+
+
+def show_table(
+    rows: Rows,
+    key: str,
+    alt: str,
+    signs: Iterable[str] = (),
+    shares: Iterable[str] = (),
+    write: Mapping[str, Callable[[float], str]] | None = None,
+    **look: Any,
+) -> None:
+    """Draw a table: `signs` are signed numbers, `shares` per cent, others are written by a function each.
+
+    `look` is what else `st.dataframe` takes; there `columns` gives columns other titles or widths.
+    """
+    table = written(rows, **dict.fromkeys(signs, signed), **dict.fromkeys(shares, percent), **(write or {}))
+    st.dataframe(table, key=key, hide_index=True, column_config=look.pop("columns", None), alt=alt, **look)
+
+
+MIMES = {"csv": "text/csv", "html": "text/html", "jsonl": "application/jsonl"}
+
+
+def download(label: str, make: Callable[[], bytes | str], name: str, key: str, **more: Any) -> None:
+    """A button that makes a file once it is pressed."""
+    look = {"icon": ":material/download:", "on_click": "ignore", "mime": MIMES[name.rsplit(".", 1)[-1]], **more}
+    st.download_button(label, make, file_name=name, key=key, **look)
 
 
 def with_one_precision(table: pd.DataFrame) -> pd.DataFrame | Styler:

@@ -1,10 +1,14 @@
-"""Untrusted text on its way to the screen."""
+"""Untrusted text on its way to the screen, and failures said in their own sentence."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import streamlit as st
+
+from memrl_core.errors import MemRLError
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&^=])")
 _LINKED = re.compile(r"(?i)(?<=https:)(?=//)|(?<=http:)(?=//)|(?<=ftp:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=\w)")
@@ -22,6 +26,24 @@ def literal(text: str) -> str:
     """
     line = _UNSEEN.sub("", " ".join(text.split()))
     return _SPECIAL.sub(r"\\\1", _LINKED.sub(WORD_JOINER, _DRAWN.sub(rf"\g<0>{WORD_JOINER}", line)))
+
+
+@contextmanager
+def errors_shown() -> Iterator[None]:
+    """Leaves the block at a failure and says what it was."""
+    try:
+        yield
+    except MemRLError as error:
+        st.error(literal(str(error)), icon=":material/error:")
+
+
+@contextmanager
+def failure_kept() -> Iterator[None]:
+    """Leaves the block at a failure, which is said when the page is drawn again: for callbacks."""
+    try:
+        yield
+    except MemRLError as error:
+        st.session_state["failure"] = str(error)
 
 
 def in_badge(text: str) -> str:

@@ -11,6 +11,7 @@ from memrl_core.bank.step_search import FoundStep, StepQuery
 from memrl_core.exchange.spreadsheet import csv_bytes
 from pages.shared import place as places
 from pages.shared.header import follow_others, header
+from pages.shared.picture import download
 from pages.shared.text import literal
 from pages.steps.table import step_table
 
@@ -107,15 +108,12 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small", key
                   on_click=_ask, kwargs=StepFilter().model_dump())  # fmt: skip
     if len(found) > ROWS:
         _pages(found, page * ROWS)
-    st.download_button(
+    download(
         "CSV",
         lambda: _csv(bank, run, found),
-        file_name=places.download_name("steps", kind="csv"),
-        mime="text/csv",
-        icon=":material/download:",
+        places.download_name("steps", kind="csv"),
+        "steps_csv",
         type="tertiary",
-        on_click="ignore",
-        key="steps_csv",
         disabled=not found,
         help="All rows of this filter, in this order",
     )

@@ -14,6 +14,7 @@ from memrl_core.environments import environment_title
 from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.tasks import CheckedFile, damaged_sets, drop, keep, kept_sets, sample_data_path
 from memrl_core.errors import MemRLError
+from pages.shared.picture import download, show_table
 from pages.shared.task_picker import CHOSEN, ENVIRONMENT, SET
 from pages.shared.text import literal
 
@@ -51,15 +52,7 @@ def _load() -> None:
             disabled=not (uploaded or path.strip()),
         )
         example = sample_data_path() / "task_files" / "example.jsonl"
-        st.download_button(
-            "An example file",
-            example.read_bytes,
-            file_name="tasks.jsonl",
-            mime="application/jsonl",
-            icon=":material/download:",
-            on_click="ignore",
-            key="tasks_example",
-        )
+        download("An example file", example.read_bytes, "tasks.jsonl", "tasks_example")
     if asked:
         with st.spinner("Every task is tried with its own reference …"):
             _check(uploaded, path)
@@ -111,12 +104,11 @@ def _table(title: str, rows: list[tuple[str, str]], key: str) -> None:
     if not rows:
         return
     st.markdown(f"{title} ({len(rows):,})")
-    st.dataframe(
+    show_table(
         pd.DataFrame(rows[:SHOWN], columns=["where", "why"]),
-        key=key,
-        hide_index=True,
-        column_config={"why": st.column_config.TextColumn("why", width="large")},
-        alt=title,
+        key,
+        title,
+        columns={"why": st.column_config.TextColumn("why", width="large")},
     )
     if len(rows) > SHOWN:
         st.caption(f"… and {len(rows) - SHOWN:,} more; `memrl tasks check FILE` lists all.")

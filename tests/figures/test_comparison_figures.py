@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,11 +39,6 @@ def names_of(rewards: CumulativeReward) -> list[str]:
 
 def a_point(step: int, after: float, reward: float | None = None) -> UtilityPoint:
     return UtilityPoint("m", step, None if reward is None else 0.0, after, step, reward, None, ())
-
-
-def a_layout(picture: Picture) -> dict[str, Any]:
-    layout: dict[str, Any] = json.loads(picture.figure.to_json())["layout"]
-    return layout
 
 
 # --- rewards ----------------------------------------------------------------------------------------------------------
@@ -148,9 +142,3 @@ def test_foreign_names_stay_text() -> None:
         assert "&lt;b" in drawn
         assert not any(HOSTILE in str(trace.hovertemplate) for trace in picture.figure.data)
         assert HOSTILE in picture.title
-
-
-def test_no_figure_brings_a_background_of_its_own() -> None:
-    for picture in all_pictures("a"):
-        layout = a_layout(picture)
-        assert (layout["paper_bgcolor"], layout["plot_bgcolor"]) == ("rgba(0,0,0,0)", "rgba(0,0,0,0)")

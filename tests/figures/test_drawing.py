@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from plotly.io.json import to_json_plotly
@@ -19,7 +20,8 @@ from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.figures.memory.utility import moves_picture
-from memrl_core.figures.picture import Drawing
+from memrl_core.figures.palette import drawn
+from memrl_core.figures.picture import Picture
 from tests.analysis.decision.test_spectrum import decided
 from tests.builders import an_agent
 
@@ -61,4 +63,4 @@ def test_the_charts_of_a_step_reach_the_browser_as_the_checked_figures_have_them
 
 def test_a_property_that_plotly_does_not_have_is_refused_by_the_figure() -> None:
     with pytest.raises(ValueError, match="colour"):
-        Drawing([{"type": "scatter", "colour": "red"}], {}).figure()
+        _ = Picture(drawn([{"type": "scatter", "colour": 1}]), pd.DataFrame(), "t", "t.").figure

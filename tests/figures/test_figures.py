@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,14 +133,3 @@ def test_plain_text_is_one_short_escaped_line() -> None:
         "&lt;b&gt;x&lt;/b&gt;&lt;a href='javascript:alert(1)'&gt;y&lt;/a&gt; %{customdata} &amp;lt;i&amp;gt;"
     )
     assert plain("a" * 100, 10) == "a" * 9 + "…"
-
-
-def test_every_picture_has_words_for_those_who_cannot_see_it(lived: Any, tmp_path: Path) -> None:
-    recall, decision, memories = parts(lived)
-    for picture in (
-        recall_picture(recall, decision, memories, "r"),
-        slope_picture(decision, "r"),
-        score_picture(decision, memories, "r"),
-    ):
-        assert picture.title in picture.alt
-        assert len(picture.table) > 0

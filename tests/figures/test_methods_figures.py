@@ -178,10 +178,3 @@ def test_two_arms_with_names_that_are_cut_alike_keep_their_own_rows(
     picture = draw([a_row(f"{long} 1"), a_row(f"{long} 2")])
     axis = json.loads(picture.figure.to_json())["layout"]["yaxis"]
     assert axis["tickvals"] == [0, 1] and len(axis["ticktext"]) == 2
-
-
-@pytest.mark.parametrize("draw", DRAWN)
-def test_the_words_beside_a_picture_hold_its_finding(draw: Callable[[Sequence[MethodRow]], Picture]) -> None:
-    picture = draw(ROWS)
-    assert picture.title in picture.alt and picture.alt != picture.title
-    assert picture.figure.layout.paper_bgcolor == "rgba(0,0,0,0)"

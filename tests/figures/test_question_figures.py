@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,13 +12,13 @@ from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.analysis.memory.exposure import Starvation, starvation
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
+from memrl_core.analysis.run.over_time import Q_BY_EPOCH
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision.methods_on_pool import methods_on_pool_picture
 from memrl_core.figures.decision.recall import similarity_picture
 from memrl_core.figures.memory.utility import use_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
-from memrl_core.figures.picture import Picture
-from memrl_core.figures.run.reliability import reliability_picture
+from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_picture
 from tests.analysis.memory.test_copies import at_angles
 from tests.builders import an_agent
 
@@ -156,22 +153,15 @@ def test_the_picture_has_a_row_a_method_and_says_how_many_choices_there_are(live
     assert len(given.x) == sum(len(one.decision.selected) for one in found if one.decision)
 
 
-def all_pictures(agent: Agent) -> list[Picture]:
-    view, table = agent.bank.view("r"), uses(agent.bank, "r")
-    return [
-        reliability_picture(prequential(table, -1.0, 1.0), SYMMETRIC),
-        similarity_picture(suggest_delta(view), 0.2),
-        use_picture(starvation(view, table, threshold=0.95, delta=0.2)),
+def test_the_bands_are_the_quantiles_and_the_bars_add_up_to_all_memories() -> None:
+    rows = [
+        ("r", 1, 8, 8, 0.5, 0.25, 0.25, 0.5, 0.5, 0.0, -0.5, -0.4, -0.1, 0.0, 0.1, 0.4, 0.5),
+        ("r", 2, 16, 16, 0.75, 0.5, 0.25, 0.25, 0.25, 0.1, -0.6, -0.5, -0.2, 0.1, 0.3, 0.6, 0.7),
     ]
-
-
-def test_every_picture_has_words_and_a_table_for_those_who_cannot_see_it(lived: Agent) -> None:
-    for picture in all_pictures(lived):
-        assert picture.title in picture.alt and picture.alt.endswith(".")
-        assert len(picture.table) > 0
-
-
-def test_no_figure_brings_a_background_of_its_own(lived: Agent) -> None:
-    for picture in all_pictures(lived):
-        layout: dict[str, Any] = json.loads(picture.figure.to_json())["layout"]
-        assert (layout["paper_bgcolor"], layout["plot_bgcolor"]) == ("rgba(0,0,0,0)", "rgba(0,0,0,0)")
+    picture = q_by_epoch_picture(pd.DataFrame(rows, columns=list(Q_BY_EPOCH)))
+    drawn = {trace.name: trace for trace in picture.figure.data}
+    assert list(drawn["median"].y) == [0.0, 0.1]
+    assert list(drawn["90 % of memories"].y) == [0.4, 0.6, -0.5, -0.4]
+    for epoch in (0, 1):
+        assert sum(drawn[name].y[epoch] for name in ("positive", "at zero", "negative")) == pytest.approx(1)
+    assert "+0.100" in picture.title and "50%" in picture.title

@@ -24,7 +24,7 @@ from tests.pages.test_pages import a_bank, page_text
 
 Visit = Callable[..., AppTest]
 RUN, STEP = "household", 39
-FIFTEEN = {
+SAYS = {
     "pair": " ahead of ",
     "flips": "It would change below",
     "required": "gets in with a q above",
@@ -58,12 +58,12 @@ def at_rest(app: AppTest, key: str) -> AppTest:
     return app.run()
 
 
-@pytest.mark.parametrize("key", FIFTEEN)
+@pytest.mark.parametrize("key", sorted(BY_KEY))
 def test_each_question_is_answered_by_its_link(demo: Path, visit: Visit, key: str) -> None:
     app = at_rest(visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key), key)
     assert app.selectbox(key="question").value == key
     assert BY_KEY[key].text in plain(app)
-    assert FIFTEEN[key] in plain(app)
+    assert SAYS.get(key, "") in plain(app) and not app.error
 
 
 def test_a_prompt_is_run_again_as_edited_beside_the_recorded_answer(demo: Path, visit: Visit) -> None:
@@ -81,13 +81,6 @@ def test_a_prompt_is_run_again_as_edited_beside_the_recorded_answer(demo: Path, 
     assert found.generate.turns[0].reply.text in [code.value for code in app.code]
     with MemoryBank.open(str(demo)) as bank:
         assert bank.facts == facts
-
-
-@pytest.mark.parametrize("key", sorted(BY_KEY.keys() - FIFTEEN.keys()))
-def test_the_further_questions_are_answered_too(demo: Path, visit: Visit, key: str) -> None:
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key)
-    assert app.selectbox(key="question").value == key
-    assert not app.error
 
 
 def test_a_question_is_two_choices_away_from_the_step(demo: Path, visit: Visit) -> None:

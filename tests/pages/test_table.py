@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from pandas.io.formats.style import Styler
-from streamlit.testing.v1 import AppTest
 
 from memrl_core.numerals import percent, signed
 from pages.shared.picture import MOST_STYLED, with_one_precision, written
@@ -34,17 +33,3 @@ def test_what_has_nothing_to_write_or_is_very_long_is_left_as_it_is(rows: int) -
     assert isinstance(
         written(pd.DataFrame({"q": [0.5] * rows}).head(rows), **({"q": signed} if rows else {})), pd.DataFrame
     )
-
-
-def test_the_screen_takes_such_a_table() -> None:
-    def page() -> None:
-        import streamlit as st
-
-        from memrl_core.numerals import signed
-        from pages.shared.picture import written
-
-        st.dataframe(written([{"memory": "#1", "q": -0.25}], q=signed), key="t", hide_index=True)
-
-    app = AppTest.from_function(page).run()
-    assert not app.exception
-    assert app.dataframe[0].value["q"].tolist() == [-0.25]

@@ -56,6 +56,17 @@ class Parsed(HTMLParser):
         return "".join(self.text)
 
 
+def loads_nothing(html: str) -> None:
+    """No part of a document asks for anything from elsewhere, and its policy forbids it."""
+    parsed = Parsed(html)
+    for tag, attributes in parsed.tags:
+        assert tag not in {"link", "iframe", "img", "object", "embed", "base"}
+        assert not {"src", "href", "action", "data"} & attributes.keys(), tag
+        assert not any(name.startswith("on") for name in attributes), tag
+    policies = [a["content"] for tag, a in parsed.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policies and "default-src 'none'" in str(policies[0])
+
+
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
     agent = an_agent(tmp_path_factory.mktemp("banks") / "bank", run="mine")
@@ -82,13 +93,7 @@ def test_a_step_is_told_from_its_task_to_its_memory(bank: MemoryBank) -> None:
 
 
 def test_nothing_is_loaded_from_anywhere(bank: MemoryBank) -> None:
-    parsed = Parsed(step_report(bank, "mine", 14))
-    for tag, attributes in parsed.tags:
-        assert tag not in {"link", "iframe", "img", "object", "embed", "base"}
-        assert not {"src", "href", "action", "data"} & attributes.keys(), tag
-        assert not any(name.startswith("on") for name in attributes), tag
-    policies = [a["content"] for tag, a in parsed.tags if a.get("http-equiv") == "Content-Security-Policy"]
-    assert policies and "default-src 'none'" in str(policies[0])
+    loads_nothing(step_report(bank, "mine", 14))
 
 
 def test_foreign_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from memrl_core.analysis.compare.comparison import ENOUGH_TASKS, CumulativeReward
-from memrl_core.figures.palette import CUT, DASHED_LINES, bare_layout, pale, plain
+from memrl_core.figures.palette import (
+    CUT,
+    DASHED_LINES,
+    band,
+    bare_layout,
+    curve,
+    drawn,
+    note,
+    pale,
+    plain,
+    titled,
+    upright,
+)
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint
@@ -22,22 +34,15 @@ def reward_picture(rewards: CumulativeReward, names: Sequence[str]) -> Picture:
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.58, 0.42], vertical_spacing=0.08)
     positions = rewards.positions
     for (colour, dash), name, total in zip(cycle(DASHED_LINES), names, rewards.totals, strict=False):
-        figure.add_scatter(
-            x=positions, y=total, mode="lines", name=plain(name), line={"color": colour, "dash": dash, "width": 2.5},
-            hovertemplate="%{x} tasks: %{y:+.3f}", row=1, col=1,
-        )  # fmt: skip
+        look = {"dash": dash, "width": 2.5, "hovertemplate": "%{x} tasks: %{y:+.3f}"}
+        figure.add_trace(curve(positions, total, plain(name), colour, **look), row=1, col=1)
     for place, difference in enumerate(rewards.differences):
         colour, dash = DASHED_LINES[(place + 1) % len(DASHED_LINES)]
         if not np.isnan(rewards.low[place]).any():
-            figure.add_scatter(
-                x=[*positions, *positions[::-1]], y=[*rewards.high[place], *rewards.low[place][::-1]], mode="lines",
-                fill="toself", fillcolor=pale(colour), line={"width": 0}, hoverinfo="skip", showlegend=False,
-                row=2, col=1,
-            )  # fmt: skip
-        figure.add_scatter(
-            x=positions, y=difference, mode="lines", showlegend=False, name=plain(names[place + 1]),
-            line={"color": colour, "dash": dash, "width": 2.5}, hovertemplate="%{x} tasks: Δ %{y:+.3f}", row=2, col=1,
-        )  # fmt: skip
+            around = band(positions, rewards.low[place], rewards.high[place], pale(colour))
+            figure.add_trace(around, row=2, col=1)
+        look = {"dash": dash, "width": 2.5, "showlegend": False, "hovertemplate": "%{x} tasks: Δ %{y:+.3f}"}
+        figure.add_trace(curve(positions, difference, plain(names[place + 1]), colour, **look), row=2, col=1)
     figure.add_hline(y=0, line={"color": CUT, "width": 1, "dash": "dot"}, row=2, col=1)
     figure.update_layout(bare_layout(height=400, showlegend=True))
     figure.update_xaxes(title_text="tasks met by all, in lockstep", row=2, col=1)
@@ -52,40 +57,25 @@ def trajectories_picture(
     histories: Sequence[tuple[str, Sequence[UtilityPoint]]], label: str, parted_after: int = 0
 ) -> Picture:
     """q of one memory in every run that knows it, step by step; a line where the runs part, when they share a past."""
-    figure = go.Figure()
+    lines = []
     for (colour, dash), (name, points) in zip(cycle(DASHED_LINES), histories, strict=False):
-        figure.add_scatter(
-            x=[point.step for point in points],
-            y=[point.after for point in points],
-            mode="lines+markers",
-            name=plain(name),
-            line={"color": colour, "dash": dash, "shape": "hv", "width": 2.5},
-            marker={"size": 8, "symbol": ["diamond" if p.reward is None else "circle" for p in points]},
+        line = curve(
+            [point.step for point in points], [point.after for point in points], plain(name), colour,
+            dash=dash, shape="hv", width=2.5, size=8,
+            symbol=["diamond" if p.reward is None else "circle" for p in points],
             customdata=[["" if p.reward is None else f" · reward {signed(p.reward)}"] for p in points],
             hovertemplate="step %{x}: q %{y:+.3f}%{customdata[0]}",
-        )
+        )  # fmt: skip
+        lines.append(line)
+    layout: dict[str, Any] = {"xaxis": {"title": {"text": "step"}, "rangemode": "tozero"}, "yaxis": titled("q")}
     if parted_after:
-        figure.add_vline(x=parted_after + 0.5, line={"color": CUT, "dash": "dash", "width": 1.5})
-        figure.add_annotation(x=parted_after + 0.5, y=1, yref="paper", text="fork", showarrow=False, xanchor="left")
-    figure.update_layout(bare_layout(height=320, showlegend=True))
-    figure.update_xaxes(title_text="step", rangemode="tozero")
-    figure.update_yaxes(title_text="q", zeroline=False)
+        layout["shapes"] = [upright(parted_after + 0.5, color=CUT, dash="dash", width=1.5)]
+        layout["annotations"] = [note(parted_after + 0.5, 1, "fork", yref="paper", xanchor="left")]
+    figure = drawn(lines, height=320, showlegend=True, **layout)
     ends = ", ".join(f"{signed(points[-1].after)} in {name} ({_uses(points)})" for name, points in histories)
     title = f"{label}: q ends at {ends}"
-    table = pd.DataFrame(
-        [
-            {
-                "run": name,
-                "step": p.step,
-                "q before": p.before,
-                "q after": p.after,
-                "reward": p.reward,
-                "uses": p.visits,
-            }
-            for name, points in histories
-            for p in points
-        ]
-    )
+    rows = [(name, p.step, p.before, p.after, p.reward, p.visits) for name, points in histories for p in points]
+    table = pd.DataFrame(rows, columns=["run", "step", "q before", "q after", "reward", "uses"])
     return Picture(figure, table, title, f"One line of q a run, with a mark for each reward. {title}.")
 
 

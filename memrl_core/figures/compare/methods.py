@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -18,6 +17,7 @@ from plotly.subplots import make_subplots
 from memrl_core.analysis.compare.methods import Estimate, MethodCurve, MethodRow
 from memrl_core.figures.palette import (
     ARM_BANDS,
+    BELOW,
     CUT,
     FORGOTTEN,
     KEPT,
@@ -26,18 +26,21 @@ from memrl_core.figures.palette import (
     SELECTED,
     SIMILARITY,
     UTILITY,
+    band,
     bare_layout,
+    bars,
+    curve,
+    drawn,
     interval_bars,
+    marks,
     plain,
+    upright,
 )
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 
-Floats = npt.NDArray[np.float64]
-
 ACROSS = 4
 """Panels in one row."""
-BELOW = {"orientation": "h", "yanchor": "top", "x": 0}
 TITLE_SIZE = 12
 ROW_HEIGHT = 26
 LONGEST = 34
@@ -52,20 +55,18 @@ def csr_picture(curves: Sequence[MethodCurve], luck: MethodCurve | None = None) 
         return _nothing("No arm has a finished epoch")
     across = min(ACROSS, len(curves))
     down = -(-len(curves) // across)
-    names = [_labelled(curve.arm, curve.badge) for curve in curves]
+    names = [_labelled(curve) for curve in curves]
     panel: dict[str, Any] = {}
     places = [[panel if across * row + place < len(curves) else None for place in range(across)] for row in range(down)]
     figure = make_subplots(
         rows=down, cols=across, shared_yaxes=True, subplot_titles=names, specs=places,
         horizontal_spacing=0.03, vertical_spacing=min(0.12, 0.4 / down),
     )  # fmt: skip
-    for place, curve in enumerate(curves):
-        at = {"row": place // across + 1, "col": place % across + 1}
-        if luck is not None:
-            _line(figure, luck, "Pass@e without memory", NEUTRAL, LUCK_BAND, "dot", place == 0, at)
-        _line(figure, curve, "CSR", SELECTED, ARM_BANDS[0], "solid", place == 0, at)
-    figure.update_layout(bare_layout(height=110 + 170 * down, showlegend=True))
-    figure.update_layout(legend={**BELOW, "y": -0.25 / down})
+    for place, one in enumerate(curves):
+        lines = [] if luck is None else _lines(luck, "Pass@e without memory", NEUTRAL, LUCK_BAND, "dot", place == 0)
+        lines += _lines(one, "CSR", SELECTED, ARM_BANDS[0], "solid", place == 0)
+        figure.add_traces(lines, rows=place // across + 1, cols=place % across + 1)
+    figure.update_layout(bare_layout(height=110 + 170 * down, showlegend=True), legend={**BELOW, "y": -0.25 / down})
     figure.update_annotations(font_size=TITLE_SIZE)
     figure.update_xaxes(tick0=1, dtick=max(1, max(len(c.value) for c in curves) // 5), zeroline=False)
     figure.update_xaxes(title_text="epoch", row=down)
@@ -82,26 +83,17 @@ def gain_picture(rows: Sequence[MethodRow]) -> Picture:
     shown = sorted((row for row in rows if row.gain.known), key=lambda row: row.gain.value)
     if not shown:
         return _nothing("Nothing was run without memory, so no arm has a gain over it")
-    value, low, high = _ends([row.gain for row in shown])
-    clear = np.array([_clear(row.gain) for row in shown])
-    places = np.arange(len(shown))
-    figure = go.Figure()
-    for name, chosen, colour, symbol in (
-        ("beyond chance", clear, SELECTED, "circle"),
-        ("may be chance", ~clear, NEUTRAL, "circle-open"),
-    ):
-        if chosen.any():
-            figure.add_scatter(
-                x=value[chosen], y=places[chosen], mode="markers", name=name,
-                marker={"color": colour, "symbol": symbol, "size": 10},
-                error_x=interval_bars(value[chosen], low[chosen], high[chosen], colour),
-                customdata=[_labelled(row.arm, row.badge) for row, is_shown in zip(shown, chosen, strict=True)
-                            if is_shown],
-                hovertemplate="%{customdata}: %{x:+.1%}<extra></extra>",
-            )  # fmt: skip
-    figure.add_vline(x=0, line={"color": CUT, "dash": "dot", "width": 1.5})
-    figure.update_layout(_rows_layout(shown))
-    figure.update_xaxes(title_text="share of tasks solved, minus that without memory", tickformat="+.0%")
+    clear = [row.gain.low > 0 or row.gain.high < 0 for row in shown]
+    looks = ((True, "beyond chance", SELECTED, "circle"), (False, "may be chance", NEUTRAL, "circle-open"))
+    traces = []
+    for wanted, name, colour, symbol in looks:
+        members = [(place, row) for place, row in enumerate(shown) if clear[place] is wanted]
+        if members:
+            gains = _dots(members, lambda row: row.gain, name, colour, symbol, "%{customdata}: %{x:+.1%}")
+            traces.append(gains)
+    across = {"title": {"text": "share of tasks solved, minus that without memory"}, "tickformat": "+.0%"}
+    chance = upright(0, color=CUT, dash="dot", width=1.5)
+    figure = drawn(traces, xaxis=across, shapes=[chance], **_rows_layout(shown))
     title = _gain_said(shown)
     table = pd.DataFrame(
         [
@@ -119,22 +111,17 @@ def forgetting_picture(rows: Sequence[MethodRow]) -> Picture:
     shown = sorted((row for row in rows if row.lost_of_failures.known or row.lost_of_solved.known), key=_by_a)
     if not shown:
         return _nothing("Nothing was solved before and failed later, or no task was met twice")
-    places = np.arange(len(shown))
-    figure = go.Figure()
-    rates = (
-        ("A: of all failures", [row.lost_of_failures for row in shown], FORGOTTEN, "circle", 0.14),
-        ("B: of what had been solved", [row.lost_of_solved for row in shown], KEPT, "diamond", -0.14),
-    )
-    for name, found, colour, symbol, offset in rates:
-        value, low, high = _ends(found)
-        figure.add_scatter(
-            x=value, y=places + offset, mode="markers", name=name,
-            marker={"color": colour, "symbol": symbol, "size": 9}, error_x=interval_bars(value, low, high, colour),
-            customdata=[_labelled(row.arm, row.badge) for row in shown],
-            hovertemplate="%{customdata}: %{x:.1%}",
-        )  # fmt: skip
-    figure.update_layout(_rows_layout(shown))
-    figure.update_xaxes(title_text="lost since the last epoch, as a share", tickformat=".0%", rangemode="tozero")
+    placed = list(enumerate(shown))
+    hover = "%{customdata}: %{x:.1%}"
+    traces = [
+        _dots(placed, lambda row: row.lost_of_failures, "A: of all failures", FORGOTTEN, "circle", hover, 0.14),
+        _dots(placed, lambda row: row.lost_of_solved, "B: of what had been solved", KEPT, "diamond", hover, -0.14),
+    ]
+    for dots in traces:
+        dots["hovertemplate"] = hover
+    lost = "lost since the last epoch, as a share"
+    across = {"title": {"text": lost}, "tickformat": ".0%", "rangemode": "tozero"}
+    figure = drawn(traces, xaxis=across, **_rows_layout(shown))
     title = _forgetting_said(shown)
     table = pd.DataFrame(
         [
@@ -154,31 +141,26 @@ def cost_picture(rows: Sequence[MethodRow]) -> Picture:
     if not rows:
         return _nothing("No arm has a finished step")
     shown = sorted(rows, key=lambda row: (np.nan_to_num(row.success.value, nan=-1.0), row.arm))
-    places = np.arange(len(shown))
+    places, names = np.arange(len(shown)), [_labelled(row) for row in shown]
     figure = make_subplots(
         rows=1, cols=3, shared_yaxes=True, horizontal_spacing=0.04,
         subplot_titles=("solved", "tokens a task", "calls a task"),
     )  # fmt: skip
-    names = [_labelled(row.arm, row.badge) for row in shown]
-    value, low, high = _ends([row.success for row in shown])
-    figure.add_scatter(
-        x=value, y=places, mode="markers", marker={"color": SELECTED, "size": 9}, showlegend=False, customdata=names,
-        error_x=interval_bars(value, low, high, SELECTED), hovertemplate="%{customdata}: %{x:.1%}<extra></extra>",
-        row=1, col=1,
-    )  # fmt: skip
+    solved = _dots(list(enumerate(shown)), lambda row: row.success, "", SELECTED, "circle", "%{customdata}: %{x:.1%}")
+    figure.add_trace(solved, row=1, col=1)
     turns = [row.calls - row.consulted for row in shown]
-    bars = (
+    parts = (
         ("tokens", [row.tokens for row in shown], CUT, "", 2, "%{x:,.0f}"),
         ("turns of the answer", turns, SIMILARITY, "", 3, "%{x:.1f} turns"),
         ("the method's own questions", [row.consulted for row in shown], UTILITY, "/", 3, "%{x:.1f} questions"),
     )
-    for name, x, colour, hatch, column, hover in bars:
-        figure.add_bar(
-            x=x, y=places, orientation="h", name=name, showlegend=column == 3, customdata=names,
-            marker={"color": colour, "pattern": {"shape": hatch, "solidity": 0.3}},
-            hovertemplate=f"%{{customdata}}: {hover}<extra></extra>", row=1, col=column,
-        )  # fmt: skip
-    figure.update_layout({**_rows_layout(shown), "barmode": "stack", "legend": {**BELOW, "y": -0.12}})
+    for name, x, colour, hatch, column, hover in parts:
+        look = {"orientation": "h", "showlegend": column == 3, "customdata": names}
+        part = bars(x, places, name, colour, f"%{{customdata}}: {hover}", pattern=hatch, **look)
+        part["marker"]["pattern"]["solidity"] = 0.3
+        figure.add_trace(part, row=1, col=column)
+    layout = bare_layout(**_rows_layout(shown), barmode="stack")
+    figure.update_layout({**layout, "legend": {**BELOW, "y": -0.12}})
     figure.update_annotations(font_size=TITLE_SIZE)
     figure.update_xaxes(zeroline=False, rangemode="tozero")
     figure.update_xaxes(tickformat=".0%", row=1, col=1)
@@ -197,46 +179,40 @@ def cost_picture(rows: Sequence[MethodRow]) -> Picture:
 # --- their parts ------------------------------------------------------------------------------------------------------
 
 
-def _line(
-    figure: go.Figure, curve: MethodCurve, name: str, colour: str, band: str, dash: str, named: bool, at: dict[str, int]
-) -> None:
-    epochs = np.arange(1, len(curve.value) + 1)
-    known = ~(np.isnan(curve.low) | np.isnan(curve.high))
-    x, low, high = epochs[known], curve.low[known], curve.high[known]
-    figure.add_scatter(
-        x=[*x, *x[::-1]], y=[*high, *low[::-1]], mode="lines", fill="toself", fillcolor=band, line={"width": 0},
-        hoverinfo="skip", showlegend=False, **at,
-    )  # fmt: skip
-    figure.add_scatter(
-        x=epochs, y=curve.value, mode="lines+markers", name=name, legendgroup=name, showlegend=named,
-        line={"color": colour, "dash": dash, "width": 2.5}, marker={"size": 5},
-        hovertemplate="epoch %{x}: %{y:.1%}", **at,
-    )  # fmt: skip
+def _lines(one: MethodCurve, name: str, colour: str, shade: str, dash: str, named: bool) -> list[dict[str, Any]]:
+    """The band and the line of one arm; `named` in the legend."""
+    epochs = np.arange(1, len(one.value) + 1)
+    known = ~(np.isnan(one.low) | np.isnan(one.high))
+    look = {"dash": dash, "width": 2.5, "legendgroup": name, "showlegend": named}
+    hover = "epoch %{x}: %{y:.1%}"
+    line = curve(epochs, one.value, name, colour, symbol="circle", size=5, hovertemplate=hover, **look)
+    return [band(epochs[known], one.low[known], one.high[known], shade), line]
+
+
+def _dots(
+    rows: Sequence[tuple[int, MethodRow]],
+    of: Callable[[MethodRow], Estimate],
+    name: str,
+    colour: str,
+    symbol: str,
+    hover: str,
+    beside: float = 0.0,
+) -> dict[str, Any]:
+    """A mark with its interval for each (place, row), moved up by `beside`."""
+    estimates = [(of(row).value, of(row).low, of(row).high) for _, row in rows]
+    value, low, high = np.array(estimates, dtype=np.float64).T
+    look = {"error_x": interval_bars(value, low, high, colour), "customdata": [_labelled(row) for _, row in rows]}
+    return marks(value, [place + beside for place, _ in rows], name, colour, hover, symbol=symbol, size=9, **look)
 
 
 def _rows_layout(shown: Sequence[MethodRow]) -> dict[str, Any]:
-    names = [_labelled(row.arm, row.badge) for row in shown]
-    axis = {
-        "tickvals": list(range(len(names))),
-        "ticktext": names,
-        "range": [-0.6, len(names) - 0.4],
-        "zeroline": False,
-        "automargin": True,
-    }
-    return bare_layout(height=130 + ROW_HEIGHT * len(names), showlegend=True, yaxis=axis)
+    ticks = {"tickvals": list(range(len(shown))), "ticktext": [_labelled(row) for row in shown]}
+    axis = {**ticks, "range": [-0.6, len(shown) - 0.4], "zeroline": False, "automargin": True}
+    return {"height": 130 + ROW_HEIGHT * len(shown), "showlegend": True, "yaxis": axis}
 
 
-def _labelled(arm: str, badge: str) -> str:
-    return f"{plain(arm, LONGEST)} · {plain(badge)}"
-
-
-def _ends(found: Sequence[Estimate]) -> tuple[Floats, Floats, Floats]:
-    value, low, high = np.array([(one.value, one.low, one.high) for one in found], dtype=np.float64).T
-    return value, low, high
-
-
-def _clear(gain: Estimate) -> bool:
-    return gain.low > 0 or gain.high < 0
+def _labelled(row: MethodRow | MethodCurve) -> str:
+    return f"{plain(row.arm, LONGEST)} · {plain(row.badge)}"
 
 
 def _by_a(row: MethodRow) -> tuple[float, float, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from memrl_core.errors import InputError
-from memrl_core.figures.palette import bare_layout, plain, q_colorscale
+from memrl_core.figures.palette import CLEAR, bare_layout, marks, plain, q_colorscale
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 
@@ -33,33 +34,18 @@ def phase_diagram(conditions: pd.DataFrame, x: str, y: str, panel: str, arm: str
     panels, across, along = (sorted(conditions[name].unique()) for name in (panel, x, y))
     most = max(LEAST_RANGE, float(100 * conditions["difference"].abs().max()))
     figure = make_subplots(
-        1,
-        len(panels),
-        shared_yaxes=True,
-        horizontal_spacing=0.03,
+        1, len(panels), shared_yaxes=True, horizontal_spacing=0.03,
         subplot_titles=[plain(f"{panel} {value:g}") for value in panels],
-    )
-    handles = []
-    for column, value in enumerate(panels, start=1):
-        part = conditions[conditions[panel] == value]
-        cells = {(row[x], row[y]): row for row in part.to_dict("records")}
-        rows = [[cells.get((a, b)) for a in across] for b in along]
-        cells_of_panel = _panel(rows, across, along, x, y)
-        figure.add_trace(cells_of_panel, row=1, col=column)
-        handles.append((_handles(cells_of_panel), column))
+    )  # fmt: skip
+    cells = [_panel(conditions[conditions[panel] == value], across, along, x, y) for value in panels]
     # A browser tells a click on a marker, none on a cell.
-    for handle, column in handles:
-        figure.add_trace(handle, row=1, col=column)
-    for number in range(1, len(panels) + 1):
-        figure.update_xaxes(title_text=plain(x), type="category", showgrid=False, row=1, col=number)
+    for draw in (lambda found: found, _handles):
+        figure.add_traces([draw(found) for found in cells], rows=1, cols=list(range(1, len(panels) + 1)))
+    figure.update_xaxes(title_text=plain(x), type="category", showgrid=False)
     figure.update_yaxes(type="category", showgrid=False)
     figure.update_yaxes(title_text=plain(y), row=1, col=1)
-    scale = {
-        "colorscale": q_colorscale(),
-        "cmin": -most,
-        "cmax": most,
-        "colorbar": {"title": {"text": "points"}, "thickness": 10, "len": 0.9},
-    }
+    bar = {"title": {"text": "points"}, "thickness": 10, "len": 0.9}
+    scale = {"colorscale": q_colorscale(), "cmin": -most, "cmax": most, "colorbar": bar}
     figure.update_layout(**bare_layout(height=HEIGHT, margin={"l": 8, "r": 16, "t": 40, "b": 8}), coloraxis=scale)
     better, worse = int((conditions["low"] > 0).sum()), int((conditions["high"] < 0).sum())
     mean = 100 * float(conditions["difference"].mean())
@@ -72,25 +58,20 @@ def phase_diagram(conditions: pd.DataFrame, x: str, y: str, panel: str, arm: str
     return Picture(figure, table, title, alt)
 
 
-def _panel(
-    rows: Sequence[Sequence[dict[str, object] | None]], across: Sequence[float], along: Sequence[float], x: str, y: str
-) -> go.Heatmap:
-    def of(name: str, scale: float = 1.0) -> list[list[float]]:
-        return [[np.nan if cell is None else scale * float(str(cell[name])) for cell in row] for row in rows]
+def _panel(part: pd.DataFrame, across: Sequence[float], along: Sequence[float], x: str, y: str) -> go.Heatmap:
+    def of(name: str) -> pd.DataFrame:
+        return part.pivot(index=y, columns=x, values=name).reindex(index=along, columns=across)
 
-    difference, low, high = of("difference", 100), of("low", 100), of("high", 100)
-    texts = [
-        ["" if np.isnan(d) else _bold(signed(d, 1), a > 0 or b < 0) for d, a, b in zip(*line, strict=True)]
-        for line in zip(difference, low, high, strict=True)
-    ]
-    shares = np.dstack([low, high, of("reference", 100), of("success", 100), of("seeds")]).tolist()
-    streams = [["" if cell is None else plain(str(cell["stream"])) for cell in row] for row in rows]
-    known = [[[name, *cell] for name, cell in zip(*line, strict=True)] for line in zip(streams, shares, strict=True)]
+    difference, low, high = 100 * of("difference"), 100 * of("low"), 100 * of("high")
+    texts = difference.map(lambda points: "" if np.isnan(points) else signed(points, 1))
+    numbers = (low, high, 100 * of("reference"), 100 * of("success"), of("seeds"))
+    streams = of("stream").map(plain, na_action="ignore").fillna("")
+    known = np.dstack([streams, *numbers]).tolist()
     return go.Heatmap(
-        z=difference,
+        z=difference.to_numpy().tolist(),
         x=[f"{value:g}" for value in across],
         y=[f"{value:g}" for value in along],
-        text=texts,
+        text=texts.where((low <= 0) & (high >= 0) | difference.isna(), "<b>" + texts + "</b>").to_numpy().tolist(),
         texttemplate="%{text}",
         textfont={"size": 12},
         customdata=known,
@@ -101,22 +82,13 @@ def _panel(
     )
 
 
-def _handles(cells: go.Heatmap) -> go.Scatter:
+def _handles(cells: go.Heatmap) -> dict[str, Any]:
     """What is pointed at and clicked: a marker one cannot see on every cell, with the cell's numbers."""
     places = [(x, y, n, m) for n, y in enumerate(cells.y) for m, x in enumerate(cells.x)]
-    return go.Scatter(
-        x=[x for x, *_ in places],
-        y=[y for _, y, *_ in places],
-        customdata=[[*cells.customdata[n][m], cells.z[n][m]] for *_, n, m in places],
-        mode="markers",
-        marker={"size": 34, "symbol": "square", "opacity": 0},
-        showlegend=False,
-        hovertemplate=(
-            "%{customdata[0]}<br>%{customdata[6]:+.1f} points (%{customdata[1]:+.1f}…%{customdata[2]:+.1f})<br>"
-            "%{customdata[3]:.1f} % → %{customdata[4]:.1f} %, %{customdata[5]:d} seeds<extra></extra>"
-        ),
+    hover = (
+        "%{customdata[0]}<br>%{customdata[6]:+.1f} points (%{customdata[1]:+.1f}…%{customdata[2]:+.1f})<br>"
+        "%{customdata[3]:.1f} % → %{customdata[4]:.1f} %, %{customdata[5]:d} seeds"
     )
-
-
-def _bold(text: str, bold: bool) -> str:
-    return f"<b>{text}</b>" if bold else text
+    known = [[*cells.customdata[n][m], cells.z[n][m]] for *_, n, m in places]
+    x, y = [x for x, *_ in places], [y for _, y, *_ in places]
+    return marks(x, y, "", CLEAR, hover, symbol="square", size=34, customdata=known)

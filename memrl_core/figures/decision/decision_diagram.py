@@ -10,15 +10,27 @@ import pandas as pd
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.spectrum import Spectrum
-from memrl_core.figures.palette import CHOSEN_SHADE, CUT, NEUTRAL, SELECTED, UTILITY, bare_layout
-from memrl_core.figures.picture import Drawing, DrawnPicture
+from memrl_core.figures.palette import (
+    CHOSEN_SHADE,
+    CUT,
+    NEUTRAL,
+    SELECTED,
+    UTILITY,
+    curve,
+    drawn,
+    note,
+    titled,
+    upright,
+    words,
+)
+from memrl_core.figures.picture import Picture
 
 GRID = 201
 LABELLED = 30
 CLOSE = 0.035
 
 
-def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: str) -> DrawnPicture:
+def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: str) -> Picture:
     """Lines of score over λ from 0 (similarity alone) to 1 (utility alone); `weight` is the λ that is looked at.
 
     `recorded` is the λ with which the step was decided; it is drawn dashed, below the other.
@@ -32,34 +44,27 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
         traces += _shade(grid, scores, spectrum.k2)
     traces += _lines(spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] not in now], NEUTRAL, 1.2, run)
     traces += _lines(spectrum, [i for i in range(len(spectrum.ids)) if spectrum.ids[i] in now], SELECTED, 3, run)
-    if 0 < len(spectrum.ids) <= LABELLED:
+    named = 0 < len(spectrum.ids) <= LABELLED
+    if named:
         traces.append(_names(spectrum, run))
-    marks = [_upright(flip.weight, CUT, 1, "dot") for flip in spectrum.flips]
-    # Always there, if below the other: a browser then has only moved marks to draw.
-    marks.append(_upright(recorded, UTILITY, 1.5, "dash"))
-    marks.append(_upright(weight, UTILITY, 2.5, "solid"))
-    name = {
-        "x": weight, "y": 1, "yref": "paper", "yanchor": "bottom", "text": f"λ = {weight:g}", "showarrow": False,
-        "font": {"color": UTILITY},
-    }  # fmt: skip
-    # Lines end at 1; the room beyond is for the names of the memories.
-    across = {
-        "range": [-0.02, 1.14 if len(spectrum.ids) <= LABELLED else 1.02],
-        "title": {"text": "λ · weight of q"},
-        "zeroline": False,
-        "tickvals": [0, 0.25, 0.5, 0.75, 1],
-        "ticktext": ["0 · similarity", "0.25", "0.5", "0.75", "1 · utility"],
-    }
-    up = {"title": {"text": "score"}, "zeroline": False}
-    layout = bare_layout(height=430, showlegend=False, shapes=marks, annotations=[name], xaxis=across, yaxis=up)
+    # The recorded λ is always there, if below the other: a browser then has only moved marks to draw.
+    shapes = [upright(flip.weight, color=CUT, width=1, dash="dot") for flip in spectrum.flips]
+    shapes += [upright(recorded, color=UTILITY, width=1.5, dash="dash"), upright(weight, color=UTILITY, width=2.5)]
+    look: dict[str, Any] = {"yref": "paper", "yanchor": "bottom", "font": {"color": UTILITY}}
+    ticks = {"tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": ["0 · similarity", "0.25", "0.5", "0.75", "1 · utility"]}
+    figure = drawn(
+        traces,
+        height=430,
+        showlegend=False,
+        shapes=shapes,
+        annotations=[note(weight, 1, f"λ = {weight:g}", **look)],
+        # Lines end at 1; the room beyond is for the names of the memories.
+        xaxis=titled("λ · weight of q", range=[-0.02, 1.14 if named else 1.02], **ticks),
+        yaxis=titled("score"),
+    )
     title = _title(spectrum, weight)
     alt = f"Each candidate's score as a line over λ. {title}."
-    return DrawnPicture(Drawing(traces, layout), lambda: _table(spectrum, run), title, alt)
-
-
-def _upright(weight: float, colour: str, width: float, dash: str) -> dict[str, Any]:
-    line = {"color": colour, "width": width, "dash": dash}
-    return {"type": "line", "x0": weight, "x1": weight, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+    return Picture(figure, lambda: _table(spectrum, run), title, alt)
 
 
 def _chosen_at(spectrum: Spectrum, weight: float) -> frozenset[str]:
@@ -70,31 +75,21 @@ def _chosen_at(spectrum: Spectrum, weight: float) -> frozenset[str]:
 def _shade(grid: np.ndarray, scores: np.ndarray, k2: int) -> list[dict[str, Any]]:
     cut = np.sort(scores, axis=1)[:, -k2]
     top = np.full_like(cut, scores.max() + 0.15 * max(np.ptp(scores), 1e-9))
-    drawn = {"type": "scatter", "x": grid, "mode": "lines", "hoverinfo": "skip"}
     return [
-        {**drawn, "y": cut, "line": {"color": CUT, "width": 1, "dash": "dot"}},
-        {**drawn, "y": top, "line": {"width": 0}, "fill": "tonexty", "fillcolor": CHOSEN_SHADE},
+        curve(grid, cut, "", CUT, dash="dot", width=1),
+        curve(grid, top, "", CUT, width=0, fill="tonexty", fillcolor=CHOSEN_SHADE),
     ]
 
 
 def _lines(spectrum: Spectrum, members: Sequence[int], colour: str, width: float, run: str) -> list[dict[str, Any]]:
     if not members:
         return []
-    low, high = spectrum.z_similarity, spectrum.z_q
-    labels = [memory_label(spectrum.ids[i], run) for i in members]
     # One trace for all lines: a gap (None) after each keeps them apart and the browser quick.
-    return [
-        {
-            "type": "scatter",
-            "x": [x for _ in members for x in (0, 1, None)],
-            "y": [y for i in members for y in (low[i], high[i], None)],
-            "text": [label for label in labels for _ in range(3)],
-            "mode": "lines+markers",
-            "line": {"color": colour, "width": width},
-            "marker": {"size": 5, "color": colour},
-            "hovertemplate": "%{text}: score %{y:+.3f} at λ = %{x}<extra></extra>",
-        }
-    ]
+    x = [x for _ in members for x in (0, 1, None)]
+    y = [y for i in members for y in (spectrum.z_similarity[i], spectrum.z_q[i], None)]
+    labels = [memory_label(spectrum.ids[i], run) for i in members for _ in range(3)]
+    hover = "%{text}: score %{y:+.3f} at λ = %{x}"
+    return [curve(x, y, "", colour, hover, width=width, symbol="circle", size=5, text=labels)]
 
 
 def _names(spectrum: Spectrum, run: str) -> dict[str, Any]:
@@ -108,15 +103,7 @@ def _names(spectrum: Spectrum, run: str) -> dict[str, Any]:
         else:
             places.append((end, [label]))
     texts = [" ".join(labels[:3]) + (f" +{len(labels) - 3}" if len(labels) > 3 else "") for _, labels in places]
-    return {
-        "type": "scatter",
-        "x": [1.01] * len(places),
-        "y": [end for end, _ in places],
-        "text": texts,
-        "mode": "text",
-        "textposition": "middle right",
-        "hoverinfo": "skip",
-    }
+    return words([1.01] * len(places), [end for end, _ in places], texts)
 
 
 def _title(spectrum: Spectrum, weight: float) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
 from memrl_core.analysis.decision.whatif import OnThisPool
-from memrl_core.figures.palette import INSIDE, LEFT_OUT, NEUTRAL, SELECTED, bare_layout, plain, row_axis
+from memrl_core.figures.palette import BELOW, INSIDE, LEFT_OUT, NEUTRAL, SELECTED, drawn, marks, plain, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 from memrl_core.records import Candidate, Memory
@@ -24,7 +23,7 @@ def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, 
     ids = _in_order(decided)
     columns = [memory_label(memory_id, run) for memory_id in ids]
     rows = [plain(one.spec.title, 44) for one in decided]
-    figure = go.Figure()
+    traces = []
     for given in (True, False):
         points = [
             (column, row, _place(one, candidate), _hover(one, candidate, memories))
@@ -32,27 +31,27 @@ def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, 
             for candidate, column in _considered(one, ids, columns)
             if candidate.selected is given
         ]
-        figure.add_scatter(
-            x=[column for column, *_ in points],
-            y=[row for _, row, *_ in points],
-            mode="markers+text" if given else "markers",
-            name="put before the model, with its place" if given else "considered, not given",
-            text=[place for *_, place, _ in points],
-            textfont={"color": INSIDE, "size": 11},
-            marker={
-                "size": 22 if given else 9,
-                "color": SELECTED if given else LEFT_OUT,
-                "line": {"width": 0 if given else 1, "color": NEUTRAL},
-            },
-            customdata=[hover for *_, hover in points],
-            hovertemplate="%{customdata}<extra></extra>",
+        traces.append(
+            marks(
+                [column for column, *_ in points],
+                [row for _, row, *_ in points],
+                "put before the model, with its place" if given else "considered, not given",
+                SELECTED if given else LEFT_OUT,
+                "%{customdata}",
+                size=22 if given else 9,
+                edge={"width": 0 if given else 1, "color": NEUTRAL},
+                text=[place for *_, place, _ in points],
+                textfont={"color": INSIDE, "size": 11},
+                customdata=[hover for *_, hover in points],
+            )
         )
-    figure.update_layout(bare_layout(height=130 + ROW_HEIGHT * max(len(rows), 1)))
-    figure.update_xaxes(
-        type="category", categoryorder="array", categoryarray=columns, side="top", tickangle=-40, showgrid=True
+    figure = drawn(
+        traces,
+        height=130 + ROW_HEIGHT * max(len(rows), 1),
+        xaxis={"type": "category", "categoryorder": "array", "categoryarray": columns, "side": "top", "tickangle": -40},
+        yaxis={**row_axis(rows), "showgrid": True},
+        legend={**BELOW, "y": -0.02},
     )
-    figure.update_yaxes(row_axis(rows), showgrid=True)
-    figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0})
     title = _title(decided)
     alt = f"A grid of methods and memories; filled circles are given to the model. {title}."
     return Picture(figure, _table(found, memories, run), title, alt)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.gate import QUANTILE, GateSuggestion
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, reason_sentence
-from memrl_core.figures.palette import CUT, LEFT_OUT, SIMILARITY, UTILITY, bare_layout, level, plain, row_axis, upright
-from memrl_core.figures.picture import Drawing, DrawnPicture, Picture
+from memrl_core.figures.palette import (
+    CUT,
+    LEFT_OUT,
+    SIMILARITY,
+    UTILITY,
+    bars,
+    drawn,
+    level,
+    note,
+    plain,
+    row_axis,
+    titled,
+    upright,
+)
+from memrl_core.figures.picture import Picture
 from memrl_core.records import Candidate, Decision, Memory, Reason, Recalled, RecallRecord
 
 ROW_HEIGHT = 26
@@ -20,52 +31,34 @@ ROW_HEIGHT = 26
 
 def recall_picture(
     recall: RecallRecord, decision: Decision | None, memories: Mapping[str, Memory], run: str
-) -> DrawnPicture:
+) -> Picture:
     """Bars of cosine, most similar on top; what was left out is greyed and says why.
 
     `decision` adds q and uses to the table once phase B has run.
     """
     seen = sorted((*recall.pool, *recall.left_out), key=lambda member: member.rank_recall)
     labels = [_label(member, memories, run) for member in seen]
-    bars: list[dict[str, Any]] = []
-    for name, colour, member_of in (("recalled", SIMILARITY, True), ("left out", LEFT_OUT, False)):
-        rows = [(m, label) for m, label in zip(seen, labels, strict=True) if (m.reason is None) is member_of]
-        bars.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": name,
-                "x": [m.similarity for m, _ in rows],
-                "y": [label for _, label in rows],
-                "marker": {"color": colour},
-                "text": [_said(m) for m, _ in rows],
-                "textposition": "outside",
-                "cliponaxis": False,
-                "customdata": [[m.rank_recall, label] for m, label in rows],
-                "hovertemplate": "%{customdata[1]}<br>rank %{customdata[0]} · cosine %{x:.3f}<extra></extra>",
-            }
-        )
+    traces = []
+    for name, colour, recalled in (("recalled", SIMILARITY, True), ("left out", LEFT_OUT, False)):
+        rows = [(m, label) for m, label in zip(seen, labels, strict=True) if (m.reason is None) is recalled]
+        traces.append(
+            bars(
+                [m.similarity for m, _ in rows], [label for _, label in rows], name, colour,
+                "%{customdata[1]}<br>rank %{customdata[0]} · cosine %{x:.3f}", orientation="h",
+                text=[f"{m.similarity:.3f} {SHORT_REASONS[m.reason] if m.reason else ''}".rstrip() for m, _ in rows],
+                textposition="outside", cliponaxis=False, customdata=[[m.rank_recall, label] for m, label in rows],
+            )
+        )  # fmt: skip
     cuts = [upright(recall.delta, dash="dash", color=CUT, width=1.5)]
-    gate = f"δ = {recall.delta:.3f}"
-    named: list[dict[str, Any]] = [
-        {"x": recall.delta, "y": 1, "yref": "paper", "yanchor": "bottom", "text": gate, "showarrow": False}
-    ]
+    named = [note(recall.delta, 1, f"δ = {recall.delta:.3f}", yref="paper", yanchor="bottom")]
     if any(member.reason is Reason.BEYOND_K1 for member in seen) and recall.pool:
         last = max(index for index, member in enumerate(seen) if member.reason is None)
         cuts.append(level(last + 0.5, dash="dot", color=CUT, width=1.5))
-        named.append(
-            {
-                "x": 1,
-                "xref": "paper",
-                "y": last + 0.5,
-                "text": f"k1 = {recall.k1}",
-                "showarrow": False,
-                "xanchor": "right",
-                "yanchor": "bottom",
-            }
-        )
+        at_the_end = {"xref": "paper", "xanchor": "right", "yanchor": "bottom"}
+        named.append(note(1, last + 0.5, f"k1 = {recall.k1}", **at_the_end))
     low = min([0.0, *(member.similarity for member in seen)])
-    layout = bare_layout(
+    figure = drawn(
+        traces,
         height=90 + ROW_HEIGHT * len(seen),
         barmode="overlay",
         bargap=0.25,
@@ -77,17 +70,12 @@ def recall_picture(
     )
     title = _title(recall)
     alt = f"Bars of similarity, most similar first, with the gate δ at {recall.delta:.3f}. {title}."
-    return DrawnPicture(Drawing(bars, layout), lambda: _table(recall, seen, decision, memories, run), title, alt)
+    return Picture(figure, lambda: _table(recall, seen, decision, memories, run), title, alt)
 
 
 def _label(member: Recalled, memories: Mapping[str, Memory], run: str) -> str:
     intent = memories[member.memory_id].intent if member.memory_id in memories else ""
     return f"{memory_label(member.memory_id, run)} · {plain(intent, 34)}"
-
-
-def _said(member: Recalled) -> str:
-    why = "" if member.reason is None else f" {SHORT_REASONS[member.reason]}"
-    return f"{member.similarity:.3f}{why}"
 
 
 def _title(recall: RecallRecord) -> str:
@@ -132,24 +120,20 @@ def _table(
 def similarity_picture(suggestion: GateSuggestion, delta: float) -> Picture:
     """Bars of the pairwise similarities with the suggested δ, and the δ in force, as lines."""
     edges, counts = suggestion.edges, suggestion.counts
-    figure = go.Figure()
-    figure.add_bar(
-        x=(edges[1:] + edges[:-1]) / 2,
-        y=counts,
-        width=np.diff(edges),
-        marker={"color": SIMILARITY},
-        customdata=np.column_stack([edges[:-1], edges[1:]]),
-        hovertemplate="%{y:,} pairs from %{customdata[0]:.3f} to %{customdata[1]:.3f}<extra></extra>",
+    marked = (("suggested", suggestion.delta, UTILITY, "solid", 1.0), ("now", delta, CUT, "dash", 0.88))
+    look = {"yref": "paper", "xanchor": "left", "xshift": 4}
+    hover = "%{y:,} pairs from %{customdata[0]:.3f} to %{customdata[1]:.3f}"
+    ends = {"width": np.diff(edges), "customdata": np.column_stack([edges[:-1], edges[1:]])}
+    figure = drawn(
+        [bars((edges[1:] + edges[:-1]) / 2, counts, "pairs", SIMILARITY, hover, **ends)],
+        height=300,
+        bargap=0,
+        showlegend=False,
+        shapes=[upright(value, color=colour, dash=dash, width=2) for _, value, colour, dash, _ in marked],
+        annotations=[note(value, y, f"{name}: δ = {value:.3f}", **look) for name, value, _, _, y in marked],
+        xaxis=titled("similarity of two intents"),
+        yaxis=titled("pairs"),
     )
-    marks = (("suggested", suggestion.delta, UTILITY, "solid", 1.0), ("now", delta, CUT, "dash", 0.88))
-    for name, value, colour, dash, height in marks:
-        figure.add_vline(x=value, line={"color": colour, "dash": dash, "width": 2})
-        figure.add_annotation(
-            x=value, y=height, yref="paper", text=f"{name}: δ = {value:.3f}", showarrow=False, xanchor="left", xshift=4
-        )
-    figure.update_layout(bare_layout(height=300, bargap=0, showlegend=False))
-    figure.update_xaxes(title_text="similarity of two intents", zeroline=False)
-    figure.update_yaxes(title_text="pairs", zeroline=False)
     passed = suggestion.passing(delta)
     of = f"{suggestion.intents:,} intents" + (", a sample," if suggestion.sampled else "")
     title = (

@@ -15,7 +15,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from memrl_core.analysis.memory.relations import Landscape
-from memrl_core.figures.palette import CLEAR, CUT, GAP, NEUTRAL, bare_layout, plain, q_colorscale, q_range
+from memrl_core.figures.palette import CLEAR, CUT, GAP, NEUTRAL, bare_layout, marks, plain, q_colorscale, q_range
 from memrl_core.figures.picture import Picture
 
 FRAME_MILLISECONDS = 300
@@ -45,24 +45,17 @@ def landscape_picture(
     said = [[_said(name, side, frame, middle, shifts) for name, side in spread] for frame in range(len(steps))]
     points = [trace for panel, (_, side) in enumerate(spread) for trace in _points(side, panel, middle)]
     looks = [
-        [
-            look
-            for panel, (_, side) in enumerate(spread)
-            for look in _frame(side, frame, middle, said[frame][panel], shifts)
-        ]
-        for frame in range(len(steps))
-    ]
+        [look for (_, side), words in zip(spread, sentences, strict=True)
+         for look in _frame(side, frame, middle, words, shifts)]
+        for frame, sentences in enumerate(said)
+    ]  # fmt: skip
     points = [{**trace, **_joined(trace, look)} for trace, look in zip(points, looks[-1], strict=True)]
     frames = [
         {"name": str(step), "data": look, "traces": list(range(len(points)))}
         for step, look in zip(steps, looks, strict=True)
     ]
-    scale = {
-        "colorscale": q_colorscale(),
-        "cmin": low,
-        "cmax": high,
-        "colorbar": {"title": {"text": "q"}, "thickness": 10, "len": 0.75},
-    }
+    bar = {"title": {"text": "q"}, "thickness": 10, "len": 0.75}
+    scale = {"colorscale": q_colorscale(), "cmin": low, "cmax": high, "colorbar": bar}
     layout = {**_layout([side for _, side in spread], steps), "coloraxis": scale}
     figure = go.Figure(data=points, layout=layout, frames=frames if len(frames) > 1 else [])
     title = " and ".join(name for name, _ in sides) + ": colour and shape are q, places never move"
@@ -96,20 +89,14 @@ def _points(landscape: Landscape, panel: int, middle: float) -> list[dict[str, A
     cards = np.array([landscape.ids, [plain(label) for label in landscape.labels]], dtype=object).T
     names = (f"at {middle:g} or never updated", f"above {middle:g}", f"below {middle:g}")
     axes = {"xaxis": f"x{panel + 1}" if panel else "x", "yaxis": "y"}
+    hover, edge = "<b>%{customdata[1]}</b> q %{marker.color:+.3f}", {"width": 1, "color": NEUTRAL}
     traces = [
-        {
-            **axes,
-            "x": landscape.positions[:, 0],
-            "mode": "markers",
-            "name": name,
-            "marker": {
-                "symbol": symbol, "coloraxis": "coloraxis", "size": size, "line": {"width": 1, "color": NEUTRAL},
-            },
-            "customdata": cards,
-            "hovertemplate": "<b>%{customdata[1]}</b> q %{marker.color:+.3f}<extra></extra>",
-        }
+        marks(landscape.positions[:, 0], None, name, None, hover, symbol=symbol, size=size, edge=edge, customdata=cards)
         for name, (symbol, size) in zip(names, SHAPES, strict=True)
-    ]  # fmt: skip
+    ]
+    for trace in traces:
+        trace["marker"] |= {"coloraxis": "coloraxis"}
+        trace |= axes
     corner = {"xaxis": f"x{panel + 11}", "yaxis": "y2", "hoverinfo": "skip"}
     border = {**corner, "x": [0, 1, 1, 0, 0], "mode": "lines", "line": {"color": CUT, "dash": "dot", "width": 2}}
     # Words on axes of their own can change without a redraw, which titles need.
@@ -150,7 +137,6 @@ def _layout(sides: Sequence[Landscape], steps: Sequence[int]) -> dict[str, Any]:
     frame = {"duration": FRAME_MILLISECONDS, "redraw": False}
     at_once = {"mode": "immediate", "transition": {"duration": 0}}
     scrub = {**at_once, "frame": {**frame, "duration": 0}}
-    play = [None, {**at_once, "frame": frame, "fromcurrent": True}]
     quiet = {"bgcolor": CLEAR, "bordercolor": NEUTRAL}
     # Fixed ranges: the frame would otherwise follow the points that are there.
     x, y = (_range(np.concatenate([side.positions[:, axis] for side in sides])) for axis in (0, 1))
@@ -162,38 +148,15 @@ def _layout(sides: Sequence[Landscape], steps: Sequence[int]) -> dict[str, Any]:
         axes[own.replace("x", "xaxis")] = {"visible": False, "range": x, "domain": domain}
         axes[f"xaxis{panel + 11}"] = {"visible": False, "range": [0, 1], "overlaying": own, "domain": domain,
                                       "fixedrange": True}  # fmt: skip
-    moved = {
-        "updatemenus": [
-            {
-                **quiet,
-                "type": "buttons",
-                "direction": "left",
-                "showactive": False,
-                "x": 0,
-                "xanchor": "left",
-                "y": 0,
-                "yanchor": "top",
-                "pad": {"t": 18},
-                "buttons": [
-                    {"label": "▶ play", "method": "animate", "args": play},
-                    {"label": "❚❚ pause", "method": "animate", "args": [[None], scrub]},
-                ],
-            }
-        ],
-        "sliders": [
-            {
-                **quiet,
-                "active": len(steps) - 1,
-                "x": 0.15,
-                "len": 0.85,
-                "y": 0,
-                "pad": {"t": 2},
-                "tickcolor": NEUTRAL,
-                "currentvalue": {"prefix": "step "},
-                "steps": [{"label": str(step), "method": "animate", "args": [[str(step)], scrub]} for step in steps],
-            }
-        ],
-    }
+    buttons = [
+        {"label": "▶ play", "method": "animate", "args": [None, {**at_once, "frame": frame, "fromcurrent": True}]},
+        {"label": "❚❚ pause", "method": "animate", "args": [[None], scrub]},
+    ]
+    corner = {"x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "pad": {"t": 18}}
+    menu = {**quiet, **corner, "type": "buttons", "direction": "left", "showactive": False, "buttons": buttons}
+    stops = [{"label": str(step), "method": "animate", "args": [[str(step)], scrub]} for step in steps]
+    beside = {"x": 0.15, "len": 0.85, "y": 0, "pad": {"t": 2}, "tickcolor": NEUTRAL, "active": len(steps) - 1}
+    slider = {**quiet, **beside, "currentvalue": {"prefix": "step "}, "steps": stops}
     return bare_layout(
         height=330,
         margin={"l": 0, "r": 0, "t": 8, "b": 8},
@@ -204,7 +167,7 @@ def _layout(sides: Sequence[Landscape], steps: Sequence[int]) -> dict[str, Any]:
         yaxis={"visible": False, "range": [y[0], y[0] + HEADED * (y[1] - y[0])]},
         yaxis2={"visible": False, "range": [0, HEADED], "overlaying": "y", "fixedrange": True},
         **axes,
-        **(moved if len(steps) > 1 else {}),
+        **({"updatemenus": [menu], "sliders": [slider]} if len(steps) > 1 else {}),
     )
 
 
@@ -232,12 +195,7 @@ def _said(name: str, landscape: Landscape, frame: int, middle: float, shifts: Se
 
 def _table(name: str, landscape: Landscape) -> pd.DataFrame:
     """One row a memory, one column of q a frame."""
-    frame = {
-        "arm": name,
-        "memory": landscape.labels,
-        "x": landscape.positions[:, 0],
-        "y": landscape.positions[:, 1],
-        "uses": landscape.visits[-1],
-        **{f"q after step {step}": q for step, q in zip(landscape.steps, landscape.q, strict=True)},
-    }
-    return pd.DataFrame(frame)
+    x, y = landscape.positions.T
+    known = {"arm": name, "memory": landscape.labels, "x": x, "y": y, "uses": landscape.visits[-1]}
+    q = {f"q after step {step}": q for step, q in zip(landscape.steps, landscape.q, strict=True)}
+    return pd.DataFrame({**known, **q})

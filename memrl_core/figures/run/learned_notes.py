@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import cos, degrees, pi, sin
+from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.run.learned.notes import CaseHistory, LinkGraph
-from memrl_core.figures.palette import CUT, ENTERED, LEFT, NEUTRAL, POOL, RING, SELECTED, UTILITY, bare_layout, plain
+from memrl_core.figures.decision.rerank import crossing, rank_figure, rank_line
+from memrl_core.figures.palette import (
+    BELOW,
+    CUT,
+    ENTERED,
+    NEUTRAL,
+    POOL,
+    RING,
+    SELECTED,
+    UTILITY,
+    bars,
+    curve,
+    drawn,
+    level,
+    marks,
+    note,
+    plain,
+    row_axis,
+    titled,
+)
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.learned_values import step_axis
-from memrl_core.figures.run.reliability import success_dots
+from memrl_core.figures.run.reliability import SUCCESS, success_dots
 
 COIN = 0.6931471805599453
 """−ln 0.5: the loss of saying one half to everything."""
@@ -31,31 +50,22 @@ KERNEL_NAMES = {"outcome": "r", "similarity": "cosine", "weight": "k(s, s′)", 
 
 def loss_picture(losses: pd.DataFrame) -> Picture:
     """The batch's loss before each task's step of learning, and after it (`analysis.learned.cases.losses`)."""
-    figure = go.Figure()
-    figure.add_hline(y=COIN, line={"color": CUT, "dash": "dash", "width": 1})
-    if len(losses):
-        figure.add_annotation(
-            x=1, xref="paper", y=COIN, text="says one half to everything", xanchor="right", yanchor="bottom",
-            showarrow=False,
-        )  # fmt: skip
-    for column, name, colour, symbol in (
-        ("before", "before its step", SELECTED, "circle"),
-        ("after", "after it", UTILITY, "circle-open"),
-    ):
-        figure.add_scatter(
-            x=losses["step"],
-            y=losses[column],
-            mode="lines+markers",
-            name=name,
-            line={"color": colour, "width": 2, "dash": "solid" if column == "before" else "dot"},
-            marker={"color": colour, "symbol": symbol, "size": 7},
-            customdata=losses["rows"],
-            hovertemplate="step %{x}: %{y:.4f} with %{customdata} labelled rows<extra></extra>",
-        )
-    figure.update_layout(bare_layout(height=300))
-    first, last = (int(losses["step"].iloc[0]), int(losses["step"].iloc[-1])) if len(losses) else (1, 1)
-    figure.update_xaxes(step_axis(first, last))
-    figure.update_yaxes(title_text="cross-entropy of the batch", rangemode="tozero", zeroline=False)
+    hover = "step %{x}: %{y:.4f} with %{customdata} labelled rows"
+    steps, rows = losses["step"], losses["rows"]
+    coin = note(1, COIN, "says one half to everything", xref="paper", xanchor="right", yanchor="bottom")
+    figure = drawn(
+        [
+            curve(steps, losses["before"], "before its step", SELECTED, hover, symbol="circle", customdata=rows),
+            curve(
+                steps, losses["after"], "after it", UTILITY, hover, dash="dot", symbol="circle-open", customdata=rows
+            ),
+        ],
+        height=300,
+        shapes=[level(COIN, color=CUT, dash="dash", width=1)],
+        annotations=[coin] if len(losses) else [],
+        xaxis=step_axis(steps),
+        yaxis=titled("cross-entropy of the batch", rangemode="tozero"),
+    )
     title = _loss_title(losses)
     return Picture(figure, losses, title, f"The loss of each task's replay batch before and after learning. {title}.")
 
@@ -65,16 +75,11 @@ def case_calibration_picture(bins: pd.DataFrame) -> Picture:
 
     `bins` is `analysis.learned.cases.case_calibration`; every prediction was made before its outcome was known.
     """
-    figure = go.Figure()
-    figure.add_scatter(
-        x=[0, 1], y=[0, 1], mode="lines", name="p says it exactly", line={"color": CUT, "dash": "dash"},
-        hoverinfo="skip",
-    )  # fmt: skip
-    hover = "mean p %{x:.2f}: %{y:.0%} of %{customdata[2]:d} uses succeeded<extra></extra>"
-    figure.add_scatter(name="p before each use", hovertemplate=hover, **success_dots(bins, "p"))
-    figure.update_layout(bare_layout(height=320))
-    figure.update_xaxes(title_text="predicted p", range=[-0.03, 1.12], zeroline=False, dtick=0.2)
-    figure.update_yaxes(title_text="success", range=[-0.03, 1.03], tickformat=".0%", zeroline=False)
+    hover = "mean p %{x:.2f}: %{y:.0%} of %{customdata[2]:d} uses succeeded"
+    exactly = curve([0, 1], [0, 1], "p says it exactly", CUT, dash="dash")
+    across = titled("predicted p", range=[-0.03, 1.12], dtick=0.2)
+    dots = success_dots(bins, "p", "p before each use", hover)
+    figure = drawn([exactly, dots], height=320, xaxis=across, yaxis=SUCCESS)
     title = _calibration_title(bins)
     table = bins.rename(columns=CALIBRATION_NAMES)
     return Picture(figure, table, title, f"Dots of success against p with their intervals and a diagonal. {title}.")
@@ -89,27 +94,22 @@ def kernel_picture(weights: pd.DataFrame, history: CaseHistory, case: str) -> Pi
     by_weight = weights.sort_values("weight", ascending=False, kind="stable")
     rows = by_weight.head(MOST_SHOWN)
     labels = [f"step {step}" for step in rows["step"]]
-    figure = go.Figure()
+    traces = []
     for outcome, name, colour, pattern in ((1.0, "succeeded", SELECTED, ""), (0.0, "failed", UTILITY, "/")):
-        members = (rows["outcome"] == outcome).tolist()
-        figure.add_bar(
-            orientation="h",
-            name=name,
-            x=[share if member else None for share, member in zip(rows["share"], members, strict=True)],
-            y=labels,
-            marker={"color": colour, "pattern": {"shape": pattern}},
-            customdata=rows[["similarity", "weight"]].to_numpy(),
-            hovertemplate="%{y}: cosine %{customdata[0]:.3f}, k = %{customdata[1]:.3f}, %{x:.1%}<extra></extra>",
-        )
-    figure.update_layout(bare_layout(height=110 + 24 * max(len(rows), 1), barmode="overlay", bargap=0.3))
-    figure.update_xaxes(title_text="share of k(s, s′) in Q_EC", tickformat=".0%", rangemode="tozero", zeroline=False)
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels, autorange="reversed")
+        hover = "%{y}: cosine %{customdata[0]:.3f}, k = %{customdata[1]:.3f}, %{x:.1%}"
+        ended = rows["outcome"] == outcome
+        shares = rows["share"].astype(object).where(ended, None)
+        look = {"orientation": "h", "customdata": rows[["similarity", "weight"]].to_numpy()}
+        traces.append(bars(shares.tolist(), labels, name, colour, hover, pattern=pattern, **look))
+    across = titled("share of k(s, s′) in Q_EC", tickformat=".0%", rangemode="tozero")
+    look = {"height": 110 + 24 * max(len(rows), 1), "barmode": "overlay", "bargap": 0.3}
+    figure = drawn(traces, xaxis=across, yaxis={**row_axis(labels), "showgrid": True}, **look)
     kernels = {"gaussian": f"a Gaussian kernel of width h = {settings.bandwidth:g}", "cosine": "a cosine kernel"}
     value = float((weights["share"] * weights["outcome"]).sum())
     if weights["weight"].sum() > 0:
         title = (
-            f"Q_EC of {case} here is {value:.3f}: the outcomes of {_uses(len(weights))}, weighted by how alike the "
-            "tasks are"
+            f"Q_EC of {case} here is {value:.3f}: the outcomes of {len(weights):,} past uses, weighted by how "
+            "alike the tasks are"
         )
         if len(weights) > MOST_SHOWN:
             title += f" (the {MOST_SHOWN} that weigh most are drawn)"
@@ -135,11 +135,7 @@ def _calibration_title(bins: pd.DataFrame) -> str:
         return "No prediction was made yet: nothing to hold p against"
     n = int(bins["n"].sum())
     off = float(((bins["success"] - bins["p"]).abs() * bins["n"]).sum() / n)
-    return f"p is {off:.0%} off the success that followed, on average over {_uses(n)}"
-
-
-def _uses(n: int) -> str:
-    return "1 use" if n == 1 else f"{n:,} uses"
+    return f"p is {off:.0%} off the success that followed, on average (uses: {n:,})"
 
 
 Places = Mapping[str, tuple[float, float]]
@@ -156,42 +152,38 @@ def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Pi
     """
     ids = [note.memory_id for note in graph.notes]
     at = {i: places[i] for i in ids if i in places} if places is not None else _circle(ids)
-    figure, about = go.Figure(), _about(graph, run)
-    labelled = ids if len(ids) <= MOST_NAMED else graph.written | graph.edited
-    if places is None:
-        for number, memory_id in enumerate(ids):
-            if memory_id in labelled:
-                _name_outside(figure, plain(memory_label(memory_id, run)), number, len(ids))
-    for new in (False, True):
-        links = [link for link in graph.links if (link[0] in graph.written | graph.edited) is new]
-        _add_links(figure, links, at, new)
+    about, new = _about(graph, run), graph.written | graph.edited
+    labelled = ids if len(ids) <= MOST_NAMED else new
+    named = [
+        _name_outside(plain(memory_label(memory_id, run)), 2 * pi * number / len(ids))
+        for number, memory_id in enumerate(ids)
+        if places is None and memory_id in labelled
+    ]
+    traces = [
+        _links([link for link in graph.links if link[0] not in new], at, "link", RING, 1),
+        _links([link for link in graph.links if link[0] in new], at, "link of what is new", UTILITY, 2),
+    ]
     for name, members, colour, size in (
-        ("note", set(ids) - graph.written - graph.edited, POOL, 12),
+        ("note", set(ids) - new, POOL, 12),
         ("edited in this step", graph.edited, UTILITY, 17),
         ("written in this step", graph.written, ENTERED, 17),
     ):
         shown = [i for i in ids if i in members and i in at]
-        figure.add_scatter(
-            x=[at[i][0] for i in shown],
-            y=[at[i][1] for i in shown],
-            mode="markers" if places is None else "markers+text",
-            name=name,
-            text=[plain(memory_label(i, run)) if i in labelled else "" for i in shown],
-            textposition="top center",
-            cliponaxis=False,
-            marker={
-                "color": colour,
-                "size": size,
-                "symbol": [SHAPES[graph.outcomes[i]] for i in shown],
-                "line": {"width": 1, "color": NEUTRAL},
-            },
-            customdata=[about[i] for i in shown],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    legend = {"orientation": "h", "yanchor": "top", "y": -0.02, "x": 0}
-    figure.update_layout(bare_layout(height=520, legend=legend, margin={"l": 24, "r": 24, "t": 28, "b": 8}))
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False, scaleanchor="x" if places is None else None)
+        beside = [plain(memory_label(i, run)) if i in labelled else "" for i in shown]
+        look: dict[str, Any] = {"size": size, "edge": {"width": 1, "color": NEUTRAL}, "cliponaxis": False}
+        look |= {} if places is None else {"text": beside, "textposition": "top center"}
+        x, y, symbols = [at[i][0] for i in shown], [at[i][1] for i in shown], [SHAPES[graph.outcomes[i]] for i in shown]
+        told = [about[i] for i in shown]
+        traces.append(marks(x, y, name, colour, "%{customdata}", symbol=symbols, customdata=told, **look))
+    figure = drawn(
+        traces,
+        height=520,
+        legend={**BELOW, "y": -0.02},
+        margin={"l": 24, "r": 24, "t": 28, "b": 8},
+        annotations=named,
+        xaxis={"visible": False},
+        yaxis={"visible": False, "scaleanchor": "x" if places is None else None},
+    )
     title = _links_title(graph, run)
     return Picture(figure, _links_table(graph, run), title, f"Notes as marks, links as lines between them. {title}.")
 
@@ -201,32 +193,17 @@ def _circle(ids: list[str]) -> Places:
     return {memory_id: (sin(number * turn), cos(number * turn)) for number, memory_id in enumerate(ids)}
 
 
-def _name_outside(figure: go.Figure, name: str, number: int, notes: int) -> None:
+def _name_outside(name: str, turn: float) -> dict[str, Any]:
     """The name of a note on the circle, read outwards on its right half and inwards on its left."""
-    turn = 2 * pi * number / notes
     angle = degrees(turn) - 90 if turn <= pi else degrees(turn) + 90
-    figure.add_annotation(
-        x=OUTSIDE * sin(turn), y=OUTSIDE * cos(turn), text=name, textangle=angle, showarrow=False, font={"size": 11}
-    )
+    return note(OUTSIDE * sin(turn), OUTSIDE * cos(turn), name, textangle=angle, font={"size": 11})
 
 
-def _add_links(figure: go.Figure, links: list[tuple[str, str]], at: Places, new: bool) -> None:
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for one, other in links:
-        if one in at and other in at:
-            x += [at[one][0], at[other][0], None]
-            y += [at[one][1], at[other][1], None]
-    figure.add_scatter(
-        x=x,
-        y=y,
-        mode="lines",
-        name="link of what is new" if new else "link",
-        line={"color": UTILITY if new else RING, "width": 2 if new else 1},
-        opacity=1 if new else 0.6,
-        hoverinfo="skip",
-        showlegend=bool(x),
-    )
+def _links(links: list[tuple[str, str]], at: Places, name: str, colour: str, width: float) -> dict[str, Any]:
+    """All lines of one look between notes that have a place, as one trace."""
+    ends = [(at[one], at[other]) for one, other in links if one in at and other in at]
+    x, y = ([value for one, other in ends for value in (one[axis], other[axis], None)] for axis in (0, 1))
+    return curve(x, y, name, colour, width=width, opacity=0.6 if width == 1 else 1, showlegend=bool(x))
 
 
 def _linked(graph: LinkGraph) -> Mapping[str, Sequence[str]]:
@@ -271,44 +248,30 @@ def _links_title(graph: LinkGraph, run: str) -> str:
 def _links_table(graph: LinkGraph, run: str) -> pd.DataFrame:
     linked = _linked(graph)
     return pd.DataFrame(
-        {
-            "note": [memory_label(node.memory_id, run) for node in graph.notes],
-            "context": [node.note.context for node in graph.notes],
-            "keywords": [", ".join(node.note.keywords) for node in graph.notes],
-            "tags": [", ".join(node.note.tags) for node in graph.notes],
-            "linked with": [", ".join(memory_label(i, run) for i in linked[node.memory_id]) for node in graph.notes],
-            "outcome": [graph.outcomes[node.memory_id] for node in graph.notes],
-        }
+        [
+            {
+                "note": memory_label(node.memory_id, run),
+                "context": node.note.context,
+                "keywords": ", ".join(node.note.keywords),
+                "tags": ", ".join(node.note.tags),
+                "linked with": ", ".join(memory_label(i, run) for i in linked[node.memory_id]),
+                "outcome": graph.outcomes[node.memory_id],
+            }
+            for node in graph.notes
+        ]
     )
-
-
-ROW_HEIGHT = 24
 
 
 def novelty_picture(novelty: pd.DataFrame) -> Picture:
     """A bar a step, as high as the mean novelty of its turns, with a dot a turn (`analysis.learned.tips.novelty`)."""
     steps = novelty.groupby("step")["novelty"].mean()
-    figure = go.Figure()
-    figure.add_bar(
-        x=steps.index,
-        y=steps,
-        name="mean of the step",
-        marker={"color": POOL, "line": {"width": 1, "color": NEUTRAL}},
-        hovertemplate="step %{x}: %{y:.2f} on average<extra></extra>",
-    )
-    figure.add_scatter(
-        x=novelty["step"],
-        y=novelty["novelty"],
-        mode="markers",
-        name="a turn",
-        marker={"color": SELECTED, "size": 6},
-        customdata=novelty[["turn", "tips"]],
-        hovertemplate="step %{x}, turn %{customdata[0]}: 1 / (%{customdata[1]} + 1) = %{y:.2f}<extra></extra>",
-    )
-    figure.update_layout(bare_layout(height=280, bargap=0.25))
-    if len(novelty):
-        figure.update_xaxes(step_axis(int(novelty["step"].min()), int(novelty["step"].max())))
-    figure.update_yaxes(title_text="novelty 1 / (n + 1)", range=[0, 1.05], zeroline=False)
+    mean = bars(steps.index, steps, "mean of the step", POOL, "step %{x}: %{y:.2f} on average")
+    mean["marker"]["line"] = {"width": 1, "color": NEUTRAL}
+    hover = "step %{x}, turn %{customdata[0]}: 1 / (%{customdata[1]} + 1) = %{y:.2f}"
+    turn = {"size": 6, "customdata": novelty[["turn", "tips"]].to_numpy()}
+    dots = marks(novelty["step"], novelty["novelty"], "a turn", SELECTED, hover, **turn)
+    up = titled("novelty 1 / (n + 1)", range=[0, 1.05])
+    figure = drawn([mean, dots], height=280, bargap=0.25, xaxis=step_axis(novelty["step"]), yaxis=up)
     title = _novelty_title(steps)
     return Picture(figure, novelty, title, f"Bars of novelty by step. {title}.")
 
@@ -318,32 +281,14 @@ def tips_picture(tips: pd.DataFrame, k2: int, run: str) -> Picture:
 
     `tips` is `analysis.learned.tips.tips_in_order`.
     """
-    figure = go.Figure()
-    for memory_id, by_score, by_similarity, given in zip(
-        tips["memory"], tips["by score"], tips["by similarity"], tips["given"], strict=True
-    ):
-        colour = NEUTRAL if (by_score <= k2) == (by_similarity <= k2) else ENTERED if by_score <= k2 else LEFT
+    lines = []
+    columns = ("memory", "by score", "by similarity", "given")
+    for memory_id, by_score, by_similarity, given in tips[list(columns)].itertuples(index=False):
         label = plain(memory_label(memory_id, run))
-        figure.add_scatter(
-            x=[0, 1],
-            y=[by_score, by_similarity],
-            mode="lines+markers+text",
-            line={"color": colour, "width": 1.2 if colour == NEUTRAL else 2.5},
-            marker={"color": colour, "size": 8},
-            text=[f"✓ {label}" if given else label, label],
-            textposition=["middle left", "middle right"],
-            cliponaxis=False,
-            showlegend=False,
-            hovertemplate=f"{label}: rank {by_score} by score, {by_similarity} by similarity<extra></extra>",
-        )
-    if len(tips) > k2 > 0:
-        figure.add_hline(y=k2 + 0.5, line={"color": CUT, "dash": "dash", "width": 1.5})
-    figure.update_layout(bare_layout(height=80 + ROW_HEIGHT * max(len(tips), 1)))
-    figure.update_xaxes(
-        range=[-0.6, 1.6], tickvals=[0, 1], ticktext=["by stored score", "by cosine"], side="top", zeroline=False,
-        showgrid=False,
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", visible=False)
+        ends = [f"✓ {label}" if given else label, label]
+        hover = f"{label}: rank {by_score} by score, {by_similarity} by similarity"
+        lines.append(rank_line([by_score, by_similarity], ends, crossing(by_similarity, by_score, k2), hover))
+    figure = rank_figure(lines, ("by stored score", "by cosine"), k2, 80)
     title = _tips_title(tips, k2)
     table = tips.assign(memory=[memory_label(memory_id, run) for memory_id in tips["memory"]])
     return Picture(figure, table, title, f"Lines from rank by score to rank by cosine. {title}.")

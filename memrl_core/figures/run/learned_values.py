@@ -11,7 +11,22 @@ from plotly.subplots import make_subplots
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.run.learned.values import Deletion
-from memrl_core.figures.palette import CUT, LEFT, NAMED_LINES, NEUTRAL, THIN, bare_layout, plain, q_range
+from memrl_core.figures.palette import (
+    CUT,
+    LEFT,
+    NAMED_LINES,
+    NEUTRAL,
+    THIN,
+    bare_layout,
+    curve,
+    drawn,
+    level,
+    marks,
+    note,
+    plain,
+    q_range,
+    titled,
+)
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 
@@ -27,12 +42,14 @@ def values_picture(values: pd.DataFrame, settings: Mapping[str, Any], run: str) 
     low, middle, high = q_range(settings)
     low, high = min([low, *rated["q"]]), max([high, *rated["q"]])
     margin = (high - low) * 0.06
-    figure = go.Figure()
-    add_lines(figure, rated, named, run, "q %{y:+.3f} after use %{x}, step %{customdata}")
-    figure.add_hline(y=middle, line={"color": CUT, "width": 1, "dash": "dot"})
-    figure.update_layout(bare_layout(height=380, annotations=line_names(rated, named, run, low, high)))
-    figure.update_xaxes(title_text="uses", **use_axis(rated, ROOM))
-    figure.update_yaxes(title_text="q", range=[low - margin, high + margin], zeroline=False)
+    figure = drawn(
+        _lines(rated, named, run, "q %{y:+.3f} after use %{x}, step %{customdata}"),
+        height=380,
+        annotations=_line_names(rated, named, run, low, high),
+        shapes=[level(middle, color=CUT, width=1, dash="dot")],
+        xaxis=_use_axis("uses", rated, ROOM),
+        yaxis=titled("q", range=[low - margin, high + margin]),
+    )
     title = _title(values, rated, named, run)
     return Picture(figure, _table(values, run), title, f"A line of q over the uses of each memory. {title}.")
 
@@ -47,49 +64,37 @@ def spread(rated: pd.DataFrame) -> pd.DataFrame:
     return rated.groupby("memory", sort=False).agg(first=("q", "first"), last=("q", "last"), uses=("reward", "count"))
 
 
-def add_lines(figure: go.Figure, rated: pd.DataFrame, named: Sequence[str], run: str, hover: str, **panel: int) -> None:
-    """A line a memory; `named` ones in colours of their own, in that order. `panel` is the row and column of it."""
-    others = [
-        (rows["use"].tolist(), rows["q"].tolist())
-        for memory_id, rows in rated.groupby("memory", sort=False)
-        if memory_id not in named
-    ]
-    if others:
-        figure.add_trace(faint(others), **panel)
-    for number, memory_id in enumerate(named):
+def _lines(rated: pd.DataFrame, named: Sequence[str], run: str, hover: str) -> list[dict[str, Any]]:
+    """A line a memory; `named` ones in colours of their own, in that order, all others as one faint trace."""
+    others = rated[~rated["memory"].isin(named)].groupby("memory", sort=False)
+    x, y = ([value for _, rows in others for value in (*rows[column], None)] for column in ("use", "q"))
+    lines = [curve(x, y, "other memories", THIN, width=1, symbol="circle", size=3)] if x else []
+    for memory_id, colour, symbol in zip(named, NAMED_LINES, SYMBOLS, strict=False):
         rows = rated[rated["memory"] == memory_id]
         label = plain(memory_label(memory_id, run))
-        figure.add_scatter(
-            x=rows["use"],
-            y=rows["q"],
-            customdata=rows["step"],
-            mode="lines+markers",
-            name=label,
-            showlegend=False,
-            hovertemplate=f"{label}: {hover}<extra></extra>",
-            **look(number),
-            **panel,
-        )
+        look = {"symbol": symbol, "customdata": rows["step"], "showlegend": False}
+        lines.append(curve(rows["use"], rows["q"], label, colour, f"{label}: {hover}", **look))
+    return lines
 
 
-def line_names(rated: pd.DataFrame, named: Sequence[str], run: str, low: float, high: float) -> list[dict[str, Any]]:
+def _line_names(rated: pd.DataFrame, named: Sequence[str], run: str, low: float, high: float) -> list[dict[str, Any]]:
     """The names of the `named` lines at their ends, in a panel from `low` to `high`."""
     ends = []
-    for number, memory_id in enumerate(named):
+    for memory_id, colour in zip(named, NAMED_LINES, strict=False):
         rows = rated[rated["memory"] == memory_id]
         if len(rows):
-            label = plain(memory_label(memory_id, run))
-            ends.append((float(rows["use"].iloc[-1]), float(rows["q"].iloc[-1]), label, NAMED_LINES[number]))
+            at = float(rows["use"].iloc[-1]), float(rows["q"].iloc[-1])
+            ends.append((*at, plain(memory_label(memory_id, run)), colour))
     return names_at_ends(ends, low, high)
 
 
-def use_axis(rated: pd.DataFrame, room: float) -> dict[str, Any]:
+def _use_axis(title: str, rated: pd.DataFrame, room: float) -> dict[str, Any]:
     """An axis of whole uses with `room`, as a share of its length, right of the last."""
-    last = last_use(rated)
-    return {"zeroline": False, "tick0": 0, "dtick": max(1, int(last) // 8), "range": [-0.2, last * (1 + room)]}
+    last = _last_use(rated)
+    return titled(title, tick0=0, dtick=max(1, int(last) // 8), range=[-0.2, last * (1 + room)])
 
 
-def last_use(rated: pd.DataFrame) -> float:
+def _last_use(rated: pd.DataFrame) -> float:
     """The most uses of any memory; 1 where there is none."""
     return float(rated["use"].max()) if len(rated) else 1.0
 
@@ -109,8 +114,7 @@ def _title(values: pd.DataFrame, rated: pd.DataFrame, named: Sequence[str], run:
     if not moved:
         return f"No reward has reached any of the {memories} memories yet"
     first, last, uses = spread(rated).loc[named[0]]
-    within = "1 use" if uses == 1 else f"{int(uses)} uses"
-    far = f"{memory_label(named[0], run)} went furthest, from {signed(first)} to {signed(last)} in {within}"
+    far = f"{memory_label(named[0], run)} went furthest, from {signed(first)} to {signed(last)} (uses: {int(uses)})"
     return f"Rewards have reached {moved} of {memories} memories; {far}"
 
 
@@ -140,13 +144,13 @@ def rates_picture(
     named = list(dict.fromkeys([*deletion.met, *map(str, by_hits.index)]))[:NAMED]
     titles = ["MemP: successes / hits", "MemRL: q, as a share of r− … r+"]
     figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.05, subplot_titles=titles)
-    for panel, lines in enumerate((hit, same), start=1):
+    for panel, (lines, title) in enumerate(((hit, "hits: uses in first place"), (same, "uses in any place")), start=1):
         at = {"row": 1, "col": panel}
-        add_lines(figure, lines, named, run, "%{y:.2f} after use %{x}, step %{customdata}", **at)
-        for name in line_names(lines, named, run, LOW, HIGH):
+        for line in _lines(lines, named, run, "%{y:.2f} after use %{x}, step %{customdata}"):
+            figure.add_trace(line, **at)
+        for name in _line_names(lines, named, run, LOW, HIGH):
             figure.add_annotation(name, **at)
-        title = "hits: uses in first place" if panel == 1 else "uses in any place"
-        figure.update_xaxes(title_text=title, **use_axis(lines, 2 * ROOM), **at)
+        figure.update_xaxes(_use_axis(title, lines, 2 * ROOM), **at)
     _draw_rule(figure, hit, deletion)
     figure.update_layout(bare_layout(height=400, margin={"l": 8, "r": 16, "t": 44, "b": 8}, showlegend=False))
     figure.update_yaxes(range=[LOW, HIGH], zeroline=False)
@@ -158,39 +162,17 @@ def rates_picture(
 
 def _draw_rule(figure: go.Figure, hit: pd.DataFrame, deletion: Deletion) -> None:
     at = {"row": 1, "col": 1}
-    reach = max(last_use(hit) * (1 + 2 * ROOM), deletion.hits + 1)
-    figure.add_scatter(
-        x=[deletion.hits, deletion.hits, reach],
-        y=[0, deletion.below, deletion.below],
-        mode="lines",
-        line={"color": LEFT, "dash": "dash", "width": 1.5},
-        hoverinfo="skip",
-        **at,
-    )
-    figure.add_annotation(
-        x=reach,
-        y=deletion.below,
-        text=f"from {deletion.hits} hits on, below {deletion.below:g}: deleted",
-        xanchor="right",
-        yanchor="bottom",
-        showarrow=False,
-        font={"color": LEFT, "size": 12},
-        **at,
-    )
-    if reach > last_use(hit) * (1 + 2 * ROOM):
-        figure.update_xaxes(range=[-0.2, reach], **at)
-    figure.add_scatter(
-        x=list(deletion.met.values()),
-        y=[_rate_at(hit, memory_id, hits) for memory_id, hits in deletion.met.items()],
-        mode="markers",
-        marker={"symbol": "x-thin", "size": 16, "line": {"color": LEFT, "width": 3}},
-        hoverinfo="skip",
-        **at,
-    )
-
-
-def _rate_at(hit: pd.DataFrame, memory_id: str, hits: int) -> float:
-    return float(hit.loc[(hit["memory"] == memory_id) & (hit["use"] == hits), "q"].iloc[0])
+    room = _last_use(hit) * (1 + 2 * ROOM)
+    reach = max(room, deletion.hits + 1)
+    rule = [deletion.hits, deletion.hits, reach], [0, deletion.below, deletion.below]
+    figure.add_trace(curve(*rule, "", LEFT, dash="dash", width=1.5), **at)
+    words = f"from {deletion.hits} hits on, below {deletion.below:g}: deleted"
+    look = {"xanchor": "right", "yanchor": "bottom", "font": {"color": LEFT, "size": 12}}
+    figure.add_annotation(note(reach, deletion.below, words, **look), **at)
+    figure.update_xaxes(range=[-0.2, reach], **at)
+    met = hit[hit["use"] == hit["memory"].map(deletion.met)]
+    edge = {"color": LEFT, "width": 3}
+    figure.add_trace(marks(met["use"], met["q"], "", None, symbol="x-thin", size=16, edge=edge), **at)
 
 
 def _rates_title(hit: pd.DataFrame, deletion: Deletion, run: str) -> str:
@@ -225,31 +207,8 @@ def _rates_table(
 
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
-FAINT = {"color": THIN, "width": 1}
 SPAN, NEAR = 0.055, 0.1
 """Of the height and of the width of a panel that the name of a line needs."""
-
-
-def faint(lines: Sequence[tuple[Sequence[float], Sequence[float]]]) -> go.Scatter:
-    """All the lines that share one look, as one trace."""
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for across, up in lines:
-        x += [*across, None]
-        y += [*up, None]
-    marker = {"size": 3, "color": THIN}
-    return go.Scatter(
-        x=x, y=y, mode="lines+markers", name="other memories", line=FAINT, marker=marker, hoverinfo="skip"
-    )
-
-
-def look(number: int) -> dict[str, Any]:
-    """Line and marks of the line `number`, from 0."""
-    colour = NAMED_LINES[number % len(NAMED_LINES)]
-    return {
-        "line": {"color": colour, "width": 2},
-        "marker": {"color": colour, "size": 7, "symbol": SYMBOLS[number % len(SYMBOLS)]},
-    }
 
 
 def names_at_ends(ends: Sequence[tuple[float, float, str, str]], low: float, high: float) -> list[dict[str, Any]]:
@@ -266,43 +225,22 @@ def names_at_ends(ends: Sequence[tuple[float, float, str, str]], low: float, hig
         for other in placed:
             if abs(other["x"] - x) < width and y < other["y"] + height:
                 y = other["y"] + height
-        placed.append(
-            {
-                "x": x,
-                "y": y,
-                "text": ", ".join(name for name, _ in members),
-                "font": {"color": members[0][1] if len(members) == 1 else NEUTRAL, "size": 12},
-                "xanchor": "left",
-                "xshift": 8,
-                "yshift": 7,
-                "showarrow": False,
-            }
-        )
+        colour = members[0][1] if len(members) == 1 else NEUTRAL
+        look = {"font": {"color": colour, "size": 12}, "xanchor": "left", "xshift": 8, "yshift": 7}
+        placed.append(note(x, y, ", ".join(name for name, _ in members), **look))
     return placed
 
 
-def step_axis(first: int, last: int) -> dict[str, Any]:
+def step_axis(steps: pd.Series) -> dict[str, Any]:
     """An axis of whole steps with about ten ticks."""
-    return {
-        "title": {"text": "step"},
-        "range": [first - 0.6, last + 0.6],
-        "tick0": first,
-        "dtick": max(1, (last - first + 1) // 10),
-        "zeroline": False,
-    }
+    if not len(steps):
+        return titled("step")
+    first, last = int(steps.min()), int(steps.max())
+    ticks = {"tick0": first, "dtick": max(1, (last - first + 1) // 10)}
+    return titled("step", range=[first - 0.6, last + 0.6], **ticks)
 
 
 def mark_size(steps: pd.Series) -> int:
     """The size of a mark a step, so that the marks of all `steps` stand beside each other."""
     across = int(steps.max() - steps.min()) + 1 if len(steps) else 1
     return max(4, min(12, 720 // across))
-
-
-def distinct(labels: Sequence[str]) -> list[str]:
-    """The labels of a category axis, those that are there already with a number behind them."""
-    seen: dict[str, int] = {}
-    found = []
-    for label in labels:
-        seen[label] = seen.get(label, 0) + 1
-        found.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
-    return found

@@ -6,11 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from memrl_core.analysis.run.calibration import Calibration
-from memrl_core.figures.palette import CUT, ENTERED, INSIDE, LEFT, UTILITY, bare_layout, level, pale, q_range
+from memrl_core.figures.palette import (
+    CUT,
+    ENTERED,
+    INSIDE,
+    LEFT,
+    UTILITY,
+    band,
+    bare_layout,
+    bars,
+    curve,
+    drawn,
+    interval_bars,
+    level,
+    marks,
+    pale,
+    q_range,
+    titled,
+)
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 
@@ -28,20 +44,20 @@ def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -
     low, _, high = q_range(settings)
     bins = calibration.bins
     sentence = (bins["q"] - low) / (high - low)
-    figure = go.Figure()
-    figure.add_scatter(
-        x=[low, high], y=[0, 1], mode="lines", name="q says it exactly", line={"color": CUT, "dash": "dash"},
-        hoverinfo="skip",
-    )  # fmt: skip
     hover = (
         "mean q %{x:+.3f}: %{y:.0%} of %{customdata[2]:d} uses succeeded "
-        "(95 %: %{customdata[0]:.0%} to %{customdata[1]:.0%})<extra></extra>"
+        "(95 %: %{customdata[0]:.0%} to %{customdata[1]:.0%})"
     )
-    figure.add_scatter(name=NAMES[calibration.kind], hovertemplate=hover, **success_dots(bins, "q"))
     margin = (high - low) * 0.05
-    figure.update_layout(bare_layout(height=340))
-    figure.update_xaxes(title_text="q", range=[low - margin, high + 2 * margin], zeroline=False)
-    figure.update_yaxes(title_text="success", range=[-0.03, 1.03], tickformat=".0%", zeroline=False)
+    figure = drawn(
+        [
+            curve([low, high], [0, 1], "q says it exactly", CUT, dash="dash"),
+            success_dots(bins, "q", NAMES[calibration.kind], hover),
+        ],
+        height=340,
+        xaxis=titled("q", range=[low - margin, high + 2 * margin]),
+        yaxis=SUCCESS,
+    )
     table = pd.DataFrame(
         {
             "q from": bins["low"],
@@ -59,34 +75,30 @@ def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -
     return Picture(figure, table, title, f"Dots of success against q with their intervals and a diagonal. {title}.")
 
 
-def success_dots(bins: pd.DataFrame, against: str) -> dict[str, Any]:
+SUCCESS = titled("success", range=[-0.03, 1.03], tickformat=".0%")
+
+
+def success_dots(bins: pd.DataFrame, against: str, name: str, hover: str) -> dict[str, Any]:
     """Dots of success at the bins' column `against`, with their 95 % intervals; the larger, the more uses.
 
     `bins` has the columns `success`, `success_low`, `success_high` and `n`; hover texts get the last three.
     """
-    largest = max(bins["n"], default=1)
-    return {
-        "x": bins[against],
-        "y": bins["success"],
-        "mode": "markers+text",
-        "marker": {
-            "color": UTILITY,
-            "size": [SMALLEST + (LARGEST - SMALLEST) * (n / largest) ** 0.5 for n in bins["n"]],
-            "line": {"color": INSIDE, "width": 1},
-        },
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": bins["success_high"] - bins["success"],
-            "arrayminus": bins["success"] - bins["success_low"],
-            "color": UTILITY,
-            "thickness": 1.5,
-        },
-        "text": [f"n = {n:,}" for n in bins["n"]],
-        "textposition": "middle right",
-        "cliponaxis": False,
-        "customdata": bins[["success_low", "success_high", "n"]].to_numpy(),
-    }
+    sizes = SMALLEST + (LARGEST - SMALLEST) * (bins["n"] / bins["n"].max()) ** 0.5
+    success, low, high = (bins[column].to_numpy() for column in ("success", "success_low", "success_high"))
+    return marks(
+        bins[against],
+        bins["success"],
+        name,
+        UTILITY,
+        hover,
+        size=sizes.tolist(),
+        edge={"color": INSIDE, "width": 1},
+        error_y=interval_bars(success, low, high, UTILITY),
+        text=[f"n = {n:,}" for n in bins["n"]],
+        textposition="middle right",
+        cliponaxis=False,
+        customdata=bins[["success_low", "success_high", "n"]].to_numpy(),
+    )
 
 
 def _title(calibration: Calibration, sentence: pd.Series) -> str:
@@ -115,33 +127,24 @@ def q_by_epoch_picture(spread: pd.DataFrame) -> Picture:
     epochs, known = spread["epoch"], spread["never recalled"].notna().all()
     unit = "epoch" if known else "checkpoint"
     figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.6, 0.4], vertical_spacing=0.06)
-    for low, high, name in (("q05", "q95", "90 % of memories"), ("q25", "q75", "half of them")):
-        figure.add_scatter(
-            x=[*epochs, *epochs[::-1]], y=[*spread[high], *spread[low][::-1]], fill="toself", fillcolor=pale(UTILITY),
-            mode="lines", line={"width": 0}, name=name, hoverinfo="skip", row=1, col=1,
-        )  # fmt: skip
-    figure.add_scatter(
-        x=epochs, y=spread["q50"], mode="lines+markers", name="median", line={"color": UTILITY, "width": 2.5},
-        customdata=spread[["memories", "mean", "least", "greatest"]],
-        hovertemplate=(
-            f"{unit} %{{x}}: median %{{y:+.3f}}, "
-            "mean %{customdata[1]:+.3f}, from %{customdata[2]:+.3f} to "
-            "%{customdata[3]:+.3f}, %{customdata[0]:,} memories<extra></extra>"
-        ),
-        row=1, col=1,
-    )  # fmt: skip
+    above: list[dict[str, Any]] = [
+        band(epochs, spread[low], spread[high], pale(UTILITY), name=name, showlegend=True)
+        for low, high, name in (("q05", "q95", "90 % of memories"), ("q25", "q75", "half of them"))
+    ]
+    hover = (
+        f"{unit} %{{x}}: median %{{y:+.3f}}, mean %{{customdata[1]:+.3f}}, from %{{customdata[2]:+.3f}} to "
+        "%{customdata[3]:+.3f}, %{customdata[0]:,} memories"
+    )
+    known_of = spread[["memories", "mean", "least", "greatest"]]
+    above.append(
+        curve(epochs, spread["q50"], "median", UTILITY, hover, width=2.5, symbol="circle", customdata=known_of)
+    )
     shares = spread.assign(**{"at zero": 1 - spread["not zero"]})
-    for name, colour, shape in SHARES:
-        figure.add_bar(
-            x=epochs, y=shares[name], name=name, marker={"color": colour, "pattern": {"shape": shape}},
-            hovertemplate=f"%{{y:.1%}} {name}<extra></extra>", row=2, col=1,
-        )  # fmt: skip
+    below = [bars(epochs, shares[name], name, colour, f"%{{y:.1%}} {name}", pattern=p) for name, colour, p in SHARES]
     for name, symbol in (("never recalled", "circle-open"), ("never updated", "x"))[0 if known else 1 :]:
-        figure.add_scatter(
-            x=epochs, y=shares[name], mode="markers+lines", name=name,
-            line={"color": CUT, "dash": "dot", "width": 1}, marker={"symbol": symbol, "size": 9},
-            hovertemplate=f"%{{y:.1%}} {name}<extra></extra>", row=2, col=1,
-        )  # fmt: skip
+        look = {"dash": "dot", "width": 1, "symbol": symbol, "size": 9}
+        below.append(curve(epochs, shares[name], name, CUT, f"%{{y:.1%}} {name}", **look))
+    figure.add_traces(above + below, rows=[1] * len(above) + [2] * len(below), cols=[1] * len(above + below))
     figure.update_layout(bare_layout(height=HEIGHT, barmode="stack"), shapes=[level(0, color=CUT, width=1)])
     figure.update_yaxes(title_text="q", row=1, col=1, zeroline=False)
     figure.update_yaxes(title_text="memories", range=[0, 1.02], tickformat=".0%", row=2, col=1)

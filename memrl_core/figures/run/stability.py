@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import plotly.graph_objects as go
 
 from memrl_core.analysis.run.metrics import (
     TaskState,
@@ -28,22 +27,24 @@ from memrl_core.analysis.run.rates import rate
 from memrl_core.figures.palette import (
     ARM_BANDS,
     ARMS,
+    BELOW,
+    CLEAR,
+    CUT,
     FORGOTTEN,
+    GAP,
     KEPT,
     NEVER_SOLVED,
     NEWLY_SOLVED,
     RECOVERED,
+    STATE_PATTERNS,
     Mark,
-    bare_layout,
-    epoch_axis,
-    hatching,
-    in_panel,
+    band,
+    curve,
+    drawn,
     interval_bars,
-    mark_lines,
-    panels,
+    note,
     plain,
-    share_axis,
-    steps_of_colour,
+    titled,
 )
 from memrl_core.figures.picture import Picture
 
@@ -102,10 +103,10 @@ def curves_picture(arms: Sequence[Arm]) -> Picture:
         for panel, (arm, table) in enumerate(zip(arms, tables, strict=True))
         for trace in _curves(table, _whole(arm.success), panel)
     ]
-    layout = _panels(arms, share_axis("share of tasks"), height=270)
+    figure = _panels(traces, arms, _share_axis("share of tasks"), height=270)
     title = f"{_title(arms, _gap_said)}. CSR never falls, so it alone cannot show forgetting"
     alt = f"Solid lines of accuracy by epoch below dashed lines of CSR, the gap between them hatched. {title}."
-    return Picture(go.Figure(traces, layout), pd.concat(tables, ignore_index=True), title, alt)
+    return Picture(figure, pd.concat(tables, ignore_index=True), title, alt)
 
 
 def moving_accuracy_picture(arms: Sequence[Stream], window: int) -> Picture:
@@ -116,31 +117,31 @@ def moving_accuracy_picture(arms: Sequence[Stream], window: int) -> Picture:
         low, high = _interval(solved, rated)
         share = np.divide(solved, rated, out=np.full(len(rated), np.nan), where=rated > 0)
         steps, known = np.arange(1, len(share) + 1), rated > 0
-        band = _around(steps[known], low[known], high[known])
-        line, hover = {"color": ARMS[place], "dash": DASHES[place], "width": 2.5}, "step %{x}: %{y:.1%}"
+        line = {"dash": DASHES[place], "width": 2.5, "hovertemplate": "step %{x}: %{y:.1%}"}
         traces += [
-            go.Scatter(**band, fillcolor=ARM_BANDS[place], showlegend=False),
-            go.Scatter(x=steps, y=share, mode="lines", line=line, name=plain(arm.name), hovertemplate=hover),
+            band(steps[known], low[known], high[known], ARM_BANDS[place]),
+            curve(steps, share, plain(arm.name), ARMS[place], **line),
         ]
         counts = {"arm": arm.name, "step": steps, "solved": solved, "of": rated}
         tables.append(pd.DataFrame({**counts, "share": share, "95 % from": low, "95 % to": high}))
         if len(share) and known[-1]:
             interval = f"95 %: {low[-1]:.0%} to {high[-1]:.0%}"
             sentence.append(f"{arm.name} solved {solved[-1]} of the last {rated[-1]} rated steps ({interval})")
-    drawn = [mark_lines(arm.marks, "x", colour) for arm, colour in zip(arms, ARMS, strict=False)]
-    layout = bare_layout(
+    marked = [_mark_lines(arm.marks, "x", colour) for arm, colour in zip(arms, ARMS, strict=False)]
+    figure = drawn(
+        traces,
         height=250,
         margin={"l": 0, "r": 0, "t": 34, "b": 8},
         showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 0, "x": 1, "xanchor": "right"},
-        xaxis={"title": {"text": "step"}, "rangemode": "tozero", "zeroline": False},
-        yaxis=share_axis(f"solved, last {window} steps"),
-        shapes=[line for lines, _ in drawn for line in lines],
-        annotations=[word for _, words in drawn for word in words],
+        xaxis=titled("step", rangemode="tozero"),
+        yaxis=_share_axis(f"solved, last {window} steps"),
+        shapes=[line for lines, _ in marked for line in lines],
+        annotations=[word for _, words in marked for word in words],
     )
     title = "; ".join(sentence) or "No rated step yet"
     alt = f"Lines of the share solved over the last {window} steps, with 95 % bands. {title}."
-    return Picture(go.Figure(traces, layout), pd.concat(tables, ignore_index=True), title, alt)
+    return Picture(figure, pd.concat(tables, ignore_index=True), title, alt)
 
 
 def grid_picture(arms: Sequence[Arm]) -> Picture:
@@ -166,46 +167,91 @@ def grid_picture(arms: Sequence[Arm]) -> Picture:
     bare = {"showgrid": False, "zeroline": False}
     rows = {"tickvals": list(range(len(names))), "ticktext": [plain(name, LONGEST_TASK) for name in names]}
     tasks = {"autorange": "reversed", **rows, "tickfont": {"size": 10}, **bare}
-    layout = _panels(arms, tasks, bare, height=min(620, 100 + 14 * len(names)), showlegend=False)
+    figure = _panels(heatmaps, arms, tasks, bare, height=min(620, 100 + 14 * len(names)), showlegend=False)
     title = "; ".join(sentences)
     alt = f"A grid of tasks and epochs; each cell says what became of the task. {title}."
-    return Picture(go.Figure(heatmaps, layout), pd.concat(tables, ignore_index=True), title, alt)
+    return Picture(figure, pd.concat(tables, ignore_index=True), title, alt)
 
 
 # --- their parts ------------------------------------------------------------------------------------------------------
 
 
 def _panels(
-    arms: Sequence[Arm], up: Mapping[str, Any], across: Mapping[str, Any] | None = None, **more: Any
+    traces: Sequence[Mapping[str, Any]],
+    arms: Sequence[Arm],
+    up: Mapping[str, Any],
+    across: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
-    epochs = {**epoch_axis(max(len(arm.success) for arm in arms)), **(across or {})}
-    return panels([arm.name for arm in arms], [arm.marks for arm in arms], epochs, up, **more)
+    """A panel an arm, side by side on the y axis `up`, with its name and its marks above."""
+    width = (1 - GAP * (len(arms) - 1)) / len(arms)
+    epochs = titled("epoch", tick0=1, dtick=max(1, max(len(arm.success) for arm in arms) // 10), **(across or {}))
+    axes, words, lines = {}, [], []
+    for panel, arm in enumerate(arms):
+        left, axis = panel * (width + GAP), _in_panel(panel)["xaxis"]
+        axes[axis.replace("x", "xaxis")] = {**epochs, "domain": [left, left + width], "anchor": "y"}
+        name = f"<b>{plain(arm.name)}</b>"
+        words.append(note(left, 1, name, xref="paper", **_ABOVE, yshift=4 + 13 * LINES))
+        marked, said = _mark_lines(arm.marks, axis)
+        lines += marked
+        words += said
+    margin = {"l": 0, "r": 0, "t": 26 + 13 * LINES, "b": 8}
+    layout = {"showlegend": True, "legend": {**BELOW, "y": -0.2}, "margin": margin, **more}
+    return drawn(traces, yaxis=up, annotations=words, shapes=lines, **axes, **layout)
+
+
+LINES = 2
+"""On so many lines above a picture stand what its marks say, so that neighbours do not run into each other."""
+_ABOVE = {"yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+
+
+def _in_panel(panel: int) -> dict[str, str]:
+    """The axes of a trace in a panel, counted from 0."""
+    return {"xaxis": f"x{panel + 1 if panel else ''}", "yaxis": "y"}
+
+
+def _share_axis(title: str) -> dict[str, Any]:
+    """An axis from nothing to all, in percent."""
+    return titled(title, range=[-0.02, 1.02], tickformat=".0%")
+
+
+def _mark_lines(marks: Sequence[Mark], axis: str, colour: str = CUT) -> tuple[list[Any], list[Any]]:
+    """A vertical line at every mark, and what it says above the picture."""
+    line = {"type": "line", "xref": axis, "yref": "paper", "y0": 0, "y1": 1}
+    look = {"color": colour, "dash": "dot", "width": 1.5}
+    above = {"xref": axis, **_ABOVE, "font": {"size": 10}}
+    return [{**line, "x0": mark.at, "x1": mark.at, "line": look} for mark in marks], [
+        note(mark.at, 1, plain(mark.text), yshift=13 * (place % LINES), **above) for place, mark in enumerate(marks)
+    ]
 
 
 def _heatmap(
     epochs: Ints, codes: Floats, signs: Objects, words: Objects, names: Sequence[str], panel: int, panel_count: int
-) -> Any:
+) -> dict[str, Any]:
     """A panel of the grid; the last one has the legend."""
     legend = [f"{sign} {name}".strip() for name, _, sign in STATES.values()]
     labels = np.array([plain(name) for name in names], dtype=object)
-    return go.Heatmap(
-        x=epochs,
-        y=np.arange(len(names)),
-        z=codes,
-        text=signs,
-        texttemplate="%{text}",
-        customdata=words,
-        hovertext=np.repeat(labels[:, None], len(epochs), axis=1),
-        hovertemplate="%{hovertext}, epoch %{x}: %{customdata}<extra></extra>",
-        xgap=1,
-        ygap=1,
-        zmin=-0.5,
-        zmax=len(STATES) - 0.5,
-        colorscale=steps_of_colour([colour for _, colour, _ in STATES.values()]),
-        showscale=panel == panel_count - 1,
-        colorbar={"tickvals": list(range(len(STATES))), "ticktext": legend, "thickness": 14, "len": 0.8},
-        **in_panel(panel),
-    )
+    # Equal steps of colour without transitions.
+    scale = [[(at + end) / len(STATES), colour] for at, (_, colour, _) in enumerate(STATES.values()) for end in (0, 1)]
+    return {
+        "type": "heatmap",
+        "x": epochs,
+        "y": np.arange(len(names)),
+        "z": codes,
+        "text": signs,
+        "texttemplate": "%{text}",
+        "customdata": words,
+        "hovertext": np.repeat(labels[:, None], len(epochs), axis=1),
+        "hovertemplate": "%{hovertext}, epoch %{x}: %{customdata}<extra></extra>",
+        "xgap": 1,
+        "ygap": 1,
+        "zmin": -0.5,
+        "zmax": len(STATES) - 0.5,
+        "colorscale": scale,
+        "showscale": panel == panel_count - 1,
+        "colorbar": {"tickvals": list(range(len(STATES))), "ticktext": legend, "thickness": 14, "len": 0.8},
+        **_in_panel(panel),
+    }
 
 
 def _first_solved(success: Floats) -> Ints:
@@ -243,39 +289,24 @@ def _curves(table: pd.DataFrame, whole: Bools, panel: int) -> list[Any]:
     epochs, accuracy, cumulative, low, high = (
         table[column].to_numpy() for column in ("epoch", "accuracy", "CSR", "95 % from", "95 % to")
     )
-    gap = _around(epochs[whole], accuracy[whole], cumulative[whole])
-    shared = {**in_panel(panel), "showlegend": panel == 0}
-    symbols = np.where(whole, "circle", "circle-open")
-    return [
-        go.Scatter(**gap, fillpattern=hatching(FORGOTTEN), name="solved before, failing now", **shared),
-        go.Scatter(
-            x=epochs,
-            y=cumulative,
-            mode="lines",
-            line={"color": ARMS[panel], "dash": "dash", "width": 2.5},
-            name="CSR: solved at least once",
-            hovertemplate="epoch %{x}: CSR %{y:.1%}<extra></extra>",
-            **shared,
-        ),
-        go.Scatter(
-            x=epochs,
-            y=accuracy,
-            mode="lines+markers",
-            line={"color": ARMS[panel], "width": 2.5},
-            marker={"size": 8, "symbol": symbols, "line": {"width": 2, "color": ARMS[panel]}},
-            error_y=interval_bars(accuracy, low, high, ARMS[panel]),
-            name="accuracy, with its 95 % interval",
-            customdata=table["tasks"],
-            hovertemplate="epoch %{x}: accuracy %{y:.1%} (%{customdata})<extra></extra>",
-            **shared,
-        ),
-    ]
-
-
-def _around(x: Ints, low: Floats, high: Floats) -> dict[str, Any]:
-    """The outline of the area between two lines, without a line of its own."""
-    outline = {"x": np.concatenate([x, x[::-1]]), "y": np.concatenate([high, low[::-1]])}
-    return {**outline, "mode": "lines", "line": {"width": 0}, "fill": "toself", "hoverinfo": "skip"}
+    shared = {**_in_panel(panel), "showlegend": panel == 0}
+    look = {"shape": STATE_PATTERNS[FORGOTTEN], "fgcolor": FORGOTTEN, "fillmode": "replace", "bgcolor": CLEAR}
+    gap = band(
+        epochs[whole], accuracy[whole], cumulative[whole], None, name="solved before, failing now",
+        fillpattern={**look, "size": 7, "solidity": 0.2}, **shared,
+    )  # fmt: skip
+    csr = curve(
+        epochs, cumulative, "CSR: solved at least once", ARMS[panel], "epoch %{x}: CSR %{y:.1%}",
+        dash="dash", width=2.5, **shared,
+    )  # fmt: skip
+    solved = curve(
+        epochs, accuracy, "accuracy, with its 95 % interval", ARMS[panel],
+        "epoch %{x}: accuracy %{y:.1%} (%{customdata})", width=2.5, size=8,
+        symbol=np.where(whole, "circle", "circle-open"), customdata=table["tasks"],
+        error_y=interval_bars(accuracy, low, high, ARMS[panel]), **shared,
+    )  # fmt: skip
+    solved["marker"]["line"] = {"width": 2, "color": ARMS[panel]}
+    return [gap, csr, solved]
 
 
 # --- numbers and words ------------------------------------------------------------------------------------------------

@@ -8,13 +8,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from memrl_core.analysis.run import theory
 from memrl_core.analysis.run.practice import Group, Practice
 from memrl_core.analysis.run.theory import Floats
 from memrl_core.errors import InputError
-from memrl_core.figures.palette import CUT, ENTERED, LEFT, SIMILARITY, UTILITY, bare_layout
+from memrl_core.figures.palette import (
+    CUT,
+    ENTERED,
+    LEFT,
+    SIMILARITY,
+    UTILITY,
+    band,
+    curve,
+    drawn,
+    level,
+    marks,
+    note,
+    titled,
+    upright,
+)
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 
@@ -45,20 +58,17 @@ def mean_picture(
     t = _updates(updates)
     mean, sd = theory.mean_q(t, alpha, beta, q0), np.sqrt(theory.variance_q(t, alpha, sigma))
     half = float(theory.half_life(alpha))
-    figure = go.Figure([_band(t, mean - sd, mean + sd), _line(t, mean, "E[q]", UTILITY)])
+    traces = [_band(t, mean - sd, mean + sd), _line(t, mean, "E[q]", UTILITY)]
     table = pd.DataFrame({"updates": t, "E[q]": mean, "sd": sd})
     for group in practice.groups if practice else ():
         seen = _until(group, updates)
-        name, colour, symbol, dash = GROUPS[group.outcome]
-        figure.add_traces(
-            [_marks(seen, "q", "se", name, colour, symbol), _thin(seen["t"], seen["theory"], colour, dash)]
-        )
-        table = table.merge(_columns(seen, name, "q", "se", "theory"), on="updates", how="left")
-    shapes, notes = [_level(beta)], [_note(1, beta, "β", xref="paper")]
+        traces += _measured(group, seen, "q", "theory", "se")
+        table = table.merge(_columns(group, seen, "q", "theory", "se"), on="updates", how="left")
+    shapes, notes = [_level(beta)], [_beta(beta, "β")]
     if half <= updates:
         shapes.append(_upright(half))
-        notes.append(_note(half, 1, f"half-life {half:.3f}", yref="paper", xanchor="left", yanchor="top"))
-    _lay_out(figure, shapes, notes, "updates of a memory", "q")
+        notes.append(_at_top(half, f"half-life {half:.3f}"))
+    figure = _figure(traces, shapes, notes, UPDATES, "q")
     title = (
         f"q is expected to go from {signed(q0)} to {signed(float(mean[-1]))} after {updates} updates, half of the way "
         f"to β = {signed(beta)} in {half:.3f} updates"
@@ -79,18 +89,15 @@ def variance_picture(alpha: float, sigma: float, practice: Practice | None = Non
         last = max([last, *(int(group.by_visit["t"].max()) for group in practice.groups)])
     t = _updates(min(last, MOST_UPDATES))
     variance, limit = theory.variance_q(t, alpha, sigma), float(theory.variance_limit(alpha, sigma))
-    figure = go.Figure([_line(t, variance, "Var[q]", UTILITY)])
+    traces = [_line(t, variance, "Var[q]", UTILITY)]
     table = pd.DataFrame({"updates": t, "Var[q]": variance})
     for group in practice.groups if practice else ():
-        seen = _until(group, len(t)).assign(
-            variance=lambda rows: rows["sd"] ** 2, expected=lambda rows: rows["theory_sd"] ** 2
-        )
-        name, colour, symbol, dash = GROUPS[group.outcome]
-        figure.add_trace(_marks(seen, "variance", None, name, colour, symbol))
-        figure.add_trace(_thin(seen["t"], seen["expected"], colour, dash))
-        table = table.merge(_columns(seen, name, "variance", None, "expected"), on="updates", how="left")
-    note = _note(1, limit, "α/(2 − α) · σ²", xref="paper")
-    _lay_out(figure, [_level(limit)], [note], "updates of a memory", "variance of q", rangemode="tozero")
+        seen = _until(group, len(t))
+        seen = seen.assign(variance=seen["sd"] ** 2, expected=seen["theory_sd"] ** 2)
+        traces += _measured(group, seen, "variance", "expected")
+        table = table.merge(_columns(group, seen, "variance", "expected"), on="updates", how="left")
+    notes = [_beta(limit, "α/(2 − α) · σ²")]
+    figure = _figure(traces, [_level(limit)], notes, UPDATES, "variance of q", rangemode="tozero")
     title = (
         f"q never comes to rest at α = {alpha:g}: its variance stays at {limit:.3f}, {limit / sigma**2:.1%} of that of "
         "the rewards"
@@ -111,31 +118,24 @@ def trade_off_picture(sigma: float, jump: float, alpha: float) -> Picture:
     alphas = np.unique([*ALPHAS, *LABELLED, alpha])
     floor = np.sqrt(theory.variance_limit(alphas, sigma))
     found = theory.trade_off(alphas, sigma, jump, within=floor)
-    figure = go.Figure()
-    figure.add_scatter(
-        x=found.half_life, y=found.noise, mode="lines", name="every α", line={"color": CUT, "width": 2},
-        customdata=np.column_stack([alphas, found.until_within]), showlegend=False,
-        hovertemplate=(
-            "α = %{customdata[0]:.3f}: half of the jump after %{x:.3f} updates, the rest below the noise after "
-            "%{customdata[1]:.3f}; spread %{y:.3f}<extra></extra>"
-        ),
-    )  # fmt: skip
+    hover = (
+        "α = %{customdata[0]:.3f}: half of the jump after %{x:.3f} updates, the rest below the noise after "
+        "%{customdata[1]:.3f}; spread %{y:.3f}"
+    )
+    until = {"customdata": np.column_stack([alphas, found.until_within]), "showlegend": False}
+    traces = [curve(found.half_life, found.noise, "every α", CUT, hover, **until)]
     chosen = {a: int(np.flatnonzero(alphas == a)[0]) for a in (*LABELLED, alpha)}
     others = [row for a, row in chosen.items() if abs(np.log(a / alpha)) > CROWDED]
     here = chosen[alpha]
-    for rows, name, marker in (
-        (others, "others", {"color": CUT, "size": 8}),
-        ([here], "this α", {"color": UTILITY, "size": 14, "symbol": "diamond"}),
-    ):
-        figure.add_scatter(
-            x=found.half_life[rows], y=found.noise[rows], mode="markers+text", name=name, marker=marker,
-            text=[f"α = {alphas[row]:g}" for row in rows], textposition="top right", cliponaxis=False,
-            showlegend=False, hoverinfo="skip",
-        )  # fmt: skip
+    looks = ((others, "others", CUT, 8, "circle"), ([here], "this α", UTILITY, 14, "diamond"))
+    for rows, name, colour, size, symbol in looks:
+        named = {"text": [f"α = {alphas[row]:g}" for row in rows], "textposition": "top right", "cliponaxis": False}
+        x, y = found.half_life[rows], found.noise[rows]
+        traces.append(marks(x, y, name, colour, size=size, symbol=symbol, showlegend=False, **named))
     lag, spread = float(found.half_life[here]), float(found.noise[here])
-    _lay_out(figure, [], [], "updates until half of a change is followed", "spread (sd) that q keeps")
-    figure.update_xaxes(range=[-0.3, max(LONGEST_LAG, 1.2 * lag)])
-    figure.update_yaxes(rangemode="tozero")
+    across, up = "updates until half of a change is followed", "spread (sd) that q keeps"
+    figure = _figure(traces, [], [], across, up, rangemode="tozero")
+    figure["layout"]["xaxis"]["range"] = [-0.3, max(LONGEST_LAG, 1.2 * lag)]
     slower = alpha / 2
     title = (
         f"α = {alpha:g} follows half of a jump of {signed(jump)} in {lag:.3f} updates and keeps a spread of "
@@ -166,25 +166,21 @@ def shift_picture(
     if not 0 <= shift_at <= updates:
         raise InputError(f"The change after update {shift_at} lies outside the {updates} updates to be drawn.")
     since = np.maximum(t - shift_at, 0)
-    figure, table, parts = go.Figure(), pd.DataFrame({"updates": t}), []
+    traces: list[dict[str, Any]] = []
+    table, parts = pd.DataFrame({"updates": t}), []
     for alpha, (colour, dash) in zip(alphas, cycle(LINES), strict=False):
         mean = theory.mean_q(since, alpha, after, before)
         sd = float(np.sqrt(theory.variance_limit(alpha, sigma)))
-        line = _line(t, mean, f"α = {alpha:g}", colour, dash)
-        figure.add_traces([_band(t, mean - sd, mean + sd, colour), line])
+        traces += [_band(t, mean - sd, mean + sd, colour), _line(t, mean, f"α = {alpha:g}", colour, dash)]
         table = table.assign(**{f"E[q], α = {alpha:g}": mean, f"sd, α = {alpha:g}": sd})
         parts.append(f"{float(theory.half_life(alpha)):.3f} updates at α = {alpha:g} (spread {sd:.3f})")
-    world = {"type": "line", "line": {"color": CUT, "dash": "dash", "width": 1.5}}
     shapes = [
-        {**world, "x0": 0, "x1": shift_at, "y0": before, "y1": before},
-        {**world, "x0": shift_at, "x1": updates, "y0": after, "y1": after},
+        {**_level(before), "xref": "x", "x1": shift_at},
+        {**_level(after), "xref": "x", "x0": shift_at, "x1": updates},
         _upright(shift_at),
     ]
-    notes = [
-        _note(shift_at, 1, "the world changes", yref="paper", xanchor="left", yanchor="top"),
-        _note(updates, after, "new β"),
-    ]
-    _lay_out(figure, shapes, notes, "updates of a memory", "q")
+    notes = [_at_top(shift_at, "the world changes"), {**_beta(after, "new β"), "x": updates, "xref": "x"}]
+    figure = _figure(traces, shapes, notes, UPDATES, "q")
     title = f"q follows half of the change from {signed(before)} to {signed(after)} in " + ", ".join(parts)
     return Picture(figure, table, title, f"Lines of the expected q with bands, through a change. {title}.")
 
@@ -209,78 +205,54 @@ def _agreement(practice: Practice, updates: int) -> str:
     return f"{near} of {len(known):,} measured means lie within {ERRORS} standard errors of theory"
 
 
-def _line(x: Floats, y: Floats, name: str, colour: str, dash: str = "solid") -> go.Scatter:
-    return go.Scatter(
-        x=x, y=y, mode="lines", name=name, line={"color": colour, "dash": dash, "width": 2.5},
-        hovertemplate="after %{x} updates: %{y:.3f}",
-    )  # fmt: skip
+UPDATES = "updates of a memory"
 
 
-def _thin(x: pd.Series, y: pd.Series, colour: str, dash: str) -> go.Scatter:
-    return go.Scatter(
-        x=x, y=y, mode="lines", line={"color": colour, "dash": dash, "width": 1}, showlegend=False, hoverinfo="skip"
-    )
+def _line(x: Floats, y: Floats, name: str, colour: str, dash: str = "solid") -> dict[str, Any]:
+    return curve(x, y, name, colour, dash=dash, width=2.5, hovertemplate="after %{x} updates: %{y:.3f}")
 
 
-def _band(x: Floats, low: Floats, high: Floats, colour: str = UTILITY) -> go.Scatter:
-    return go.Scatter(
-        x=[*x, *x[::-1]], y=[*high, *low[::-1]], mode="lines", fill="toself", fillcolor=colour, opacity=BAND,
-        line={"width": 0}, hoverinfo="skip", showlegend=False,
-    )  # fmt: skip
+def _band(x: Floats, low: Floats, high: Floats, colour: str = UTILITY) -> dict[str, Any]:
+    return band(x, low, high, colour, opacity=BAND)
 
 
-def _marks(seen: pd.DataFrame, y: str, error: str | None, name: str, colour: str, symbol: str) -> go.Scatter:
-    return go.Scatter(
-        x=seen["t"], y=seen[y], mode="markers", name=f"measured, written {name}",
-        marker={"color": colour, "symbol": symbol, "size": 9},
-        error_y=None if error is None else {"type": "data", "array": seen[error], "color": colour, "thickness": 1.5},
-        customdata=seen[["n"]].to_numpy(),
-        hovertemplate="after %{x} updates: %{y:.3f} (%{customdata[0]} memories)",
-    )  # fmt: skip
+def _measured(group: Group, seen: pd.DataFrame, y: str, theory: str, error: str = "") -> list[dict[str, Any]]:
+    """The marks of a group with their errors, and its own curve of theory, drawn thin."""
+    name, colour, symbol, dash = GROUPS[group.outcome]
+    bars = {"type": "data", "array": seen[error], "color": colour, "thickness": 1.5} if error else None
+    look = {"symbol": symbol, "size": 9, "error_y": bars, "customdata": seen[["n"]].to_numpy()}
+    hover = "after %{x} updates: %{y:.3f} (%{customdata[0]} memories)"
+    found = marks(seen["t"], seen[y], f"measured, written {name}", colour, hovertemplate=hover, **look)
+    return [found, curve(seen["t"], seen[theory], "", colour, dash=dash, width=1)]
 
 
-def _columns(seen: pd.DataFrame, name: str, value: str, error: str | None, expected: str) -> pd.DataFrame:
+def _columns(group: Group, seen: pd.DataFrame, value: str, expected: str, error: str = "") -> pd.DataFrame:
     """The columns that a group adds to a table."""
-    sentence = {"t": "updates", "n": f"memories, {name}", value: f"measured, {name}", expected: f"theory, {name}"}
-    if error is not None:
-        sentence[error] = f"s.e., {name}"
-    return seen[list(sentence)].rename(columns=sentence)
+    name = GROUPS[group.outcome][0]
+    titles = {"t": "updates", "n": f"memories, {name}", value: f"measured, {name}", expected: f"theory, {name}"}
+    if error:
+        titles[error] = f"s.e., {name}"
+    return seen[list(titles)].rename(columns=titles)
 
 
 def _level(y: float) -> dict[str, Any]:
-    return {
-        "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y,
-        "line": {"color": CUT, "dash": "dash", "width": 1.5},
-    }  # fmt: skip
+    return level(y, color=CUT, dash="dash", width=1.5)
 
 
 def _upright(x: float) -> dict[str, Any]:
-    return {
-        "type": "line", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1,
-        "line": {"color": CUT, "dash": "dot", "width": 1.5},
-    }  # fmt: skip
+    return upright(x, color=CUT, dash="dot", width=1.5)
 
 
-def _note(x: float, y: float, text: str, **more: Any) -> dict[str, Any]:
-    return {"x": x, "y": y, "text": text, "showarrow": False, "xanchor": "right", "yanchor": "bottom", **more}
+def _beta(y: float, text: str) -> dict[str, Any]:
+    return note(1, y, text, xref="paper", xanchor="right", yanchor="bottom")
 
 
-def _lay_out(
-    figure: go.Figure,
-    shapes: Sequence[dict[str, Any]],
-    notes: Sequence[dict[str, Any]],
-    x: str,
-    y: str,
-    rangemode: str = "normal",
-) -> None:
-    """Everything in one call: each of plotly's own add_vline and add_annotation copies the whole layout."""
-    figure.update_layout(
-        bare_layout(
-            height=340,
-            showlegend=True,
-            shapes=list(shapes),
-            annotations=list(notes),
-            xaxis={"title": {"text": x}, "zeroline": False},
-            yaxis={"title": {"text": y}, "zeroline": False, "rangemode": rangemode},
-        )
-    )
+def _at_top(x: float, text: str) -> dict[str, Any]:
+    return note(x, 1, text, yref="paper", xanchor="left", yanchor="top")
+
+
+def _figure(
+    traces: Sequence[dict[str, Any]], shapes: Sequence[Any], notes: Sequence[Any], x: str, y: str, **up: Any
+) -> dict[str, Any]:
+    marked = {"shapes": list(shapes), "annotations": list(notes)}
+    return drawn(traces, height=340, showlegend=True, xaxis=titled(x), yaxis=titled(y, **up), **marked)
