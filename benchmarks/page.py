@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 NAME = "page"
 FEWEST_VISITS = 15
+KEYS = 10
+POOL, MEMORIES = 200, 1000
 DRAGGED = (2_000, 100_000)
 SMALL = 64
 GESTURES = 5
@@ -71,7 +73,9 @@ def measure(sizes: Sizes) -> list[Row]:
         return [
             *_first_paint(browser, max(sizes.repeat, FEWEST_VISITS)),
             _switch(browser, sizes.repeat),
+            _quick_keys(browser),
             _next_step(browser, max(sizes.repeat, PRESSES)),
+            _weight(browser),
             *(_drag(browser, memories) for memories in DRAGGED),
             *_slider(browser, sizes),
         ]
@@ -126,6 +130,21 @@ def _switch(browser: Browser, repeat: int) -> Row:
                    tuple(reference[2:]), aim=Aim("ratio", 4.0), peak_mb=app.peak_mb())  # fmt: skip
 
 
+def _quick_keys(browser: Browser) -> Row:
+    """How many steps of a replay ten keys in two seconds go."""
+    with in_browser.app() as app, in_browser.newcomer(browser) as page:
+        page.goto(f"{app.url}/step?bank=demo&run=household&step=15")
+        page.locator(STAGE).wait_for()
+        in_browser.settled(page)
+        for _ in range(KEYS):
+            page.keyboard.press("ArrowRight")
+            page.wait_for_timeout(2000 / KEYS)
+        in_browser.settled(page)
+        gone = int(page.locator(STAGE).get_attribute("data-step") or 0) - 15
+        return Row(NAME, "steps that ten keys in two seconds go", 40, 1024, value=gone, aim=Aim("value", KEYS, True),
+                   peak_mb=app.peak_mb())  # fmt: skip
+
+
 def _next_step(browser: Browser, presses: int) -> Row:
     """The next step of a replay, which the browser has; in turns with a key on a blank page."""
     with ExitStack() as stack:
@@ -168,6 +187,29 @@ def _drag(browser: Browser, memories: int) -> Row:
         return Row(NAME, "frames a second while the map is dragged", memories, SMALL, value=found, unit="/s",
                    aim=Aim("value", 30, at_least=True), peak_mb=app.peak_mb(),
                    size=f"a blank page: {empty:.0f}/s")  # fmt: skip
+
+
+def _weight(browser: Browser) -> Row:
+    """Frames a second of a stage on which λ is dragged over a large pool."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(live_bank(MEMORIES, SMALL, k1=POOL))
+        app = stack.enter_context(in_browser.app(stack.enter_context(in_browser.home_with({"wide": folder}))))
+        page = stack.enter_context(in_browser.newcomer(browser))
+        page.goto(f"{app.url}/step?bank=wide&run={LIVE}")
+        page.locator(STAGE).wait_for()
+        in_browser.settled(page)
+        page.keyboard.press("f")
+        page.locator(".stage[data-step='1'] .stage-row-b").nth(POOL - 1).wait_for(state="attached")
+        in_browser.settled(page, 4000)
+        box = page.locator(".stage-rail").bounding_box()
+        assert box is not None
+        x, y = box["x"], box["y"] + 10
+        page.mouse.move(x + box["width"] / 2, y)
+        page.mouse.down()
+        found = in_browser.frames_a_second(page, lambda turn: page.mouse.move(x + turn * 7 % box["width"], y))
+        page.mouse.up()
+        return Row(NAME, "frames a second while λ is dragged on the stage", MEMORIES, SMALL, value=found, unit="/s",
+                   aim=Aim("value", 30, at_least=True), peak_mb=app.peak_mb(), size=f"pool of {POOL}")  # fmt: skip
 
 
 def _slider(browser: Browser, sizes: Sizes) -> list[Row]:

@@ -97,7 +97,7 @@ def rated_bank(memories: int, steps: int, seed: int = 0, dimension: int = DIMENS
 
 
 @contextmanager
-def live_bank(memories: int, dimension: int, tasks: int = TASKS) -> Iterator[str]:
+def live_bank(memories: int, dimension: int, tasks: int = TASKS, k1: int = 10) -> Iterator[str]:
     """The folder of a bank whose run `LIVE` can go on, with a map that is laid out.
 
     The memories are of so many tasks: each of them is a glyph of the map.
@@ -106,7 +106,7 @@ def live_bank(memories: int, dimension: int, tasks: int = TASKS) -> Iterator[str
     rng = np.random.default_rng(0)
     try:
         with MemoryBank.create(str(folder / "bank"), f"hashing-{dimension}", dimension) as bank:
-            settings = MemRLSettings(delta=-1.0)
+            settings = MemRLSettings(delta=-1.0, k1=k1)
             workspace.start_run(bank, environment="household", tasks="household-train", settings=settings, run=LIVE)
             for first, count in portions(memories, MEMORIES_AT_ONCE):
                 import_memories(bank, LIVE, first - 1, vectors(count, rng, dimension), rng, tasks)
