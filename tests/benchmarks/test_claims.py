@@ -37,7 +37,7 @@ def test_a_claim_holds_while_its_numbers_lie_in_the_interval(tmp_path: Path, cla
 
 
 def test_the_command_counts_and_fails_where_one_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    says = "The plane sets what is *kept*"
+    says = "The plane compares what is *kept*"
     monkeypatch.setattr(claims, "CLAIMS", (Claim("docs/screens.md", says, lambda results: [], quick=True),))
     done = CliRunner().invoke(app, ["claims", "check"])
     assert done.exit_code == 0 and done.output.splitlines()[-1] == "1 hold, 0 do not"
