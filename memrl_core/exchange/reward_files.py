@@ -1,9 +1,9 @@
 """Rewards of people as one file: what its lines would do, given as one action, and written again.
 
-The file is CSV or JSON Lines. Its columns or keys are `step` and `reward`, and as needed `run`, `rater`, `reason`,
-`scale` and `given`, which is JSON of what was chosen on the scale. A missing field says nothing: a reward that is the
-same keeps its reason and scale. `created`, `batch` and `gold` are written and not read: when it was given, the batches
-in which the step was the rater's, and the known reward of a gold item.
+The file is CSV or JSON Lines. Its columns or keys are `step` (or `step_id`) and `reward`, and as needed `run`,
+`rater`, `reason`, `scale` and `given`, which is JSON of what was chosen on the scale. A missing field says nothing: a
+reward that is the same keeps its reason and scale. `created`, `batch` and `gold` are written and not read: when it was
+given, the batches in which the step was the rater's, and the known reward of a gold item.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ __all__ = ["Effect", "Kind", "RewardFile", "RewardLine", "apply_rewards", "expor
 
 Kind = Literal["csv", "jsonl"]
 COLUMNS = ("run", "step", "rater", "reward", "reason", "scale", "given", "created", "batch", "gold")
+KNOWN = frozenset({*COLUMNS, "step_id"})
 BY = "by"
 OF_THE_LEDGER = frozenset({BY, TOGETHER, UNDOES, REDOES})
 """What a reward's payload says beside the choice on a scale."""
@@ -124,7 +125,7 @@ def read_rewards(
     for place, line in enumerate(lines):
         if line.rating and (counts := last[_about(line.rating)]) != line.number:
             lines[place] = replace(line, effect=Effect.DOUBLED, then=f"line {counts:,} counts instead")
-    return RewardFile(tuple(lines), tuple(_printable(key) for key in keys if key and key not in COLUMNS))
+    return RewardFile(tuple(lines), tuple(_printable(key) for key in keys if key and key not in KNOWN))
 
 
 def _about(rating: Rating) -> tuple[str, int, str]:
@@ -205,7 +206,8 @@ class _Judge:
         self._default_run = bank.run(default_run).id if default_run else runs[0] if len(runs) == 1 else ""
         self._default_rater = person_name(default_rater) if default_rater.strip() else ""
         self._scales = {run: bank.ratings.scales(run) for run in runs}
-        self._steps = {run: {row.step for row in bank.step_rows(run)} for run in runs}
+        self._by_id = {row.id: (run, row.step) for run in runs for row in bank.step_rows(run)}
+        self._finished = set(self._by_id.values())
 
     def line(self, record: Record) -> RewardLine:
         try:
@@ -237,15 +239,24 @@ class _Judge:
         return RewardLine(number, Effect.CHANGED, rating, then)
 
     def _place(self, fields: Mapping[str, Any]) -> tuple[str, int]:
-        run, text = _text(fields, "run") or self._default_run, _text(fields, "step")
+        run, text, step_id = _text(fields, "run"), _text(fields, "step"), _text(fields, "step_id")
         whole = _WHOLE.fullmatch(text)
-        if whole is None:
+        if whole is None and (text or not step_id):
             _refuse(f"{_quoted(text)} is not the number of a step." if text else "It names no step.")
+        step = int(whole[1]) if whole else None
+        if step_id:
+            if step_id not in self._by_id:
+                _refuse(f"No finished step of this bank has the id {_quoted(step_id)}.")
+            named = self._by_id[step_id]
+            if run not in ("", named[0]) or step not in (None, named[1]):
+                _refuse(f"Its step_id is that of step {named[1]} of run {named[0]}: leave one of the two out.")
+            return named
+        run = run or self._default_run
         if not run:
             _refuse("It names no run, and the bank has several: name one here or for the whole file.")
-        if run not in self._steps:
+        if run not in self._scales:
             _refuse(f"This bank has no run {_quoted(run)}.")
-        if (step := int(whole[1])) not in self._steps[run]:
+        if step is None or (run, step) not in self._finished:
             _refuse(f"Run {run} has no finished step {step}.")
         return run, step
 
@@ -301,14 +312,14 @@ def _records(data: bytes | Path, kind: Kind | None) -> Iterator[Record]:
 
 def _csv_records(text: str) -> Iterator[Record]:
     # Excel separates by semicolons wherever the decimal sign is a comma.
-    sign = max(",;", key=lambda sign: len(set(COLUMNS) & set(_heading(text, sign))))
+    sign = max(",;", key=lambda sign: len(KNOWN & set(_heading(text, sign))))
     heading = _heading(text, sign)
-    if not {"reward", "step"} <= set(heading):
+    if "reward" not in heading or not {"step", "step_id"} & set(heading):
         raise InputError(
             f"The first line has to name the columns of the file, “step” and “reward” too. {NOTHING}; in Excel, save "
             "it as “CSV UTF-8”."
         )
-    twice = [name for name, count in Counter(heading).items() if count > 1 and name in COLUMNS]
+    twice = [name for name, count in Counter(heading).items() if count > 1 and name in KNOWN]
     if twice:
         raise InputError(f"The file has two columns “{twice[0]}”. {NOTHING}; keep one of them.")
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=sign, strict=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import pickle
 from collections.abc import Callable
@@ -616,3 +617,37 @@ def test_the_calls_of_an_hle_run_are_paired_with_their_judgements(tmp_path: Path
     ]
     assert contents.traces[1].generate.messages[0].content == "what is it?\n[not text]"
     assert len({s.why for s in contents.account.skipped}) >= 2
+
+
+def a_result_table(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    path = folder / "hle_valid_sec_1_results_20260101-000000.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["id", "question", "raw_output", "correct", "retrieved_ids"])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_a_table_of_hle_results_is_read_with_its_memories(tmp_path: Path) -> None:
+    folder = CheckpointWriter(three()).write(tmp_path / "c")
+    answer = 'long, with "quotes"\n' * 20_000
+    row = {"id": "a", "question": "x?", "raw_output": answer, "correct": True, "retrieved_ids": "['m2', 'm2', 7]"}
+    no_lists = ["__import__('os')", "{[]: 1}", "[" * 1000, "('m1'" + "+'m1'" * 20_000 + ")", "'m1'", ""]
+    table = a_result_table(
+        folder, [row, *({"question": "z?", "correct": False, "retrieved_ids": cell} for cell in no_lists), {"id": "b"}]
+    )
+    contents = read_official(folder)
+    first, *others = contents.traces
+    assert (first.task.id, first.reward.outcome, first.reward.credited) == ("a", "success", ("m2",))
+    assert first.generate.turns[0].reply.text == answer
+    assert [(t.reward.outcome, t.reward.credited) for t in others] == [("failure", ())] * len(no_lists)
+    assert ["row 8" in s.where for s in contents.account.skipped if "no question" in s.why] == [True]
+    assert len(read_official(table).traces) == len(contents.traces)
+
+
+@pytest.mark.parametrize("data", [b"", b"id,question\n\xff,x", b'id,question\n"1,x', b"id,question\n1,x\n1,x,2"])
+def test_a_broken_table_of_hle_results_is_refused(tmp_path: Path, data: bytes) -> None:
+    table = a_result_table(tmp_path, [])
+    table.write_bytes(data)
+    with pytest.raises(InputError, match="cannot be read as a table"):
+        read_official(table)

@@ -193,6 +193,7 @@ def test_what_a_file_leaves_out_is_kept_with_the_same_reward(shared: MemoryBank)
         ("step,reward\n2.5,1", "“2.5”"),
         ("step,reward\n1_0,1", "“1_0”"),
         ("step,reward\n,1", "no step"),
+        ("step_id,reward\nnope,1", "“nope”"),
         ("step,reward\n2,good", "“good”"),
         ("step,reward\n2,nan", "“nan”"),
         ("step,reward\n2,1e999", "“1e999”"),
@@ -221,6 +222,20 @@ def test_a_line_without_a_rater_takes_the_default_or_is_bad(shared: MemoryBank) 
     assert raters == ["ann", "ann", "bo b"]
     unnamed = read(shared, table, rater="").lines
     assert all("rater" in line.problem for line in unnamed[:2])
+
+
+def test_a_step_is_found_by_its_id_in_any_run(tmp_path: Path) -> None:
+    bank = new_bank(tmp_path / "bank")
+    bank.start_run(a_run("other"))
+    step_id = bank.step_rows("r")[1].id
+    table = (
+        f"step,step_id,reward,run\n,{step_id},1,\n2,{step_id},1,r\n3,{step_id},1,\n0,{step_id},1,\n,{step_id},1,other"
+    )
+    by_id, both, *others = read(bank, table, default_run="other").lines
+    assert by_id.rating == both.rating == Rating("r", 2, 1.0, "ann")
+    assert all(line.effect is Effect.BAD and "step 2 of run r" in line.problem for line in others)
+    (line,) = read(bank, f"step_id;reward\n{step_id};1").lines
+    assert line.rating == by_id.rating
 
 
 def test_a_bank_of_several_runs_asks_which_one(tmp_path: Path) -> None:
@@ -303,6 +318,7 @@ def test_a_line_that_is_not_utf8_spoils_itself_only(shared: MemoryBank) -> None:
         (b"", "name the columns"),
         (b"step,reason\n2,x", "name the columns"),
         (b"step,reward,Step\n2,1,2", "two columns “step”"),
+        (b"step_id,reward,step_id\nx,1,x", "two columns “step_id”"),
         (b'step,reward,reason\n2,1,fine\n3,1,"open\n4,1,x', "From line 3 on"),
         (b"step,reward,reason\n2,1," + b"x" * 200_000, "From line 2 on"),
         ("step,reward\n2,1".encode("utf-16"), "UTF-8"),

@@ -24,6 +24,7 @@ from memrl_core.exchange.official.steps import (
     ReportedStep,
     SimilarityScale,
     bcb_steps,
+    hle_result_steps,
     hle_steps,
     is_trace,
     llb_steps,
@@ -141,7 +142,9 @@ def _files(listed: list[Path], phases: list[Path]) -> tuple[tuple[Path, Reader],
     """The run files in the order in which they are read, each with what reads it."""
     calls = [path for path in listed if path.name == "llm_calls.jsonl"]
     traces = [path for path in listed if path not in calls and is_trace(path)]
-    return (*((p, llb_steps) for p in traces), *((p, bcb_steps) for p in phases), *((p, hle_steps) for p in calls))
+    tables = [path for path in listed if path.suffix == ".csv" and re.match(r"hle_.+_results_", path.name)]
+    readers = ((traces, llb_steps), (phases, bcb_steps), (calls, hle_steps), (tables, hle_result_steps))
+    return tuple((path, reader) for paths, reader in readers for path in paths)
 
 
 def _steps(found: _Found) -> _Steps:

@@ -2,7 +2,8 @@
 
 LifelongAgentBench: a trace, JSON lines with the scores of what was selected. BigCodeBench, in `epoch<n>/{train,val}/`:
 `samples.jsonl` (task, prompt, raw answer, status) and `memory_retrieval.jsonl` (which memories were selected). HLE:
-`local_cache/llm_calls.jsonl` (every call of the model and of the judge). Source: MemTensor/MemRL, `run/*_runner.py`.
+`local_cache/llm_calls.jsonl` (every call of the model and of the judge) and `hle_<tag>_results_<time>.csv`
+(evaluations, with the memories that were in each prompt). Source: MemTensor/MemRL, `run/*_runner.py`.
 
 What a file has becomes the trace; what it has not is named in `lacks`. No file has the reward as a number (it is a
 setting of the run), so a trace has an outcome and no reward, and no reward enters the ledger: the q of the checkpoint
@@ -11,7 +12,9 @@ beside them holds these rewards already, and counting them again would move it.
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import io
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +23,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Skipped
-from memrl_core.exchange.official.json_files import is_number, lines_of, numbered, text_of
+from memrl_core.exchange.official.json_files import AGAIN, data_of, is_number, lines_of, numbered, text_of
 from memrl_core.exchange.official.memories import Taken, moment, task_of
 from memrl_core.records import (
     Candidate,
@@ -49,6 +53,7 @@ _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user":
 _OPTIONS = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "reasoning_effort")
 _MARKS = (b'"sample_index"', b'"task_description"')
 _HEAD = 64 * 2**10
+_LONGEST_LIST = 10**5
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,19 +379,23 @@ def bcb_steps(phase: Path, root: Path, skipped: list[Skipped]) -> Iterator[Repor
             skipped.append(Skipped(place, "samples.jsonl beside it has no prompt of this task"))
             continue
         epoch, kind = record.get("epoch"), text_of(record.get("phase"))
-        status, used = sample.get("status"), record.get("selected_ids")
+        status = sample.get("status")
         yield ReportedStep(
             place=place,
             epoch=epoch if isinstance(epoch, int) and 1 <= epoch < 2**31 else 1,
             task=Task(task_of(record.get("task_id")) or place, prompt, "bigcodebench", kind),
             success=status == "PASS" if isinstance(status, str) else None,
             verdict=": ".join(text_of(part) for part in (status, sample.get("error")) if isinstance(part, str)),
-            used=tuple(dict.fromkeys(text_of(i) for i in used if isinstance(i, str))) if isinstance(used, list) else (),
+            used=_ids(record.get("selected_ids")),
             model=text_of(sample.get("model")) or "unknown",
             messages=(Message("user", prompt),),
             turns=_answer(sample.get("raw_response")),
             lacks=("the system prompt with the memories in it", "when it began"),
         )
+
+
+def _ids(listed: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text_of(i) for i in listed if isinstance(i, str))) if isinstance(listed, list) else ()
 
 
 def _answer(text: Any) -> tuple[Turn, ...]:
@@ -436,3 +445,37 @@ def hle_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[Report
             ),
         )
     skipped += [Skipped(place, "its answer was never judged") for calls in waiting.values() for place, _ in calls]
+
+
+def hle_result_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[ReportedStep]:
+    """The questions of a table of results. Raises `InputError`."""
+    import pandas as pd
+
+    name, data = path.relative_to(root).as_posix(), data_of(path, root)
+    try:
+        rows = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False, encoding="utf-8-sig").to_dict("records")
+    except ValueError as error:
+        raise InputError(f"{path.name} cannot be read as a table. {AGAIN}") from error
+    for number, row in enumerate(rows, start=1):
+        place, intent = f"{name}, row {number}", text_of(row.get("question"))
+        if not intent.strip():
+            skipped.append(Skipped(place, "it has no question"))
+            continue
+        yield ReportedStep(
+            place=place,
+            epoch=1,
+            task=Task(task_of(row.get("id")) or place, intent, "hle", "valid"),
+            success={"True": True, "False": False}.get(text_of(row.get("correct"))),
+            used=_ids(_python_list(text_of(row.get("retrieved_ids")))),
+            messages=(Message("user", intent),),
+            turns=_answer(row.get("raw_output")),
+            lacks=("the system prompt with the memories in it", "the epoch", "when it began", "pictures"),
+        )
+
+
+def _python_list(cell: str) -> Any:
+    """The value of a cell that holds a Python list; None when it cannot be read as one."""
+    try:
+        return ast.literal_eval(cell) if len(cell) <= _LONGEST_LIST else None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
