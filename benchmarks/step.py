@@ -91,7 +91,6 @@ def _in_turns(step: Callable[[], float], place: Path, dimension: int) -> tuple[t
         step()
         append()
     pairs = [(step(), seconds(append)) for _ in range(GROUP)]
-    table.close()
     return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
 
 

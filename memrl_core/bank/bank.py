@@ -170,7 +170,6 @@ class MemoryBank(BankReading):
             self.flush()
             if self._ledger.last_saved is not None:
                 self.compact()
-            self._vectors.close()
             self._database.close()
 
     def compact(self) -> None:
@@ -525,6 +524,7 @@ class MemoryBank(BankReading):
                 raise
             finally:
                 self._is_alone = False
+            self._vectors.tidy()
 
 
 def _insertions(events: Iterable[LedgerEvent]) -> dict[tuple[str, str], Inserted]:

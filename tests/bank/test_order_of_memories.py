@@ -62,9 +62,16 @@ def test_what_is_written_while_the_bank_compacts_keeps_its_age(
     for step in range(1, 17):
         live.commit_step(*a_step(step))
         tailing.refresh()
-    live._vectors.close()
     expected = [f"r-{step:04d}" for step in range(1, 17)]
     assert [list(bank.view("r").ids) for bank in (live, tailing, opened(live))] == [expected] * 3
+
+
+def test_steps_without_a_pause_leave_few_fragments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrl_core.bank.storage.vectors.APPENDS_PER_COMPACTION", 10)
+    bank = a_bank(tmp_path / "bank")
+    for step in range(1, 36):
+        bank.commit_step(*a_step(step))
+    assert bank._vectors._table.stats()["fragment_stats"]["num_fragments"] <= 10
 
 
 def test_every_step_of_a_moved_bank_decides_again_as_it_did(tmp_path: Path) -> None:

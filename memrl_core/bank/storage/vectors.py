@@ -67,8 +67,8 @@ class Vectors(Protocol):
     def drop(self) -> None:
         """Delete the whole table."""
 
-    def close(self) -> None:
-        """End what works in the background."""
+    def tidy(self) -> None:
+        """Join the fragments of many appends; call it when no transaction is open."""
 
 
 class ArrowVectors:
@@ -101,8 +101,8 @@ class ArrowVectors:
         """Delete all rows."""
         self._parts = self._parts[:0]
 
-    def close(self) -> None:
-        """Nothing works in the background."""
+    def tidy(self) -> None:
+        """Nothing to join."""
 
     def _have(self, ids: Collection[str]) -> Any:
         return pc.is_in(self._parts[0]["id"], value_set=pa.array(list(ids), pa.string()))
@@ -117,7 +117,6 @@ class LanceVectors:
         self._database = database
         self._table = table
         self._appends = 0
-        self._compaction: threading.Thread | None = None
         self._compacting = threading.Lock()
 
     @classmethod
@@ -144,9 +143,6 @@ class LanceVectors:
         with sentences(self.address):
             self._table.add(rows)
         self._appends += 1
-        if self._appends >= APPENDS_PER_COMPACTION:
-            self._appends = 0
-            self._compact_in_background()
 
     def read(self, columns: Sequence[str] | None = None, ids: Collection[str] | None = None) -> pa.Table:
         """All rows, or those of these ids; all columns, or those named. Raises `BankDamaged`."""
@@ -177,17 +173,11 @@ class LanceVectors:
 
     def drop(self) -> None:
         """Delete the whole database."""
-        self.close()
         if is_local(self.address):
             shutil.rmtree(self.address, ignore_errors=True)
             return
         with sentences(self.address):
             self._database.drop_all_tables()
-
-    def close(self) -> None:
-        """Wait for the compaction under way."""
-        if self._compaction is not None:
-            self._compaction.join()
 
     # --- compaction ---------------------------------------------------------------------------------------------------
 
@@ -196,6 +186,15 @@ class LanceVectors:
         # Elsewhere every fragment is a request of each who reads.
         many = MANY_FRAGMENTS if is_local(self.address) else 2
         return bool(self._read(lambda table: table.stats()["fragment_stats"]["num_fragments"]) >= many)
+
+    def tidy(self) -> None:
+        """Compact after every `APPENDS_PER_COMPACTION` appends.
+
+        The caller waits: beside a thread that appends without a pause, Lance retries its commit for 30 s and gives up.
+        """
+        if self._appends >= APPENDS_PER_COMPACTION:
+            self._appends = 0
+            self.compact()
 
     def compact(self, keep: timedelta = KEEP_VERSIONS) -> None:
         """Join the fragments and drop versions older than `keep`. Failures are logged: nothing is lost."""
@@ -207,12 +206,6 @@ class LanceVectors:
             except Exception as error:
                 message = loggable(error) if is_local(self.address) else type(error).__name__
                 log.warning("compaction of %s was put off: %s", TABLE, message)
-
-    def _compact_in_background(self) -> None:
-        if self._compaction is None or not self._compaction.is_alive():
-            # No daemon: where Python ends under its feet, Lance ends the process with an abort.
-            self._compaction = threading.Thread(target=self.compact, name="compaction", daemon=False)
-            self._compaction.start()
 
     # --- the index ----------------------------------------------------------------------------------------------------
 
