@@ -32,7 +32,7 @@ from memrl_core.bank.storage.codec import Inserted
 from memrl_core.bank.storage.layouts import Layouts
 from memrl_core.bank.storage.places import disk_sentences, place_of, write_parts
 from memrl_core.bank.storage.schema import FORMAT, Database
-from memrl_core.bank.storage.vectors import KEEP_AT_CLOSE, LanceVectors, Vectors
+from memrl_core.bank.storage.vectors import LanceVectors, Vectors
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import EmbedderMismatch, InputError, RunMoved
 from memrl_core.learning import in_ledger
@@ -179,7 +179,7 @@ class MemoryBank(BankReading):
             with self.alone():
                 left = set(self._vectors.read(["id"])["id"].to_pylist()) - self._state.named()
                 self._vectors.delete(left)
-            self._vectors.compact(KEEP_AT_CLOSE)
+            self._vectors.compact()
 
     def rebuild(self) -> None:
         """Write anew what follows from the facts: the q of every run, and its moves.

@@ -31,8 +31,7 @@ FOLDER = "vectors"
 APPENDS_PER_COMPACTION = 300
 MANY_FRAGMENTS = 100
 """Tables with fewer are quick to read as they are."""
-KEEP_VERSIONS = timedelta(minutes=1)
-KEEP_AT_CLOSE = timedelta(seconds=5)
+KEEP_VERSIONS = timedelta(seconds=5)
 """Versions are kept for those who are reading them; who takes longer reads once more."""
 INDEX = "embedding_idx"
 ROWS_IN_A_PARTITION = 4096
@@ -196,13 +195,13 @@ class LanceVectors:
             self._appends = 0
             self.compact()
 
-    def compact(self, keep: timedelta = KEEP_VERSIONS) -> None:
-        """Join the fragments and drop versions older than `keep`. Failures are logged: nothing is lost."""
+    def compact(self) -> None:
+        """Join the fragments and drop versions older than `KEEP_VERSIONS`. Failures are logged: nothing is lost."""
         # Two compactions at a time would undo each other's work.
         with self._compacting:
             try:
                 self._table.checkout_latest()
-                self._table.optimize(cleanup_older_than=keep)
+                self._table.optimize(cleanup_older_than=KEEP_VERSIONS)
             except Exception as error:
                 message = loggable(error) if is_local(self.address) else type(error).__name__
                 log.warning("compaction of %s was put off: %s", TABLE, message)
