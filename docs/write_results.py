@@ -105,7 +105,8 @@ def performance(measured: Path) -> str:
     found = json.loads(measured.read_text(encoding="utf-8"))
     table, names = table_of(found), " ".join(dict.fromkeys(row["benchmark"] for row in found["rows"]))
     return (
-        f"# Performance\n\n```sh\nmemrl bench {names} --json bench.json\npython docs/write_results.py bench.json\n```\n\n"
+        f"# Performance\n\n```sh\nmemrl bench {names} --json bench.json\n"
+        "python docs/write_results.py bench.json\n```\n\n"
         "Times of a shared machine say little; the ratio to a reference that is measured in turns with it, in the same "
         f"run, says more.\n\n{markdown(table)}"
     )
