@@ -55,12 +55,12 @@ def test_a_key_that_is_held_rates_one_output(queue: Page, app: RunningApp) -> No
     go_by(queue, "Holder")
     queue.wait_for_timeout(350)
     before = output(queue)
-    queue.keyboard.down("2")
+    queue.keyboard.down("1")
     expect(queue.locator(f".{before}")).to_have_count(0)
     queue.wait_for_timeout(600)
     for _ in range(6):
-        queue.keyboard.down("2")
-    queue.keyboard.up("2")
+        queue.keyboard.down("1")
+    queue.keyboard.up("1")
     settled(queue)
     assert len(ratings_of(app.home, "Holder")) == 1
 
