@@ -59,15 +59,21 @@ def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollam
     page.locator(".st-key-new_run_bank input").press("Enter")
     settled(page)
     page.get_by_text("Method, settings, seed").click()
-    page.locator(".st-key-new_run_embedder").get_by_role("combobox").click()
+    settled(page)
+    chosen = page.locator(".st-key-new_run_embedder").get_by_role("combobox")
+    # A list closes when the form around it scrolls.
+    chosen.scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    chosen.click()
     page.get_by_role("option", name="nomic-embed-text", exact=True).click()
     settled(page)
     page.locator(".st-key-start_run button").click()
-    expect(page.get_by_text("llama3.2").first).to_be_visible()
     page.locator(".st-key-finish button").click()
     expect(page.locator(".st-key-step button")).to_contain_text("next task")
-    expect(part(page, "WRITE")).to_contain_text("#1")
     drawn_stage(page)
+    # Beside the answer on the stage stands whose it is.
+    expect(page.get_by_text("llama3.2").first).to_be_visible()
+    expect(part(page, "WRITE")).to_contain_text("#1")
 
 
 def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: RunningApp, ollama: OllamaServer) -> None:
