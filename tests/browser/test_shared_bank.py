@@ -34,6 +34,7 @@ with MemoryBank.open(sys.argv[1]) as bank:
 
 def test_what_the_app_a_terminal_and_an_agent_do_at_once_is_all_there_once(page: Page, app: RunningApp) -> None:
     path = app.home / "banks" / "shared"
+    path.parent.mkdir(parents=True, exist_ok=True)
     copy_bank(sample_data_path() / "demo_bank", path)
     with MemoryBank.open(str(path)) as bank:
         before = {info.id: len(bank.step_rows(info.id)) for info in bank.runs()}

@@ -24,7 +24,7 @@ NOW = datetime(2025, 1, 1)
 """What the clock shows, always: the same statement gives the same rows on every day."""
 
 LONGEST_LIST = 1024
-"""Characters of a GROUP_CONCAT, as MySQL has it unless told otherwise."""
+"""Characters of a GROUP_CONCAT, by MySQL's default."""
 
 SEARCHING = 0.5
 """Seconds for a pattern in one text."""

@@ -173,8 +173,8 @@ def link_picture(graph: LinkGraph, run: str, places: Places | None = None) -> Pi
         look: dict[str, Any] = {"size": size, "edge": {"width": 1, "color": NEUTRAL}, "cliponaxis": False}
         look |= {} if places is None else {"text": beside, "textposition": "top center"}
         x, y, symbols = [at[i][0] for i in shown], [at[i][1] for i in shown], [SHAPES[graph.outcomes[i]] for i in shown]
-        told = [about[i] for i in shown]
-        traces.append(marks(x, y, name, colour, "%{customdata}", symbol=symbols, customdata=told, **look))
+        hovers = [about[i] for i in shown]
+        traces.append(marks(x, y, name, colour, "%{customdata}", symbol=symbols, customdata=hovers, **look))
     figure = drawn(
         traces,
         height=520,

@@ -257,8 +257,8 @@ def timeline_picture(became: pd.DataFrame, ways: Mapping[str, str], asked_for: i
         sizes = [max(4, size // 2) if turn else size for turn in rows["turn"]]
         look = {"symbol": symbol, "size": sizes, "edge": {"color": colour, "width": 2}, "showlegend": False}
         at = rows["step"] + rows["turn"] * TURN, [name] * len(rows)
-        told = [_hover(row) for row in rows.to_dict("records")]
-        traces.append(marks(*at, name, colour, "%{customdata}", customdata=told, **look))
+        hovers = [_hover(row) for row in rows.to_dict("records")]
+        traces.append(marks(*at, name, colour, "%{customdata}", customdata=hovers, **look))
     ends = became.drop_duplicates("step")
     how = [OUTCOMES.get(outcome, "") for outcome in ends["outcome"]]
     hover = "step %{x}: %{customdata}<extra></extra>"
