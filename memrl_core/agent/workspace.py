@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -71,7 +71,6 @@ SIMULATED = "simulated"
 OLLAMA_PREFIX = "ollama:"
 HASHING = "hashing"
 OPENAI_PREFIX = "openai:"
-DROPPED_KEPT = 500
 
 WEIGHTS = ("digest", "quantisation", "parameters", "bytes", "from")
 """The facts of a model that do not change while its weights are the same."""
@@ -90,7 +89,6 @@ class Preferences(BaseModel):
     timeout: float = Field(60.0, ge=1, le=3600)
     rater: str = Field("", max_length=80)
     opened: dict[str, str] = Field(default_factory=dict, description="Banks outside the home folder: name to URI.")
-    dropped: list[str] = Field(default_factory=list, description="Attempts at steps that were cut short and dropped.")
 
 
 def banks_folder() -> Path:
@@ -122,16 +120,6 @@ def save_preferences(preferences: Preferences) -> None:
             f"The preferences could not be saved ({error.strerror}). They stay in force until the app ends; make "
             f"{target.parent} writable to keep them."
         ) from None
-
-
-def drop_attempts(attempts: Collection[str]) -> None:
-    """Hide these attempts at a step from now on; their events stay, and count for nothing.
-
-    Raises `InputError` when the preferences cannot be written.
-    """
-    preferences = load_preferences()
-    dropped = [*(one for one in preferences.dropped if one not in attempts), *sorted(attempts)]
-    save_preferences(preferences.model_copy(update={"dropped": dropped[-DROPPED_KEPT:]}))
 
 
 def remember_bank(uri: str) -> str:

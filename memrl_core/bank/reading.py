@@ -390,7 +390,7 @@ class BankReading:
         return self._database.rows(query)
 
     def matching_steps(self, run: str, query: StepQuery) -> list[int]:
-        """The numbers of the finished steps of a run that the query lets in, in its order."""
+        """The numbers of the finished steps of a run that the query lets in, in their order."""
         with self._lock:
             self.flush()
             return matching_steps(self._database, run, query)

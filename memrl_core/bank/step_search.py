@@ -1,11 +1,11 @@
-"""The finished steps of a run as rows to filter, sort and page through: asked of the tables, not of the traces."""
+"""The finished steps of a run as rows to filter: asked of the tables, not of the traces."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from sqlalchemy import JSON, ColumnElement, Select, Subquery, and_, case, cast, func, or_, select
 
@@ -13,10 +13,6 @@ from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.schema import AT_ONCE, Database
 from memrl_core.records import MISSED, EventKind
 
-SortKey = Literal["step", "task", "epoch", "outcome", "reward", "reranked", "pool", "used", "seconds"]
-SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
-COUNTED: tuple[SortKey, ...] = ("reranked", "pool", "used")
-"""What is counted over the candidates of a step."""
 _S, _C, _L = schema.steps.c, schema.candidates.c, schema.ledger.c
 _POOLED = or_(_C.reason.is_(None), _C.reason.not_in([str(reason) for reason in MISSED]))
 _RERANKED = and_(_POOLED, _C.rank_select.is_not(None), _C.rank_select != _C.rank_recall)
@@ -24,7 +20,7 @@ _RERANKED = and_(_POOLED, _C.rank_select.is_not(None), _C.rank_select != _C.rank
 
 @dataclass(frozen=True, slots=True)
 class StepQuery:
-    """Which steps, and in which order; what is None or "" asks for nothing.
+    """Which steps; what is None or "" asks for nothing.
 
     `task` is part of a task's id or intent. `source` asks for steps with a standing reward of the environment, of a
     person, or with none. `memory` is the id of a memory that was in the pool.
@@ -36,8 +32,6 @@ class StepQuery:
     empty_pool: bool | None = None
     reranked: bool | None = None
     memory: str = ""
-    sort: SortKey = "step"
-    descending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +65,9 @@ class FoundStep:
 
 
 def matching_steps(database: Database, run: str, query: StepQuery) -> list[int]:
-    """The numbers of the finished steps that the query lets in, in its order; what is equal there goes by step."""
-    return [step for (step,) in database.rows(_ordered(database, run, query))]
+    """The numbers of the finished steps that the query lets in, in their order."""
+    statement = select(_S.step).where(*_conditions(database, run, query)).order_by(_S.step)
+    return [step for (step,) in database.rows(statement)]
 
 
 def found_steps(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]:
@@ -116,25 +111,10 @@ def _given(run: str, source: str) -> Select[Any]:
     return given if source == "nobody" else given.where(_L.source == source)
 
 
-def _ordered(database: Database, run: str, query: StepQuery) -> Select[Any]:
-    statement = select(_S.step).where(*_conditions(database, run, query))
-    if query.sort in COUNTED:
-        counts = _counts(run)
-        statement = statement.outerjoin(counts, counts.c.step == _S.step)
-        by: ColumnElement[Any] = func.coalesce(counts.c[query.sort], 0)
-    else:
-        by = _S[query.sort]
-    order = by.desc() if query.descending else by.asc()
-    return statement.order_by(order.nulls_last(), _S.step)
-
-
-def _counts(run: str, steps: Sequence[int] | None = None) -> Subquery:
+def _counts(run: str, steps: Sequence[int]) -> Subquery:
     counted = (("pool", _POOLED), ("used", _C.selected), ("reranked", _RERANKED))
     counts = (func.sum(case((one, 1), else_=0)).label(name) for name, one in counted)
-    statement = select(_C.step, *counts).where(_C.run == run)
-    if steps is not None:
-        statement = statement.where(_C.step.in_(steps))
-    return statement.group_by(_C.step).subquery()
+    return select(_C.step, *counts).where(_C.run == run, _C.step.in_(steps)).group_by(_C.step).subquery()
 
 
 def _rows(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]:

@@ -1,4 +1,4 @@
-"""Banks and traces in and out: files uploaded or named, downloads, checkpoints compared, banks merged."""
+"""Banks and traces in and out: files uploaded or named, downloads, banks merged."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from memrl_core.bank.storage.places import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
-from memrl_core.exchange.contents import ALPHA, CheckpointDiff, Contents, compare_checkpoints
+from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.new_banks import merge
 from pages.shared import place as places
 from pages.shared.person import person
-from pages.shared.picture import show_table
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
 
@@ -44,8 +43,6 @@ def import_export(place: Place | None) -> None:
         _export(place)
         st.subheader("Merge two banks")
         _merge_form()
-        st.subheader("Compare two checkpoints")
-        _checkpoints_form()
 
 
 def _import_form() -> None:
@@ -161,41 +158,3 @@ def _merged_run(label: str, key: str, position: int) -> tuple[MemoryBank, str] |
             st.info("This bank has no run.")
             return None
         return bank, str(st.selectbox(f"{label}: its run", runs, key=f"merge_{key}_run"))
-
-
-def _checkpoints_form() -> None:
-    with st.container(horizontal=True):
-        earlier = st.text_input("Earlier", key="diff_earlier", placeholder="folder or file")
-        later = st.text_input("Later", key="diff_later", placeholder="folder or file")
-    alpha = st.number_input("α with which q was moved", 0.01, 1.0, ALPHA, 0.05, key="diff_alpha")
-    if not st.button("Compare", key="diff", disabled=not (earlier.strip() and later.strip())):
-        return
-    with errors_shown():
-        first, second = (read_any(Path(p.strip()).expanduser()) for p in (earlier, later))
-        found = compare_checkpoints(first, second, alpha)
-        _checkpoint_diff(found)
-
-
-def _checkpoint_diff(found: CheckpointDiff) -> None:
-    moved = [change for change in found.changes if change.recovery != "unchanged"]
-    st.markdown(f"**{len(found.added):,} added, {len(found.gone):,} gone, {len(moved):,} moved.**")
-    show_table(
-        [
-            {
-                "memory": c.memory_id,
-                "q before": c.before.q,
-                "q after": c.after.q,
-                "Δvisits": c.visits,
-                "recovered reward": c.reward,
-                "which is": c.recovery,
-            }
-            for c in moved[:SHOWN]
-        ],
-        "checkpoint_diff",
-        "What moved between the two checkpoints",
-        signs=("q before", "q after", "recovered reward"),
-    )
-    for title, ids in (("Added", found.added), ("Gone", found.gone)):
-        if ids:
-            with st.expander(f"{title} ({len(ids):,})"):
-                st.text("\n".join(ids[:SHOWN]))

@@ -13,7 +13,7 @@ from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import Memory
 from pages.shared import place as places
-from pages.shared.picture import download, written
+from pages.shared.picture import chosen_row, download
 from pages.shared.text import literal
 from pages.shared.view import View, families_of
 
@@ -38,25 +38,20 @@ def memory_table(view: View) -> None:
     if found.empty:
         st.info("Nothing matches. Take a word or a filter away.")
         return
-    event = st.dataframe(
-        written(found.drop(columns=["id", "experience"]), q=signed, similarity=fixed),
-        key="memory_rows",
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
-        height=560,
-        column_config={
+    chosen = chosen_row(
+        found.drop(columns=["id", "experience"]),
+        "memory_rows",
+        "The memories of this run with their utility, uses and origin",
+        write={"q": signed, "similarity": fixed},
+        columns={
             "memory": st.column_config.TextColumn("memory", width="small"),
             "intent": st.column_config.TextColumn("intent", width="large"),
             "q": st.column_config.Column("q", width="small"),
             "similarity": "similarity to this step",
         },
-        alt="The memories of this run with their utility, uses and origin",
+        height=560,
     )
-    chosen = event["selection"]["rows"]
-    if chosen and (memory_id := str(found.iloc[chosen[0]]["id"])) != view.place.memory:
-        places.go(memory=memory_id)
-        st.rerun()
+    _look_at(view, None if chosen is None else str(found.iloc[chosen]["id"]))
     download(
         f"These {len(found):,} memories as CSV",
         lambda: csv_bytes(found.to_dict("records"), list(found.columns)),
@@ -124,21 +119,18 @@ def _away(view: View) -> None:
         return
     with st.expander(f"{len(away):,} that the run no longer sees"):
         ids = list(away)
-        event = st.dataframe(
-            [
-                {"memory": memory_label(i, run), "intent": bank.memory(i).intent, "q when it went": signed(away[i].q)}
-                for i in ids
-            ],
-            key="away_rows",
-            hide_index=True,
-            on_select="rerun",
-            selection_mode="single-row",
-            alt="The memories that were forgotten or replaced, with their q",
-        )
-        chosen = event["selection"]["rows"]
-        if chosen and ids[chosen[0]] != view.place.memory:
-            places.go(memory=ids[chosen[0]])
-            st.rerun()
+        rows = [
+            {"memory": memory_label(i, run), "intent": bank.memory(i).intent, "q when it went": away[i].q} for i in ids
+        ]
+        alt = "The memories that were forgotten or replaced, with their q"
+        chosen = chosen_row(rows, "away_rows", alt, signs=("q when it went",))
+        _look_at(view, None if chosen is None else ids[chosen])
+
+
+def _look_at(view: View, memory_id: str | None) -> None:
+    if memory_id is not None and memory_id != view.place.memory:
+        places.go(memory=memory_id)
+        st.rerun()
 
 
 def _q_limits(rows: pd.DataFrame) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pandas as pd
 import streamlit as st
-from pandas.io.formats.style import Styler
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
@@ -20,6 +19,7 @@ from memrl_core.policies.base import PolicySpec
 from memrl_core.records import Candidate, Decision, Memory, RecallRecord, StepTrace
 from memrl_core.settings import MemRLSettings, PolicySettings
 from pages.decision import state
+from pages.shared.picture import chosen_row
 from pages.shared.place import Place
 
 QUESTION_OPTIONS = 400
@@ -185,19 +185,9 @@ def uses_of(case: Case) -> pd.DataFrame:
     return all_uses(case.bank, case.bank.state, case.run)
 
 
-def chosen_step(
-    rows: Sequence[Mapping[str, Any]] | pd.DataFrame | Styler,
-    steps: Sequence[int],
-    key: str,
-    alt: str,
-    columns: Mapping[str, Any] | None = None,
-) -> int | None:
+def chosen_step(rows: Sequence[Mapping[str, Any]], steps: Sequence[int], key: str, alt: str, **look: Any) -> int | None:
     """Draw `rows`, of which each stands for one of `steps`; returns the step whose row is chosen."""
-    event = st.dataframe(
-        rows, key=key, hide_index=True, on_select="rerun", selection_mode="single-row", column_config=columns, alt=alt
-    )
-    chosen = event["selection"]["rows"]
-    if chosen and chosen[0] < len(steps):
-        return steps[chosen[0]]
-    st.caption("Choose a row to go to its step.")
-    return None
+    chosen = chosen_row(rows, key, alt, **look)
+    if chosen is None:
+        st.caption("Choose a row to go to its step.")
+    return None if chosen is None else steps[chosen]

@@ -11,7 +11,7 @@ from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import fixed, signed
 from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places
-from pages.shared.picture import in_signs, show, show_table
+from pages.shared.picture import show, show_table
 from pages.shared.text import literal
 
 WITHOUT = "q now without it"
@@ -30,28 +30,23 @@ def origin(case: Case, a: str) -> None:
     if not found.contributions:
         return
     step = chosen_step(
-        in_signs(
-            [
-                {
-                    "step": c.step,
-                    "reward": c.value,
-                    "by": c.rater or c.source,
-                    "q before": c.before,
-                    "q after": c.after,
-                    "share of q now": c.share,
-                    WITHOUT: c.without,
-                }
-                for c in found.contributions
-            ],
-            "reward",
-            "q before",
-            "q after",
-            WITHOUT,
-            shares=["share of q now"],
-        ),
+        [
+            {
+                "step": c.step,
+                "reward": c.value,
+                "by": c.rater or c.source,
+                "q before": c.before,
+                "q after": c.after,
+                "share of q now": c.share,
+                WITHOUT: c.without,
+            }
+            for c in found.contributions
+        ],
         [c.step for c in found.contributions],
         f"origin_{a}",
         "Every reward that moved this q",
+        signs=("reward", "q before", "q after", WITHOUT),
+        shares=("share of q now",),
     )
     if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
         places.go_to_steps(step=step)

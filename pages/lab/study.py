@@ -15,9 +15,8 @@ from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.reports.conditions import by_seed, conditions
 from memrl_core.figures.compare.phase_diagram import phase_diagram
 from memrl_core.figures.palette import plain
-from memrl_core.numerals import percent, signed
 from pages.shared import place as places
-from pages.shared.picture import table_twin, written
+from pages.shared.picture import chosen_row, table_twin
 from pages.shared.text import literal
 
 STUDY = "when-utility-helps"
@@ -56,15 +55,12 @@ def _runs_behind(plan: Plan, rows: pd.DataFrame, row: dict[str, object]) -> None
     st.markdown(f"**{literal(str(row['stream']))} · epoch {row['epoch']}: the seeds behind it**")
     named = {"reference": REFERENCE, "success": ARM}
     shown = rows.sort_values("seed")[["seed", *named, "difference"]].rename(columns=named)
-    picked = st.dataframe(
-        written(shown, **{REFERENCE: percent, ARM: percent, "difference": signed}),
-        key="study_seeds", hide_index=True, on_select="rerun", selection_mode="single-row",
-        alt="What both arms reached under each seed",
-    ).selection.rows  # fmt: skip
-    if not picked:
+    alt = "What both arms reached under each seed"
+    picked = chosen_row(shown, "study_seeds", alt, shares=(REFERENCE, ARM), signs=("difference",))
+    if picked is None:
         st.caption("Choose a seed to run it again here: the same tasks, luck and choices, as a bank to look at.")
         return
-    seed = int(shown.iloc[picked[0]]["seed"])
+    seed = int(shown.iloc[picked]["seed"])
     with st.container(horizontal=True):
         for arm in (ARM, REFERENCE):
             st.button(

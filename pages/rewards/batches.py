@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from memrl_core.analysis.people.batch import ENVIRONMENT, assigned_to, batch_progress, drawn_batch
-from memrl_core.analysis.people.rating_queue import QueueFilter, RatedStep, queue
+from memrl_core.analysis.people.rating_queue import LARGEST_WHOLE, QueueFilter, RatedStep, queue
 from memrl_core.analysis.run.rates import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import LONGEST_BATCH_NAME, Batch
@@ -13,7 +13,7 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.numerals import percent
 from pages.shared.person import allowed, person
 from pages.shared.picture import show_table
-from pages.shared.reward_queue import LARGEST_SEED, SHOWN, show_queue, wanted
+from pages.shared.reward_queue import SHOWN, show_queue, wanted
 from pages.shared.text import errors_shown, failure_kept, literal
 
 FROM = ("unrated", "wanting", "disputed", "influential", "all")
@@ -105,7 +105,7 @@ def _new(bank: MemoryBank, run: str, facts: list[RatedStep], bounds: tuple[float
                 "known by the rewards of", [ENVIRONMENT, *people], key="batch_known", width=200,
                 format_func=lambda who: who or "the environment",
             )  # fmt: skip
-            seed = st.number_input("Seed", 0, LARGEST_SEED, 0, key="batch_seed", width=120)
+            seed = st.number_input("Seed", 0, LARGEST_WHOLE, 0, key="batch_seed", width=120)
         if not st.form_submit_button("Make the batch", type="primary", icon=":material/assignment_add:"):
             return
     with errors_shown():

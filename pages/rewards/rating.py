@@ -30,7 +30,6 @@ from pages.shared.reward_queue import (
     SESSION,
     SHOWN,
     asked_filter,
-    failure,
     filters,
     keep_in_link,
     known_facts,
@@ -115,7 +114,6 @@ def _bar(
     with buttons:
         moves(bank, session)
     with bar:
-        failure()
         show_message()
         _saved(bank, blind)
 

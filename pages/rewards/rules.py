@@ -115,6 +115,10 @@ def _scales(bank: MemoryBank, run: str, may: bool) -> None:
             "Rate blind", now.hide_verdict, key=f"blind_{run}{version}",
             help=RatingScales.model_fields["hide_verdict"].description,
         )  # fmt: skip
+        wanted = st.number_input(
+            "Ratings wanted of each step", 1, 20, now.ratings_wanted, key=f"wanted_{run}{version}",
+            placeholder="one, and two once two people have rated",
+        )  # fmt: skip
         with st.expander("Own rewards for thumbs, stars and pairs"):
             st.caption(f"Empty: r− = {low:g}, r+ = {high:g} and equal parts between. From −10 to 10.")
             own: dict[str, Any] = {
@@ -145,7 +149,7 @@ def _scales(bank: MemoryBank, run: str, may: bool) -> None:
             {
                 "scale": scale,
                 "hide_verdict": blind,
-                "ratings_wanted": now.ratings_wanted,
+                "ratings_wanted": wanted,
                 **own,
                 "stars": tuple(stars.replace(",", " ").split()) or None,
                 "criteria": tuple(

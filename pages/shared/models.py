@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +12,7 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import reply_notes, tokens_of
 from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
-from memrl_core.models.base import Cancelled, ModelOptions
+from memrl_core.models.base import ModelOptions
 from memrl_core.models.gguf import facts as gguf_facts
 from memrl_core.models.gguf import is_gguf, weights_of
 from memrl_core.models.ollama_client import OPENAI_COMPATIBLE, checked_address, is_local, openai_address
@@ -25,7 +23,7 @@ from pages.shared import place as places
 from pages.shared.header import status_of
 from pages.shared.person import has_login
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Work, working
+from pages.shared.work import Cancelled, Report, Work, working
 
 EMBEDDERS = {"wordllama": "wordllama (by meaning)", "hashing": "hashing (by letters and words)"}
 ANOTHER_MACHINE = "another_machine_asked"
@@ -190,49 +188,19 @@ def _use_in_a_run(name: str) -> None:
     st.toast(literal(f"{name} is chosen: go on with “Start a live run”."), icon=":material/add:")
 
 
-class _Trial(Work[Reply]):
-    """A model answers one message: `text` is what has come so far, `speed` how many tokens a second."""
-
-    def __init__(self, name: str, asked: str) -> None:
-        self.text = ""
-        self._name, self._asked = name, asked
-        self._first = self._last = 0.0
-        super().__init__(self._ask)
-
-    @property
-    def speed(self) -> float | None:
-        """None before the second token."""
-        return (self.done - 1) / (self._last - self._first) if self._last > self._first else None
-
-    def _ask(self, report: Callable[[int, int], None], cancelled: Cancelled) -> Reply:
-        def take(piece: str) -> None:
-            self._last = time.monotonic()
-            self._first = self._first or self._last
-            self.text += piece
-            report(min(self.done + 1, MOST_TRIED), MOST_TRIED)
-
-        model = workspace.make_model(self._name, workspace.load_preferences())
-        return model.chat([Message("user", self._asked)], ModelOptions(num_predict=MOST_TRIED), take, cancelled)
-
-
 def _tried(name: str, asked: str) -> None:
-    """What the model answers to one message as it comes, with its time and its speed."""
-    reply = working("try", f"{name}: {asked}", lambda: _Trial(name, asked), "tokens", _draw_trial)
+    """What the model answers to one message, with its time and its speed."""
+    preferences = workspace.load_preferences()
+
+    def answer(report: Report, cancelled: Cancelled) -> Reply:
+        model = workspace.make_model(name, preferences)
+        return model.chat([Message("user", asked)], ModelOptions(num_predict=MOST_TRIED), cancelled=cancelled)
+
+    reply = working("try", f"{name}: {asked}", lambda: Work(answer), "answers")
     if reply is not None:
         verbatim(reply.text)
-        trial: _Trial = st.session_state["work_try"][1]
-        facts = [f"{reply.seconds:.2f} s", *tokens_of(reply), *_speed(trial), *reply_notes(reply)]
-        st.caption(literal(" · ".join(facts)))
-
-
-def _draw_trial(trial: _Trial) -> None:
-    if trial.text:
-        verbatim(trial.text)
-        st.caption(literal(" · ".join(_speed(trial))))
-
-
-def _speed(trial: _Trial) -> list[str]:
-    return [] if trial.speed is None else [f"{trial.speed:.1f} tokens a second"]
+        speed = [f"{reply.answer_tokens / reply.seconds:.1f} tokens a second"] if reply.answer_tokens else []
+        st.caption(literal(" · ".join([f"{reply.seconds:.2f} s", *tokens_of(reply), *speed, *reply_notes(reply)])))
 
 
 def _address_field(where: Any, label: str, name: str, variable: str) -> str:
@@ -299,7 +267,7 @@ def _pull(address: str) -> None:
         return
     at, wanted = st.session_state[PULLING]
 
-    def fetch(report: Callable[[int, int], None], cancelled: Cancelled) -> str | None:
+    def fetch(report: Report, cancelled: Cancelled) -> str | None:
         for progress in pull_model(at, wanted, cancelled):
             report(progress.completed // 10**6, progress.total // 10**6)
         return None if cancelled() else wanted

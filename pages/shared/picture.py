@@ -12,12 +12,10 @@ from pandas.io.formats.style import Styler
 
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.figures.picture import Picture
-from memrl_core.numerals import NOTHING, fixed, percent, signed, weight
+from memrl_core.numerals import NOTHING, fixed, percent, signed
 from memrl_core.report.document import picture_report
 from pages.shared.place import download_name
 from pages.shared.text import literal
-
-FORMATS = ("svg", "png")
 
 
 def show(picture: Picture, key: str) -> None:
@@ -36,50 +34,21 @@ def table_twin(picture: Picture, key: str) -> None:
     """The same data as a table, drawn only once it is asked for, and the menu that saves chart and table."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"{key}_below"):
         as_table = st.toggle("Show as table", key=f"{key}_table")
-        _save_menu(picture, key)
+        with st.popover("Save", icon=":material/download:", type="tertiary", key=f"{key}_save"):
+            alone = "One file that opens without a network and can still be zoomed."
+            page = download_name(picture.title, kind="html")
+            download("Chart as HTML", lambda: picture_report(picture), page, f"{key}_html", help=alone)
+            columns = [str(column) for column in picture.table.columns]
+            table = download_name(picture.title, kind="csv")
+            download("Table as CSV", lambda: csv_bytes(picture.table.to_dict("records"), columns), table, f"{key}_csv")
     if as_table:
         st.dataframe(with_one_precision(picture.table), key=f"{key}_rows", hide_index=True, alt=picture.alt)
 
 
-@st.fragment
-def _save_menu(picture: Picture, key: str) -> None:
-    # What is in it is made when it is opened: a screen has many charts, and most are never saved.
-    menu = st.popover("Save", icon=":material/download:", type="tertiary", key=f"{key}_save", on_change="rerun")
-    if not menu.open:
-        return
-    with menu:
-        _image_format(key)
-        alone = "One file that opens without a network and can still be zoomed."
-        page = download_name(picture.title, kind="html")
-        download("Chart as HTML", lambda: picture_report(picture), page, f"{key}_html", help=alone)
-        download(
-            "Table as CSV",
-            lambda: csv_bytes(picture.table.to_dict("records"), [str(column) for column in picture.table.columns]),
-            download_name(picture.title, kind="csv"),
-            f"{key}_csv",
-        )
-
-
-def _image_format(key: str) -> None:
-    known = st.session_state.get(f"{key}_image", FORMATS[0])
-    chosen = st.segmented_control(
-        "The camera above the chart saves it as",
-        FORMATS,
-        default=known,
-        required=True,
-        key=f"{key}_format",
-        format_func=str.upper,
-    )
-    if chosen != known:
-        st.session_state[f"{key}_image"] = chosen
-        st.rerun()  # The chart stands outside this fragment.
-
-
 def image_options(key: str) -> dict[str, object]:
     """What the camera of the chart `key` saves."""
-    chosen = st.session_state.get(f"{key}_image", FORMATS[0])
     # Plotly adds the ending itself.
-    return {"format": chosen, "filename": download_name(key, kind="").rstrip("."), "scale": 2}
+    return {"format": "svg", "filename": download_name(key, kind="").rstrip(".")}
 
 
 MOST_STYLED = 500
@@ -106,21 +75,6 @@ def _has_thousands(column: pd.Series) -> bool:
     return pd.api.types.is_integer_dtype(column) and bool((column.abs() >= 1000).any())
 
 
-def in_signs(rows: Rows, *columns: str, shares: Sequence[str] = ()) -> pd.DataFrame | Styler:
-    """The rows with some columns as signed numbers of three decimals, and `shares` as per cent with one."""
-    return written(rows, **dict.fromkeys(columns, signed), **dict.fromkeys(shares, percent))
-
-
-def in_percent(rows: Rows, *columns: str) -> pd.DataFrame | Styler:
-    """The rows with some columns as per cent with one decimal."""
-    return written(rows, **dict.fromkeys(columns, percent))
-
-
-def with_weights(rows: Rows) -> pd.DataFrame | Styler:
-    """The rows with their λ as four decimals."""
-    return written(rows, λ=weight)
-
-
 def show_table(
     rows: Rows,
     key: str,
@@ -129,13 +83,20 @@ def show_table(
     shares: Iterable[str] = (),
     write: Mapping[str, Callable[[float], str]] | None = None,
     **look: Any,
-) -> None:
+) -> Any:
     """Draw a table: `signs` are signed numbers, `shares` per cent, others are written by a function each.
 
     `look` is what else `st.dataframe` takes; there `columns` gives columns other titles or widths.
     """
     table = written(rows, **dict.fromkeys(signs, signed), **dict.fromkeys(shares, percent), **(write or {}))
-    st.dataframe(table, key=key, hide_index=True, column_config=look.pop("columns", None), alt=alt, **look)
+    return st.dataframe(table, key=key, hide_index=True, column_config=look.pop("columns", None), alt=alt, **look)
+
+
+def chosen_row(rows: Rows, key: str, alt: str, **look: Any) -> int | None:
+    """Draw a table as `show_table` does; returns the position of the row that is chosen."""
+    event = show_table(rows, key, alt, on_select="rerun", selection_mode="single-row", **look)
+    chosen = event["selection"]["rows"]
+    return chosen[0] if chosen and chosen[0] < len(rows) else None
 
 
 MIMES = {"csv": "text/csv", "html": "text/html", "jsonl": "application/jsonl"}

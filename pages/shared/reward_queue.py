@@ -10,8 +10,8 @@ from typing import Any
 import streamlit as st
 
 from memrl_core.analysis.people.batch import assigned_to
-from memrl_core.analysis.people.rating_queue import Place as StepPlace
 from memrl_core.analysis.people.rating_queue import (
+    LARGEST_WHOLE,
     QueueFilter,
     RatedStep,
     RatingSession,
@@ -20,12 +20,12 @@ from memrl_core.analysis.people.rating_queue import (
     queue,
     ratings_wanted,
 )
+from memrl_core.analysis.people.rating_queue import Place as StepPlace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.records import LedgerEvent
 from pages.shared import place as places
-from pages.shared.person import allowed, person
+from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.text import literal
 
@@ -57,15 +57,7 @@ EMPTY = {
 }
 NOTHING = "No step has ended that this filter lets in. Take a filter away, or run tasks on Step."
 Give = Callable[[], Sequence[LedgerEvent]]
-LARGEST_SEED = 2**53 - 1
-"""The largest whole number that a field in a browser holds exactly."""
-FILTER, SESSION, FACTS, SAVED, FAILED = (
-    "queue_filter",
-    "rating_session",
-    "rating_session_facts",
-    "last_saved",
-    "rating_failed",
-)
+FILTER, SESSION, FACTS, SAVED = "queue_filter", "rating_session", "rating_session_facts", "last_saved"
 MESSAGE = "queue_message"
 
 
@@ -77,9 +69,6 @@ def asked_filter() -> QueueFilter:
         )
         only = st.query_params.get("only", "")
         st.session_state[FILTER] = linked.model_copy(update={"run": only}) if only else linked
-        if linked.seed > LARGEST_SEED:
-            wrong.append(f"The link's seed cannot be used: it is larger than {LARGEST_SEED:,}. The default was taken.")
-            st.session_state[FILTER] = st.session_state[FILTER].model_copy(update={"seed": 0})
         for sentence in wrong:
             _notice(sentence)
     chosen: QueueFilter = st.session_state[FILTER]
@@ -131,8 +120,6 @@ def filters(bank: MemoryBank) -> QueueFilter:
         key="queue_run",
         width=200,
     )
-    if show == "wanting":
-        _wanted_field(bank, run)
     with st.popover("More", icon=":material/filter_list:"):
         policies = ["", *sorted({info.policy for info in bank.runs()})]
         policy = st.selectbox(
@@ -145,7 +132,7 @@ def filters(bank: MemoryBank) -> QueueFilter:
         since = st.date_input("From (UTC)", chosen.since, key="queue_since")
         until = st.date_input("To (UTC)", chosen.until, key="queue_until")
         sample = st.number_input("Sample size", 1, 100_000, chosen.sample, key="queue_sample")
-        seed = st.number_input("Seed of the sample", 0, LARGEST_SEED, chosen.seed, key="queue_seed")
+        seed = st.number_input("Seed of the sample", 0, LARGEST_WHOLE, chosen.seed, key="queue_seed")
     for what, asked, there in (("run", chosen.run, runs), ("policy", chosen.policy, policies)):
         if asked not in there:
             _notice(f"This bank has no {what} “{asked[:80]}”, so the steps of every {what} are shown.")
@@ -160,31 +147,6 @@ def wanted(bank: MemoryBank) -> dict[str, int]:
     """How many people should rate a step of each run."""
     facts = known_facts(bank)
     return {info.id: ratings_wanted(facts, bank.ratings.scales(info.id).ratings_wanted) for info in bank.runs()}
-
-
-def _wanted_field(bank: MemoryBank, run: str) -> None:
-    """How many ratings a step of `run` wants, to be set by who manages the bank; of every run where it is empty."""
-    runs = [run] if run else [info.id for info in bank.runs()]
-    every = wanted(bank)
-    now = max(every[name] for name in runs)
-    # Its value is in its key, so that what somebody else sets comes in.
-    key = f"queue_wanted_{run}_{now}"
-    st.number_input(
-        "Ratings wanted", 1, 20, now, key=key, width=120, disabled=not allowed(bank, Role.MANAGE),
-        on_change=_want, args=(bank, runs, key),
-        help="For everybody who rates in this bank. One, and two once two people have rated, until somebody sets it.",
-    )  # fmt: skip
-
-
-def _want(bank: MemoryBank, runs: Sequence[str], key: str) -> None:
-    try:
-        for run in runs:
-            scales = bank.ratings.scales(run).model_copy(update={"ratings_wanted": int(st.session_state[key])})
-            bank.ratings.change_scales(run, scales, person())
-    except MemRLError as error:
-        st.session_state[MESSAGE] = str(error)
-        return
-    st.session_state.pop(SESSION, None)
 
 
 def session_of(place: Place, chosen: QueueFilter, what: str, waiting: Callable[[], tuple[Any, ...]]) -> RatingSession:
@@ -204,7 +166,6 @@ def session_of(place: Place, chosen: QueueFilter, what: str, waiting: Callable[[
         st.session_state[SESSION] = known
         st.session_state[FACTS] = place.bank.facts
         st.session_state.pop(SAVED, None)
-        st.session_state.pop(FAILED, None)
     elif st.session_state.get(FACTS) != place.bank.facts:
         if new := known[1].follow(waiting()):
             st.session_state[MESSAGE] = f"{new} more to rate came in: they wait at the end."
@@ -242,10 +203,7 @@ def why_empty(bank: MemoryBank, chosen: QueueFilter) -> str:
 
 
 def save(bank: MemoryBank, session: RatingSession, rated: Any, give: Give, go_on: bool = True) -> bool:
-    """Save what a click on `rated` gave before anything is shown, and go on; what fails stays to be tried again.
-
-    True when it was saved.
-    """
+    """Save what a click on `rated` gave before anything is shown, and go on; True when it was saved."""
     if session.too_soon(rated, time.monotonic()):
         st.session_state[MESSAGE] = "That key came before you could have read this answer: it was not counted."
         return False
@@ -258,10 +216,8 @@ def save(bank: MemoryBank, session: RatingSession, rated: Any, give: Give, go_on
     try:
         events = give()
     except MemRLError as error:
-        st.session_state[FAILED] = (str(error), bank, session, rated, give, go_on)
+        st.session_state[MESSAGE] = f"{error} Your reward was not saved: press its key again."
         return False
-    if FAILED in st.session_state and st.session_state[FAILED][3] == rated:
-        del st.session_state[FAILED]
     st.session_state[SAVED] = tuple(event.id for event in events)
     if go_on:
         session.has_rated(rated, datetime.now(UTC))
@@ -275,21 +231,6 @@ def show_message() -> None:
     """What is to be said once, about the last key."""
     if sentence := st.session_state.pop(MESSAGE, None):
         st.info(literal(sentence))
-
-
-def failure() -> None:
-    """A reward that could not be saved, with a way to try again."""
-    failed = st.session_state.get(FAILED)
-    if failed is not None:
-        sentence, *again = failed
-        st.error(literal(f"{sentence} What you chose is still here."), icon=":material/error:")
-        st.button("Try again", key="rating_retry", icon=":material/replay:", on_click=_try_again, args=tuple(again))
-
-
-def _try_again(bank: MemoryBank, session: RatingSession, rated: Any, give: Give, go_on: bool) -> None:
-    # The person may have gone on to another one meanwhile.
-    session.go_to(rated)
-    save(bank, session, rated, give, go_on)
 
 
 def keep_in_link(step: Any, chosen: QueueFilter) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import streamlit as st
 
@@ -117,14 +117,11 @@ def scale_picker(run: str, scales: RatingScales) -> Scale:
     if st.session_state.get("scale_asked") != (run, scales.scale):
         st.session_state["scale_asked"] = run, scales.scale
         st.session_state["rating_scale"] = scales.scale
-    elif st.session_state.get("rating_scale") is None:
-        # A widget forgets what was chosen where another view does not draw it, and where a field comes in before it.
-        st.session_state["rating_scale"] = st.session_state["scale_in_use"]
     chosen: Scale | None = st.segmented_control(
-        "Scale", list(get_args(Scale)), format_func=SCALES.__getitem__, key="rating_scale", required=True
-    )
-    st.session_state["scale_in_use"] = chosen or st.session_state.get("scale_in_use") or scales.scale
-    return cast(Scale, st.session_state["scale_in_use"])
+        "Scale", get_args(Scale), format_func=SCALES.__getitem__, key="rating_scale", required=True,
+        persist_state="session",
+    )  # fmt: skip
+    return chosen or scales.scale
 
 
 def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:

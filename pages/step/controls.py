@@ -11,21 +11,19 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.outline import TITLES, shortened
 from memrl_core.bank.begun import StepMark
 from memrl_core.environments.tasks import LONGEST_INTENT
-from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Phase
 from memrl_core.stage.player import player_html
 from pages.shared import place as places
 from pages.shared.header import model_status, status_of
 from pages.shared.keys import on_key
 from pages.shared.place import player
-from pages.shared.text import literal, verbatim
+from pages.shared.text import failure_kept, literal, verbatim
 from pages.shared.view import View
+from pages.step.stage import stage_arriving
 
-OPEN_PARTS = "open_parts"
-AUTO_OPENED = "auto_opened"
-MOVED_FROM = "moved_from"
-DROPPED = "dropped_steps"
 RUNS_STARTED = "runs_started"
+LOOK = 0.1
+"""Seconds after which a page looks for more of an answer that is arriving: the first token is to be there in 0.15."""
 
 
 def controls(view: View) -> None:
@@ -66,12 +64,11 @@ def controls(view: View) -> None:
                 st.caption("Each step is saved as it ends. Stop keeps what is done.")
         if view.busy:
             _progress(view)  # In the same row: the stage below stays where it is.
-    if view.busy:
-        return
-    if view.live is not None and MOVED_FROM in st.session_state:
-        _open_what_ran(view.live)
-    _what_failed(view)
-    _what_was_cut_short(view)
+    if not view.busy:
+        if view.run.environment == "conversation" and view.moment.next_phase is None:
+            _task_form(view)
+        _what_failed(view)
+        _what_was_cut_short(view)
 
 
 def _from_elsewhere(view: View) -> None:
@@ -112,47 +109,12 @@ def _run_many(view: View, count: int) -> None:
 
 
 def move(view: View, forward: Callable[[LiveRun], None]) -> None:
-    """Advance the run, and open the parts of the page that ran; a failure gets its sentence."""
-    try:
-        live = places.live(view.place)
-        before = live.episode.phase if live.episode else None
-        forward(live)
-    except MemRLError as error:
-        st.session_state["failure"] = str(error)
-        return
-    st.session_state[MOVED_FROM] = before
-    if not live.busy:
-        _open_what_ran(live)
-    elif not live.total:
-        show_parts(Phase.GENERATE)
+    """Advance the run; a failure gets its sentence."""
+    with failure_kept():
+        forward(places.live(view.place))
 
 
-def _open_what_ran(live: LiveRun) -> None:
-    """Open the part that has just run, and close the ones that were opened this way before."""
-    before: Phase | None = st.session_state.pop(MOVED_FROM)
-    now = live.episode.phase if live.episode else None
-    opened = [before] if before is not None else [Phase.EMBED]
-    if now is None and before is Phase.REWARD:
-        opened = [Phase.REWARD, Phase.UPDATE]
-    elif live.total or (now is None and before is not Phase.WRITE):
-        decision = live.episode.trace.decision if live.episode else None
-        opened = [Phase.SELECT, Phase.UPDATE] if decision and decision.selected else [Phase.GENERATE]
-    elif now is Phase.REWARD:
-        opened = [Phase.GENERATE, Phase.REWARD]
-    if now is None and not live.tasks:
-        opened.append(Phase.EMBED)
-    show_parts(*opened)
-
-
-def show_parts(*phases: Phase) -> None:
-    """Open these parts of the screen, and close those that were opened this way before."""
-    opened = st.session_state.setdefault(OPEN_PARTS, {})
-    opened.update(dict.fromkeys(st.session_state.get(AUTO_OPENED, ()), False))
-    opened.update(dict.fromkeys(phases, True))
-    st.session_state[AUTO_OPENED] = phases
-
-
-@st.fragment(run_every=0.4)
+@st.fragment(run_every=LOOK)
 def _progress(view: View) -> None:
     live = view.live
     assert live is not None
@@ -162,6 +124,7 @@ def _progress(view: View) -> None:
         if live.total:
             st.progress(live.done / live.total, literal(f"{live.done} of {live.total} tasks · {live.waiting.line}"))
         else:
+            stage_arriving(live.waiting.line, live.waiting.text)
             st.markdown("The agent is working …")
         st.button("Stop", icon=":material/stop_circle:", shortcut="escape", key="stop", on_click=live.stop)
 
@@ -184,38 +147,21 @@ def _what_failed(view: View) -> None:
 
 
 def _what_was_cut_short(view: View) -> None:
-    step = view.place.bank.next_step(view.run.id)
-    begun = view.live is not None and view.live.episode is not None
-    left = view.place.bank.cut_short(view.run.id)
-    mark = StepMark(view.place.bank.uri, view.run.id).left()
-    if mark is not None and mark.step == step:
-        left |= {mark.attempt}
-    else:
+    bank, run = view.place.bank, view.run.id
+    step, mark = bank.next_step(run), StepMark(bank.uri, run).left()
+    if mark is not None and mark.step != step:
         mark = None
-    if begun or left <= {*st.session_state.get(DROPPED, ()), *workspace.load_preferences().dropped}:
+    begun = view.live is not None and view.live.episode is not None
+    if begun or not (mark or bank.cut_short(run)):
         return
     of = f", “{shortened(mark.intent)}”, begun {mark.since[:16].replace('T', ' ')} UTC" if mark is not None else ""
     st.warning(
         literal(
             f"Step {step} was begun and cut short{of}: the program ended before the step did. What it had written "
-            "counts for nothing and is not recalled."
+            "counts for nothing and is not recalled. The next step takes its place."
         ),
         icon=":material/power_off:",
     )
-    with st.container(horizontal=True):
-        # A typed task is in no list.
-        typed = mark.intent if mark is not None and not view.run.tasks else None
-        again = LiveRun.step if typed is None else lambda live: live.begin(typed)
-        st.button("Do it again", key="again_cut_short", on_click=move, args=(view, again))
-        st.button("Drop it", key="drop_cut_short", on_click=_drop, args=(left,))
-
-
-def _drop(attempts: frozenset[str]) -> None:
-    st.session_state[DROPPED] = attempts
-    try:
-        workspace.drop_attempts(attempts)
-    except InputError as error:
-        st.session_state["failure"] = str(error)
 
 
 def _replay_note(view: View) -> None:
@@ -254,26 +200,18 @@ def model_banner(view: View) -> None:
             st.page_link("pages/home/page.py", label="Look at the models")
 
 
-def task_form(view: View) -> None:
-    """Type the next task, or see which one of the list it will be."""
-    if view.run.environment != "conversation":
-        return
+def _task_form(view: View) -> None:
+    """Where the next task of a conversation is typed."""
     st.text_area(
         "Ask the agent something",
         key="typed_intent",
         placeholder="Explain what a hash table is to a ten-year-old.",
         help=f"At most {LONGEST_INTENT:,} characters.",
     )
-    st.button("Ask", key="ask", icon=":material/send:", on_click=_ask, args=(view,), disabled=view.busy)
-    if failure := st.session_state.pop("task_failure", None):
-        st.error(literal(failure))
+    st.button("Ask", key="ask", icon=":material/send:", on_click=_ask, args=(view,))
 
 
 def _ask(view: View) -> None:
-    try:
+    with failure_kept():
         places.live(view.place).begin(st.session_state["typed_intent"])
-    except MemRLError as error:
-        st.session_state["task_failure"] = str(error)
-        return
-    st.session_state["typed_intent"] = ""
-    show_parts(Phase.EMBED)
+        st.session_state["typed_intent"] = ""

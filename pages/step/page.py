@@ -9,9 +9,9 @@ from pages.shared.keys import keys_help
 from pages.shared.map_layouts import layout_of
 from pages.shared.memory_detail import memory_detail
 from pages.shared.view import view_of
-from pages.step import parts
 from pages.step.controls import controls, model_banner
 from pages.step.layouts import layout_choice, layout_notes
+from pages.step.parts import parts
 from pages.step.reward_form import reward_wanted
 from pages.step.stage import stage
 
@@ -55,11 +55,6 @@ with memory:
     memory_detail(view)
     layout_notes(layout)
 with story:
-    parts.task(view)
-    parts.rerank(view)
-    parts.answer(view)
-    parts.reward(view)
-    parts.update(view)
-    parts.new_memory(view)
+    parts(view)
 if not view.busy:
     follow_others(place)

@@ -4,9 +4,7 @@ Each part is a function of what is at a moment."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from typing import Any, Literal
 
@@ -29,7 +27,7 @@ from memrl_core.analysis.decision.outline import (
 from memrl_core.analysis.people.reward_effect import compiled, marked
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, signed
-from memrl_core.prompting import messages_sent, offered, sent
+from memrl_core.prompting import offered, sent
 from memrl_core.records import (
     Candidate,
     GenerateRecord,
@@ -46,14 +44,10 @@ from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
 from pages.shared.work import Work, working
 from pages.step.consulted import consulted, judged
-from pages.step.controls import AUTO_OPENED, OPEN_PARTS, task_form
 from pages.step.operations import memory_button, operations
 from pages.step.reward_form import credit, reward_form
-from pages.step.stage import stage_arriving
 
 PROMPT_HEIGHT = 420
-LOOK = 0.1
-"""Seconds after which a page looks for more of an answer that is arriving: the first token is to be there in 0.15."""
 ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
 MOST_FORMULAS = 12
 
@@ -68,13 +62,9 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
     summary = line(view.moment.trace, phase) if view.moment.trace and ready else ""
     label = f"**{number} · {_title(view, phase)}**" + (f" — {literal(summary)}" if summary else "")
     key = f"part_{phase.value}"
-    # An expander forgets that it is open when its label changes, so who is open is remembered here.
-    opened = st.session_state.setdefault(OPEN_PARTS, {})
-    if phase is Phase.EMBED and phase not in opened and view.moment.trace is None:
-        opened[phase] = True
-        st.session_state[AUTO_OPENED] = (phase,)
-    st.session_state[key] = opened.get(phase, False)
-    with st.expander(label, key=key, on_change=_toggled, args=(phase, key)) as box:
+    # An expander forgets that it is open when its label changes, unless it is told so.
+    st.session_state[key] = st.session_state.get(key, False)
+    with st.expander(label, key=key, on_change="rerun") as box:
         if not box.open:
             return
         if ready:
@@ -87,47 +77,20 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
             st.caption("Not reached yet: press **Step** (N).")
 
 
-def _toggled(phase: Phase, key: str) -> None:
-    st.session_state[OPEN_PARTS][phase] = st.session_state[key]
-
-
-def task(view: View) -> None:
-    """① What is asked, and how its intent became a vector."""
+def parts(view: View) -> None:
+    """One part a phase, each closed until somebody opens it."""
+    arriving = view.busy and view.live is not None and not view.live.total
+    reached = view.moment.reached
     _part(view, Phase.EMBED, _task, ready=True)
-
-
-def rerank(view: View) -> None:
-    """③ Phase B: similarity against utility."""
-    _part(view, Phase.SELECT, _rerank, view.moment.reached(Phase.SELECT))
-
-
-def answer(view: View) -> None:
-    """④ What was sent, word for word, and what came back."""
-    if view.busy and view.live is not None and not view.live.total:
-        _part(view, Phase.GENERATE, _arriving, ready=True)
-    else:
-        _part(view, Phase.GENERATE, _answer, view.moment.reached(Phase.SELECT))
-
-
-def reward(view: View) -> None:
-    """⑤ The verdict, who is credited, and a person's word."""
-    _part(view, Phase.REWARD, _reward, view.moment.reached(Phase.GENERATE))
-
-
-def update(view: View) -> None:
-    """⑥ The q-values that moved."""
-    _part(view, Phase.UPDATE, _update, view.moment.reached(Phase.UPDATE))
-
-
-def new_memory(view: View) -> None:
-    """⑦ What the episode became."""
-    _part(view, Phase.WRITE, _new_memory, view.moment.reached(Phase.WRITE))
+    _part(view, Phase.SELECT, _rerank, reached(Phase.SELECT))
+    _part(view, Phase.GENERATE, _arriving if arriving else _answer, arriving or reached(Phase.SELECT))
+    _part(view, Phase.REWARD, _reward, reached(Phase.GENERATE))
+    _part(view, Phase.UPDATE, _update, reached(Phase.UPDATE))
+    _part(view, Phase.WRITE, _new_memory, reached(Phase.WRITE))
 
 
 def _task(view: View) -> None:
     trace = view.moment.trace
-    if view.moment.live and view.moment.next_phase is None:
-        task_form(view)
     if trace is None:
         if view.run.tasks:
             st.caption("The first task comes from the list: press **Step** (N).")
@@ -253,9 +216,7 @@ def _answer(view: View) -> None:
     trace = view.moment.trace
     assert trace is not None
     record = trace.generate or _prompt(view)
-    # Who is asked for a reward reads the answer first.
-    with st.expander("What was sent") if view.awaits_reward else st.container():
-        turn = _sent(view, record)
+    _sent(view, record)
     if not record.turns:
         return
     valid, asked = valid_answers(trace)
@@ -267,26 +228,10 @@ def _answer(view: View) -> None:
     with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
         _turns(view, record, record.turns)
     consulted(trace, Phase.GENERATE)
-    st.download_button(
-        "Prompt and answer as JSON",
-        lambda: json.dumps(
-            {
-                "messages": [asdict(message) for message in messages_sent(record, turn)],
-                "answer": record.turns[turn].reply.text,
-            },
-            ensure_ascii=False,
-            indent=1,
-        ),
-        file_name=f"{trace.run}-step-{trace.step}-turn-{turn + 1}.json",
-        mime="application/json",
-        icon=":material/download:",
-        on_click="ignore",
-        key="prompt_json",
-    )
 
 
-def _sent(view: View, record: GenerateRecord) -> int:
-    """Show what the model reads in one turn, message by message; returns that turn, counted from 0."""
+def _sent(view: View, record: GenerateRecord) -> None:
+    """Show what the model reads in one turn, message by message."""
     trace = view.moment.trace
     assert trace is not None
     turn, layout = 0, record.options.get("layout") or "block"
@@ -308,7 +253,6 @@ def _sent(view: View, record: GenerateRecord) -> int:
             _messages(view, [*group], [] if span else spans, span)
     if trace.origin == "agent" and not record.simulated:
         _by_the_template(record, messages)
-    return turn
 
 
 def _messages(view: View, messages: Sequence[tuple[int, Message]], spans: Sequence[MemorySpan], memory_id: str) -> None:
@@ -372,12 +316,11 @@ def _q_then(view: View) -> dict[str, float]:
     return {c.memory_id: c.q for c in trace.decision.candidates} if trace and trace.decision else {}
 
 
-@st.fragment(run_every=LOOK)
+@st.fragment(run_every=0.4)
 def _arriving(view: View) -> None:
     """The turn under way with the text that is arriving, and below it the one before."""
     assert view.live is not None
     waiting, episode = view.live.waiting, view.live.episode
-    stage_arriving(waiting.line, waiting.text)
     with st.container(border=True, key="streamed"):
         st.caption(literal(waiting.line) or "Setting up the task …")
         if waiting.text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import REWARDS
-from memrl_core.errors import MemRLError, StepError
+from memrl_core.errors import StepError
 from memrl_core.learning.scales import Option, options
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, Phase
@@ -22,72 +22,50 @@ from pages.shared.answer import answer
 from pages.shared.arm import spec_of
 from pages.shared.person import allowed, name_field, person
 from pages.shared.reward_rate import CHOSEN, later_selections, option_button
-from pages.shared.text import literal
+from pages.shared.text import failure_kept, literal
 from pages.shared.view import View
 from pages.step.controls import move
 
-VALUE = "reward_value"
-TOUCHED = "reward_touched"
 ANSWER_HEIGHT = 220
 """Pixels in which the answer scrolls, so that the buttons below it stay in sight."""
 
 
 def credit(view: View) -> None:
     """Who gets the credit, and what the reward at hand does to each q."""
-    credited = _credited(view)
+    credited, trace = _credited(view), view.moment.trace
+    assert trace is not None
     if not credited:
         st.caption(_nobody_credited(view))
         return
-    trace = view.moment.trace
-    assert trace is not None
-    rewards, rows = _moves(view, credited)
-    given = " and then ".join(signed(reward) for reward in rewards)
-    applied = trace.update is not None and _chosen(view) is None
-    when = "moved by the reward" if applied else "if the reward is"
+    episode = _under_way(view)
+    if trace.update is not None:
+        changes = [change for change in trace.update.of_q if change.memory_id in credited]
+    else:
+        changes = list(episode.preview()) if episode is not None else []
+    given = " and then ".join(dict.fromkeys(signed(change.reward) for change in changes))
+    when = "moved by the reward" if trace.update is not None else "if the reward is"
     heading = f"Credited memories, {when} {given}" if given else "Credited memories"
     step_size = f" (α = {trace.settings['alpha']:g})" if "alpha" in trace.settings else ""
     st.markdown(f"**{heading}**{step_size}")
+    now = view.place.bank.utilities_of(view.run.id, credited)
+    before = {i: known.q for i, known in now.items()} | {c.memory_id: c.before for c in reversed(changes)}
+    after = before | {change.memory_id: change.after for change in changes}
     st.dataframe(
         [
             {
-                "memory": memory_label(memory_id, view.run.id),
-                "intent": view.memories[memory_id].intent if memory_id in view.memories else "",
-                "q": signed(before),
-                "→ q": signed(after),
-                "Δ": signed(after - before),
+                "memory": memory_label(i, view.run.id),
+                "intent": view.memories[i].intent if i in view.memories else "",
+                "q": signed(before[i]),
+                "→ q": signed(after[i]),
+                "Δ": signed(after[i] - before[i]),
             }
-            for memory_id, before, after in rows
+            for i in credited
+            if i in after
         ],
         hide_index=True,
         key="credit",
         alt="The memories that are credited, each with its q before and after",
     )
-
-
-def _moves(view: View, credited: Sequence[str]) -> tuple[Sequence[float], Sequence[tuple[str, float, float]]]:
-    """The rewards that move q, and each credited memory with its q before and after them.
-
-    Of a stored step they are what its update did, or what a value that somebody chose since would do; of the step under
-    way what the update is about to do.
-    """
-    trace, chosen, bank = view.moment.trace, _chosen(view), view.place.bank
-    assert trace is not None
-    episode = _under_way(view)
-    if trace.update is not None and chosen is None:
-        changes = [change for change in trace.update.of_q if change.memory_id in credited]
-    elif episode is not None:
-        changes = list(episode.preview(chosen, person()))
-    elif chosen is not None:
-        preview = bank.preview_reward(view.run.id, trace.step, trace.id, credited, chosen, person())
-        return (chosen,), [(memory_id, *preview[memory_id]) for memory_id in credited]
-    else:
-        changes = []
-    if not changes:
-        now = bank.utilities_of(view.run.id, credited)
-        return (), [(memory_id, known.q, known.q) for memory_id, known in now.items()]
-    before = {change.memory_id: change.before for change in reversed(changes)}
-    after = {change.memory_id: change.after for change in changes}
-    return list(dict.fromkeys(c.reward for c in changes)), [(i, before[i], after[i]) for i in credited if i in after]
 
 
 def _under_way(view: View) -> Episode | None:
@@ -135,7 +113,6 @@ def reward_form(view: View) -> None:
     """The choices of the run's scale, each saved by one key, a reason and the rater's name; Undo of what was saved."""
     trace = view.moment.trace
     assert trace is not None
-    _start_afresh_for(trace.id)
     bank, rater = view.place.bank, person()
     mine = _my_reward(view, rater)
     applying = view.moment.live and view.moment.next_phase in (Phase.UPDATE, Phase.WRITE)
@@ -147,7 +124,6 @@ def reward_form(view: View) -> None:
             chosen = mine is not None and mine.value == option.reward
             args = view, option.reward, option.given
             option_button(option, trace.id, chosen, off, _give, args, width="content")
-        _any_value(view, off)
         if view.awaits_reward:
             st.button(
                 "Skip", icon=":material/skip_next:", shortcut="s", key="leave_unrated",
@@ -162,7 +138,7 @@ def reward_form(view: View) -> None:
             )  # fmt: skip
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="reason_box", width=430):
             st.text_input(
-                "Reason (optional) · E", key="reward_reason", max_chars=2000, width=260,
+                "Reason (optional) · E", key=_reason(view), max_chars=2000, width=260,
                 on_change=_reason_changed, args=(view,),
             )  # fmt: skip
             name_field("reward_rater", "Rater")
@@ -175,8 +151,6 @@ def reward_form(view: View) -> None:
         st.caption("The reward is being applied: it can be changed once the step has ended.")
     elif mine is not None:
         st.markdown(f"Saved: {signed(mine.value or 0.0)} by {literal(mine.rater)}", width="content")
-    if failure := st.session_state.get("reward_failure"):
-        st.error(literal(failure), icon=":material/error:")
 
 
 def _choices(view: View) -> tuple[Option, ...]:
@@ -187,42 +161,10 @@ def _choices(view: View) -> tuple[Option, ...]:
     return options(scales, scales.scale, low, high) or options(scales, "thumbs", low, high)
 
 
-def _any_value(view: View, off: bool) -> None:
+def _reason(view: View) -> str:
+    """The key of the field for a reason, which begins empty with every step."""
     assert view.moment.trace is not None
-    low, high = view.place.bank.ratings.bounds(view.run.id, view.moment.trace.step)
-    middle = (low + high) / 2
-    with st.popover("Other", icon=":material/tune:", disabled=off):
-        st.session_state.setdefault(VALUE, middle)
-        st.slider(
-            "Any reward between", low, high, step=(high - low) / 20, key=VALUE, format="%+.2f",
-            on_change=_touch, args=(middle,),
-        )  # fmt: skip
-        chosen = _chosen(view)
-        st.button(
-            "Save reward", type="primary", icon=":material/save:", key="save_reward", disabled=chosen is None or off,
-            on_click=_give, args=(view, chosen, {"scale": "graded"}),
-            help=None if chosen is not None else "Choose a value first",
-        )  # fmt: skip
-
-
-def _start_afresh_for(step_id: str) -> None:
-    if st.session_state.get("reward_for") != step_id:
-        st.session_state["reward_for"] = step_id
-        for key in (TOUCHED, VALUE, "reward_reason", "reward_failure"):
-            st.session_state.pop(key, None)
-
-
-def _chosen(view: View) -> float | None:
-    trace = view.moment.trace
-    if trace is None or st.session_state.get("reward_for") != trace.id or not st.session_state.get(TOUCHED):
-        return None
-    return float(st.session_state[VALUE])
-
-
-def _touch(untouched: float) -> None:
-    # When a run of the page is cut short, Streamlit reports a slider that nobody moved as changed.
-    if abs(st.session_state[VALUE] - untouched) > 1e-9:
-        st.session_state[TOUCHED] = True
+    return f"reward_reason_{view.moment.trace.id}"
 
 
 def _my_reward(view: View, rater: str) -> LedgerEvent | None:
@@ -236,49 +178,38 @@ def _my_reward(view: View, rater: str) -> LedgerEvent | None:
 
 def _give(view: View, value: float, given: Mapping[str, Any]) -> None:
     """Save the reward; a step that waited for it then runs to its end, which moves q."""
-    if not _save(view, value, given):
-        return
-    st.session_state[TOUCHED] = False
-    st.toast(f"{signed(value)} saved · U undoes it", icon=":material/save:")
-    if view.moment.live and view.moment.next_phase is Phase.REWARD and allowed(view.place.bank, Role.MANAGE):
-        move(view, LiveRun.finish)
+    with failure_kept():
+        _save(view, value, given)
+        st.toast(f"{signed(value)} saved · U undoes it", icon=":material/save:")
+        if view.moment.live and view.moment.next_phase is Phase.REWARD and allowed(view.place.bank, Role.MANAGE):
+            move(view, LiveRun.finish)
 
 
-def _save(view: View, value: float, given: Mapping[str, Any]) -> bool:
-    """Whether the reward was saved."""
+def _save(view: View, value: float, given: Mapping[str, Any]) -> None:
     trace, bank = view.moment.trace, view.place.bank
     assert trace is not None
-    reason = st.session_state.get("reward_reason", "")
-    try:
-        if bank.has_step(view.run.id, trace.step):
-            bank.ratings.rate(Rating(view.run.id, trace.step, value, person(), reason, given))
-        elif view.live is not None and _under_way(view) is not None:
-            view.live.rate(value, person(), reason, given)
-        else:
-            raise StepError("This step was dropped.")
-    except MemRLError as error:
-        st.session_state["reward_failure"] = f"{error} The reward {signed(value)} was not saved; give it again."
-        return False
-    st.session_state.pop("reward_failure", None)
-    return True
+    reason = st.session_state.get(_reason(view), "")
+    if bank.has_step(view.run.id, trace.step):
+        bank.ratings.rate(Rating(view.run.id, trace.step, value, person(), reason, given))
+    elif view.live is not None and _under_way(view) is not None:
+        view.live.rate(value, person(), reason, given)
+    else:
+        raise StepError("This step was dropped. The reward was not saved.")
 
 
 def _reason_changed(view: View) -> None:
     mine = _my_reward(view, person())
     if mine is not None:
-        _save(view, mine.value or 0.0, {name: value for name, value in mine.payload.items() if name in CHOSEN})
+        with failure_kept():
+            _save(view, mine.value or 0.0, {name: value for name, value in mine.payload.items() if name in CHOSEN})
 
 
 def _undo(view: View, mine: LedgerEvent) -> None:
     bank = view.place.bank
-    try:
+    with failure_kept():
         done = bank.undo.done(person(), REWARDS)
         if done and mine in done[-1].events:
             bank.undo.undo(person(), REWARDS)
         else:
             bank.revoke_reward(mine.id, person())
-    except MemRLError as error:
-        st.session_state["reward_failure"] = str(error)
-        return
-    st.session_state.pop("reward_failure", None)
-    st.toast("Undone: every q is what it was before.", icon=":material/undo:")
+        st.toast("Undone: every q is what it was before.", icon=":material/undo:")

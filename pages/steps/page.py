@@ -1,28 +1,29 @@
 """Steps: all finished steps of a run as a table to filter, sort and take away; each row leads to its step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
-from memrl_core.analysis.people.linked_filter import StepFilter
+from memrl_core.analysis.decision.labels import memory_named
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.step_search import FoundStep, StepQuery
 from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.numerals import fixed, signed
 from pages.shared import place as places
 from pages.shared.header import follow_others, header
-from pages.shared.picture import download
-from pages.shared.text import literal
-from pages.steps.table import step_table
+from pages.shared.picture import chosen_row, download
 
-ROWS = 100
-FILTER, PAGE = "steps_filter", "steps_page"
-WORDS = {
-    "outcome": {"": "any outcome", "success": "success", "failure": "failure", "unrated": "unrated"},
-    "by": {"": "reward by anyone or nobody", "environment": "reward by the environment", "person": "reward by a person",
-           "nobody": "no reward stands"},
-    "empty": {"": "any pool", "yes": "empty pool", "no": "something recalled"},
-    "reranked": {"": "any ranks", "yes": "a rank changed", "no": "no rank changed"},
+MOST = 2_000
+"""Rows in the table; the file has all."""
+CHOICES: Mapping[str, Mapping[str, Any]] = {
+    "outcome": {"any outcome": "", "success": "success", "failure": "failure", "unrated": "unrated"},
+    "by": {"reward by anyone or nobody": "", "reward by the environment": "environment",
+           "reward by a person": "person", "no reward stands": "nobody"},
+    "empty": {"any pool": None, "empty pool": True, "something recalled": False},
+    "reranked": {"any ranks": None, "a rank changed": True, "no rank changed": False},
 }  # fmt: skip
 WIDTHS = {"outcome": 140, "by": 240, "empty": 180, "reranked": 170}
 
@@ -32,61 +33,57 @@ def _matching(_bank: MemoryBank, state: str, run: str, query: StepQuery) -> list
     return _bank.matching_steps(run, query)
 
 
-def _asked() -> StepFilter:
-    """The filter of this session; at first what the link says."""
-    if FILTER not in st.session_state:
-        st.session_state[FILTER], wrong = StepFilter.from_query(st.query_params.to_dict())
-        for sentence in wrong:
-            st.toast(literal(sentence), icon=":material/link_off:", duration="long")
-    asked: StepFilter = st.session_state[FILTER]
-    return asked
+def _asked(run: str) -> StepQuery:
+    """The filters, which stand in the link."""
+    field = partial(st.text_input, label_visibility="collapsed", bind="query-params", max_chars=200)
+    task = field("Task", placeholder="part of a task or its id", key="task", width=220)
+    chosen = {
+        name: words[
+            st.selectbox(
+                name, list(words), key=name, width=WIDTHS[name], label_visibility="collapsed", bind="query-params"
+            )
+        ]
+        for name, words in CHOICES.items()
+    }
+    pooled = field("Memory in the pool", placeholder="memory in pool: #7", key="pooled", width=170)
+    memory = memory_named(pooled, run)
+    return StepQuery(task.strip(), chosen["outcome"], chosen["by"], chosen["empty"], chosen["reranked"], memory)
 
 
-def _ask(**changes: object) -> None:
-    st.session_state[FILTER] = _asked().model_copy(update=changes)
-    st.session_state[PAGE] = 0
+def _clear() -> None:
+    for name in ("task", "pooled"):
+        st.session_state[name] = ""
+    for name, words in CHOICES.items():
+        st.session_state[name] = next(iter(words))
 
 
-def _taken(name: str) -> None:
-    _ask(**{name: st.session_state[f"steps_{name}"]})
+def _row(row: FoundStep) -> dict[str, object]:
+    return {
+        "step": row.step,
+        "task": row.intent or row.task,
+        "epoch": row.epoch,
+        "outcome": row.outcome,
+        "reward": row.reward,
+        "reward now": row.now,
+        "reward by": ", ".join(row.sources),
+        "valid answers": f"{row.valid} of {row.asked}" if row.asked else "",
+        "pool": row.pool,
+        "used": row.used,
+        "ranks changed": row.reranked,
+        "seconds": row.seconds,
+    }
 
 
-def _filters(asked: StepFilter) -> None:
-    for name in ("task", *WORDS, "pooled"):
-        st.session_state[f"steps_{name}"] = getattr(asked, name)
-    st.text_input("Task", placeholder="part of a task or its id", key="steps_task", width=220, max_chars=200,
-                  label_visibility="collapsed", on_change=_taken, args=("task",))  # fmt: skip
-    for name, words in WORDS.items():
-        st.selectbox(
-            StepFilter.model_fields[name].title or name, list(words), key=f"steps_{name}", width=WIDTHS[name],
-            format_func=words.__getitem__, label_visibility="collapsed", on_change=_taken, args=(name,),
-        )  # fmt: skip
-    st.text_input("Memory in the pool", placeholder="memory in pool: #7", key="steps_pooled", width=170, max_chars=200,
-                  label_visibility="collapsed", on_change=_taken, args=("pooled",))  # fmt: skip
-
-
-def _turn(by: int) -> None:
-    st.session_state[PAGE] += by
-
-
-def _pages(found: Sequence[int], first: int) -> None:
-    last = min(first + ROWS, len(found))
-    st.button("Earlier rows", icon=":material/chevron_left:", key="steps_back", disabled=not first, on_click=_turn,
-              args=(-1,))  # fmt: skip
-    st.markdown(f"{first + 1:,} – {last:,}", width="content")
-    st.button("Later rows", icon=":material/chevron_right:", key="steps_on", disabled=last == len(found),
-              on_click=_turn, args=(1,))  # fmt: skip
-
-
-def _csv(bank: MemoryBank, run: str, found: Sequence[int]) -> bytes:
+def _csv(bank: MemoryBank, run: str, found: list[int]) -> bytes:
     columns = [name for name in FoundStep.__dataclass_fields__ if name not in ("now", "sources")]
-    rows = [{**asdict(row), "reward by": ", ".join(row.sources), "reward now": row.now}
-            for row in bank.found_steps(run, found)]  # fmt: skip
+    rows = [
+        {**asdict(row), "reward now": row.now, "reward by": ", ".join(row.sources)}
+        for row in bank.found_steps(run, found)
+    ]
     return csv_bytes(rows, [*columns, "reward now", "reward by"])
 
 
-asked = _asked()
-place = places.current(keep=asked.to_query())
+place = places.current()
 if place is not None:
     header(place)
 if place is None or place.run is None or not place.last_step:
@@ -96,38 +93,32 @@ if place is None or place.run is None or not place.last_step:
 bank, run = place.bank, place.run.id
 
 with st.container(horizontal=True, vertical_alignment="center", gap="small", key="steps_filters"):
-    _filters(asked)
-found = _matching(bank, bank.state, run, asked.query(run))
-page = min(max(st.session_state.setdefault(PAGE, 0), 0), max(len(found) - 1, 0) // ROWS)
-st.session_state[PAGE] = page
+    query = _asked(run)
+found = _matching(bank, bank.state, run, query)
 total = place.last_step - place.first_step + 1
 with st.container(horizontal=True, vertical_alignment="center", gap="small", key="steps_head"):
     st.markdown(f"**{len(found):,} of {total:,} steps**", width="content")
-    if not asked.lets_all_in:
-        st.button("Clear the filter", icon=":material/filter_alt_off:", type="tertiary", key="steps_clear",
-                  on_click=_ask, kwargs=StepFilter().model_dump())  # fmt: skip
-    if len(found) > ROWS:
-        _pages(found, page * ROWS)
+    if query != StepQuery():
+        st.button(
+            "Clear the filter", icon=":material/filter_alt_off:", type="tertiary", key="steps_clear", on_click=_clear
+        )
     download(
-        "CSV",
-        lambda: _csv(bank, run, found),
-        places.download_name("steps", kind="csv"),
-        "steps_csv",
-        type="tertiary",
-        disabled=not found,
-        help="All rows of this filter, in this order",
-    )
-if found:
-    rows = bank.found_steps(run, found[page * ROWS : (page + 1) * ROWS])
-    opened, by = step_table(
-        rows, {"bank": place.bank_name, "run": run}, asked.sort, asked.order == "down",
-        f"Steps of {run}: rows {page * ROWS + 1} to {page * ROWS + len(rows)} of {len(found)}",
+        "CSV", lambda: _csv(bank, run, found), places.download_name("steps", kind="csv"), "steps_csv",
+        type="tertiary", disabled=not found, help="All steps that pass the filter",
     )  # fmt: skip
-    if opened is not None:
-        places.go_to_steps(step=opened)
-    if by is not None:
-        _ask(sort=by, order="down" if by == asked.sort and asked.order == "up" else "up")
-        st.rerun()
+if found:
+    chosen = chosen_row(
+        [_row(row) for row in bank.found_steps(run, found[-MOST:])],
+        "steps_table",
+        "The finished steps that pass the filter",
+        write={"reward": signed, "reward now": signed, "seconds": partial(fixed, places=2)},
+        columns={"task": st.column_config.TextColumn("task", width="large")},
+        height=620,
+    )
+    if len(found) > MOST:
+        st.caption(f"The newest {MOST:,} are shown; the file has all.")
+    if chosen is not None:
+        places.go_to_steps(step=found[-MOST:][chosen])
 else:
     st.info(
         "No step passes this filter. Take a part of it away, or clear it. A memory is named by its number, such as #7, "

@@ -92,7 +92,7 @@ def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: 
         bank.commit_step(*a_step(4, ("r-0001",)))
         for query, steps in (
             (StepQuery(task="TASK 2"), [2]),
-            (StepQuery(source="person", empty_pool=True, sort="pool", descending=True), [1, 2, 3]),
+            (StepQuery(source="person", empty_pool=True), [1, 2, 3]),
             (StepQuery(reranked=True), []),
         ):
             assert bank.matching_steps("r", query) == steps

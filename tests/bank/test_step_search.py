@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.people.linked_filter import StepFilter
+from memrl_core.analysis.decision.labels import memory_named
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
+from memrl_core.bank.step_search import StepQuery
 from memrl_core.records import StepTrace
 
 RUN = "household"
@@ -43,18 +44,18 @@ def _memory(bank: MemoryBank) -> str:
     return next(i for trace in traces for i in _pool(trace) if i in left_out)
 
 
-FILTERS: dict[str, tuple[dict[str, str], Callable[[StepTrace, MemoryBank], object]]] = {
+FILTERS: dict[str, tuple[dict[str, Any], Callable[[StepTrace, MemoryBank], object]]] = {
     "all": ({}, lambda t, _: True),
     "failures": ({"outcome": "failure"}, lambda t, _: t.reward and t.reward.outcome == "failure"),
     "words of the intent": ({"task": "CANDLE"}, lambda t, _: "candle" in t.task.intent),
     "the task's id": ({"task": "train-017"}, lambda t, _: t.task.id == "train-017"),
     "nothing is a wildcard": ({"task": "%"}, lambda t, _: False),
-    "nothing recalled": ({"empty": "yes"}, lambda t, _: not _pool(t)),
-    "something recalled": ({"empty": "no"}, lambda t, _: _pool(t)),
-    "a rank changed": ({"reranked": "yes"}, lambda t, _: _moved(t)),
-    "no rank changed": ({"reranked": "no"}, lambda t, _: not _moved(t)),
-    "a person's reward": ({"by": "person"}, lambda t, _: t.step == 12),
-    "nobody's reward": ({"by": "nobody"}, lambda t, _: False),
+    "nothing recalled": ({"empty_pool": True}, lambda t, _: not _pool(t)),
+    "something recalled": ({"empty_pool": False}, lambda t, _: _pool(t)),
+    "a rank changed": ({"reranked": True}, lambda t, _: _moved(t)),
+    "no rank changed": ({"reranked": False}, lambda t, _: not _moved(t)),
+    "a person's reward": ({"source": "person"}, lambda t, _: t.step == 12),
+    "nobody's reward": ({"source": "nobody"}, lambda t, _: False),
 }
 
 
@@ -62,19 +63,19 @@ FILTERS: dict[str, tuple[dict[str, str], Callable[[StepTrace, MemoryBank], objec
 def test_a_filter_lets_in_the_steps_whose_traces_pass_it(bank: MemoryBank, name: str) -> None:
     asked, passes = FILTERS[name]
     expected = [trace.step for trace in bank.traces(RUN) if passes(trace, bank)]
-    assert bank.matching_steps(RUN, StepFilter(**asked).query(RUN)) == expected
+    assert bank.matching_steps(RUN, StepQuery(**asked)) == expected
 
 
 def test_a_memory_in_the_pool_is_asked_for_by_its_id_or_number(bank: MemoryBank) -> None:
     memory = _memory(bank)
     expected = [trace.step for trace in bank.traces(RUN) if memory in _pool(trace)]
     for written in (memory, f"#{int(memory.removeprefix(f'{RUN}-'))}"):
-        assert bank.matching_steps(RUN, StepFilter(pooled=written).query(RUN)) == expected
+        assert bank.matching_steps(RUN, StepQuery(memory=memory_named(written, RUN))) == expected
     assert expected
 
 
 def test_rows_say_what_the_traces_say(bank: MemoryBank) -> None:
-    rows = bank.found_steps(RUN, bank.matching_steps(RUN, StepFilter().query(RUN)))
+    rows = bank.found_steps(RUN, bank.matching_steps(RUN, StepQuery()))
     for row, trace in zip(rows, bank.traces(RUN), strict=True):
         offered = [turn.reply.offered for turn in trace.generate.turns]
         assert (row.step, row.task, row.intent, row.epoch) == (
@@ -87,15 +88,3 @@ def test_rows_say_what_the_traces_say(bank: MemoryBank) -> None:
         assert row.now == bank.effective_reward(RUN, row.step)
     assert rows[11].sources == ("environment", "ann")
     assert rows[11].now == -rows[11].reward
-
-
-@pytest.mark.parametrize("key", ["pool", "reward", "reranked", "seconds", "task"])
-def test_sorting_goes_both_ways_and_equal_rows_by_step(bank: MemoryBank, key: str) -> None:
-    up, down = (
-        bank.found_steps(RUN, bank.matching_steps(RUN, StepFilter(sort=key, order=order).query(RUN)))
-        for order in ("up", "down")
-    )
-    assert [row.step for row in up] == [row.step for row in sorted(up, key=lambda r: (getattr(r, key), r.step))]
-    values = [getattr(row, key) for row in down]
-    assert values == sorted(values, reverse=True)
-    assert all(a.step < b.step for a, b in pairwise(down) if getattr(a, key) == getattr(b, key))

@@ -82,16 +82,3 @@ def test_two_banks_are_merged_into_a_third(demo: Path, visit: Visit) -> None:
     app.button(key="merge").click().run()
     with MemoryBank.open(str(workspace.banks_folder() / "both")) as bank:
         assert {"household", "r"} <= {info.id for info in bank.runs()}
-
-
-def test_two_checkpoints_are_compared(demo: Path, visit: Visit) -> None:
-    base = demo.parent.parent
-    earlier = CheckpointWriter([Written("m", "task", q=0.0, visits=1)]).write(base / "1")
-    later = CheckpointWriter([Written("m", "task", q=0.3, visits=2), Written("n", "more")]).write(base / "2")
-    app = exchange(visit, bank="demo")
-    app.text_input(key="diff_earlier").set_value(str(earlier))
-    app.text_input(key="diff_later").set_value(str(later)).run()
-    app.button(key="diff").click().run()
-    assert "1 added, 0 gone, 1 moved" in plain(app)
-    (table,) = [frame.value for frame in app.dataframe if "recovered reward" in frame.value]
-    assert table["recovered reward"].tolist() == pytest.approx([1.0])

@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
-from memrl_core.analysis.decision.gate import suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.embedders.base import Embedder
@@ -33,7 +31,6 @@ from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import picture
 from pages.shared import place as places
 from pages.shared.header import status_of
-from pages.step.controls import OPEN_PARTS
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
 
@@ -58,6 +55,13 @@ def page_text(app: AppTest) -> str:
     labels = [box.label for box in app.get("expander")]
     labels += [box.proto.popover.label for box in app.get("popover")]
     return "\n".join([element.value for kind in kinds for element in app.get(kind)] + labels)
+
+
+def opened(app: AppTest, *phases: Phase) -> AppTest:
+    """The page Step with these parts open."""
+    for phase in phases:
+        app.session_state[f"part_{phase}"] = True
+    return app.run()
 
 
 def button(app: AppTest, key: str):
@@ -102,52 +106,42 @@ def test_home_works_without_a_demo(home: Path, visit: Visit, monkeypatch: pytest
 
 
 def test_the_step_page_tells_below_the_stage_what_it_has_no_room_for(demo: Path, visit: Visit) -> None:
-    app = visit("step", bank="demo", step="11")
+    app = visit("step", bank="demo", step="11", memory="household-0007")
     text = page_text(app)
     for part in ("1 · Task", "3 · Phase B", "4 · Prompt", "5 · Reward", "6 · Q update", "7 · New memory"):
         assert part in text
     assert "Replay" in text and "step 11 of 40" in text
-    app.session_state["open_parts"] = {Phase.SELECT: True}
-    app.run()
-    assert "z_sim: mean" in page_text(app).replace("\\", "")
+    text = page_text(opened(app, *Phase)).replace("\\", "")
+    assert "z_sim: mean" in text and "was sent" in text and "[memory household-" in text and "Memory #7" in text
+    drawn = [*app.get("plotly_chart"), *app.get("bidi_component")]
+    assert {"stage", "history"} <= {chart.proto.id.rpartition("-")[2] for chart in drawn}
 
 
 def test_each_step_reaches_the_next_part(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     for _ in range(30):
         button(app, "step").click().run()
+        assert places.live_runs()[str(demo), "household"].wait(30)
+        app.run()
         if "next task" in button(app, "step").label:
             break
     assert "41 memories" in page_text(app)
     assert "#41 written" in page_text(app).replace("\\", "")
 
 
-def test_a_new_step_opens_the_part_that_runs_and_closes_what_nobody_opened(demo: Path, visit: Visit) -> None:
-    app = visit("step", bank="demo")
-
-    def open_parts() -> list[Phase]:
-        return [phase for phase, shown in app.session_state["open_parts"].items() if shown]
-
-    assert open_parts() == [], "the stage tells it"
-    for expected in (Phase.EMBED, Phase.EMBED, Phase.RECALL, Phase.SELECT):
-        button(app, "step").click().run()
-        assert open_parts() == [expected]
-
-
 def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     for _ in range(4):
         button(app, "step").click().run()
-    app.session_state["open_parts"][Phase.GENERATE] = True
-    app.run()
-    assert "will be sent" in page_text(app)
-    assert "[memory household-" in page_text(app)
+    text = page_text(opened(app, Phase.GENERATE))
+    assert "will be sent" in text and "[memory household-" in text
 
 
 def test_before_the_update_the_reward_part_shows_the_moves_it_will_make(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     while "Q update" not in button(app, "step").label:
         button(app, "step").click().run()
+    opened(app, Phase.REWARD)
     # Of the new step: no reward of it can have been revoked, and its table shows where each q goes.
     (credited,) = [table.value for table in app.dataframe if "→ q" in table.value]
     assert len(credited) > 0 and (credited["Δ"] != "+0.000").any()
@@ -159,8 +153,7 @@ def test_before_the_update_the_reward_part_shows_the_moves_it_will_make(demo: Pa
 
 def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="11", memory="household-0003")
-    app.session_state["open_parts"] = {Phase.GENERATE: True}
-    app.run()
+    opened(app, Phase.GENERATE)
     bank = MemoryBank.open(str(demo))
     trace = bank.trace("household", 11)
     q = {c.memory_id: c.q for c in trace.decision.candidates if c.selected}
@@ -207,23 +200,9 @@ def test_an_address_that_the_browser_tells_late_moves_nobody_back(demo: Path, vi
     assert app.query_params["step"] == "16", "what was asked for after the last move was told is a person's wish"
 
 
-def test_every_part_can_be_opened_in_a_replay(demo: Path, visit: Visit) -> None:
-    app = visit("step", bank="demo", step="21", memory="household-0007")
-    app.session_state["open_parts"] = dict.fromkeys(Phase, True)
-    app.run()
-    text = page_text(app)
-    assert "was sent" in text
-    assert "[memory household-" in text
-    assert "Memory \\#7" in text
-    drawn = [*app.get("plotly_chart"), *app.get("bidi_component")]
-    keys = {chart.proto.id.rpartition("-")[2] for chart in drawn}
-    assert {"stage", "history"} <= keys
-
-
 def test_one_key_saves_a_reward_that_is_shown_and_undone(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="22")
-    app.session_state["open_parts"] = {Phase.REWARD: True}
-    app.run()
+    opened(app, Phase.REWARD)
     before = dict(MemoryBank.open(str(demo)).utilities("household"))
     while "Counting" in page_text(app):
         app.run()
@@ -243,26 +222,11 @@ def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: 
     live = places.live_runs()[str(demo), "household"]
     assert live.episode.environment_reward is not None
     world = live.episode.environment_reward
+    opened(app, Phase.REWARD)
     rate(app, 1 if world > 0 else 5)
-    app.session_state["open_parts"] = {Phase.REWARD: True}
-    app.run()
     text = page_text(app).replace("\\", "")
     assert f"{signed(-world)} from someone" in text
     assert f"A person: reward **{signed(-world)}**" in text and f"The environment: reward **{signed(world)}**" in text
-
-
-def test_a_slider_that_nobody_moved_is_no_reward(demo: Path, visit: Visit) -> None:
-    app = visit("step", bank="demo", step="21")
-    app.session_state["open_parts"] = {Phase.REWARD: True}
-    app.run()
-    app.session_state["reward_value"] = 0.0
-    app.run()
-    assert button(app, "save_reward").disabled
-    app.slider(key="reward_value").set_value(0.5).run()
-    assert not button(app, "save_reward").disabled
-    app.slider(key="reward_value").set_value(0.0).run()
-    button(app, "save_reward").click().run()
-    assert "Saved: +0.000" in page_text(app)
 
 
 def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
@@ -271,8 +235,7 @@ def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
     from memrl_core.errors import BankFull
 
     app = visit("step", bank="demo", step="21")
-    app.session_state["open_parts"] = {Phase.REWARD: True}
-    app.run()
+    opened(app, Phase.REWARD)
 
     def full(*_: object, **__: object) -> None:
         raise BankFull("The disk is full.")
@@ -289,8 +252,6 @@ def asked(visit: Visit, name: str, *questions: str) -> AppTest:
     """A conversation in which all questions but the last were answered and skipped; the last waits for a reward."""
     app = visit("step", bank=name)
     for question in questions:
-        app.session_state["open_parts"] = {Phase.EMBED: True}
-        app.run()
         app.text_area(key="typed_intent").set_value(question).run()
         button(app, "ask").click().run()
         button(app, "finish").click().run()
@@ -306,15 +267,15 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
     path = str(workspace.banks_folder() / name)
     app = asked(visit, name, "What is a hash table?", "What is a hash map?")
     assert "person judges" in page_text(app)
-    app.text_input(key="reward_reason").set_value("short").run()
+    next(field for field in app.text_input if field.label.startswith("Reason")).set_value("short").run()
     rate(app, 5)
     with MemoryBank.open(path) as bank:
         trace = bank.trace("r", 2)
         assert (trace.reward.reward, trace.reward.reason) == (1.0, "short")
         assert bank.utilities("r")["r-0001"].q == pytest.approx(0.3)
         assert [(e.value, e.payload) for e in bank.ratings.of("r", 2)] == [(1.0, {"scale": "thumbs", "thumb": "up"})]
+    opened(app, Phase.REWARD)
     assert "Saved: +1.000" in page_text(app) and "+0.000 → +0.300" in page_text(app).replace("\\", "")
-    assert not app.session_state["open_parts"][Phase.GENERATE] and app.session_state["open_parts"][Phase.UPDATE]
     button(app, "undo_reward").click().run()
     with MemoryBank.open(path) as bank:
         assert bank.utilities("r")["r-0001"].q == 0.0 and bank.ratings.of("r", 2) == []
@@ -326,6 +287,7 @@ def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(
     button(app, "finish").click().run()
     assert "your reward" in app.toast[0].value
     button(app, "leave_unrated").click().run()
+    opened(app, Phase.REWARD)
     assert "no reward" in page_text(app)
     with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
         trace = bank.trace("r", 1)
@@ -337,8 +299,6 @@ def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(
 @pytest.mark.parametrize("typed", ["", "   ", "…", "x" * 100_000])
 def test_an_intent_that_cannot_be_used_is_refused_in_a_sentence(home: Path, visit: Visit, typed: str) -> None:
     app = visit("step", bank=a_bank(environment="conversation"))
-    app.session_state["open_parts"] = {Phase.EMBED: True}
-    app.run()
     app.text_area(key="typed_intent").set_value(typed).run()
     button(app, "ask").click().run()
     assert "nothing was started" in page_text(app)
@@ -511,8 +471,7 @@ def test_a_bank_is_made_copied_and_opened(demo: Path, visit: Visit) -> None:
 def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
     typed = "<b>x</b> **stars** $y$ :red[z] [l](http://x.test)"
     app = visit("step", bank=a_bank(environment="conversation"))
-    app.session_state["open_parts"] = dict.fromkeys(Phase, True)
-    app.run()
+    opened(app, *Phase)
     app.text_area(key="typed_intent").set_value(typed).run()
     button(app, "ask").click().run()
     button(app, "finish").click().run()
@@ -590,19 +549,6 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
         assert dict(bank.runs()[0].model_options) == chosen
 
 
-def test_a_delta_on_the_scale_of_the_embedder_is_proposed_beside_the_papers(home: Path, visit: Visit) -> None:
-    app = visit("home")
-    app.text_input(key="new_run_bank").set_value("gated").run()
-    intents = [*dict.fromkeys(task.intent for task in sample_tasks("household-train"))]
-    for embedder in ("wordllama", "hashing"):
-        found = suggested(workspace.make_embedder(embedder, workspace.load_preferences()).embed(intents))
-        proposed, passing = f"{found.delta:.2f}", f"{100 * found.passing(0.2):.0f} %"
-        app.selectbox(key="new_run_embedder").set_value(embedder).run()
-        assert app.number_input(key="new_run_memrl_delta").value == 0.2
-        (page_text,) = (caption.value for caption in app.caption if "is proposed" in caption.value)
-        assert proposed in page_text and passing in page_text
-
-
 def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.text_input(key="new_run_bank").set_value("official").run()
@@ -637,8 +583,7 @@ def test_an_answer_that_was_cut_says_where_on_the_page(
             next(live.agent.run(live.tasks[:1]))
         app = visit("step", bank=name, step="1")
         assert "10 cut" in page_text(app)
-        app.session_state["open_parts"] = {Phase.GENERATE: True}
-        app.run()
+        opened(app, Phase.GENERATE)
     assert "cut at 32 tokens" in page_text(app) and "16 broken characters replaced" in page_text(app)
     assert "of 8,192 tokens read" in page_text(app) and "want an action" in page_text(app)
     assert any("Thinking" in expander.label and not expander.proto.expanded for expander in app.expander)
@@ -663,17 +608,11 @@ def test_the_panel_tells_what_each_model_is_tries_one_and_chooses_it_for_a_run(
         app.selectbox(key="panel_model").set_value("nomic-embed-text").run()
         assert button(app, "use_model").disabled and button(app, "try_model").disabled
         app.selectbox(key="panel_model").set_value("llama3.2").run()
-        server.faults.answer, server.faults.endless, server.faults.delay = " pan", True, 0.05
+        server.faults.answer, server.faults.endless = " pan", True
         button(app, "try_model").click().run()
-        trial = app.session_state["work_try"][1]
-        while not trial.speed:
-            time.sleep(0.01)
+        assert app.session_state["work_try"][1].wait(30)
         app.run()
-        arriving = app.code[-1].value
-        assert arriving.startswith(" pan") and any("tokens a second" in caption.value for caption in app.caption)
-        assert trial.wait(30)
-        app.run()
-        assert app.code[-1].value == " pan" * 64 and len(arriving) < len(app.code[-1].value)
+        assert app.code[-1].value == " pan" * 64
         assert any("cut at 64 tokens" in c.value and "tokens a second" in c.value for c in app.caption)
         button(app, "use_model").click().run()
         assert app.selectbox(key="new_run_model").value == "llama3.2"
@@ -736,8 +675,7 @@ def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of
         assert f"{100 * offered.count(True) / len(offered):.0f}" in recent[0] and "valid answers" in recent[0]
         assert traces[1].decision.selected == ("r-0001",)
         app = visit("step", bank="real", step="2")
-        app.session_state[OPEN_PARTS] = {Phase.GENERATE: True}
-        app.run()
+        opened(app, Phase.GENERATE)
         frames = [one.key for one in app.button if one.key and one.key.startswith("open_prompt_")]
         assert len(frames) == 1 and not any((one.key or "").startswith("open_sent_") for one in app.button)
         app.toggle(key="prompt_template").set_value(True).run()
@@ -767,7 +705,7 @@ def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Pat
     assert not (workspace.banks_folder() / "my-bank").exists()
 
 
-def test_a_step_that_was_cut_short_is_shown_and_can_be_done_again_or_dropped(home: Path, visit: Visit) -> None:
+def test_a_step_that_was_cut_short_is_shown_until_it_was_done(home: Path, visit: Visit) -> None:
     name = a_bank()
     path = workspace.banks_folder() / name
     with MemoryBank.open(str(path)) as bank:
@@ -775,15 +713,9 @@ def test_a_step_that_was_cut_short_is_shown_and_can_be_done_again_or_dropped(hom
         with bank.alone():
             bank._ledger.adopt(left)
     app = visit("step", bank=name, run="r")
-    assert "Step 1 was begun" in page_text(app)
-    button(app, "drop_cut_short").click().run()
+    assert "Step 1 was begun and cut short" in page_text(app)
+    button(app, "finish").click().run()
     assert "cut short" not in page_text(app)
-    assert "cut short" not in page_text(visit("step", bank=name, run="r"))
-    workspace.save_preferences(workspace.Preferences())
-    again = visit("step", bank=name, run="r")
-    button(again, "again_cut_short").click().run()
-    assert "cut short" not in page_text(again)
-    assert again.button(key="finish").click().run()
     assert MemoryBank.open(str(path)).unfinished_steps("r") == []
 
 
@@ -812,12 +744,7 @@ def test_a_step_whose_server_was_killed_is_told_with_its_task(home: Path, visit:
         other.kill()
     again = visit("step", bank=path.name, run="r")
     assert "Step 3 was begun" in page_text(again)
-    button(again, "drop_cut_short").click().run()
-    assert "cut short" not in page_text(visit("step", bank=path.name, run="r"))
-    workspace.save_preferences(workspace.Preferences())
-    last = visit("step", bank=path.name, run="r")
-    button(last, "again_cut_short").click().run()
-    button(last, "finish").click().run()
+    button(again, "finish").click().run()
     assert MemoryBank.open(str(path)).next_step("r") == 4
     assert "cut short" not in page_text(visit("step", bank=path.name, run="r"))
 
@@ -844,7 +771,7 @@ def test_the_menu_of_many_tasks_closes_when_they_start(home: Path, visit: Visit)
     assert menus().isdisjoint(before)
 
 
-def test_the_menu_save_is_filled_when_it_is_opened_and_keeps_what_was_chosen(
+def test_a_chart_is_saved_with_its_table_under_a_name_that_says_where_it_is_from(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered: dict[str, Callable[[], bytes | str]] = {}
@@ -854,20 +781,11 @@ def test_the_menu_save_is_filled_when_it_is_opened_and_keeps_what_was_chosen(
         offered[named["key"]], names[named["key"]] = data, named["file_name"]
 
     monkeypatch.setattr(picture.st, "download_button", offer)
-    app = visit("step", bank="demo", memory="household-0007")
-    assert "history_csv" not in offered
-    app.session_state["history_save"] = True
-    app.run()
+    visit("step", bank="demo", memory="household-0007")
     history = MemoryBank.open(str(workspace.demo_bank())).history("household", "household-0007")
     assert bytes(offered["history_csv"]()).decode("utf-8-sig").count("\n") == 1 + len(history)
     assert names["history_csv"].startswith("demo-household-after-step-40-") and names["history_csv"].endswith(".csv")
     assert "<html" in str(offered["history_html"]())
-    app.segmented_control(key="history_format").set_value("png").run()
-    app.session_state["history_save"] = False
-    app.run()
-    app.session_state["history_save"] = True
-    app.run()
-    assert app.segmented_control(key="history_format").value == "png"
 
 
 def test_work_that_ends_while_the_page_is_drawn_leaves_no_button_disabled(

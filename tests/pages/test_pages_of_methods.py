@@ -12,8 +12,10 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import policy_class
+from memrl_core.records import Phase
 from pages.decision.catalogue import QUESTIONS
 from tests.pages.test_methods_page import shown, words
+from tests.pages.test_pages import opened
 
 Visit = Callable[..., AppTest]
 METHODS = ("none", "memp", "rememberer", "memento", "rmm_reranker", "a_mem", "webcoach")
@@ -47,9 +49,7 @@ def bank(recorded: Path, home: Path) -> str:
 def test_a_step_of_every_method_can_be_looked_at(visit: Visit, bank: str, name: str) -> None:
     app = shown(visit("step", bank=bank, run=name, step=str(STEPS)))
     assert policy_class(name).spec.title in words(app).replace("\\", "")
-    for phase in ("GENERATE", "REWARD", "UPDATE", "WRITE"):
-        app.session_state["open_parts"] = {**app.session_state["open_parts"], phase: True}
-    shown(app.run())
+    shown(opened(app, *Phase))
 
 
 @pytest.mark.parametrize("name", ["memp", "a_mem", "rememberer"])

@@ -41,7 +41,7 @@ from tests.pages.rating import (
     table,
 )
 from tests.pages.test_decision_page import plain
-from tests.pages.test_pages import a_bank, page_text
+from tests.pages.test_pages import a_bank, opened, page_text
 
 Visit = Callable[..., AppTest]
 MARKUP = "<b>x</b> **y** :red[z]"
@@ -125,8 +125,8 @@ def test_marks_that_could_not_be_saved_stay(
         patched.setattr(Ratings, "rate", full)
         for number in range(3):
             key_starting(app, f"mark_{number}_4_").click().run()
-    assert app.session_state[f"marks_{step_id(demo, 5)}"] == {"correct": 4, "complete": 4, "clear": 4}
-    click(app, "rating_retry")
+    assert "disk is full" in plain(app) and rewards(demo) == []
+    key_starting(app, "mark_2_4_").click().run()
     assert rewards(demo) == [(5, 0.5)]
 
 
@@ -223,7 +223,7 @@ def test_another_choice_takes_the_place_of_the_first_and_both_stay_on_record(
     assert far(app).startswith("**1 of 40** rated")
 
 
-def test_what_could_not_be_saved_is_kept_and_saved_once_when_tried_again(
+def test_what_could_not_be_saved_is_told_and_the_same_key_saves_it_with_its_reason(
     demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = visit("rewards", bank="demo", step="5")
@@ -231,27 +231,12 @@ def test_what_could_not_be_saved_is_kept_and_saved_once_when_tried_again(
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
         press(app, "5")
-    assert "disk is full" in plain(app) and "still here" in plain(app)
+    assert "disk is full" in plain(app) and "not saved" in plain(app)
     assert at(app) == 5 and rewards(demo) == []
-    click(app, "rating_retry")
+    press(app, "5")
     (event,) = by_people(demo)
     assert (event.step, event.value, event.reason) == (5, 1.0, "on the wrong shelf")
     assert at(app) == 6 and "disk is full" not in plain(app)
-
-
-def test_trying_again_from_another_step_saves_the_step_that_failed(
-    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = visit("rewards", bank="demo", step="5")
-    with monkeypatch.context() as patched:
-        patched.setattr(Ratings, "rate", full)
-        press(app, "5")
-    click(app, "queue_next")
-    press(app, "1")
-    assert "disk is full" in plain(app)
-    click(app, "rating_retry")
-    assert rewards(demo) == [(6, -1.0), (5, 1.0)]
-    assert at(app) == 7 and far(app).startswith("**2 of 40** rated")
 
 
 def test_a_step_that_cannot_be_read_gets_its_own_sentence(
@@ -424,7 +409,7 @@ def test_a_step_shown_again_hides_the_first_rating_and_records_the_second_even_i
     assert (found.ratings, found.repeated, found.same, found.moved) == (1, 1, 1, 0.0)
 
 
-def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_queue_says(
+def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_rules_say(
     demo: Path, visit: Visit, ann: str
 ) -> None:
     give(demo, 1, 1.0, "bob")
@@ -433,10 +418,9 @@ def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_queue_s
     give(demo, 2, 1.0, "bob")
     app = visit("rewards", bank="demo", show="wanting")
     assert far(app) == "**0 of 39** rated"
-    app.number_input(key="queue_wanted__2").set_value(3).run()
-    assert far(app) == "**0 of 40** rated"
     with MemoryBank.open(str(demo)) as bank:
-        assert bank.ratings.scales(RUN).ratings_wanted == 3
+        bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
+    assert far(app.run()) == "**0 of 40** rated"
 
 
 def test_each_run_says_itself_how_many_should_rate_its_steps(demo: Path, visit: Visit, ann: str) -> None:
@@ -598,16 +582,11 @@ def test_a_role_taken_away_between_drawing_and_click_is_refused_by_the_core(demo
     assert {event.kind for event in by_people(demo)} == {EventKind.REWARD_GIVEN, EventKind.ROLE_ASSIGNED}
 
 
-def reward_part(app: AppTest) -> AppTest:
-    app.session_state["open_parts"] = {Phase.REWARD: True}
-    return app.run()
-
-
 def test_the_step_page_saves_through_the_same_rules_and_the_queue_takes_it_back(
     demo: Path, visit: Visit, ann: str
 ) -> None:
-    app = reward_part(visit("step", bank="demo", step="21"))
-    app.text_input(key="reward_reason").set_value("dropped it").run()
+    app = opened(visit("step", bank="demo", step="21"), Phase.REWARD)
+    app.text_input(key=f"reward_reason_{step_id(demo, 21)}").set_value("dropped it").run()
     press(app, "1")
     (event,) = by_people(demo)
     assert (event.step, event.value, event.reason, event.payload["thumb"]) == (21, -1.0, "dropped it", "down")
@@ -619,7 +598,7 @@ def test_the_step_page_saves_through_the_same_rules_and_the_queue_takes_it_back(
 
 def test_looking_at_a_step_does_not_allow_to_reward_it(demo: Path, visit: Visit, ann: str) -> None:
     with_roles(demo, ann=Role.LOOK)
-    app = reward_part(visit("step", bank="demo", step="21"))
+    app = opened(visit("step", bank="demo", step="21"), Phase.REWARD)
     assert key_starting(app, "rate_1_").disabled and app.button(key="undo_reward").disabled
 
 
@@ -632,12 +611,3 @@ def test_the_table_says_what_the_lowest_and_the_highest_choice_would_do(demo: Pa
         prompt = bank.credited(RUN, step)
         now = [f"{bank.utilities(RUN)[i].q:+.3f}".replace("-", "−") for i in prompt]
     assert reported["q if good +1.000"].tolist() == now
-
-
-def test_a_scale_that_the_browser_has_forgotten_stays_the_one_in_use(demo: Path, visit) -> None:
-    app = visit("rewards", bank="demo")
-    app.session_state["rating_scale"] = "stars"
-    app.run()
-    app.session_state["rating_scale"] = None
-    app.selectbox(key="queue_show").select("wanting").run()
-    assert key_starting(app, "rate_5_")

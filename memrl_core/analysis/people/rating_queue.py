@@ -130,6 +130,8 @@ Show = Literal[
 ]
 Bounds = Mapping[str, tuple[float, float]]
 
+LARGEST_WHOLE = 2**53 - 1
+"""The largest whole number that a field in a browser holds exactly."""
 LONGEST_GAP = 600.0
 """Seconds between two ratings from which the person was away."""
 
@@ -150,7 +152,9 @@ class QueueFilter(LinkedFilter):
         "those awaiting. all: every step.",
     )
     policy: str = Field("", title="Policy", description="Steps under this policy only; under any when empty.")
-    seed: int = Field(0, ge=0, title="Seed", description="The same seed draws the same random sample.")
+    seed: int = Field(
+        0, ge=0, le=LARGEST_WHOLE, title="Seed", description="The same seed draws the same random sample."
+    )
     sample: int = Field(30, ge=1, le=100_000, title="Sample size", description="How many steps are drawn at random.")
 
 
