@@ -190,24 +190,6 @@ def test_many_tasks_for_people_make_one_note(tmp_path: Path) -> None:
     assert numbers(note.where) == ["2", "2"]
 
 
-@pytest.mark.parametrize(
-    ("reference", "noted"),
-    [
-        ("SELECT name FROM p LIMIT 2", True),
-        ("SELECT MIN(name) FROM (SELECT name FROM p ORDER BY points DESC LIMIT 1)", True),
-        ("SELECT name FROM p ORDER BY points LIMIT 2", False),
-        ("SELECT name FROM p", False),
-    ],
-)
-def test_an_answer_that_rests_on_the_order_of_stored_rows_is_worth_knowing(
-    tmp_path: Path, reference: str, noted: bool
-) -> None:
-    setup = "CREATE TABLE p (name TEXT, points INT); INSERT INTO p VALUES ('a', 1), ('b', 2), ('c', 2)"
-    found = checked(tmp_path, GOOD, {"intent": "Rank.", "checker": "sql", "setup": setup, "reference": reference})
-    assert found.reported == ()
-    assert [note.where for note in found.notes] == (["line 2"] if noted else [])
-
-
 def test_a_damaged_task_of_the_household_is_reported(tmp_path: Path) -> None:
     for data in ({}, {**HOUSEHOLD["data"], "object": "moon"}):
         found = checked(tmp_path, {"intent": "h", "environment": "household", "data": data})

@@ -1,24 +1,31 @@
-"""What a database task holds, and whether what was handed in solves it."""
+"""What a database task holds, and whether what was handed in solves it.
+
+Two integers are equal when they are the same. An integer and a float, or two floats, are equal within 1e-6, absolutely
+or relative to the larger: the same sum in another order may differ in its last digits. NULL equals NULL and nothing
+else, and text is never a number. Names of columns do not count.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
+import numpy as np
+import sqlglot
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+from sqlglot import exp
 
-from memrl_core.environments.databases.results import (
-    Tied,
-    content_differs,
-    differs,
-    differs_beyond_ties,
-    other_count,
-    tied_rows,
-)
+from memrl_core.environments.databases.mysql import Reading, is_ordered, parsed
 from memrl_core.environments.databases.sandbox import Ran, Sandbox, Table
 from memrl_core.environments.databases.statements import Dialect, joined, on_one_line, split
 from memrl_core.errors import InputError
@@ -93,7 +100,16 @@ def _cut(text: str) -> str:
 
 MOST_CHARACTERS = 4_000
 
+Rows = Sequence[Sequence[Any]]
 Translate = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tied:
+    """Rows that an ORDER BY leaves level: an answer holds `places` of them next to one another, in any order."""
+
+    rows: Rows
+    places: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +206,6 @@ def _shown(task: DatabaseTask, state: HandedIn, other: HandedIn | None) -> str:
     return content_text(tables)
 
 
-_ROW_KEY = re.compile(r"\bINTEGER(\s+PRIMARY\s+KEY)(?:\s+ASC\b)?(?:\s+AUTOINCREMENT\b)?", re.IGNORECASE)
-
-
 def unusable(task: DatabaseTask, expected: HandedIn) -> str:
     """Why what the reference of a task hands in is no standard for others, as a sentence; "" when it is one."""
     if expected.failed:
@@ -202,40 +215,6 @@ def unusable(task: DatabaseTask, expected: HandedIn) -> str:
     if expected.answer is None:
         return "its reference returns no rows, not even none."
     return "its reference returns more rows than can be compared." if expected.answer.cut else ""
-
-
-def order_is_open(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> bool:
-    """Whether what the reference gives depends on the order in which the rows of the tables are stored.
-
-    It is run on the tables and on the same tables with their rows reversed; the second result is judged by the first
-    like any answer. So a LIMIT without an ORDER BY is found, and ties of an ORDER BY that is not the answer's. False
-    for a reference that is no standard for others. Raises `EnvironmentFailed`.
-    """
-    try:
-        expected = expected_of(sandbox, task, translate)
-        if unusable(task, expected):
-            return False
-        return bool(why_not(task, expected, attempted(sandbox, _reversed(task), task.reference, translate)))
-    except InputError:
-        return False
-
-
-def _reversed(task: DatabaseTask) -> DatabaseTask:
-    """The task with the rows of its tables in the opposite order.
-
-    SQLite stores rows by their INTEGER PRIMARY KEY. A query reads the same with an INT there, which stores them as they
-    come; a change may need the numbers that only INTEGER PRIMARY KEY gives.
-    """
-    tables = [
-        table.model_copy(
-            update={
-                "rows": table.rows[::-1],
-                "create": _ROW_KEY.sub(r"INT\1", table.create) if task.kind == "query" else table.create,
-            }
-        )
-        for table in task.tables
-    ]
-    return task.model_copy(update={"tables": tables})
 
 
 def faults_of(task: DatabaseTask, sandbox: Sandbox, translate: Translate) -> list[str]:
@@ -313,10 +292,7 @@ def database_task(task: Task, dialect: Dialect = "sqlite") -> DatabaseTask:
 
 
 _MADE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
-_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]""")
-_INNERMOST = re.compile(r"\([^()]*\)")
 _GENERATED = re.compile(r"\bas\s*\(", re.IGNORECASE)
-_ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
 @lru_cache(maxsize=256)
@@ -351,7 +327,7 @@ def _faults_of_made(kind: str, name: str, create: str) -> str:
         return f"the unique index {name[:80]}; write UNIQUE in the table instead." if unique else ""
     if kind != "table":
         return f"the {kind} {name[:80]}; it can only make tables."
-    if _GENERATED.search(_QUOTED.sub(" ", on_one_line(create))):
+    if _GENERATED.search(on_one_line(create)):
         return f"the table {name[:80]} with a column that is computed; make it a plain column with its values."
     return ""
 
@@ -369,8 +345,208 @@ def _run(sandbox: Sandbox, script: str, what: str) -> list[Ran]:
 
 
 def _ordered(script: str) -> bool:
-    """Whether the last statement has an ORDER BY that is not within brackets."""
-    left = _QUOTED.sub(" ", on_one_line(split(script)[-1]))
-    while (inner := _INNERMOST.sub(" ", left)) != left:
-        left = inner
-    return _ORDER.search(left) is not None
+    """Whether the last statement has an ORDER BY of its own."""
+    try:
+        return is_ordered(sqlglot.parse_one(split(script)[-1], read="sqlite"))
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        return False
+
+
+# --- whether two results are the same ---------------------------------------------------------------------------------
+
+TOLERANCE = 1e-6
+
+
+def differs(expected_rows: Rows, came_rows: Rows, ordered: bool) -> str:
+    """Why the rows that came are not those expected; "" when they are.
+
+    Unless `ordered`, each row that came must find a partner of its own among those expected, in any order.
+    """
+    if message := _other_shape(expected_rows, came_rows):
+        return message
+    if not ordered:
+        missing, surplus = _without_partner(expected_rows, came_rows)
+        return f"came {_row(surplus)}, expected {_row(missing)}" if missing is not None else ""
+    for number, (expected, came) in enumerate(zip(expected_rows, came_rows, strict=True), start=1):
+        if not _same_row(expected, came):
+            if _without_partner(expected_rows, came_rows) == (None, None):
+                return "the rows are right, their order is not"
+            return f"row {number}: came {_row(came)}, expected {_row(expected)}"
+    return ""
+
+
+def differs_beyond_ties(expected_rows: Rows, ties: Sequence[Tied], came_rows: Rows) -> str:
+    """Why the rows that came are not in the order of `ties`; "" when they are. `expected_rows` are one such answer."""
+    if message := _other_shape(expected_rows, came_rows):
+        return message
+    at = 0
+    for tied in ties:
+        places = slice(at, at + tied.places)
+        at += tied.places
+        if _without_partner(tied.rows, came_rows[places])[1] is None:
+            continue
+        if _without_partner(expected_rows, came_rows) == (None, None):
+            return "the rows are right, their order is not"
+        found = differs(expected_rows[places], came_rows[places], ordered=True)
+        return f"rows {places.start + 1} to {at}: {found}" if tied.places > 1 else f"row {at}: {found}"
+    return "" if at == len(came_rows) else f"{len(came_rows):,} rows came, {at:,} were expected"
+
+
+def content_differs(expected: Mapping[str, Rows], came: Mapping[str, Rows]) -> str:
+    """Why the tables that came are not as expected; "" when they are.
+
+    Both map a table's name to its rows, whose order does not count; nor do further tables that came, nor the case of
+    names.
+    """
+    found = {name.lower(): rows for name, rows in came.items()}
+    for name, rows in expected.items():
+        if name.lower() not in found:
+            return f"the table {name[:80]} is missing"
+        if message := differs(rows, found[name.lower()], ordered=False):
+            return f"table {name[:80]}: {message}"
+    return ""
+
+
+def other_count(expected: int, came: int, what: str) -> str:
+    """That another number of rows or columns (`what`) came than expected; "" when it is the same."""
+    if expected == came:
+        return ""
+    were = "was" if expected == 1 else "were"
+    return f"{came:,} {what}{'' if came == 1 else 's'} came, {expected:,} {were} expected"
+
+
+def _other_shape(expected: Rows, came: Rows) -> str:
+    message = other_count(len(expected), len(came), "row")
+    pairs = zip(expected, came, strict=False)
+    return message or next(filter(None, (other_count(len(one), len(other), "column") for one, other in pairs)), "")
+
+
+def _same_row(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(map(_same, one, other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if not _is_number(one) or not _is_number(other):
+        return type(one) is type(other) and bool(one == other)
+    if one == other:
+        return True
+    if isinstance(one, int) and isinstance(other, int):
+        return False
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _without_partner(expected: Rows, came: Rows) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
+    """An expected row and one that came, when the rows of both cannot all be paired; all have as many columns.
+
+    "Equal within a tolerance" does not carry over from one pair to the next, so that pairing off greedily, or sorting
+    by rounded numbers, can miss a pairing that exists: this looks for a largest one.
+    """
+    if Counter(map(_key, expected)) == Counter(map(_key, came)):
+        return None, None
+    groups: dict[Hashable, tuple[list[Sequence[Any]], list[Sequence[Any]]]] = defaultdict(lambda: ([], []))
+    for side, rows in enumerate((expected, came)):
+        for row in rows:
+            groups[_what_must_be_equal(row)][side].append(row)
+    missing: Sequence[Any] | None = None
+    surplus: Sequence[Any] | None = None
+    for wanted, rows in groups.values():
+        partner = _partners(wanted, rows)
+        missing = next((one for one, n in zip(wanted, partner, strict=True) if n < 0), missing)
+        surplus = next((row for n, row in enumerate(rows) if n not in partner), surplus)
+    return missing, surplus
+
+
+def _key(row: Sequence[Any]) -> Hashable:
+    """Equal for rows that are exactly equal."""
+    return tuple("nan" if isinstance(v, float) and math.isnan(v) else (_is_number(v), v) for v in row)
+
+
+def _what_must_be_equal(row: Sequence[Any]) -> Hashable:
+    """Equal for rows that can differ in numbers alone."""
+    return tuple("a number" if _is_number(value) else (value,) for value in row)
+
+
+def _partners(wanted: Rows, rows: Rows) -> list[int]:
+    """For each wanted row the position of a partner of its own among `rows`, -1 without one: the most pairs."""
+    if not wanted or not rows:
+        return [-1] * len(wanted)
+    equal = np.array([[_same_row(one, row) for row in rows] for one in wanted], dtype=np.int8)
+    partners: list[int] = maximum_bipartite_matching(csr_array(equal), perm_type="column").tolist()
+    return partners
+
+
+def _row(row: Sequence[Any] | None) -> str:
+    return repr(tuple(row or ()))[:300]
+
+
+def tied_rows(statement: str, dialect: Dialect, answer: Ran, run: Callable[[str], Ran]) -> tuple[Tied, ...]:
+    """The ties of a query in their order, with those that its LIMIT cuts off; () where they are unknown.
+
+    `answer` is what the query gave, and `run` runs another statement on the same tables. A query whose ranks cannot be
+    had (it is no plain SELECT or UNION, or has too many rows without its LIMIT) is judged row by row.
+    """
+    try:
+        ranked, first = _with_ranks(statement, dialect)
+    except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
+        return ()
+    came = run(ranked)
+    if came.error or came.cut:
+        return ()
+    ties = _ties(came.rows, first, len(answer.rows))
+    return () if differs_beyond_ties(answer.rows, ties, answer.rows) else ties
+
+
+def _ties(rows: Sequence[Sequence[object]], first: int, count: int) -> tuple[Tied, ...]:
+    """The ties of rows whose last value is their rank, as far as they reach into the places from `first` on."""
+    found, start = [], 0
+    for _, level in groupby(sorted(rows, key=itemgetter(-1)), key=itemgetter(-1)):
+        members = tuple(tuple(row[:-1]) for row in level)
+        places = min(start + len(members), first + count) - max(start, first)
+        start += len(members)
+        if places > 0:
+            found.append(Tied(members, places))
+    return tuple(found)
+
+
+def _with_ranks(statement: str, dialect: Dialect) -> tuple[str, int]:
+    """The query without LIMIT, with the rank of each row as its last column; and its OFFSET.
+
+    A key that is the name or the number of a column shown stands for what that column holds. Raises `ValueError`, and
+    what sqlglot raises.
+    """
+    grammar = Reading if dialect == "mysql" else "sqlite"
+    query = parsed(statement) if dialect == "mysql" else sqlglot.parse_one(statement, read=grammar)
+    while isinstance(query, exp.Subquery) and query.args.get("order") is None:
+        query = query.this
+    order, offset = query.args.get("order"), query.args.get("offset")
+    if not isinstance(query, exp.Select | exp.SetOperation) or order is None:
+        raise ValueError("it is no query with an order of its own")
+    first = int(offset.expression.name) if offset is not None else 0
+    for key in ("order", "limit", "offset"):
+        query.set(key, None)
+    if isinstance(query, exp.SetOperation):
+        query = exp.select("*").from_(query.subquery("united"))
+    keys = [_rank_key(one.copy(), query) for one in order.expressions]
+    rank = exp.Window(this=exp.Anonymous(this="DENSE_RANK"), order=exp.Order(expressions=keys))
+    query.append("expressions", exp.alias_(rank, "rank_in_order"))
+    return query.sql(dialect=grammar, comments=False), first
+
+
+def _rank_key(key: exp.Ordered, query: exp.Select) -> exp.Ordered:
+    named = next((one for one in query.expressions if one.alias and one.alias == key.this.name), None)
+    if key.this.is_int:
+        at = int(key.this.name) - 1
+        if any(one.is_star for one in query.expressions[: at + 1]) or not 0 <= at < len(query.expressions):
+            raise ValueError("its order names a column by a number that cannot be read")
+        named = query.expressions[at]
+    elif not isinstance(key.this, exp.Column) or key.this.table:
+        return key
+    if named is not None:
+        key.set("this", exp.paren(named.unalias().copy()))
+    return key

@@ -17,43 +17,36 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
 from sqlglot import exp
 
 from memrl_core.environments.base import EnvironmentSpec
 from memrl_core.environments.databases.judging import (
     DatabaseTask,
-    HandedIn,
     attempted,
+    differs,
+    differs_beyond_ties,
     expected_of,
-    order_is_open,
     unusable,
     why_not,
 )
 from memrl_core.environments.databases.mysql import (
     CHILD,
-    MOMENTS,
-    Columns,
     Reading,
     columns_of,
     create_table,
     is_ordered,
-    kind_of_type,
     parsed,
     to_sqlite,
 )
-from memrl_core.environments.databases.mysql_functions import stored_moment
-from memrl_core.environments.databases.results import differs, differs_beyond_ties
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.statements import Dialect
 from memrl_core.environments.databases.world import INSTRUCTIONS, DatabaseWorld
@@ -72,15 +65,6 @@ TRIED = 24
 """Near misses that are tried until `NEAR_MISSES` of them fail the task."""
 
 LONGEST_LITERAL = 200_000
-LARGEST_INTEGER = 2**63 - 1
-
-_HOLDS = "holds something else than texts, finite numbers of 64 bits and None."
-Rows = list[list[Any]]
-ANOTHER_ORDER = "Accepted; its rows come in another order than the published ones, and its statement asks for none."
-OPEN = (
-    "Accepted; its answer rests on an order that the statement does not ask for: rows are taken as the table holds "
-    "them, and groups in the order of their first rows, as in MySQL."
-)
 TIES = (
     "Accepted; its order leaves ties open: here tied rows may come in any order, the benchmark wants the published one."
 )
@@ -95,8 +79,7 @@ _CLAUSES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LifelongFile:
+class LifelongFile(NamedTuple):
     """The tasks of a file, the entries that cannot be used, and notes about those that can."""
 
     tasks: tuple[Task, ...]
@@ -116,25 +99,28 @@ def read_lifelong(source: str | bytes) -> LifelongFile:
 
     Raises `InputError` when it is not one JSON object, and `EnvironmentFailed` when nothing can be tried.
     """
-    tasks: dict[str, Task] = {}
+    try:
+        entries = json.loads(source)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"The file is not JSON ({str(error)[:80]}). Nothing was read; check the file.") from None
+    if not isinstance(entries, dict) or not entries:
+        raise InputError("The file is not a JSON object with an entry for each task. Nothing was read; check the file.")
+    tasks: list[Task] = []
     reported: list[Reported] = []
     notes: list[Noted] = []
     with closing(Sandbox(child=CHILD)) as sandbox:
-        for key, value in _entries(source):
+        for key, value in entries.items():
             where = f"entry {key[:LONGEST_KEY]}"
             try:
-                if f"lifelong-db-{key}" in tasks:
-                    raise InputError("An entry before it has the same number.")
-                task, sentences = _task(key, value, sandbox)
+                task, has_ties = _task(key, value, sandbox)
             except InputError as error:
                 reported.append(Reported(where, str(error)))
-                continue
             except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                 reported.append(Reported(where, f"It holds something that cannot be read ({type(error).__name__})."))
-                continue
-            tasks[task.id] = task
-            notes += [Noted(where, sentence) for sentence in sentences]
-    return LifelongFile(tuple(tasks.values()), tuple(reported), tuple(notes))
+            else:
+                tasks.append(task)
+                notes += [Noted(where, TIES)] if has_ties else []
+    return LifelongFile(tuple(tasks), tuple(reported), tuple(notes))
 
 
 def family_of(kind: str, skills: Iterable[str]) -> str:
@@ -145,97 +131,57 @@ def family_of(kind: str, skills: Iterable[str]) -> str:
     """
     known = list(skills)
     clauses = _CLAUSES if kind == "select" else _CLAUSES[:1]
-    found = next((word for start, word in clauses if any(skill.startswith(start) for skill in known)), "")
-    return f"{kind} {found}" if found else kind
+    weightiest = next((word for start, word in clauses if any(skill.startswith(start) for skill in known)), "")
+    return f"{kind} {weightiest}".strip()
 
 
-def _entries(text: str | bytes) -> Sequence[tuple[str, object]]:
-    """The entries of the outermost object under their keys, also those whose key stands twice."""
-    pairs: list[tuple[str, object]] = []
-
-    def kept(found: list[tuple[str, object]]) -> dict[str, object]:
-        pairs[:] = found  # The outermost object comes last.
-        return dict(found)
-
-    try:
-        value = json.loads(text, object_pairs_hook=kept)
-    except json.JSONDecodeError as error:
-        raise InputError(f"The file is not JSON ({error.msg}). Nothing was read; check the file.") from None
-    except (ValueError, RecursionError):
-        why = "no UTF-8, nested too deeply, or too long a number"
-        raise InputError(f"The file is not JSON ({why}). Nothing was read; check the file.") from None
-    if not isinstance(value, dict) or not value:
-        raise InputError("The file is not a JSON object with an entry for each task. Nothing was read; check the file.")
-    return pairs
-
-
-def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, list[str]]:
-    """An entry as a task, and notes about it. Raises `InputError` with the reason why it cannot be used."""
+def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, bool]:
+    """An entry as a task, and whether its order leaves ties. Raises `InputError` where it cannot be used."""
     if len(key) > LONGEST_KEY:
         raise InputError(f"Its number has {len(key):,} characters; at most {LONGEST_KEY} are read.")
     entry = read_entry(value)
-    table, reference = entry.table_info, entry.answer_info.sql.strip()
+    table, reference, published = entry.table_info, entry.answer_info.sql.strip(), entry.answer_info.direct
     columns = tuple((column.name, column.type) for column in table.column_info_list)
-    asked, read = _instruction(entry.instruction), parsed(reference)
+    asked, tree = check_intent(entry.instruction), parsed(reference)
+    is_query = isinstance(tree, exp.Query)
+    if is_query != (published is not None):
+        raise InputError("It has no rows as its answer (direct) beside a query, or has rows beside a change.")
     data: dict[str, Any] = {
-        "tables": [
-            {"name": table.name, "create": create_table(table.name, columns), "rows": _stored(table.row_list, columns)}
-        ],
-        **_asked(entry.answer_info, reference, read),
+        "tables": [{"name": table.name, "create": create_table(table.name, columns), "rows": table.row_list}],
+        "kind": "query" if is_query else "modification",
+        "reference": reference,
+        "ordered": is_query and is_ordered(tree),
     }
-    trial = Trial(sandbox, DatabaseTask.model_validate({**data, "dialect": "mysql"}), columns)
-    published = entry.answer_info.direct
-    notes = [] if published is None else trial.compare(published)
-    if order_is_open(trial.task, sandbox, trial.translate):
-        notes.append(OPEN)
-    misses = trial.failing(near_misses(reference, TRIED, seed=zlib.crc32(reference.encode())), NEAR_MISSES)
-    if len(misses) < NEAR_MISSES:
-        notes.append(f"Accepted; {len(misses)} of {NEAR_MISSES} near misses were found to offer beside its statement.")
-    own = read.sql(dialect=Reading, comments=False)  # As near misses are written.
-    data |= {"near_misses": misses, "drafts": [own if trial.solved_by(own) else reference, *misses]}
-    if published is not None:
+    task, translate = DatabaseTask.model_validate({**data, "dialect": "mysql"}), partial(to_sqlite, columns=columns)
+    expected = expected_of(sandbox, task, translate)
+    if message := unusable(task, expected):
+        raise InputError(f"It cannot be judged: {message}")
+
+    def fails(statements: str, runs: bool = False) -> bool:
+        came = attempted(sandbox, task, statements, translate)
+        return not (runs and came.failed) and bool(why_not(task, expected, came))
+
+    if published is not None and expected.answer is not None:
+        rows, ties = expected.answer.rows, expected.ties
+        message = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, task.ordered)
+        if message:
+            raise InputError(f"Its statement does not give the answer that stands beside it: {message[:300]}.")
         data["expected"] = published
+    elif not fails(""):
+        raise InputError("Its statement changes nothing: doing nothing would solve it.")
+    tried = near_misses(reference, TRIED, seed=zlib.crc32(reference.encode()))
+    misses = list(islice((statement for statement in tried if fails(statement, runs=True)), NEAR_MISSES))
+    own = tree.sql(dialect=Reading, comments=False)  # As near misses are written.
+    data |= {"near_misses": misses, "drafts": [reference if fails(own) else own, *misses]}
     data["skills"] = list(entry.skill_list)
     if len(json.dumps(data)) > LONGEST_DATA:
         raise InputError(
             f"Its table, answer and statements have more than {LONGEST_DATA:,} characters; every step would store them."
         )
-    intent = f"{asked} The table {table.name} has the columns {', '.join(n for n, _ in columns)}."
-    family = family_of("select" if isinstance(read, exp.Query) else read.key, entry.skill_list)
-    return Task(f"lifelong-db-{key}", intent, ENVIRONMENT, family, data), notes
-
-
-def _stored(rows: Rows, columns: Columns) -> Rows:
-    """The rows as MySQL's table holds them: dates are written in one way."""
-    kinds = [kind_of_type(written) for _, written in columns]
-    return [
-        [stored_moment(value, str(kind)) if kind in MOMENTS else value for kind, value in zip(kinds, row, strict=True)]
-        for row in rows
-    ]
-
-
-def _instruction(text: str) -> str:
-    """The question of an entry. Raises `InputError`."""
-    try:
-        return check_intent(text)
-    except InputError as error:
-        raise InputError(f"instruction: {str(error).partition('. ')[0]}.") from None
-
-
-def _asked(answer: AnswerInfo, reference: str, read: exp.Expr) -> dict[str, Any]:
-    """The kind of the task, its reference and whether order counts. Raises `InputError`."""
-    query = isinstance(read, exp.Query)
-    if not query and not isinstance(read, exp.DML):
-        raise InputError("Its statement is neither a query nor a change of the table.")
-    if query and answer.direct is None:
-        raise InputError("Its statement is a query, and no rows stand beside it as the answer (direct).")
-    if not query and answer.direct is not None:
-        raise InputError("Its statement changes the table, and rows stand beside it as the answer (direct).")
-    return {
-        "kind": "query" if query else "modification",
-        "reference": reference,
-        "ordered": query and is_ordered(read),
-    }
+    intent = f"{asked} The table {table.name} has the columns {', '.join(name for name, _ in columns)}."
+    family = family_of("select" if is_query else tree.key, entry.skill_list)
+    has_ties = any(len({*map(tuple, tied.rows)}) > 1 for tied in expected.ties)
+    return Task(f"lifelong-db-{key}", intent, ENVIRONMENT, family, data), has_ties
 
 
 # --- an entry
@@ -257,6 +203,10 @@ def _with_lists(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_with_lists(one) for one in value]
     return {key: _with_lists(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+Value = Annotated[int, Field(ge=-(2**63), lt=2**63)] | FiniteFloat | str | None
+Rows = list[list[Value]]
 
 
 class _Part(BaseModel):
@@ -295,74 +245,11 @@ class Entry(_Part):
 
 
 def read_entry(value: object) -> Entry:
-    """The entry in a JSON value. Raises `InputError` with the first thing that is missing, wrong or does not fit."""
+    """The entry in a JSON value. Raises `InputError` with the first thing that is missing or wrong."""
     try:
-        entry = Entry.model_validate(value)
+        return Entry.model_validate(value)
     except ValidationError as error:
-        message = sentence_of(error).removeprefix("Settings were not changed. ")
-        raise InputError(f"{message[:300]}{'' if len(message) <= 300 else ' …'}") from None
-    table = entry.table_info
-    names = [column.name.lower() for column in table.column_info_list]
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise InputError(f"The column “{twice}” stands twice in its table.")
-    for number, row in enumerate(table.row_list, start=1):
-        if len(row) != len(names):
-            raise InputError(f"Row {number} has {len(row)} values, its table {len(names)} columns.")
-        if not all(map(_can_be_stored, row)):
-            raise InputError(f"Row {number} {_HOLDS}")
-    for number, row in enumerate(entry.answer_info.direct or (), start=1):
-        if not all(map(_can_be_stored, row)):
-            raise InputError(f"Row {number} of its answer (direct) {_HOLDS}")
-    return entry
-
-
-def _can_be_stored(value: Any) -> bool:
-    if isinstance(value, int):
-        return abs(value) <= LARGEST_INTEGER
-    if isinstance(value, str):
-        return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
-    return value is None or (isinstance(value, float) and math.isfinite(value))
-
-
-# --- its trial
-
-
-class Trial:
-    """A task whose reference has been run. Raises `InputError` with the reason why the task cannot be used."""
-
-    def __init__(self, sandbox: Sandbox, task: DatabaseTask, columns: Columns) -> None:
-        self.task, self.translate = task, partial(to_sqlite, columns=columns)
-        self._sandbox = sandbox
-        self._expected = expected_of(sandbox, task, self.translate)
-        if message := unusable(task, self._expected):
-            raise InputError(f"It cannot be judged: {message}")
-        if task.kind == "modification" and self.solved_by(""):
-            raise InputError("Its statement changes nothing: doing nothing would solve it.")
-
-    def compare(self, published: Rows) -> list[str]:
-        """Notes about the order of the rows. Raises `InputError` when other rows were published."""
-        rows = () if self._expected.answer is None else self._expected.answer.rows
-        ties = self._expected.ties
-        message = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, self.task.ordered)
-        if message:
-            raise InputError(f"Its statement does not give the answer that stands beside it: {message[:300]}.")
-        if any(len({*map(tuple, tied.rows)}) > 1 for tied in ties):
-            return [TIES]
-        return [ANOTHER_ORDER] if not ties and differs(published, rows, ordered=True) else []
-
-    def solved_by(self, statements: str) -> bool:
-        """Whether statements solve the task."""
-        return not why_not(self.task, self._expected, self._handed_in(statements))
-
-    def failing(self, statements: Iterable[str], count: int) -> list[str]:
-        """The first `count` that run and do not solve the task."""
-        came = ((statement, self._handed_in(statement)) for statement in statements)
-        failing = (s for s, one in came if not one.failed and why_not(self.task, self._expected, one))
-        return list(islice(failing, count))
-
-    def _handed_in(self, statements: str) -> HandedIn:
-        return attempted(self._sandbox, self.task, statements, self.translate)
+        raise InputError(sentence_of(error).removeprefix("Settings were not changed. ")[:300]) from None
 
 
 # --- near misses: statements that differ from the reference in one thing ----------------------------------------------
@@ -474,8 +361,5 @@ class LifelongDb(DatabaseWorld):
 
     def translate(self, statement: str) -> str:
         """A statement of MySQL as SQLite has it. Raises `InputError` for one that cannot be translated."""
-        return to_sqlite(statement, _columns(self._task))
-
-
-def _columns(task: DatabaseTask) -> Columns:
-    return tuple(column for table in task.tables for column in columns_of(table.create))
+        columns = [column for table in self._task.tables for column in columns_of(table.create)]
+        return to_sqlite(statement, tuple(columns))

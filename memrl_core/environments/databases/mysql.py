@@ -1,22 +1,19 @@
 """MySQL's statements as statements of SQLite that do the same, for tasks that were made for MySQL.
 
-`sqlglot` reads a statement; what the two mean differently is then written out: joins in UPDATE and DELETE, division,
-what a column stores, functions, comparisons of text, and the order in which MySQL gives groups. Functions that SQLite
-lacks are those of `mysql_functions`. MySQL accepts some statements that are refused here, with a sentence, and refuses
-some that run here (a column that is neither grouped nor aggregated, a derived table without a name).
+`sqlglot` reads and writes statements; what the two mean differently is written out here: joins, LIMIT and the order of
+assignments in UPDATE and DELETE, division, what a column of numbers stores, comparisons of text, and the order in which
+MySQL gives groups. Functions that SQLite lacks are those of `mysql_functions`.
 
-Known to differ: numbers are floats, so that a DECIMAL is exact where it is stored, shown or compared, but not within a
-longer computation; a text keeps no zeros of a decimal (SET text = 7.50 stores 7.5); UNION, DISTINCT and GROUP BY tell
-computed texts apart by case ('a' UNION 'A' has two rows); LIKE BINARY takes no ESCAPE; a TIME is compared as text; a
-date is a text in sums other than + and -; and what MySQL refuses to store or to compare (a word in a number's or a
-date's column) is stored as it is, or compares as NULL.
+Made for tables of whole numbers and texts, which is what the published tasks have. Known to differ: a date is a text; a
+DECIMAL is a float within a longer computation; UNION, DISTINCT and GROUP BY tell computed texts apart by case; a column
+that is neither grouped nor aggregated, and a derived table without a name, are accepted.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 import sqlglot
@@ -27,6 +24,7 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.parsers.mysql import MySQLParser
 
 from memrl_core.environments.databases.mysql_functions import NAMES, PREFIX
+from memrl_core.environments.databases.statements import on_one_line
 from memrl_core.errors import InputError
 
 CHILD = "memrl_core.environments.databases.mysql_functions"
@@ -38,8 +36,7 @@ LONGEST = 20_000
 DEEPEST = 20
 """Brackets that may be open at once: reading them takes much of Python's stack."""
 
-_BEFORE_IT = re.compile(r"(?:\s+|/\*.*?\*/|--\s[^\n]*(?:\n|$)|#[^\n]*(?:\n|$))+", re.DOTALL)
-_FIRST_WORD = re.compile(r"[\s(]*(SELECT|WITH|TABLE|INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE)
+_KINDS_OF_STATEMENT = ("select", "with", "table", "insert", "replace", "update", "delete")
 _NOTHING_CHANGED = "Nothing was changed."
 _ONLY = f"Only SELECT, INSERT, UPDATE and DELETE can be run here, one statement at a time. {_NOTHING_CHANGED}"
 
@@ -72,11 +69,11 @@ def to_sqlite(statement: str, columns: Columns = ()) -> str:
     stores, how many digits an average shows, and text compared with a number are as in SQLite. Raises `InputError` for
     what cannot be read, is not one statement, or is of a kind that cannot be run here.
     """
-    read = parsed(statement)
+    tree = parsed(statement)
     try:
-        kinds = _kinds_in(read, columns)
-        written = _changed(_arranged(_plain(read), kinds), kinds, columns)
-        return _rewritten(written, kinds).sql(
+        kinds = _kinds_in(tree, columns)
+        changed = _changed(_arranged(tree, kinds), kinds, {name.lower(): written for name, written in columns})
+        return _rewritten(changed, kinds).sql(
             dialect=Writing, identify=True, comments=False, unsupported_level=ErrorLevel.IGNORE
         )
     except InputError:
@@ -89,37 +86,31 @@ def to_sqlite(statement: str, columns: Columns = ()) -> str:
 
 def parsed(statement: str) -> exp.Expr:
     """The one statement in a text of MySQL, as a tree. Raises `InputError`."""
-    text = _BEFORE_IT.sub("", statement, count=1) if _BEFORE_IT.match(statement) else statement
-    if not text.strip(" \t\r\n;"):
+    text = on_one_line(statement, "mysql")
+    if not text.strip("; "):
         raise InputError(f"There is no statement. {_NOTHING_CHANGED} Write one statement of MySQL.")
-    if len(text) > LONGEST or _depth(text) > DEEPEST:
+    depth = max(accumulate((character == "(") - (character == ")") for character in text))
+    if len(text) > LONGEST or depth > DEEPEST:
         raise InputError(
             f"The statement is too long or too deeply nested: at most {LONGEST:,} characters and {DEEPEST} open "
             f"brackets are read. {_NOTHING_CHANGED} Write it more simply."
         )
-    if not _FIRST_WORD.match(text):
+    word, _, rest = text.lstrip("( ").partition(" ")
+    if word.lower() not in _KINDS_OF_STATEMENT:
         raise InputError(_ONLY)
-    # The tables have no keys, so that REPLACE is an INSERT; sqlglot does not read it.
-    text = re.sub(r"(?i)^\s*replace\b", "INSERT", text)
+    if word.lower() == "replace":  # The tables have no keys, so that it is an INSERT; sqlglot does not read it.
+        text = f"INSERT {rest}"
     try:
-        found = [tree for tree in sqlglot.parse(text, read=Reading) if not isinstance(tree, exp.Semicolon | None)]
+        trees = [tree for tree in sqlglot.parse(text, read=Reading) if not isinstance(tree, exp.Semicolon | None)]
     except Exception as error:  # Whatever a parser may do with a text that nobody has read before.
         why = f"{type(error).__name__}; look for a quotation mark, a comment or a bracket that does not end"
         if isinstance(error, ParseError) and error.errors:
             first = error.errors[0]
-            why = f"{str(first['description'])[:100]}, line {first['line']}, column {first['col']}"
+            why = f"{str(first['description'])[:100]}, character {first['col']}"
         raise InputError(f"This is not MySQL that can be read ({why}). {_NOTHING_CHANGED} Mend it.") from None
-    if len(found) != 1 or not isinstance(found[0], exp.Query | exp.DML):
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.DML):
         raise InputError(_ONLY)
-    return found[0]
-
-
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        deepest = max(deepest, depth)
-    return deepest
+    return trees[0]
 
 
 def is_ordered(query: exp.Expr) -> bool:
@@ -131,71 +122,53 @@ def is_ordered(query: exp.Expr) -> bool:
 
 # --- types, and the kind of a value -----------------------------------------------------------------------------------
 
-Kind = int | Literal["text", "date", "datetime"] | None
-"""The digits of an exact number after its point; "text"; "date", and "datetime" for one with a time; None for a
-floating number and for what is not known. MySQL keeps account of the digits: AVG and `/` add four."""
+Kind = int | Literal["text"] | None
+"""The digits of an exact number after its point; "text"; None for a floating number and for what is not known. MySQL
+keeps account of the digits: AVG and `/` add four."""
 
 Kinds = Mapping[str, Kind]
-MOMENTS: tuple[Kind, ...] = ("date", "datetime")
 ADDED_BY_DIVISION = 4
 MOST_DIGITS = 30
-
-_KIND_OF_TYPE: Mapping[str, Kind] = {
-    **dict.fromkeys(["TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "BOOL", "BOOLEAN", "YEAR"], 0),
-    **dict.fromkeys(["DECIMAL", "NUMERIC", "DEC"], 0),
-    **dict.fromkeys(["CHAR", "VARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET"], "text"),
-    **dict.fromkeys(["FLOAT", "DOUBLE", "REAL", "TIME"]),
-    **{"DATE": "date", "DATETIME": "datetime", "TIMESTAMP": "datetime"},
-}
-_TYPE = re.compile(
-    r"(?!ENUM|SET)([A-Z]+)\s*(?:\(\s*\d+\s*(?:,\s*(\d+)\s*)?\))?(?:\s+UNSIGNED)?"
-    r"|(ENUM|SET)\s*\(\s*'[^']*'(?:\s*,\s*'[^']*')*\s*\)"
-)
-_GIVING_TEXT = """
-    concat concat_ws date_format dayname format group_concat lcase left lower lpad mid monthname repeat replace reverse
-    right rpad substring_index trim ucase upper
-"""
+_TEXTS = {*exp.DataType.TEXT_TYPES, *exp.DataType.TEMPORAL_TYPES, exp.DType.ENUM, exp.DType.SET, exp.DType.TIME}
+_WHOLE = {*exp.DataType.INTEGER_TYPES, exp.DType.BOOLEAN, exp.DType.YEAR}
+_GIVING_TEXT = "concat concat_ws date_format dayname left lower lpad monthname repeat replace reverse right rpad upper"
 _KIND_OF_CALL: Mapping[str, Kind] = {
     **dict.fromkeys(_GIVING_TEXT.split(), "text"),
-    **dict.fromkeys(("date", "curdate", "last_day"), "date"),
-    **dict.fromkeys(["floor", "ceil", "ceiling", "datediff", "timestampdiff", "year", "month", "day", "length"], 0),
+    **dict.fromkeys(("floor", "ceil", "ceiling", "datediff", "timestampdiff", "year", "month", "day", "length"), 0),
 }
 
 
-def column_type(written: str) -> str:
-    """The type with which SQLite makes a column of this MySQL type; "" for one that is not known here.
-
-    Text compares without regard to case, as in MySQL's usual collation.
-    """
-    given = written.strip().upper()
-    found = _TYPE.fullmatch(given)
-    word = str(found.group(1) or found.group(3)) if found else ""
-    if word not in _KIND_OF_TYPE:
-        return ""
-    if word in ("ENUM", "SET"):
-        return "TEXT COLLATE NOCASE"
-    return f"{given} COLLATE NOCASE" if _KIND_OF_TYPE[word] == "text" else given
+def _data_type(written: str) -> exp.DataType | None:
+    """A MySQL type of texts or numbers; None for anything else."""
+    try:
+        kind = exp.DataType.build(written, dialect="mysql")
+    except (SqlglotError, ValueError):
+        return None
+    return kind if kind.this in _TEXTS | _WHOLE | exp.DataType.NUMERIC_TYPES else None
 
 
 def kind_of_type(written: str) -> Kind:
     """The kind of the values of a column of this MySQL type."""
-    found = _TYPE.fullmatch(written.strip().upper())
-    if found is None:
-        return None
-    return (
-        int(found.group(2) or 0)
-        if found.group(1) in ("DECIMAL", "NUMERIC", "DEC")
-        else _KIND_OF_TYPE.get(found.group(1) or found.group(3))
-    )
+    kind = _data_type(written)
+    if kind is None or kind.this in _TEXTS:
+        return "text" if kind else None
+    if kind.this is exp.DType.DECIMAL:
+        return int(kind.expressions[1].name) if len(kind.expressions) > 1 else 0
+    return 0 if kind.this in _WHOLE else None
 
 
 def create_table(name: str, columns: Columns) -> str:
-    """The statement of SQLite that makes a table with columns of MySQL's types. Raises `InputError` for other types."""
+    """The statement of SQLite that makes a table with columns of MySQL's types. Raises `InputError` for other types.
+
+    Text compares without regard to case, as in MySQL's usual collation.
+    """
     made = []
     for column, written in columns:
-        if not column_type(written):
+        kind = _data_type(written)
+        if kind is None:
             raise InputError(f"The column {column[:80]} is of a type that is not known here: {written[:80]}.")
-        made.append(f"{_quoted(column)} {column_type(written)}")
+        given = "TEXT" if kind.this in (exp.DType.ENUM, exp.DType.SET) else kind.sql("mysql")
+        made.append(f"{_quoted(column)} {given}{' COLLATE NOCASE' if kind.this in _TEXTS else ''}")
     return f"CREATE TABLE {_quoted(name)} ({', '.join(made)})"
 
 
@@ -203,10 +176,10 @@ def create_table(name: str, columns: Columns) -> str:
 def columns_of(create: str) -> Columns:
     """The columns of a table, as `create_table` was given them; none for a statement it cannot have made."""
     try:
-        found = sqlglot.parse_one(create, read=Writing)
+        tree = sqlglot.parse_one(create, read=Writing)
     except (SqlglotError, RecursionError):
         return ()
-    return tuple((one.name, one.args["kind"].sql("mysql")) for one in found.find_all(exp.ColumnDef))
+    return tuple((one.name, one.args["kind"].sql("mysql")) for one in tree.find_all(exp.ColumnDef))
 
 
 def _quoted(name: str) -> str:
@@ -232,46 +205,34 @@ def kind_of(node: exp.Expr | None, kinds: Kinds) -> Kind:
     if isinstance(node, exp.Paren | exp.Neg | exp.Sum | exp.Min | exp.Max | exp.Window):
         return kind_of(node.this, kinds)
     if isinstance(node, exp.Subquery | exp.Select):
-        shown = node.selects
-        return kind_of(shown[0].unalias(), kinds) if len(shown) == 1 else None
+        return kind_of(node.selects[0].unalias(), kinds) if len(node.selects) == 1 else None
     if isinstance(node, exp.Count | exp.IntDiv | exp.Predicate | exp.Boolean):
         return 0
     if isinstance(node, exp.Substring | exp.Trim | exp.Concat | exp.GroupConcat):
         return "text"
-    if isinstance(node, exp.Anonymous):
-        return _kind_of_call(node, kinds)
     if isinstance(node, exp.Case):
         return _kind_of_all([*(one.args["true"] for one in node.args["ifs"]), node.args.get("default")], kinds)
-    if isinstance(node, exp.If):
-        return _kind_of_all([node.args["true"], node.args.get("false")], kinds)
-    if isinstance(node, exp.Coalesce):
-        return _kind_of_all([node.this, *node.expressions], kinds)
+    if isinstance(node, exp.If | exp.Coalesce):
+        branches = [node.args["true"], node.args.get("false")] if isinstance(node, exp.If) else [node.this]
+        return _kind_of_all([*branches, *node.expressions], kinds)
+    if isinstance(node, exp.Anonymous):
+        name, given = node.name.lower().removeprefix(PREFIX), node.expressions
+        if name == "round" and given and isinstance(kind_of(given[0], kinds), int):
+            return int(given[1].name) if len(given) > 1 and given[1].is_int else 0
+        return kind_of(given[0], kinds) if name in ("abs", "ifnull") and given else _KIND_OF_CALL.get(name)
     return _digits(node, kinds)
 
 
 def _digits(node: exp.Expr | None, kinds: Kinds) -> Kind:
     """The digits of an average and of arithmetic with exact numbers."""
-    if not isinstance(node, exp.Avg | exp.Binary):
+    if not isinstance(node, exp.Avg | exp.Add | exp.Sub | exp.Mod | exp.Mul | exp.Div):
         return None
     left, right = kind_of(node.this, kinds), kind_of(node.expression, kinds)
     if isinstance(node, exp.Avg) or (isinstance(node, exp.Div) and isinstance(right, int)):
         right = ADDED_BY_DIVISION
     if not isinstance(left, int) or not isinstance(right, int):
         return None
-    if isinstance(node, exp.Add | exp.Sub | exp.Mod):
-        return max(left, right)
-    return min(MOST_DIGITS, left + right) if isinstance(node, exp.Avg | exp.Div | exp.Mul) else None
-
-
-def _kind_of_call(node: exp.Anonymous, kinds: Kinds) -> Kind:
-    name, given = node.name.lower().removeprefix(PREFIX), node.expressions
-    if name in ("round", "truncate") and given:
-        digits = given[1] if len(given) > 1 else exp.Literal.number(0)
-        exact = isinstance(kind_of(given[0], kinds), int) and isinstance(digits, exp.Literal) and digits.is_int
-        return max(0, int(digits.name)) if exact else None
-    if name in ("abs", "ifnull", "nullif", "any_value") and given:
-        return kind_of(given[0], kinds)
-    return _KIND_OF_CALL.get(name)
+    return max(left, right) if isinstance(node, exp.Add | exp.Sub | exp.Mod) else min(MOST_DIGITS, left + right)
 
 
 def _kind_of_all(branches: Iterable[exp.Expr | None], kinds: Kinds) -> Kind:
@@ -289,54 +250,35 @@ ROW = "_rowid_"
 """SQLite's number of a row: rows that stand in a table from its beginning have the numbers 1, 2, 3 …"""
 
 
-def _plain(read: exp.Expr) -> exp.Expr:
-    """Without names of databases, and without what says how MySQL should work rather than what it should give."""
-    for table in read.find_all(exp.Table):
-        for key in ("hints", "db", "catalog"):
-            table.set(key, None)
-    for column in read.find_all(exp.Column):
-        column.set("db", None)
-        column.set("catalog", None)
-    for select in read.find_all(exp.Select):
-        select.set("locks", None)
-        source = select.args.get("from_")
-        if source is not None and source.name.upper() == "DUAL":
-            select.set("from_", None)
-    if any(group.args.get("rollup") for group in read.find_all(exp.Group)):
-        raise InputError(f"WITH ROLLUP is not available here. {_NOTHING_CHANGED} Write a UNION.")
-    return read
-
-
 def _arranged(statement: exp.Expr, kinds: Kinds) -> exp.Expr:
     """The same statement, changed in place, with every query in it arranged."""
+    for table in statement.find_all(exp.Table):
+        for key in ("hints", "db", "catalog"):
+            table.set(key, None)
     common = {one.alias.lower() for one in statement.find_all(exp.CTE)}
-    statement = _without_outer_brackets(statement)
-    for select in list(statement.find_all(exp.Select)):
-        if _is_shown(select):
-            _name_and_round(select, kinds)
-        _having_without_groups(select)
-        _groups_as_they_appear(select, common)
-    return statement
-
-
-def _without_outer_brackets(statement: exp.Expr) -> exp.Expr:
-    """SQLite takes no brackets around a whole query, nor around the parts of a UNION."""
     while isinstance(statement, exp.Subquery):
         statement = statement.this.pop()
-    for union in list(statement.find_all(exp.SetOperation)):
+    for union in list(statement.find_all(exp.SetOperation)):  # SQLite takes no brackets around the parts of a UNION.
         for part in (union.this, union.expression):
             if isinstance(part, exp.Subquery):
                 alone = any(part.this.args.get(key) is not None for key in ("order", "limit", "offset"))
                 part.replace(exp.select("*").from_(part.this.subquery("part")) if alone else part.this)
+    for select in list(statement.find_all(exp.Select)):
+        parent = _parent(select)
+        if parent is None or isinstance(parent, exp.From | exp.Join | exp.CTE | exp.SetOperation):
+            _name_and_round(select, kinds)
+        _having_without_groups(select)
+        if not isinstance(parent, exp.SetOperation):
+            _groups_as_they_appear(select, common)
     return statement
 
 
 def _base_tables(select: exp.Select, common: set[str]) -> list[exp.Table]:
     """The tables that a query reads itself, in the order in which it names them; `common` are the names of WITH."""
     sources = [select.args.get("from_"), *select.args.get("joins", ())]
-    found = [source.this for source in sources if source is not None]
-    within = [join.this for table in found for join in table.args.get("joins", ())]
-    return [one for one in (*found, *within) if isinstance(one, exp.Table) and one.name.lower() not in common]
+    tables = [source.this for source in sources if source is not None]
+    within = [join.this for table in tables for join in table.args.get("joins", ())]
+    return [one for one in (*tables, *within) if isinstance(one, exp.Table) and one.name.lower() not in common]
 
 
 def _parent(select: exp.Expr) -> exp.Expr | None:
@@ -345,12 +287,6 @@ def _parent(select: exp.Expr) -> exp.Expr | None:
     while isinstance(parent, exp.Subquery):
         parent = parent.parent
     return parent
-
-
-def _is_shown(select: exp.Select) -> bool:
-    """Whether a query's columns are seen by name: it is the statement itself, or something selects from it."""
-    parent = _parent(select)
-    return parent is None or isinstance(parent, exp.From | exp.Join | exp.CTE | exp.SetOperation)
 
 
 def _name_and_round(select: exp.Select, kinds: Kinds) -> None:
@@ -384,10 +320,8 @@ def _groups_as_they_appear(select: exp.Select, common: set[str]) -> None:
     another order, and so do groups that an ORDER BY leaves level. SQLite sorts by the group.
     """
     group = select.args.get("group")
-    if group is None or not group.expressions or isinstance(_parent(select), exp.SetOperation):
-        return
     first = [exp.Min(this=exp.column(ROW, table=table.alias_or_name)) for table in _base_tables(select, common)]
-    if first:
+    if group is not None and group.expressions and first:
         select.order_by(*first, append=True, copy=False)
 
 
@@ -397,9 +331,8 @@ _NEW = "new_values"
 _ROW_OF_TARGET = "row_of_target"
 
 
-def _changed(statement: exp.Expr, kinds: Kinds, columns: Columns) -> exp.Expr:
+def _changed(statement: exp.Expr, kinds: Kinds, types: Mapping[str, str]) -> exp.Expr:
     """The same change as SQLite knows it; anything else as it is. Raises `InputError`."""
-    types = {name.lower(): written for name, written in columns}
     if isinstance(statement, exp.Insert):
         return _inserted(statement, kinds, types)
     if isinstance(statement, exp.Update):
@@ -423,94 +356,74 @@ def _inserted(insert: exp.Insert, kinds: Kinds, types: Mapping[str, str]) -> exp
 
 
 def _updated(update: exp.Update, kinds: Kinds, types: Mapping[str, str]) -> exp.Expr:
-    assigned = [(one.this, one.expression) for one in update.expressions]
+    """All new values are computed before the first one is stored: SQLite's FROM does that."""
     sources = [update.this, *(join.this for join in update.this.args.get("joins", ()))]
-    target = _target(sources, [name for name, _ in assigned])
-    _refuse_reading(update, target)
-    one_by_one = len(sources) == 1
+    assigned = [(one.this, one.expression) for one in update.expressions]
+    called = {name.table.lower() for name, _ in assigned if isinstance(name, exp.Column) and name.table}
+    if len(called) > 1:
+        raise InputError(f"One table at a time can be updated here. {_NOTHING_CHANGED} Write two statements.")
+    target = _target(update, sources, called)
     done: dict[str, exp.Expr] = {}
     for name, value in assigned:
-        if one_by_one:  # MySQL assigns from left to right: what follows sees the new value.
+        if len(sources) == 1:  # MySQL assigns from left to right: what follows sees the new value.
             value = value.transform(lambda node: _seen(node, done))
         done[name.name.lower()] = _stored(_default(value), types.get(name.name.lower()), kinds)
-    names = [name.name for name, _ in assigned]
-    limited = update.args.get("limit") is not None
-    if one_by_one and not limited and not any(value.find(exp.Query) is not None for value in done.values()):
-        update.set("expressions", [_set(name, done[name.lower()]) for name in names])
-        update.set("order", None)
-        return update
-    return _from_a_query(update, target, names, done)
-
-
-def _from_a_query(update: exp.Update, target: exp.Table, names: list[str], values: dict[str, exp.Expr]) -> exp.Expr:
-    """All new values are computed before the first one is stored: SQLite's FROM does that."""
-    new = [exp.alias_(value, f"value_{number}") for number, value in enumerate(values.values())]
-    taken = {name: f"value_{number}" for number, name in enumerate(values)}
-    written = exp.Update(
+    new = [exp.alias_(value, f"value_{number}") for number, value in enumerate(done.values())]
+    return exp.Update(
         this=exp.to_table(target.name, quoted=True),
-        expressions=[_set(name, exp.column(taken[name.lower()], table=_NEW)) for name in names],
-        from_=exp.From(this=_rows_of(update, target.alias_or_name, new).subquery(_NEW)),
+        expressions=[
+            exp.EQ(this=exp.column(name, quoted=True), expression=exp.column(f"value_{number}", table=_NEW))
+            for number, name in enumerate(done)
+        ],
+        from_=exp.From(this=_rows_of(update, update.this, target, new).subquery(_NEW)),
         where=exp.Where(this=exp.column(ROW, table=target.name).eq(exp.column(_ROW_OF_TARGET, table=_NEW))),
+        with_=update.args.get("with_"),
     )
-    written.set("with_", update.args.get("with_"))
-    return written
 
 
 def _deleted(delete: exp.Delete) -> exp.Expr:
     using = delete.args.get("using") or ()
     named = delete.args.get("tables") or ([delete.this] if using else ())
-    first = using[0] if using else delete.this
-    sources = [first, *(join.this for join in first.args.get("joins", ())), *using[1:]]
     if len(named) > 1:
         raise InputError(f"Rows of one table at a time can be deleted here. {_NOTHING_CHANGED} Write two statements.")
-    called = named[0].name.lower() if named else ""
-    target = next((one for one in sources if not called or called in (one.alias.lower(), one.name.lower())), first)
-    if not isinstance(target, exp.Table):
-        raise InputError(f"Rows can be deleted from a table alone. {_NOTHING_CHANGED} Name a table.")
-    _refuse_reading(delete, target)
-    if len(sources) == 1 and delete.args.get("limit") is None and not using:
-        delete.set("tables", None)
-        delete.set("order", None)
-        return delete
-    delete.set("this", first)
+    first = using[0] if using else delete.this
     for more in using[1:]:
         first.append("joins", exp.Join(this=more))
-    rows = _rows_of(delete, target.alias_or_name, [])
-    condition = exp.In(this=exp.column(ROW, table=target.name), query=exp.Subquery(this=rows))
-    written = exp.Delete(this=exp.to_table(target.name, quoted=True), where=exp.Where(this=condition))
-    written.set("with_", delete.args.get("with_"))
-    return written
+    sources = [first, *(join.this for join in first.args.get("joins", ()))]
+    target = _target(delete, sources, {one.name.lower() for one in named})
+    rows = exp.Subquery(this=_rows_of(delete, first, target, []))
+    condition = exp.In(this=exp.column(ROW, table=target.name), query=rows)
+    return exp.Delete(
+        this=exp.to_table(target.name, quoted=True), where=exp.Where(this=condition), with_=delete.args.get("with_")
+    )
 
 
-def _rows_of(change: exp.Update | exp.Delete, known: str, new: list[exp.Expr]) -> exp.Select:
-    """A query for the rows of the table called `known` that a change is about, and for their new values."""
-    query = exp.select(exp.column(ROW, table=known).as_(_ROW_OF_TARGET), *new).from_(change.this.copy())
+def _rows_of(change: exp.Expr, source: exp.Expr, target: exp.Table, new: list[exp.Expr]) -> exp.Select:
+    """A query for the rows of `target` that a change is about, and for their new values."""
+    query = exp.select(exp.column(ROW, table=target.alias_or_name).as_(_ROW_OF_TARGET), *new).from_(source.copy())
     for key in ("where", "order", "limit"):
         query.set(key, change.args.get(key))
     return query
 
 
-def _target(sources: list[exp.Expr], assigned: list[exp.Expr]) -> exp.Table:
-    called = {name.table.lower() for name in assigned if isinstance(name, exp.Column) and name.table}
+def _target(change: exp.Expr, sources: Iterable[exp.Expr], called: set[str]) -> exp.Table:
+    """The table that is changed. Raises `InputError` where there is none, or where a sub-select reads it.
+
+    MySQL does not change a table that a sub-select of the same statement reads, unless through a derived table.
+    """
     tables = [one for one in sources if isinstance(one, exp.Table)]
-    if len(called) > 1:
-        raise InputError(f"One table at a time can be updated here. {_NOTHING_CHANGED} Write two statements.")
-    found = next((one for one in tables if not called or one.alias_or_name.lower() in called), None)
-    if found is None:
-        raise InputError(f"The table that is to be updated is not among those named. {_NOTHING_CHANGED} Name it.")
-    return found
-
-
-def _refuse_reading(change: exp.Update | exp.Delete, target: exp.Table) -> None:
-    """MySQL does not change a table that a sub-select of the same statement reads, unless through a derived table."""
+    found = [one for one in tables if not called or called & {one.alias.lower(), one.name.lower()}]
+    if not found:
+        raise InputError(f"The table that is to be changed is not among those named. {_NOTHING_CHANGED} Name it.")
     common = {one.alias.lower() for one in change.find_all(exp.CTE)}
     for select in change.find_all(exp.Select):
         reads = {table.name.lower() for table in _base_tables(select, common)}
-        if target.name.lower() in reads and not _is_derived(select):
+        if found[0].name.lower() in reads and not _is_derived(select):
             raise InputError(
-                f"MySQL does not change {target.name[:80]} while a sub-select of the statement reads it (error 1093). "
-                f"{_NOTHING_CHANGED} Read it through a derived table: (SELECT … FROM (SELECT …) AS derived)."
+                f"MySQL does not change {found[0].name[:80]} while a sub-select of the statement reads it (error 1093)."
+                f" {_NOTHING_CHANGED} Read it through a derived table: (SELECT … FROM (SELECT …) AS derived)."
             )
+    return found[0]
 
 
 def _is_derived(select: exp.Select) -> bool:
@@ -531,14 +444,10 @@ def _seen(node: exp.Expr, done: dict[str, exp.Expr]) -> exp.Expr:
 
 
 def _stored(value: exp.Expr, written: str | None, kinds: Kinds) -> exp.Expr:
-    """What a column of a type stores of a value: whole numbers and decimals are rounded, dates written in one way."""
+    """What a column of a type stores of a value: whole numbers and decimals are rounded."""
     kept = kind_of_type(written) if written is not None else None
     given = kind_of(value, kinds)
-    if isinstance(value, exp.Null):
-        return value
-    if kept in MOMENTS and kept != given:
-        return _call("stored_moment", value, _text(str(kept)))
-    if not isinstance(kept, int) or (isinstance(given, int) and given <= kept):
+    if isinstance(value, exp.Null) or not isinstance(kept, int) or (isinstance(given, int) and given <= kept):
         return value
     return _call("round", value, exp.Literal.number(kept)) if kept else _call("whole", value)
 
@@ -550,14 +459,7 @@ def _default(value: exp.Expr) -> exp.Expr:
     return exp.Null() if plain and word.name.upper() == "DEFAULT" else value
 
 
-def _set(name: str, value: exp.Expr) -> exp.Expr:
-    return exp.EQ(this=exp.column(name, quoted=True), expression=value)
-
-
 # --- expressions: functions, casts, intervals, and comparisons of unlike values ---------------------------------------
-
-_VALUE, _OTHERS = "compared", "compared_rows"
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
 
 
 def _rewritten(statement: exp.Expr, kinds: Kinds) -> exp.Expr:
@@ -575,40 +477,29 @@ def _call(name: str, *given: exp.Expr) -> exp.Anonymous:
     return exp.Anonymous(this=PREFIX + name, expressions=list(given))
 
 
-def _text(value: str) -> exp.Literal:
-    return exp.Literal.string(value)
-
-
 def _collated(value: exp.Expr, collation: str) -> exp.Expr:
     return exp.Collate(this=exp.paren(value), expression=exp.var(collation))
 
 
 def _called(node: Any, kinds: Kinds) -> exp.Expr:
     name, given = node.name.upper(), node.expressions
-    if name in ("DATE_ADD", "DATE_SUB", "ADDDATE", "SUBDATE") and len(given) == 2:
-        return _moved(given[0], given[1], backwards=name in ("DATE_SUB", "SUBDATE"))
-    if name in ("TIMESTAMPDIFF", "TIMESTAMPADD") and given:
-        given = [_text(given[0].name.upper().removeprefix("SQL_TSI_")), *given[1:]]
+    if name in ("DATE_ADD", "DATE_SUB") and len(given) == 2 and isinstance(given[1], exp.Interval):
+        return _moved(given[0], given[1], name.lower())
+    if name == "TIMESTAMPDIFF" and given:
+        given = [exp.Literal.string(given[0].name.upper()), *given[1:]]
     return _call(name.lower(), *given) if PREFIX + name.lower() in NAMES else node
 
 
-def _moved(value: exp.Expr, by: exp.Expr, *, backwards: bool) -> exp.Expr:
-    unit = by.args.get("unit") if isinstance(by, exp.Interval) else exp.var("DAY")
-    count = by.this if isinstance(by, exp.Interval) else by
+def _moved(value: exp.Expr, by: exp.Interval, function: str) -> exp.Expr:
+    unit = by.args.get("unit")
     if not isinstance(unit, exp.Var):
         raise InputError("An interval of this unit is not available here. Nothing was changed; write it in days.")
-    return _call("date_sub" if backwards else "date_add", value, count, _text(unit.name.upper()))
+    return _call(function, value, by.this, exp.Literal.string(unit.name.upper()))
 
 
 def _sum(node: Any, kinds: Kinds) -> exp.Expr:
-    backwards = isinstance(node, exp.Sub)
     if isinstance(node.expression, exp.Interval):
-        return _moved(node.this, node.expression, backwards=backwards)
-    if isinstance(node.this, exp.Interval) and not backwards:
-        return _moved(node.expression, node.this, backwards=False)
-    for side in ("this", "expression"):
-        if kind_of(node.args[side], kinds) in MOMENTS:
-            node.set(side, _call("moment_number", node.args[side]))
+        return _moved(node.this, node.expression, "date_sub" if isinstance(node, exp.Sub) else "date_add")
     return node  # type: ignore[no-any-return]
 
 
@@ -618,7 +509,6 @@ _CASTS = {
     **dict.fromkeys((exp.DType.CHAR, exp.DType.NCHAR, exp.DType.VARCHAR, exp.DType.TEXT), "CHAR"),
     exp.DType.DECIMAL: "DECIMAL",
 }
-_CASTS_OF_TIME = {"DATE": "date", "DATETIME": "datetime", "TIMESTAMP": "datetime", "TIME": "time"}
 
 
 def _cast(node: Any, kinds: Kinds) -> exp.Expr:
@@ -628,31 +518,8 @@ def _cast(node: Any, kinds: Kinds) -> exp.Expr:
     if kind in _CASTS:
         sizes = [one.name for one in node.to.expressions]
         size = sizes[-1] if len(sizes) > (kind is exp.DType.DECIMAL) else 0
-        return _call("cast", value, _text(_CASTS[kind]), exp.Literal.number(size))
-    return _call(_CASTS_OF_TIME[kind.value], value) if kind.value in _CASTS_OF_TIME else node
-
-
-def _group_concat(node: Any, kinds: Kinds) -> exp.Expr:
-    inner, keys = node.this, []
-    if isinstance(inner, exp.Order):
-        inner, keys = inner.this, inner.expressions
-    distinct = isinstance(inner, exp.Distinct)
-    values = inner.expressions if distinct else [inner]
-    value = values[0] if len(values) == 1 else _call("concat", *values)
-    directions = "".join("d" if key.args.get("desc") else "a" for key in keys)
-    separator = node.args.get("separator") or _text(",")
-    given = [separator, exp.Literal.number(int(distinct)), _text(directions), value, *(key.this for key in keys)]
-    return _call("group_concat", *given)
-
-
-def _count(node: Any, kinds: Kinds) -> exp.Expr:
-    several = isinstance(node.this, exp.Distinct) and len(node.this.expressions) > 1
-    return _call("count_distinct", *node.this.expressions) if several else node
-
-
-def _either(node: Any, kinds: Kinds) -> exp.Expr:
-    one, other = (exp.paren(exp.not_(exp.paren(side))) for side in (node.this, node.expression))
-    return exp.paren(exp.NEQ(this=one, expression=other))
+        return _call("cast", value, exp.Literal.string(_CASTS[kind]), exp.Literal.number(size))
+    return _call("date", value) if kind is exp.DType.DATE else node
 
 
 def _function(name: str, *keys: str) -> Callable[[Any, Kinds], exp.Expr]:
@@ -663,48 +530,30 @@ def _function(name: str, *keys: str) -> Callable[[Any, Kinds], exp.Expr]:
 def _compared(node: Any, kinds: Kinds) -> exp.Expr:
     if isinstance(node.parent, exp.Update) and node.arg_key == "expressions":
         return node  # type: ignore[no-any-return]  # An assignment.
-    if isinstance(node.expression, exp.Any | exp.All):
-        return _with_any_or_all(node)
     for side, other in (("this", "expression"), ("expression", "this")):
-        one, against = node.args[side], node.args[other]
-        plain = isinstance(against, exp.Column | exp.Collate)
-        node.set(side, _beside(one, kind_of(against, kinds), kinds, plain=plain))
+        node.set(side, _beside(node.args[side], node.args[other], kinds))
     return node  # type: ignore[no-any-return]
 
 
-def _beside(one: exp.Expr, other: Kind, kinds: Kinds, *, plain: bool = False) -> exp.Expr:
-    """A value as it is compared with one of the kind `other`; `plain` when that says itself whether case counts."""
-    kind = kind_of(one, kinds)
-    if other in MOMENTS and kind != other and not (other == "date" and isinstance(kind, int)):
-        return _call("day_or_moment" if other == "date" else "datetime", one)
-    if kind == "date" and isinstance(other, int):
-        return _call("moment_number", one)
-    if kind == "text" and isinstance(other, int):
+def _beside(one: exp.Expr, other: exp.Expr, kinds: Kinds) -> exp.Expr:
+    """A value as it is compared with another: text with a number as a number, computed text without regard to case."""
+    if kind_of(one, kinds) != "text":
+        return one
+    if isinstance(kind_of(other, kinds), int):
         return _call("number", one)
-    if kind == "text" and not plain and not isinstance(one, exp.Column):
-        return _collated(one, "NOCASE")
-    return _exact(one, kind)
-
-
-def _exact(value: exp.Expr, kind: Kind) -> exp.Expr:
-    """Sums and products of decimals are exact in MySQL; what it keeps of a quotient is more than it shows."""
-    known = isinstance(value, exp.Column | exp.Literal | exp.Neg | exp.Subquery)
-    if not isinstance(kind, int) or not kind or known or value.find(exp.Div, exp.Avg, exp.Query) is not None:
-        return value
-    return _call("round", value, exp.Literal.number(kind))
+    # A column, and a value with a collation, say themselves whether case counts.
+    plain = isinstance(one, exp.Column) or isinstance(other, exp.Column | exp.Collate)
+    return one if plain else _collated(one, "NOCASE")
 
 
 def _listed(node: Any, kinds: Kinds) -> exp.Expr:
     """IN; where the values are of another sort than what is looked for, as several comparisons."""
     kind, items = kind_of(node.this, kinds), node.expressions
-    sorts = {type(kind_of(one, kinds)) for one in items}
-    if items and kind is not None and (kind in MOMENTS or sorts != {type(kind)}):
+    if items and kind is not None and {type(kind_of(one, kinds)) for one in items} != {type(kind)}:
         each = [exp.EQ(this=node.this.copy(), expression=one) for one in items]
         return exp.paren(exp.or_(*(_compared(one, kinds) for one in each)))
     if kind == "text" and not isinstance(node.this, exp.Column):
         node.set("this", _collated(node.this, "NOCASE"))
-    else:
-        node.set("this", _exact(node.this, kind))
     return node  # type: ignore[no-any-return]
 
 
@@ -714,64 +563,27 @@ def _between(node: Any, kinds: Kinds) -> exp.Expr:
     return exp.paren(exp.and_(_compared(low, kinds), _compared(high, kinds)))
 
 
-def _with_any_or_all(node: Any) -> exp.Expr:
-    """`x > ANY (query)`: there is a row with which it holds; with ALL: there is none with which it does not."""
-    is_any, query = isinstance(node.expression, exp.Any), node.expression.this
-    query = query.this if isinstance(query, exp.Subquery) else query
-    if not isinstance(query, exp.Select) or len(query.expressions) != 1:
-        raise InputError("ANY and ALL take a plain sub-select of one column here. Nothing was changed; mend it.")
-    query.set("expressions", [exp.alias_(query.expressions[0].unalias(), _VALUE)])
-    holds = type(node)(this=node.this, expression=exp.column(_VALUE, table=_OTHERS))
-    rows = exp.select("1").from_(query.subquery(_OTHERS))
-    found = exp.Exists(this=rows.where(holds if is_any else exp.not_(exp.paren(holds))))
-    return found if is_any else exp.not_(found)
-
-
 def _like(node: Any, kinds: Kinds) -> exp.Expr:
-    """A backslash takes a sign of the pattern literally; case counts for BINARY alone."""
-    if isinstance(node.parent, exp.Escape):
+    """A backslash takes a sign of the pattern literally."""
+    if isinstance(node.parent, exp.Escape) or "\\" not in node.expression.name:
         return node  # type: ignore[no-any-return]
-    if any(isinstance(one, exp.Collate) and one.expression.name == "BINARY" for one in (node.this, node.expression)):
-        found = _call("like_binary", node.this, node.expression)
-        return exp.not_(found) if node.args.get("negate") else found
-    if "\\" not in node.expression.name:
-        return node  # type: ignore[no-any-return]
-    return exp.Escape(this=node.copy(), expression=_text("\\"))
-
-
-def _ordered(node: Any, kinds: Kinds) -> exp.Expr:
-    if kind_of(node.this, kinds) == "text" and not isinstance(node.this, exp.Column | exp.Literal):
-        node.set("this", _collated(node.this, "NOCASE"))
-    return node  # type: ignore[no-any-return]
+    return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
 
 
 _RULES: Mapping[type[exp.Expr], Callable[[Any, Kinds], exp.Expr]] = {
     exp.Anonymous: _called,
     **dict.fromkeys((exp.Add, exp.Sub), _sum),
     exp.Cast: _cast,
-    # Of MySQL's collations it matters here whether case counts.
-    exp.Collate: lambda node, kinds: exp.Collate(
-        this=node.this, expression=exp.var("NOCASE" if node.expression.name.lower().endswith("_ci") else "BINARY")
-    ),
-    **dict.fromkeys(_COMPARISONS, _compared),
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ), _compared),
     exp.In: _listed,
     exp.Between: _between,
     exp.Like: _like,
-    exp.Ordered: _ordered,
-    exp.GroupConcat: _group_concat,
-    exp.Count: _count,
-    exp.Xor: _either,
     exp.Mod: _function("mod", "this", "expression"),
     exp.Concat: lambda node, kinds: _call("concat", *node.expressions),
     exp.Substring: _function("substring", "this", "start", "length"),
     exp.StrPosition: _function("locate", "substr", "this"),
     exp.RegexpLike: _function("regexp", "this", "expression"),
-    exp.CurrentDate: _function("curdate"),
-    exp.CurrentTime: _function("curtime"),
     **dict.fromkeys((exp.CurrentTimestamp, exp.Localtime, exp.Localtimestamp), _function("now")),
-    exp.Extract: lambda node, kinds: _call("extract", _text(node.this.name.upper()), node.expression),
-    exp.Trim: lambda node, kinds: _call(
-        "trim", node.this, node.expression or _text(" "), _text(node.args.get("position") or "BOTH")
-    ),
+    exp.Extract: lambda node, kinds: _call(node.this.name.lower(), node.expression),
 }
 """What each of these expressions is written as; what stands within it has been rewritten before."""

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from memrl_core.environments.base import Environment, EnvironmentSpec
-from memrl_core.environments.databases.judging import DatabaseTask, database_data, database_task
+from memrl_core.environments.databases.judging import database_data
 from memrl_core.environments.databases.world import Sql
 from memrl_core.environments.own_tasks.answers import (
     MOST_CHOICES,
@@ -228,13 +228,6 @@ class TaskFile(Environment):
 def left_to_people(task: Task) -> bool:
     """Whether nothing but a person can judge the answers to a task."""
     return task.environment == TaskFile.name and not checker_of(task.data)
-
-
-def as_database_task(task: Task) -> DatabaseTask | None:
-    """What a task asks of a database, where its checker is `sql`. Raises `InputError` and `EnvironmentFailed`."""
-    if task.environment != TaskFile.name or checker_of(task.data) != SQL:
-        return None
-    return database_task(_of_a_database(task))
 
 
 def _expected(data: Mapping[str, Any]) -> str:

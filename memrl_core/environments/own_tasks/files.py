@@ -10,19 +10,15 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
 from memrl_core.environments import environment_class, why_unusable
-from memrl_core.environments.databases.judging import order_is_open
 from memrl_core.environments.databases.lifelong_db import ENVIRONMENT as LIFELONG
 from memrl_core.environments.databases.lifelong_db import is_lifelong, read_lifelong
-from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.own_tasks.environment import (
     KEYS,
     TaskFile,
-    as_database_task,
     checker_of,
     faults_of_text,
     left_to_people,
@@ -42,7 +38,6 @@ LONGEST_NAME = 200
 
 A_LIST = "The file is one JSON list. Write one task a line, without brackets and commas around them."
 AN_OBJECT = "The file is one JSON object, and not DB-bench's. Write each task as an object on one line."
-OPEN_ORDER = "Its answer depends on the order in which the tables hold their rows; add an ORDER BY, or a column to it."
 UNFINISHED = "The file begins as one JSON value over several lines, but is none. Write one task a line."
 _OPENED = (b"{", b"[")
 _OWN_KEYS = ("id", "intent", "family", *KEYS)
@@ -133,17 +128,8 @@ def _from_lines(name: str, lines: Sequence[bytes]) -> CheckedFile:
             continue
         environment = task.environment
         accepted[task.id], places[task.id] = task, where
-    notes = (*_open_orders(accepted, places), *_unjudged(accepted, places))
+    notes = _unjudged(accepted, places)
     return CheckedFile(name, environment, tuple(accepted.values()), tuple(reported), notes)
-
-
-def _open_orders(accepted: Mapping[str, Task], places: Mapping[str, str]) -> list[Noted]:
-    with closing(Sandbox()) as sandbox:
-        return [
-            Noted(places[task.id], OPEN_ORDER)
-            for task in accepted.values()
-            if (asked := as_database_task(task)) is not None and order_is_open(asked, sandbox, str)
-        ]
 
 
 def _unjudged(accepted: Mapping[str, Task], places: Mapping[str, str]) -> tuple[Noted, ...]:

