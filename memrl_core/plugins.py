@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -86,13 +88,39 @@ class Registry(Generic[Kind]):
             raise self._unusable(f"The {self.word} “{name[:80]}” of another package {why}. {remedy}") from error
 
 
+def guarded(
+    found: type[Kind], plugin: str, failed: type[MemRLError], hooks: Mapping[str, Callable[..., Any]], **own: Any
+) -> type[Kind]:
+    """A subclass of `found` whose `hooks` are guarded, with `own` in the place of its attributes.
+
+    `hooks` maps the name of each to what makes its result sound: a function of the result and of all that the hook was
+    called with, which raises `Breach`. What fails is a `failed` that names the plug-in and the hook.
+    """
+
+    def wrapped(name: str, sound: Callable[..., Any]) -> Any:
+        method = inspect.getattr_static(found, name)
+        function = getattr(method, "__func__", method)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with hook(plugin, name, failed):
+                return sound(function(*args, **kwargs), *args)
+
+        return type(method)(call) if isinstance(method, (staticmethod, classmethod)) else call
+
+    methods = {name: wrapped(name, sound) for name, sound in hooks.items()}
+    made: type[Kind] = type(
+        found.__name__, (found,), {"__doc__": found.__doc__, "__module__": found.__module__, **methods, **own}
+    )
+    return made
+
+
 @contextmanager
 def hook(
     plugin: str,
     name: str,
     failed: type[MemRLError],
     kept: str = "What came before is kept; mend it, then try again, or choose another one.",
-    caught: type[BaseException] | tuple[type[BaseException], ...] = (Exception, SystemExit),
 ) -> Iterator[None]:
     """Within it, whatever the hook `name` of `plugin` raises, a `Breach` too, becomes a `failed` with a sentence.
 
@@ -100,12 +128,25 @@ def hook(
     """
     try:
         yield
-    except (MemRLError, KeyboardInterrupt):
+    except MemRLError:
         raise
     except Breach as breach:
         raise failed(f"The {plugin} broke its contract in {name}: {breach}. {kept}") from breach
-    except caught as error:
+    except (Exception, SystemExit) as error:
         raise failed(f"The {plugin} failed in {name} ({words_of(error)}). {kept}") from error
+
+
+@contextmanager
+def checked(what: str) -> Iterator[None]:
+    """Within it, what fails or breaks the contract does so as an `AssertionError` about `what`: for the contracts."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Breach as breach:
+        raise AssertionError(f"{what}: {breach}.") from None
+    except Exception as error:
+        raise AssertionError(f"{what}: {words_of(error)}.") from error
 
 
 def read_again(kind: Any, given: Any, what: str = "") -> Any:

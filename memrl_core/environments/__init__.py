@@ -38,9 +38,9 @@ ENVIRONMENTS = tuple(_OWN)
 
 
 def _guarded(name: str, found: Any) -> type[Environment]:
-    # The guard knows the names of the program's own environments, and so comes after them.
-    guarded = import_module(f"{__name__}.guard").guarded
-    made: type[Environment] = guarded(
+    # The contract knows the sets of the program's own environments, and so comes after them.
+    contract = import_module(f"{__name__}.contract")
+    made: type[Environment] = contract.guarded_environment(
         name, found, [task_set for own in ENVIRONMENTS for task_set in environment_class(own).sets]
     )
     return made

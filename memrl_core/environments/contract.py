@@ -1,4 +1,4 @@
-"""What every environment must keep, as checks that the author of one can run.
+"""What every environment must keep: made sound at each call for those of other packages, and as checks for an author.
 
     from memrl_core.environments.contract import CHECKS
 
@@ -15,24 +15,179 @@ import copy
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
-from typing import Any, get_args
+from numbers import Real
+from typing import Annotated, Any, get_args
 
 import numpy as np
+from pydantic import Field
 
-from memrl_core.environments.base import Environment
-from memrl_core.environments.guard import Step, a_count, a_step, a_text, as_json
-from memrl_core.environments.tasks import tasks_of_set
-from memrl_core.errors import MemRLError
-from memrl_core.plugins import LONGEST, Breach, words_of
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.tasks import check_intent, tasks_of_set
+from memrl_core.errors import EnvironmentFailed, InputError, MemRLError
+from memrl_core.plugins import LONGEST, Breach, checked, guarded, read_again, shortened, storable
 from memrl_core.prompting import CHOICE_MARK, CHOICES, MEMORY_HEADER, TASK_LINE, YOUR_TASK, offered
-from memrl_core.records import Judgement, Outcome, Reply, Task, Turn
+from memrl_core.records import Judgement, Outcome, Reply, RewardSource, Task, Turn
 
 Make = Callable[[], Environment]
 Answer = Callable[[str, int], str]
 """What is replied to an observation in a turn, counted from 0."""
+
+Step = tuple[str, float, bool, bool, dict[str, Any]]
+LONGEST_FOR_PEOPLE = 4_000
+"""Characters of a text that people read."""
+LONGEST_NAME = 80
+MOST_ANSWER_TOKENS = 32_768
+
+
+# --- what an environment gives, made sound ----------------------------------------------------------------------------
+
+
+def a_text(what: str, given: Any, longest: int = LONGEST, *, blank: bool = False) -> str:
+    """A text that can be stored; nothing but spaces where it may be `blank`. Raises `Breach`, like all of these."""
+    if not isinstance(given, str) or not (blank or given.strip()):
+        raise Breach(f"{what} is {shortened(given)} instead of a text{'' if blank else ' with something in it'}")
+    return storable(given, longest)
+
+
+def a_name(what: str, given: Any) -> str:
+    """A short text that is stored as it is."""
+    if a_text(what, given, LONGEST_NAME) != given:
+        raise Breach(f"{what} is {shortened(given)} instead of a name of at most {LONGEST_NAME} ordinary characters")
+    return str(given)
+
+
+def as_json(what: str, given: Any) -> dict[str, Any]:
+    """Values by name, which are the same after they were JSON."""
+    kept: dict[str, Any] = read_again(dict[str, Any], given, what)
+    if kept != given:
+        raise Breach(f"{what} is {shortened(given)}, which is not the same after it was JSON")
+    return kept
+
+
+def a_step(given: Any) -> Step:
+    """What `step` gave. Of `info` only what people and models may read is kept: anything else could be the answer."""
+    if not isinstance(given, tuple) or len(given) != 5 or not isinstance(given[4], Mapping):
+        raise Breach(f"it is {shortened(given)} instead of (observation, reward, terminated, truncated, info)")
+    observation, reward, terminated, truncated, info = given
+    if not isinstance(reward, Real) or not 0 <= float(reward) <= 1:
+        raise Breach(f"the reward is {shortened(reward)} instead of a number from 0 to 1")
+    ending: dict[str, Any] = {}
+    if terminated or truncated:
+        success, judgement = info.get("success"), info.get("judgement")
+        ending["verdict"] = a_text("the verdict", info.get("verdict"), LONGEST_FOR_PEOPLE)
+        ending["success"] = None if success is None else bool(success)
+        if judgement is not None:
+            texts = (judgement.expected, judgement.came, judgement.why)
+            ending["judgement"] = Judgement(
+                *(a_text("the judgement", text, LONGEST_FOR_PEOPLE, blank=True) for text in texts)
+            )
+    return a_text("the observation", observation, blank=True), float(reward), bool(terminated), bool(truncated), ending
+
+
+def _an_instance(world: Environment) -> None:
+    """Make sound what an instance may have otherwise than its class, and one task otherwise than another."""
+    vars(world).pop("name", None)
+    world.instructions = a_text("`instructions`", world.instructions)
+    world.max_turns = read_again(Annotated[int, Field(ge=1)], world.max_turns, "`max_turns`")
+    world.reward_source = read_again(RewardSource, world.reward_source, "`reward_source`")
+
+
+def _begun(observation: Any, world: Any, *_: Any) -> str:
+    _an_instance(world)
+    world._turns_taken = 0
+    return a_text("the observation", observation, blank=True)
+
+
+def _stepped(given: Any, world: Any, *_: Any) -> Step:
+    """The step; the last of `max_turns` ends the episode."""
+    observation, reward, terminated, truncated, ending = a_step(given)
+    world._turns_taken += 1
+    if not (terminated or truncated) and world._turns_taken >= world.max_turns:
+        success = False if world.reward_source == "environment" else None
+        truncated, ending = True, {"verdict": f"Failed: not done after {world.max_turns} turns.", "success": success}
+    return observation, reward, terminated, truncated, ending
+
+
+def _tasks(given: Any, environment: type[Environment], *_: Any) -> list[Task]:
+    tasks: dict[str, Task] = {}
+    for task in read_again(list[Task], given, "its tasks"):
+        if a_name("the id of a task", task.id) in tasks:
+            raise Breach(f"two tasks have the id “{task.id}”")
+        try:
+            tasks[task.id] = replace(task, intent=check_intent(task.intent), environment=environment.name)
+        except InputError as error:
+            raise Breach(f"the intent of “{task.id}” cannot be used ({error})") from None
+    if not tasks:
+        raise Breach("it gave no task")
+    return list(tasks.values())
+
+
+def _pairs(given: Any, *_: Any) -> list[tuple[str, str]]:
+    return [(a_text("an intent", intent), a_text("an experience", experience)) for intent, experience in given]
+
+
+HOOKS: Mapping[str, Callable[..., Any]] = {
+    "__init__": lambda given, world, *_: _an_instance(world),
+    "reset": _begun,
+    "step": _stepped,
+    "distil": lambda given, *_: a_text("the experience", given),
+    "first_memories": _pairs,
+    "close": lambda given, *_: None,
+    "missing": lambda given, *_: a_text("what is missing", given, LONGEST_FOR_PEOPLE, blank=True),
+    "make_tasks": _tasks,
+    "faults": lambda given, *_: [
+        a_text("a fault", fault, LONGEST_FOR_PEOPLE) for fault in read_again(list[str], given, "its faults")
+    ],
+}
+"""The hooks of an environment, and what makes the result of each sound."""
+
+
+def guarded_environment(name: str, found: Any, taken_sets: Sequence[str] = ()) -> type[Environment]:
+    """`found` with its hooks guarded, known by `name` whatever it calls itself; none of `taken_sets` may be its own.
+
+    Raises `Breach` when it is no environment or could not be shown, and `EnvironmentFailed` when it cannot be made as
+    nothing is set.
+    """
+    if not (isinstance(found, type) and issubclass(found, Environment)):
+        raise Breach("it is no subclass of memrl_core.environments.base.Environment")
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise Breach("its name is not letters, digits, “-”, “_” and “.” only")
+    if found.__abstractmethods__:
+        raise Breach(f"it has no {' and '.join(sorted(found.__abstractmethods__))}")
+    if not (isinstance(found.Options, type) and issubclass(found.Options, EnvironmentOptions)):
+        raise Breach(f"`Options` is {shortened(found.Options)} instead of a subclass of EnvironmentOptions")
+    usual = {option: field.get_default() for option, field in found.Options.model_fields.items()}
+    if unusable := [option for option, value in usual.items() if not isinstance(value, bool | int | float | str)]:
+        raise Breach(f"the option “{unusable[0][:80]}” has no default that is a number, a text, true or false")
+    if found.seed_option and found.seed_option not in usual:
+        raise Breach(f"its `seed_option` “{str(found.seed_option)[:80]}” is none of its `Options`")
+    begin_with = as_json("`simulated_options`", found.simulated_options)
+    found.Options.model_validate(begin_with)
+    sets = [a_name("a name in `sets`", one) for one in read_again(list[str], found.sets, "`sets`")]
+    if doubles := [one for one in sets if sets.count(one) > 1 or one in taken_sets]:
+        raise Breach(f"its set of tasks “{doubles[0]}” is there twice, or comes with the program")
+    spec = read_again(EnvironmentSpec, getattr(found, "spec", None), "`spec`")
+    made = guarded(
+        found,
+        f"environment “{name[:80]}”",
+        EnvironmentFailed,
+        HOOKS,
+        name=name,
+        spec=replace(spec, answer_tokens=min(spec.answer_tokens, MOST_ANSWER_TOKENS)),
+        sets=tuple(sets),
+        simulated_options=begin_with,
+        instructions=a_text("`instructions`", getattr(found, "instructions", None)),
+        reward_source=read_again(RewardSource, found.reward_source, "`reward_source`"),
+    )
+    if not made.missing():
+        made().close()
+    return made
+
+
+# --- the checks -------------------------------------------------------------------------------------------------------
 
 MOST_VALUES, OTHERS, WORLDS = 24, 4, 4
 """Changes of what is hidden in a task that are tried, other tasks whose labels are put in, worlds of other seeds."""
@@ -68,12 +223,14 @@ class Played:
 
 
 def plays_alike_from_the_same_seed(make: Make, task: Task) -> None:
-    """The same task, seed and actions give the same observations, rewards and end, in one world and in two."""
+    """The same task, seed and actions give the same observations, rewards and end, and leave the task as it is."""
+    data = copy.deepcopy(dict(task.data))
     for seed in range(2):
         with closing(make()) as one, closing(make()) as other:
             first = play(one, task, seed, guesses(seed))
             for again in (play(other, task, seed, guesses(seed)), play(one, task, seed, guesses(seed))):
                 assert again == first, f"Seed {seed}: two episodes differ {_where(first, again)}."
+    assert task.data == data, "An episode changes the data of its task."
 
 
 def ends_whatever_is_replied(make: Make, task: Task) -> None:
@@ -113,7 +270,7 @@ def begins_anew_after_an_unfinished_episode(make: Make, task: Task) -> None:
     with closing(make()) as fresh, closing(make()) as used:
         first = play(fresh, task, 1, guesses(1))
         _reset(used, task, 2)
-        _stepped(used, guesses(3)(_reset(used, task, 3), 0), "a guess")
+        _replied(used, guesses(3)(_reset(used, task, 3), 0), "a guess")
         again = play(used, task, 1, guesses(1))
         assert again == first, f"After an unfinished episode the next one differs {_where(first, again)}."
 
@@ -138,7 +295,7 @@ def distils_however_it_ended(make: Make, task: Task) -> None:
         stopped = Turn(Reply("I was", stopped=True), "", 0.0, terminated=False, truncated=False)
         for outcome in get_args(Outcome):
             for turns in (played.turns, (*played.turns[:-1], stopped)):
-                with _in(f"`distil`, after {outcome}"):
+                with checked(f"`distil`, after {outcome}"):
                     text = a_text("the experience", world.distil(task, turns, outcome))
                 head = f"{TASK_LINE}{task.intent}".splitlines()[0]
                 assert head in text.splitlines(), f"An experience of {outcome} has no line “{head[:80]}”."
@@ -179,7 +336,7 @@ def _must_remember_the_same(
     if (seen.first, seen.turns) != (played.first, played.turns):
         return
     for outcome in get_args(Outcome):
-        with _in(f"`distil`, after {outcome}, with another {name}"):
+        with checked(f"`distil`, after {outcome}, with another {name}"):
             texts = [other.distil(hidden, seen.turns, outcome), world.distil(task, played.turns, outcome)]
         line = next((a for a, b in zip_longest(*(text.splitlines() for text in texts[::-1])) if a != b), "")
         assert texts[0] == texts[1], (
@@ -188,56 +345,31 @@ def _must_remember_the_same(
 
 
 def _with_something_else_hidden(world: Environment, task: Task) -> Iterator[tuple[str, Task]]:
-    """The task with something else where an agent cannot look, and the name of that place: the shallow ones first."""
+    """The task with something else where an agent cannot look, and the name of that place."""
     yield "the family", replace(task, family=f"{task.family}x")
-    others = [other for other in _others(world) if other.data != task.data][:OTHERS]
-    for path, value in sorted(_leaves(task.data), key=lambda leaf: len(leaf[0])):
-        known = [found for other in others if (found := _at(other.data, path)) not in (None, value)]
-        made = f"{value}x" if isinstance(value, str) else value + 1
-        for another in [*dict.fromkeys(one for one in known if isinstance(one, (str, int, float))), made]:
-            data: Any = copy.deepcopy(dict(task.data))
-            *way, last = path
-            within = data
-            for key in way:
-                within = within[key]
-            within[last] = another
-            yield f"“{'.'.join(map(str, path))}”", replace(task, data=data)
-    for other in others:
-        yield "its data", replace(task, data=other.data)
+    others = [other.data for other in _others(world) if other.data != task.data][:OTHERS]
+    for key, value in task.data.items():
+        known = [data[key] for data in others if data.get(key) not in (None, value)]
+        made = [f"{value}x"] if isinstance(value, str) else [value + 1] if isinstance(value, int | float) else []
+        for another in (*known, *made):
+            yield f"“{key}”", replace(task, data={**copy.deepcopy(dict(task.data)), key: another})
+    for data in others:
+        yield "its data", replace(task, data=data)
 
 
 def _others(world: Environment) -> list[Task]:
     """Tasks of the first set of an environment, evenly taken; none where it has none or cannot make them."""
     for make in (tasks_of_set, type(world).make_tasks):
         with suppress(MemRLError, IndexError):
-            found = make(world.sets[0])
-            return found[:: max(1, len(found) // OTHERS)]
+            tasks = make(world.sets[0])
+            return tasks[:: max(1, len(tasks) // OTHERS)]
     return []
-
-
-def _at(data: Any, path: Sequence[Any]) -> Any:
-    """What stands at a place within JSON; None where there is no such place."""
-    for key in path:
-        try:
-            data = data[key]
-        except (LookupError, TypeError):
-            return None
-    return data
-
-
-def _leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str | int | float]]:
-    """Every text and number within JSON, and where it stands."""
-    if isinstance(data, (str, int, float)) and not isinstance(data, bool):
-        yield path, data
-    elif isinstance(data, (Mapping, list, tuple)):
-        for key in data if isinstance(data, Mapping) else range(len(data)):
-            yield from _leaves(data[key], (*path, key))
 
 
 def fits_the_layout(make: Make, task: Task) -> None:
     """What is offered stands at the end of an observation, and no line of it is a heading of the prompt."""
     with closing(make()) as world:
-        with _in("What a model reads"):
+        with checked("What a model reads"):
             a_text("`instructions`", world.instructions)
         for observation in play(world, task, 0, guesses(0)).observations:
             broken = layout_breaks(observation)
@@ -248,7 +380,7 @@ def knows_its_task(make: Make, task: Task) -> None:
     """The task is for this environment, is JSON, and has no faults."""
     with closing(make()) as world:
         assert task.environment == world.name, f"The task is for “{task.environment[:80]}”, not for “{world.name}”."
-        with _in("The task"):
+        with checked("The task"):
             as_json("its data", task.data)
         faults = world.faults(task)
         assert faults == [], f"The task has faults: {' '.join(faults)[:1000]}"
@@ -276,9 +408,9 @@ def play(world: Environment, task: Task, seed: int, answer: Answer, what: str = 
     """
     first = observation = _reset(world, task, seed)
     turns: list[Turn] = []
-    while len(turns) < a_count("`max_turns`", world.max_turns):
+    while len(turns) < world.max_turns:
         reply = answer(observation, len(turns))
-        observation, reward, terminated, truncated, info = _stepped(world, reply, what)
+        observation, reward, terminated, truncated, info = _replied(world, reply, what)
         turns.append(Turn(Reply(reply), observation, reward, terminated, truncated))
         if terminated or truncated:
             return Played(first, tuple(turns), info)
@@ -309,17 +441,6 @@ def layout_breaks(observation: str) -> str:
     return "" if listed and offers == listed else f"Under “{CHOICES}” stand lines that offer nothing"
 
 
-@contextmanager
-def _in(what: str) -> Iterator[None]:
-    """Within it, what fails or breaks the contract does so as an `AssertionError`."""
-    try:
-        yield
-    except Breach as breach:
-        raise AssertionError(f"{what}: {breach}.") from None
-    except Exception as error:
-        raise AssertionError(f"{what}: {words_of(error)}.") from error
-
-
 def _odd(reply: str) -> Answer:
     return lambda observation, turn: reply if turn == 0 else ""
 
@@ -329,12 +450,12 @@ def _the_same(answers: Sequence[str]) -> Answer:
 
 
 def _reset(world: Environment, task: Task, seed: int) -> str:
-    with _in("`reset`"):
+    with checked("`reset`"):
         return _short(a_text("the observation", world.reset(task, seed=seed, at_step=1), blank=True))
 
 
-def _stepped(world: Environment, reply: str, what: str) -> Step:
-    with _in(f"`step`, when the reply is {what}"):
+def _replied(world: Environment, reply: str, what: str) -> Step:
+    with checked(f"`step`, when the reply is {what}"):
         given = world.step(reply)
         step = a_step(given)
         _short(given[0])

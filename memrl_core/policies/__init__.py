@@ -14,7 +14,6 @@ from memrl_core.errors import SettingsError
 from memrl_core.learning import UpdateRule, unmoved
 from memrl_core.plugins import Registry
 from memrl_core.policies.base import Policy
-from memrl_core.policies.guard import guarded
 from memrl_core.records import Outcome
 from memrl_core.settings import PolicySettings
 
@@ -41,11 +40,18 @@ _OWN: Mapping[str, str] = {
 POLICIES = tuple(_OWN)
 """The policies that come with the program, in the order in which they are listed."""
 
+
+def _guarded(name: str, found: Any) -> type[Policy[Any]]:
+    from memrl_core.policies.contract import guarded_policy  # Needed for policies of other packages alone.
+
+    return guarded_policy(name, found)
+
+
 REGISTRY: Registry[Policy[Any]] = Registry(
     "policy",
     "memrl.policies",
     {name: f"{__name__}.methods.{name}:{found}" for name, found in _OWN.items()},
-    guarded,
+    _guarded,
     SettingsError,
 )
 

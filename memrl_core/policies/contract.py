@@ -1,4 +1,4 @@
-"""What every policy must keep, as checks that the author of one can run.
+"""What every policy must keep: made sound at each call for those of other packages, and as checks for an author.
 
     from memrl_core.policies.contract import CHECKS
 
@@ -12,27 +12,91 @@ A check raises `AssertionError` with a sentence. It needs no bank and no model: 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from inspect import isroutine
+from types import NoneType
+from typing import Any, get_type_hints
 
 import numpy as np
 
-from memrl_core.plugins import Breach, read_again
-from memrl_core.policies.base import Lesson, Policy, PolicySpec, changed_value
+from memrl_core.errors import PolicyFailed, SettingsError
+from memrl_core.plugins import Breach, checked, guarded, read_again, shortened
+from memrl_core.policies.base import Lesson, Policy, PolicySpec, Written, changed_value
 from memrl_core.policies.trial import OUTCOMES, Prompt, World
-from memrl_core.records import Decision, Outcome, RecallRecord, Utility, ValueChange
+from memrl_core.records import Decision, MemoryOperation, Outcome, RecallRecord, Utility, ValueChange
 from memrl_core.retrieval.view import MemoryView
+from memrl_core.settings import PolicySettings
 
-__all__ = ["CHECKS", "World", "decision_breaks"]
+__all__ = ["CHECKS", "HOOKS", "World", "decision_breaks", "guarded_policy"]
 
 Make = Callable[[], Policy[Any]]
 TOLERANCE = 1e-9
 DRAWS = 2000
 FARTHEST = 5
 """Standard deviations between a probability and a share of `DRAWS` that are still taken for chance."""
+
+
+# --- what a policy gives, made sound ----------------------------------------------------------------------------------
+
+HOOKS: Mapping[str, Any] = {
+    name: get_type_hints(getattr(Policy, name))["return"]
+    for name, member in vars(Policy).items()
+    if isroutine(member) and not name.startswith("_") and name not in ("ranked", "wide_recall")
+}
+"""The hooks of a policy and what each gives: no other type passes, and no infinite number or NaN."""
+
+
+def guarded_policy(name: str, found: Any) -> type[Policy[Any]]:
+    """`found` with its hooks guarded, known by `name` whatever its card says; a hook gives what the bank will hold.
+
+    Raises `Breach` when it is no policy or could not be shown, `SettingsError` when its defaults fail.
+    """
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise Breach("it is no subclass of memrl_core.policies.base.Policy")
+    if not (isinstance(found.Settings, type) and issubclass(found.Settings, PolicySettings)):
+        raise Breach("its `Settings` are no subclass of PolicySettings")
+    if not isinstance(found.ignored, tuple | list) or not {*found.ignored} <= found.Settings.model_fields.keys():
+        raise Breach("its `ignored` is no tuple of names of its settings")
+    spec, plugin = sound_spec(getattr(found, "spec", None), name), f"policy “{name[:80]}”"
+
+    def named(_: None, policy: Policy[Any], *__: Any) -> None:
+        policy.spec = sound_spec(policy.spec, name)
+
+    settings = guarded(found.Settings, plugin, SettingsError, {"of": lambda given, *_: given})
+    made = guarded(found, plugin, SettingsError, {"__init__": named}, spec=spec, Settings=settings)
+    made = guarded(made, plugin, PolicyFailed, {hook: functools.partial(_sound, hook) for hook in HOOKS})
+    made(made.Settings.of({}))
+    return made
+
+
+def _sound(hook: str, given: Any, *called_with: Any) -> Any:
+    """What a hook gave, as it is read once it was stored, if it fits what the hook was called with."""
+    if HOOKS[hook] in (Any, NoneType):
+        return given
+    kept: Any = read_again(HOOKS[hook], given) if hook != "write" else ()
+    strangers: list[str] = []
+    if hook == "write":
+        if not all(isinstance(one, Written) for one in given):
+            raise Breach(f"{shortened(given)} is not a tuple of Written")
+        kept = tuple(replace(one, operation=read_again(MemoryOperation, one.operation)) for one in given)
+    elif hook == "select" and (broken := decision_breaks(called_with[1], given)):
+        raise Breach(broken)
+    elif hook == "forget" and (others := [one.op for one in kept if one.op != "DELETE"]):
+        raise Breach(f"it gave {others[0]} instead of DELETE")
+    elif hook == "credited":
+        strangers = [memory_id for memory_id in kept if memory_id not in called_with[1].selected]
+    elif hook == "update":
+        strangers = [change.memory_id for change in kept if change.memory_id not in called_with[1]]
+    if strangers:
+        raise Breach(f"it named “{strangers[0][:80]}”, to which no reward goes")
+    return kept
+
+
+# --- the checks -------------------------------------------------------------------------------------------------------
 
 
 def chooses_from_the_pool(make: Make) -> None:
@@ -63,10 +127,8 @@ def decides_alike_from_the_same_seed(make: Make) -> None:
 def has_a_card(make: Make) -> None:
     """The policy's card under its settings has every text, and of the choices only those that there are."""
     policy = make()
-    try:
+    with checked("The card"):
         sound_spec(policy.spec, policy.spec.name)
-    except Breach as breach:
-        raise AssertionError(f"{breach}.") from None
 
 
 def works_in_later_turns(make: Make) -> None:
@@ -318,10 +380,8 @@ def _decides_soundly(world: World, when: str) -> None:
 
 
 def _stored_alike(record: Any) -> None:
-    try:
+    with checked("A record"):
         same = read_again(type(record), record) == record
-    except Breach as breach:
-        raise AssertionError(f"{breach}.") from None
     assert same, f"{record!r:.80} is not the same after it was stored."
 
 

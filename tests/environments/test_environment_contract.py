@@ -212,6 +212,11 @@ drawn = count()
         (contract.gives_whole_turns, a_lamp(step=gives(("", 0.0, False, False, {}))), "not ended"),
         (
             contract.plays_alike_from_the_same_seed,
+            a_lamp(reset=lambda world, task, **_: f"{Lamp.reset(world, task, **_)}{task.data.update(seen=True) or ''}"),
+            "changes the data",
+        ),
+        (
+            contract.plays_alike_from_the_same_seed,
             a_lamp(reset=lambda world, task, **_: f"{Lamp.reset(world, task, **_)} {next(drawn)}"),
             "first observation",
         ),
@@ -266,7 +271,7 @@ drawn = count()
 )
 def test_what_breaks_the_contract_is_found_by_its_check(check: Check, make: Any, sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
-        check(make, LEFT)
+        check(make, replace(LEFT, data=dict(LEFT.data)))
 
 
 @pytest.mark.parametrize("data", [{"switch": {"left"}}, {"switch": ("left",)}])

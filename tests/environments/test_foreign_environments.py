@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import ENVIRONMENTS, environment_class, environment_names, make_environment, why_unusable
 from memrl_core.environments.base import Environment, EnvironmentOptions
-from memrl_core.environments.guard import LONGEST_FOR_PEOPLE, guarded
+from memrl_core.environments.contract import LONGEST_FOR_PEOPLE, guarded_environment
 from memrl_core.environments.household import Household
 from memrl_core.errors import EnvironmentFailed, InputError, OllamaDown
 from memrl_core.plugins import LONGEST, storable
@@ -40,7 +40,7 @@ def gives(given: Any) -> Callable[..., Any]:
 
 def begun(**own: Any) -> Environment:
     """The guarded lamp with something else in it, in an episode."""
-    world = guarded("odd", odd(**own))()
+    world = guarded_environment("odd", odd(**own))()
     world.reset(LEFT, seed=1, at_step=1)
     return world
 
@@ -172,7 +172,7 @@ def test_what_a_method_raises_names_the_plugin_and_the_method(method: str, error
             raise error
         return ""
 
-    world = guarded("odd", odd(**{method: classmethod(fails) if method in OF_CLASS else fails}))()
+    world = guarded_environment("odd", odd(**{method: classmethod(fails) if method in OF_CLASS else fails}))()
     broken = True
     with pytest.raises(EnvironmentFailed, match=rf"“odd” failed in {method} \({type(error).__name__}"):
         CALLS[method](world)
@@ -270,12 +270,3 @@ def test_texts_are_cut_and_freed_of_what_cannot_be_stored(monkeypatch: pytest.Mo
         agent = an_agent(tmp_path / "bank", environment="odd")
         agent.begin(LEFT).finish()
         assert agent.bank.trace("r", 1).reward.verdict == "abc"
-
-
-def test_a_task_is_kept_as_it_is_whatever_a_world_does_to_it() -> None:
-    def takes(world: Any, task: Any, **_: Any) -> str:
-        task.data.clear()
-        return ""
-
-    guarded("odd", odd(reset=takes))().reset(TASK, seed=1, at_step=1)
-    assert TASK.data == {"switch": "left"}

@@ -20,8 +20,7 @@ from memrl_core.exchange.contents import contents_of
 from memrl_core.learning import unmoved
 from memrl_core.policies import make_policy, policy_class, policy_names, update_rule, usable_policies
 from memrl_core.policies.base import Policy, Written
-from memrl_core.policies.contract import CHECKS, World
-from memrl_core.policies.guard import HOOKS
+from memrl_core.policies.contract import CHECKS, HOOKS, World
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Decision, MemoryOperation, Phase, StepTrace, ValueChange
 from memrl_core.settings import PolicySettings
