@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
@@ -19,7 +20,7 @@ from memrl_core.agent.workspace import HASHING, PATIENCE, Preferences, default_e
 from memrl_core.analysis.decision.explain import update_formula
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, weights_label
-from memrl_core.analysis.decision.outline import CUT_INTENT, EpochSummary, operation_line, reply_notes
+from memrl_core.analysis.decision.outline import CUT_INTENT, operation_line, reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import Finding
 from memrl_core.bank.storage.addresses import shown
@@ -32,6 +33,9 @@ from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
 from memrl_core.settings import symbol
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MODELS_NAMED = 8
 
@@ -59,8 +63,8 @@ def run_header(info: RunInfo, steps: int) -> str:
     return f"Run [bold]{escape(info.id)}[/]: {escape(' · '.join(parts))}"
 
 
-def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
-    """A row an epoch: success rate, cumulative success, use of memory, movement of q, time."""
+def epoch_table(epochs: pd.DataFrame, info: RunInfo) -> Table:
+    """A row an epoch (`outline.by_epoch`): success rate, cumulative success, use of memory, movement of q, time."""
     table = Table(
         title=f"{info.id} · {'simulated model' if info.simulated else info.model}",
         caption="success: ended well · solved: at least once so far\n"
@@ -73,18 +77,18 @@ def epoch_table(epochs: Sequence[EpochSummary], info: RunInfo) -> Table:
     )
     for heading in ("epoch", "steps", "success", "solved", "memory", "reranked", "valid", "reward", "|Δq|", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for e in epochs:
+    for e in epochs.itertuples():
         table.add_row(
             str(e.epoch),
             str(e.steps),
-            percent(e.successes / e.steps),
-            percent(e.solved / e.tasks),
-            percent(e.with_memory / e.steps, 0),
-            percent(e.reranked / e.steps, 0),
-            percent(e.valid / e.choices, 0) if e.choices else "–",
-            "–" if e.mean_reward is None else signed(e.mean_reward),
-            "–" if e.moved is None else f"{e.moved:.3f}",
-            f"{1000 * e.seconds / e.steps:.1f}",
+            percent(e.success),
+            percent(e.solved),
+            percent(e.memory, 0),
+            percent(e.reranked, 0),
+            "–" if math.isnan(e.valid) else percent(e.valid, 0),
+            "–" if math.isnan(e.reward) else signed(e.reward),
+            "–" if math.isnan(e.moved) else f"{e.moved:.3f}",
+            f"{1000 * e.seconds:.1f}",
         )
     return table
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from memrl_core.analysis.compare.comparison import (
     SAYS,
     Comparison,
-    SettingDifference,
     divergences,
     finding,
     frequency,
@@ -23,7 +22,7 @@ from memrl_core.report.decision import bank_name, model_name
 from memrl_core.report.document import Document
 
 
-def comparison_report(bank: MemoryBank, comparison: Comparison, settings: Sequence[SettingDifference]) -> str:
+def comparison_report(bank: MemoryBank, comparison: Comparison, settings: Mapping[str, tuple[str, ...]]) -> str:
     """A comparison of runs of one bank as one HTML document; `settings` are those in which they differ."""
     names = comparison.names
     document = Document(
@@ -58,7 +57,7 @@ def comparison_report(bank: MemoryBank, comparison: Comparison, settings: Sequen
     return document.html()
 
 
-def _tell_setup(document: Document, comparison: Comparison, settings: Sequence[SettingDifference]) -> None:
+def _tell_setup(document: Document, comparison: Comparison, settings: Mapping[str, tuple[str, ...]]) -> None:
     if any(line.info.simulated for line in comparison.alignment.lines):
         document.warning("A SIMULATED model was at work in at least one of the runs: no language model answered there.")
     for sentence in setup_warnings(comparison.alignment):
@@ -83,7 +82,10 @@ def _tell_setup(document: Document, comparison: Comparison, settings: Sequence[S
     )
     if settings:
         document.table(
-            ({"setting that differs": s.title, **dict(zip(comparison.names, s.values, strict=True))} for s in settings),
+            (
+                {"setting that differs": title, **dict(zip(comparison.names, values, strict=True))}
+                for title, values in settings.items()
+            ),
             "Settings that differ",
         )
     else:

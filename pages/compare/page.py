@@ -12,8 +12,6 @@ import streamlit as st
 from memrl_core.analysis.compare.alignment import line_of, parted_after, supposed_line
 from memrl_core.analysis.compare.comparison import (
     Comparison,
-    SettingDifference,
-    changed_uses,
     compare,
     finding,
     left_alone,
@@ -34,7 +32,7 @@ from pages.compare.methods import in_link, methods_side_by_side
 from pages.compare.steps import side_by_side, task_table, where_they_part
 from pages.shared import place as places
 from pages.shared.header import header
-from pages.shared.picture import download, show, show_table
+from pages.shared.picture import download, show
 from pages.shared.place import Place
 from pages.shared.text import literal
 from pages.shared.work import Work, working
@@ -87,7 +85,7 @@ def _changed(settings: Mapping[str, Any]) -> str:
     )
 
 
-def setup(comparison: Comparison, settings: list[SettingDifference]) -> None:
+def setup(comparison: Comparison, settings: Mapping[str, tuple[str, ...]]) -> None:
     """What was not the same, what could not be paired, and the settings that differ as a table."""
     for sentence in setup_warnings(comparison.alignment):
         st.warning(literal(sentence), icon=":material/balance:")
@@ -96,8 +94,8 @@ def setup(comparison: Comparison, settings: list[SettingDifference]) -> None:
     if alone := left_alone(comparison.alignment):
         st.caption(literal(alone))
     if settings:
-        table = pd.DataFrame([s.values for s in settings], columns=list(comparison.names))
-        table.insert(0, "setting that differs", [s.title for s in settings])
+        table = pd.DataFrame(list(settings.values()), columns=list(comparison.names))
+        table.insert(0, "setting that differs", list(settings))
         st.table(_literal(table), hide_index=True, border="horizontal", alt="The settings in which the runs differ")
     else:
         st.caption("All settings are the same.")
@@ -170,32 +168,6 @@ def trajectories(place: Place, comparison: Comparison, line: int) -> None:
         )
 
 
-def gained_and_lost(place: Place, comparison: Comparison) -> None:
-    """How often each memory is in the prompt as recorded and as supposed, where that differs."""
-    changes = changed_uses(comparison.pairs[0], comparison.likes[0])
-    if not changes:
-        st.info("Every memory would be given as often as it was.")
-        return
-    more = sum(change.other > change.one for change in changes)
-    st.markdown(f"**{more} memories would be given more often, {len(changes) - more} less often**")
-    run = comparison.alignment.lines[0].info.id
-    show_table(
-        pd.DataFrame(
-            {
-                "memory": [memory_label(c.memory_id, run) for c in changes],
-                "recorded": [c.one for c in changes],
-                "supposed": [c.other for c in changes],
-                "Δ": [c.other - c.one for c in changes],
-                "outcome": [place.bank.memory(c.memory_id).outcome for c in changes],
-                "intent": [place.bank.memory(c.memory_id).intent for c in changes],
-            }
-        ),
-        "compare_gained",
-        "Memories that would be given more or less often under the other settings",
-        columns={"Δ": st.column_config.NumberColumn("Δ", format="%+d")},
-    )
-
-
 wanted = choices.asked()
 place = places.current(keep=in_link())
 if place is not None:
@@ -244,9 +216,6 @@ task_table(place, comparison, line)
 if choice.against:
     st.subheader("q of one memory in both")
     trajectories(place, comparison, line)
-else:
-    st.subheader("Memories gained and lost")
-    gained_and_lost(place, comparison)
 download(
     "Report of this comparison",
     lambda: comparison_report(bank, compared, settings),

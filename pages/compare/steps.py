@@ -31,7 +31,7 @@ ORDINALS = {1: "first time", 2: "second time", 3: "third time"}
 
 
 def where_they_part(place: Place, pairs: Sequence[Pair]) -> None:
-    """For each way to differ: how often, with its interval, and the first time, with a jump."""
+    """For each way to differ: how often, and the first time, with a jump."""
     for entry in divergences(pairs):
         with st.container(horizontal=True, vertical_alignment="center", key=f"part_{entry.difference}"):
             st.markdown(f"**{SAYS[entry.difference]}** {frequency(entry)}", width="stretch")

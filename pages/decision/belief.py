@@ -27,23 +27,13 @@ def recovered(case: Case, a: str) -> None:
         needed = rewards_to_reach(known.q, float(target), float(reward), case.weighed.alpha)
         outcome = "will never be reached this way" if needed is None else f"is reached after **{needed}** of them"
         st.markdown(f"From q {signed(known.q)} of {label}, the q {signed(float(target))} {outcome}.")
-    if not found.path:
+    if found is None:
         st.markdown(f"{label} is not in the pool, where no q counts: ask what kept it out.")
         return
-    now = "given to the model" if found.path[0].selected else "not given to the model"
-    outcome = (
-        "no number of such rewards changes that" if found.needed is None else f"**{found.needed}** of them change that"
-    )
+    selected, after = found
+    now = "given to the model" if selected else "not given to the model"
+    outcome = "no number of such rewards changes that" if after is None else f"**{after}** of them change that"
     st.markdown(f"{label} is {now} in this step; {outcome}, if nothing else moves.")
-    show_table(
-        [
-            {"rewards": r.rewards, "q": r.q, "score": r.score, "rank": r.rank, "given to the model": r.selected}
-            for r in found.path
-        ],
-        "recovery_path",
-        "q, score and rank after each further reward",
-        signs=("q", "score"),
-    )
 
 
 def trusted(case: Case, a: str) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.explain import score_formula
-from memrl_core.analysis.decision.required import Requirement, admission, newcomers, required_q, required_similarity
-from memrl_core.analysis.decision.spectrum import normalisers_compared, spectrum
-from memrl_core.analysis.decision.whatif import Moved, Situation, decided, embedded_anew, moved
+from memrl_core.analysis.decision.required import admission, newcomers, required_q
+from memrl_core.analysis.decision.spectrum import spectrum
+from memrl_core.analysis.decision.whatif import Moved, Situation, by_normaliser, decided, embedded_anew, moved
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError
@@ -75,33 +74,23 @@ def flips(case: Case) -> None:
 
 
 def required(case: Case, a: str, b: str) -> None:
-    """How much would q or similarity have to change?"""
+    """How much would q have to change?"""
     assert case.situation is not None
     for memory_id in dict.fromkeys((b, a)):
         try:
-            found = [required_q(case.situation, memory_id, case.weighed)]
-            found.append(required_similarity(case.situation, memory_id, case.weighed))
+            found = required_q(case.situation, memory_id, case.weighed)
         except InputError as error:
             st.info(literal(str(error)))
             continue
-        st.markdown("\n".join(f"- {literal(findings.requirement(one, case.run))}" for one in found))
+        st.markdown(literal(findings.requirement(found, case.run)))
         label = f"All stretches for {literal(case.label(memory_id))}"
         with st.expander(label, key=f"stretches_{memory_id}", on_change="rerun") as box:
             if box.open:
-                show_table(_stretches(found), f"stretch_rows_{memory_id}", "")
+                rows = [{"q from": s.low, "to": s.high, "given to the model": s.selected} for s in found.stretches]
+                show_table(rows, f"stretch_rows_{memory_id}", "")
     st.caption(
-        "Greedy selection, everything else as it was. A changed value also moves the mean and the sd of the pool, and "
+        "Greedy selection, everything else as it was. A changed q also moves the mean and the sd of the pool, and "
         "with them every z: the figures account for that."
-    )
-
-
-def _stretches(found: list[Requirement]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {"value": one.value, "from": s.low, "to": s.high, "given to the model": s.selected}
-            for one in found
-            for s in one.stretches
-        ]
     )
 
 
@@ -140,34 +129,17 @@ def gate(case: Case, b: str) -> None:
 
 def normalisers(case: Case) -> None:
     """Did normalisation decide it?"""
-    assert case.decision is not None
-    found = normalisers_compared(case.decision, case.weighed)
-    if not found.pool:
-        st.markdown("The pool was empty: there was nothing to normalise.")
-        return
-    if found.pool_of_one:
-        st.markdown("The pool had one member: there was nothing to rank.")
-        return
-    if found.deviating:
-        st.markdown(
-            f"**Yes**: {', '.join(found.deviating)} would select other memories than {literal(found.recorded)}."
-        )
+    assert case.situation is not None
+    found = by_normaliser(case.situation, case.weighed.model_dump())
+    own = case.weighed.normaliser
+    others = [name for name, chosen in found.items() if set(chosen) != set(found[own])]
+    if others:
+        st.markdown(f"**Yes**: {', '.join(others)} would select other memories than {own}.")
     else:
         st.markdown("**No**: every way to bring similarity and q to one scale selects the same memories.")
-    show_table(
-        [
-            {
-                "normaliser": ranked.normaliser,
-                "selects": findings.names(ranked.selected, case.run),
-                "says nothing (all equal)": ", ".join(ranked.flat),
-                "cut at ±3": findings.names(ranked.clipped, case.run) if ranked.clipped else "",
-            }
-            for ranked in found.ranked
-        ],
-        "normalisers",
-        "What each normaliser would select from this pool",
-    )
-    st.caption("pool: z within the pool. fixed: the official code's. raw: as they are. ranks: places in the pool.")
+    rows = [{"normaliser": name, "selects": findings.names(chosen, case.run)} for name, chosen in found.items()]
+    show_table(rows, "normalisers", "What each normaliser would select from this pool")
+    st.caption("pool: z within the pool. fixed: the official code's. raw: as they are.")
 
 
 def draw(case: Case) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.compare.counterfactual import Changes, Supposed, Ties, changes, counterfactual, ties_of
+from memrl_core.analysis.compare.counterfactual import Supposed, Ties, changes, counterfactual, ties_of
 from memrl_core.analysis.compare.off_policy import Earned, would_have_earned
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
@@ -150,21 +150,8 @@ def changed(case: Case) -> None:
     if earlier == later:
         st.info("Choose two different steps.")
         return
-
-    def compare(report: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Changes | None:
-        return changes(case.bank, case.run, earlier, later, report, cancelled)
-
-    what = f"{case.bank.state}·{case.run}·{earlier}·{later}"
-    found = working("changed", what, lambda: Work(compare), "decisions made")
-    if found is not None:
-        _changed(case, found)
-
-
-def _changed(case: Case, found: Changes) -> None:
-    with st.container(horizontal=True):
-        st.metric("Memories added", len(found.added), width="content")
-        st.metric("q moved", len(found.moved), width="content")
-        st.metric("Decisions that would differ", f"{len(found.reconsidered):,} of {found.decided:,}", width="content")
+    found = changes(case.bank, case.run, earlier, later)
+    st.markdown(f"Memories added: **{len(found.added):,}**. q moved: **{len(found.moved):,}**.")
     if found.moved:
         show_table(
             [
@@ -182,24 +169,6 @@ def _changed(case: Case, found: Changes) -> None:
             "The memories whose q moved, largest change first",
             signs=("q before", "q after", "Δ"),
         )
-    if found.reconsidered:
-        st.markdown(
-            f"**Tasks met until step {found.earlier} for which others would be selected at step {found.later}**"
-        )
-        show_table(
-            [
-                {
-                    "step": r.step,
-                    "task": r.task,
-                    "then": findings.names(r.before, case.run),
-                    "now": findings.names(r.after, case.run),
-                }
-                for r in found.reconsidered[:SHOWN]
-            ],
-            "reconsidered",
-            "Earlier intents decided with the memory of both moments",
-        )
-        st.caption("Both under the settings in force at the later step, without exploration.")
 
 
 def earned(case: Case) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from memrl_core.agent.twins import labels, shifts_of
-from memrl_core.analysis.run.practice import Break, Practice, breaks, measured
+from memrl_core.agent.twins import labels
+from memrl_core.analysis.run.practice import Practice, measured
 from memrl_core.analysis.run.theory import formulas
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.run.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
@@ -14,7 +14,6 @@ from memrl_core.settings import symbol
 from pages.lab.place import LabPlace
 from pages.shared.picture import show, show_table
 from pages.shared.text import literal
-from pages.shared.work import Work, working
 
 NONE = "theory alone"
 ENOUGH = 5
@@ -27,7 +26,7 @@ CHARTS = {
 
 
 def theory_beside_practice(place: LabPlace) -> None:
-    """Sliders for one q; below them curves and formulas; then what breaks the theory in a run."""
+    """Sliders for one q; below them curves, what a run measured, and formulas."""
     run = _run(place)
     practice = None if run == NONE else _measured(place.bank, run)
     alpha0 = practice.alpha if practice else 0.3
@@ -68,8 +67,6 @@ def theory_beside_practice(place: LabPlace) -> None:
         "theory_formulas",
         "Every formula with its numbers and its source",
     )
-    if run != NONE:
-        _what_breaks_it(place.bank, run)
 
 
 def _run(place: LabPlace) -> str:
@@ -115,29 +112,8 @@ def _said(practice: Practice) -> None:
             f"Long-run variance: {found_late.ratio:.2f} times that of theory (median of {found_late.memories:,} "
             f"memories); theory lies within the interval of {found_late.agreeing}."
         )
-    if practice.selection:
-        lines.append(practice.selection)
     if practice.left_out:
         lines.append(f"{practice.left_out} memories were moved by another {symbol('alpha')} and are left out.")
     if not lines:
         lines = ["Too few rewards yet to say more about this run."]
     st.markdown("\n".join(f"- {literal(line)}" for line in lines))
-
-
-def _what_breaks_it(bank: MemoryBank, run: str) -> None:
-    st.subheader("What breaks the theory in this run")
-    st.caption("Equation 12 holds for one q whose rewards have one mean, as long as it goes on being used.")
-    found = working(
-        "breaks",
-        f"{bank.state} {run}",
-        lambda: Work(lambda report, cancelled: breaks(bank, run, shifts_of(bank, run))),
-        "assumptions",
-    )
-    for broken in found or ():
-        st.markdown(f"{_verdict(broken)} **{literal(broken.name)}** — {literal(broken.sentence)}")
-
-
-def _verdict(broken: Break) -> str:
-    if broken.holds is None:
-        return ":material/help: not known yet ·"
-    return ":material/check: holds ·" if broken.holds else ":material/close: does not hold ·"

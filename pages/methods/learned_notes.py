@@ -5,38 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
+import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.run.learned.deciding import novelty, recollections, tips_in_order
+from memrl_core.analysis.run.learned.deciding import novelty, recollections
 from memrl_core.analysis.run.learned.notes import (
-    CaseHistory,
     NoteEdit,
     case_calibration,
-    case_history,
+    cases_learned,
     edits,
-    kernel_weights,
     losses,
     notes_and_links,
     reflections,
-    used_cases,
     workflows,
 )
-from memrl_core.figures.run.learned_notes import (
-    case_calibration_picture,
-    kernel_picture,
-    link_picture,
-    loss_picture,
-    novelty_picture,
-    tips_picture,
-)
+from memrl_core.figures.run.learned_notes import case_calibration_picture, link_picture, loss_picture, novelty_picture
 from memrl_core.policies.methods.memento import SPECS, Read
 from pages.methods.learned_case import Case, memory_text, show_or_say
 from pages.shared.arm import arm_line
-from pages.shared.map_layouts import layout_of
-from pages.shared.picture import show
+from pages.shared.picture import show, show_table
 from pages.shared.text import literal, verbatim
-
-CIRCLE, MAP = "By age, on a circle", "As on the map"
 
 
 def notes(case: Case) -> None:
@@ -52,10 +40,8 @@ def notes(case: Case) -> None:
         return
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        lying = st.segmented_control("Notes lie", [CIRCLE, MAP], default=CIRCLE, required=True, key="learned_lying")
-        places = layout_of(case.bank.uri, case.bank).places() if lying == MAP else None
-        show(link_picture(graph, case.run, places), "learned_links")
-        st.caption("● success, ✕ failure, ○ unrated. No reward changes a note: that is the lesson.")
+        show(link_picture(graph, case.run), "learned_links")
+        st.caption("● success, ✕ failure, ○ unrated; the oldest on top. No reward changes a note: that is the lesson.")
     with right:
         _edits(case, edited)
 
@@ -77,11 +63,10 @@ def _edits(case: Case, found: Sequence[NoteEdit]) -> None:
 def _changes(case: Case, edit: NoteEdit) -> None:
     if not edit.changes:
         st.caption("The same note, written anew.")
-    for change in edit.changes:
-        named = [case.label(i) for i in change.after] if change.part == "links" else list(change.after)
-        old = [case.label(i) for i in change.before] if change.part == "links" else list(change.before)
+    for part, (before, after) in edit.changes.items():
+        old, named = ([case.label(i) if part == "links" else i for i in side] for side in (before, after))
         gone, added = [text for text in old if text not in named], [text for text in named if text not in old]
-        st.markdown(f"{change.part} · {len(added):,} added, {len(gone):,} gone")
+        st.markdown(f"{part} · {len(added):,} added, {len(gone):,} gone")
         lines = [*(f"− {text}" for text in gone), *(f"+ {text}" for text in added)]
         verbatim("\n".join(" ".join(line.split()) for line in lines) or "(another order)")
 
@@ -101,15 +86,14 @@ def standing_workflows(case: Case) -> None:
     count = "1 workflow stands" if len(found) == 1 else f"{len(found):,} workflows stand"
     st.markdown(f"**{count} after step {case.trace.step}**")
     for start in range(0, len(found), 2):
-        for column, one in zip(st.columns(2, gap="medium"), found[start : start + 2], strict=False):
-            with column, st.container(border=True, key=f"learned_workflow_{one.induced.memory_id}"):
-                mark = " · written in this step" if one.new else ""
-                name = literal(one.induced.workflow.name)
-                label = literal(case.label(one.induced.memory_id))
-                st.markdown(f"**{name}** · {label}, by the actions {literal(one.kind)}{mark}")
-                st.markdown(literal(one.induced.workflow.docstring))
-                verbatim("\n".join(f"{n}. {step}" for n, step in enumerate(one.induced.workflow.steps, start=1)))
-                intents = [success.intent for success in one.induced.successes]
+        for column, (kind, one, new) in zip(st.columns(2, gap="medium"), found[start : start + 2], strict=False):
+            with column, st.container(border=True, key=f"learned_workflow_{one.memory_id}"):
+                mark = " · written in this step" if new else ""
+                label = literal(case.label(one.memory_id))
+                st.markdown(f"**{literal(one.workflow.name)}** · {label}, by the actions {literal(kind)}{mark}")
+                st.markdown(literal(one.workflow.docstring))
+                verbatim("\n".join(f"{n}. {step}" for n, step in enumerate(one.workflow.steps, start=1)))
+                intents = [success.intent for success in one.successes]
                 count = "1 success" if len(intents) == 1 else f"the newest {len(intents):,} successes"
                 st.caption(literal(f"Made of {count}: {'; '.join(intents)}"))
 
@@ -117,7 +101,7 @@ def standing_workflows(case: Case) -> None:
 def reflections_on_task(case: Case) -> None:
     """What is known of the task of this step, the newest first."""
     found = reflections(case.watching)
-    read = sum(one.read for one in found)
+    read = sum(will_be for _, will_be in found)
     kept = "1 memory" if len(found) == 1 else f"{len(found):,} memories"
     st.markdown(f"**{kept} of this task after step {case.trace.step}; the next try reads {read}**")
     st.caption(literal(f"Task {case.trace.task.id}: {case.trace.task.intent}"))
@@ -128,12 +112,12 @@ def reflections_on_task(case: Case) -> None:
         )
     if not case.own and found:
         st.caption("The run's own method wrote these; Reflexion would have written after failures only, in its words.")
-    for one in found:
-        memory_text(case, one.memory, " · **read at the next try**" if one.read else " · too old to be read")
+    for memory, will_be in found:
+        memory_text(case, memory, " · **read at the next try**" if will_be else " · too old to be read")
 
 
 def tips(case: Case) -> None:
-    """The meter over the run, and a moment's tips in both orders."""
+    """Novelty over the run, and the tips of a moment of the step."""
     found = case.over_all_steps("novelty", lambda report, cancelled: novelty(case.watching, report, cancelled))
     if found is None:
         return
@@ -160,19 +144,15 @@ def _moment(case: Case) -> None:
         format_func=lambda turn: f"before turn {turn + 1}" if turn else "at the beginning",
     )
     one = turns[turn]
-    in_order = tips_in_order(one.decision)
-    left, right = st.columns([3, 2], gap="medium")
-    with left:
-        show(tips_picture(in_order, one.decision.k2, case.run), "learned_tips")
-        st.caption(literal(" ".join((one.decision.note, one.recall.why)).strip()))
-    with right:
-        st.markdown("**The tips, by stored score**")
-        with st.container(height=420, key="learned_tip_texts"):
-            for memory_id, score, similarity in zip(
-                in_order["memory"], in_order["score"], in_order["similarity"], strict=True
-            ):
-                st.markdown(f"{literal(case.label(memory_id))} · score {score:.2f} · cosine {similarity:.2f}")
-                verbatim(case.bank.memory(memory_id).experience)
+    pool = [candidate for candidate in one.decision.candidates if candidate.rank_select is not None]
+    st.markdown(f"**{len(pool):,} tips found, by stored score; ✓ was given**")
+    st.caption(literal(" ".join((one.decision.note, one.recall.why)).strip()))
+    scores = {c.memory_id: next(term.raw for term in c.terms if term.name == "score") for c in pool}
+    with st.container(height=420, key="learned_tip_texts"):
+        for tip in sorted(pool, key=lambda c: (-scores[c.memory_id], -c.similarity)):
+            name = f"{'✓ ' if tip.selected else ''}{literal(case.label(tip.memory_id))}"
+            st.markdown(f"{name} · score {scores[tip.memory_id]:.2f} · cosine {tip.similarity:.2f}")
+            verbatim(case.bank.memory(tip.memory_id).experience)
 
 
 LATER = "Look at a later step: predictions begin once cases were used in judged tasks."
@@ -193,56 +173,34 @@ def cases(case: Case) -> None:
     )  # fmt: skip
     if read != case.settings["read"]:
         arm_line(SPECS[read])
-    history = case.over_all_steps(
-        "cases", lambda report, cancelled: case_history(case.watching, read, report, cancelled), read
+    learned = case.over_all_steps(
+        "cases", lambda report, cancelled: cases_learned(case.watching, read, report, cancelled), read
     )
-    if history is None:
+    if learned is None:
         return
     if read == "similar":
         st.info(SIMILAR)
-        st.caption(f"{len(history.after.uses):,} uses of {len(history.after.numbers):,} cases are noted.")
+        st.caption(f"{len(learned.uses):,} uses of {len(learned.numbers):,} cases are noted.")
         return
     left, right = st.columns(2, gap="medium")
     with left:
         if read == "network":
-            found = losses(history)
+            found = losses(learned)
             show_or_say(loss_picture(found), "learned_loss", found.empty, LATER)
+        elif learned.worth:
+            rows = [(case.label(memory_id), worth) for memory_id, worth in learned.worth.items()]
+            show_table(
+                pd.DataFrame(rows, columns=["case", "Q_EC"]), "learned_worth", "Q_EC of each case, where used last"
+            )
         else:
-            _kernel(case, history)
+            st.info("No case was used in a judged task yet. Look at a later step.")
     with right:
-        bins = case_calibration(history)
+        bins = case_calibration(learned)
         show_or_say(case_calibration_picture(bins), "learned_calibration", bins.empty, LATER)
         st.caption(
             "Every case of a prompt gets the whole task's outcome as its label, whether it helped or not. Each p was "
             "made before its outcome was known."
         )
-
-
-def _kernel(case: Case, history: CaseHistory) -> None:
-    used = used_cases(history)
-    if not used:
-        st.info("No case was used in a judged task before this step. Look at a later step.")
-        return
-    selected = case.trace.decision.selected if case.trace.decision else ()
-    here = [memory_id for memory_id in selected if memory_id in used]
-    options = list(dict.fromkeys([*here, *used]))
-    chosen = st.selectbox(
-        "Case",
-        options,
-        key="learned_case",
-        format_func=lambda i: (
-            f"{case.label(i)} · {used[i]} uses{' · in this prompt' if i in here else ''} · "
-            f"{case.bank.memory(i).intent[:60]}"
-        ),
-    )
-    weights = kernel_weights(history, case.trace, chosen)
-    if weights.empty:
-        st.info(
-            "This step was recorded without the embedding of its intent: no past use can be weighed. Choose another."
-        )
-        return
-    show(kernel_picture(weights, history, case.label(chosen)), "learned_kernel")
-    st.caption(literal(f"For “{case.trace.task.intent[:80]}”, by the uses before step {case.trace.step}."))
 
 
 LESSONS = {

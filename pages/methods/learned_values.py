@@ -13,8 +13,6 @@ from memrl_core.analysis.run.learned.deciding import (
     NOTHING,
     PRUNED,
     SILENT,
-    Watching,
-    adapter_norms,
     citations,
     ranks,
     recollections,
@@ -23,7 +21,6 @@ from memrl_core.analysis.run.learned.deciding import (
 from memrl_core.analysis.run.learned.values import (
     OPERATIONS,
     KnownState,
-    deletion,
     known_states,
     operations_by_epoch,
     solved_within,
@@ -32,15 +29,11 @@ from memrl_core.analysis.run.learned.values import (
     values_over_uses,
 )
 from memrl_core.figures.run.learned_steps import (
-    actions_picture,
     bump_picture,
-    citations_picture,
-    norms_picture,
-    operations_picture,
+    counts_picture,
     pass_picture,
-    timeline_picture,
 )
-from memrl_core.figures.run.learned_values import rates_picture, values_picture
+from memrl_core.figures.run.learned_values import values_picture
 from memrl_core.numerals import signed
 from memrl_core.records import ValueChange
 from pages.methods.learned_case import Case, show_or_say
@@ -70,29 +63,17 @@ def utilities(case: Case) -> None:
 
 
 def success_rates(case: Case) -> None:
-    """MemP's success rate over hits beside MemRL's q over uses."""
-    beside = Watching(case.bank, case.run, case.trace.step, "memrl")
-    found = case.over_all_steps(
-        "rates",
-        lambda report, cancelled: (
-            values_over_uses(case.watching, report, cancelled),
-            values_over_uses(beside, report, cancelled),
-        ),
-    )
+    """MemP's success rate of every memory over its hits."""
+    found = case.over_all_steps("rates", lambda report, cancelled: values_over_uses(case.watching, report, cancelled))
     if found is None:
         return
-    rates, values = found
-    rule = deletion(case.watching, rates)
-    settings = beside.method().settings.model_dump()
-    picture = rates_picture(rates, values, rule, settings, case.run)
-    show_or_say(picture, "learned_rates", not rates["reward"].notna().any(), REWARD_IT)
-    if rule.in_force:
-        after = "The rule is in force in this run."
-    else:
-        after = "The rule is the released code's (variant “code”); here nothing is deleted by it."
+    # Before its first hit a memory has no rate.
+    hits = found[found["use"] > 0]
+    picture = values_picture(hits, {"reward_failure": 0, "reward_success": 1}, case.run, "success rate")
+    show_or_say(picture, "learned_rates", not hits["reward"].notna().any(), REWARD_IT)
     st.caption(
-        "MemP counts the first memory of a prompt alone, with 1/N: it settles, and a change is noticed late. MemRL "
-        f"moves every memory of the prompt by α. {after} Neither rate nor rule chooses memories in MemP."
+        "MemP counts the first memory of a prompt alone, with 1/N: the rate settles, and a change is noticed late. "
+        "MemRL moves every memory of the prompt by α. The rate does not choose memories in MemP."
     )
 
 
@@ -109,31 +90,22 @@ def named_values(case: Case) -> None:
 
 
 def reranker(case: Case) -> None:
-    """The bump chart of the step, then the history."""
+    """The bump chart of the step, the size of the adapters, then what answers have cited."""
     left, right = st.columns([3, 2], gap="medium")
     with left:
         _ranks(case)
     with right:
-        found = case.over_all_steps(
-            "adapters",
-            lambda report, cancelled: (
-                adapter_norms(case.watching, report, cancelled),
-                citations(case.watching, report, cancelled),
-            ),
-        )
-        if found is None:
-            return
-        norms, cited = found
-        if len(norms):
-            show(norms_picture(norms), "learned_norms")
-        else:
-            st.info(
-                "The adapters have had no lesson yet: they are as they were drawn. They learn from orders that this "
-                "method drew itself, and from what the answers cited: start a run of it on Home."
-            )
-    if cited.empty:
+        named_values(case)
+    cited = case.over_all_steps("cited", lambda report, cancelled: citations(case.watching, report, cancelled))
+    if cited is None:
         return
-    show(citations_picture(cited, case.run), "learned_citations")
+    if cited.empty:
+        st.info(
+            "The adapters have had no lesson. They learn from orders that this method drew itself, and from what the "
+            "answers cited: start a run of it on Home."
+        )
+        return
+    show(counts_picture(cited, "memories in prompts"), "learned_citations")
     baseline = case.settings["baseline"]
     st.caption(
         f"R is +1 for what the answer used and −1 for the rest of the prompt; with b = {baseline:g} the advantages are "
@@ -161,7 +133,7 @@ def operations(case: Case) -> None:
     if found is None:
         return
     none = not found[list(OPERATIONS)].to_numpy().any()
-    show_or_say(operations_picture(found), "learned_operations", none, "Look at a later step.")
+    show_or_say(counts_picture(found, "operations"), "learned_operations", none, "Look at a later step.")
     if case.own:
         st.caption("A reply of no use leaves the memory as it is, and is counted: it is never a reward.")
     else:
@@ -206,10 +178,19 @@ def actions(case: Case) -> None:
     state = states[place]
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        show(actions_picture(state), "learned_actions")
+        show_table(
+            [
+                {"action": one.text, "Q": one.q, "n": one.tries, "immediate reward": one.reward, "advice": one.advice}
+                | {"invented": one.invented}
+                for one in state.actions
+            ],
+            "learned_actions",
+            "The actions of this state with their values and the advice that they give",
+            signs=("Q", "immediate reward"),
+        )
         if any(action.invented for action in state.actions):
             st.warning(
-                "Hatched advice is invented: the method draws an action that the state offers and makes up a value for "
+                "Some advice is invented: the method draws an action that the state offers and makes up a value for "
                 "it, where nothing recorded can be encouraged or discouraged. Nothing was learned of it.",
                 icon=":material/casino:",
             )
@@ -276,12 +257,13 @@ LEARNED = {
 
 
 def timeline(case: Case) -> None:
-    """A mark each time that memory was asked, and the reason in the step looked at."""
+    """How often each thing became of the pool, epoch by epoch, and the reason in the step looked at."""
     name = case.watching.policy
     found = case.over_all_steps("timeline", lambda report, cancelled: what_became(case.watching, report, cancelled))
     if found is None:
         return
-    picture = timeline_picture(found, WORDS[name], case.trace.step)
+    counts = pd.crosstab(found["epoch"], found["what"]).reindex(columns=list(WORDS[name]), fill_value=0)
+    picture = counts_picture(counts.rename(columns=WORDS[name]).reset_index(), "times that memory was asked")
     show_or_say(picture, "learned_timeline", found.empty, "Choose a run whose steps have a pool.")
     here = found[found["step"] == case.trace.step]
     for (what, why), turns in here.groupby(["what", "why"], sort=False)["turn"]:

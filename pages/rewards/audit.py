@@ -14,7 +14,6 @@ from memrl_core.analysis.people.audit import (
     Group,
     audit,
     audit_rows_for_export,
-    jsonl_bytes,
     reconstruct,
 )
 from memrl_core.bank import MemoryBank
@@ -50,12 +49,6 @@ def audit_trail(place: Place) -> None:
                 lambda: csv_bytes(audit_rows_for_export(rows), list(COLUMNS)),
                 file_name(place.bank_name, "audit", kind="csv"),
                 "audit_csv",
-            )
-            download(
-                "With everything the ledger holds of them, as JSON lines",
-                lambda: jsonl_bytes(rows),
-                file_name(place.bank_name, "audit", kind="jsonl"),
-                "audit_jsonl",
             )
     st.divider()
     _of_memory(place)
@@ -93,7 +86,7 @@ def _of_memory(place: Place) -> None:
     st.subheader("Who made q what it is", anchor=False)
     assert place.run is not None
     run = place.run.id
-    ids = list(place.bank.utilities(run))
+    ids = [*place.bank.away(run), *place.bank.utilities(run)]
     if not ids:
         st.caption("This run knows no memory yet.")
         return
@@ -103,11 +96,9 @@ def _of_memory(place: Place) -> None:
         format_func=lambda name: f"{memory_label(name, run)} · {place.bank.memory(name).intent[:80]}", width=520,
     )  # fmt: skip
     moves = reconstruct(place.bank, run, memory_id)
-    q = place.bank.utilities(run)[memory_id].q
-    st.markdown(f"q is **{signed(q)}**, and this is how it came about:")
+    st.markdown(f"q is **{signed(moves[-1].after)}**, and this is how it came about:")
     rows = [
         {
-            "memory": memory_label(move.memory_id, run),
             "step": move.step,
             "q before": move.before,
             "reward": move.reward,

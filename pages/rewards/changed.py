@@ -64,7 +64,7 @@ def changed(place: Place) -> None:
 
 
 def _events(bank: MemoryBank, run: str, whose: str, span: timedelta | None) -> frozenset[str]:
-    since = None if span is None else datetime.now(UTC) - span
+    since = "" if span is None else (datetime.now(UTC) - span).isoformat(timespec="milliseconds")
     people = [whose] if whose else sorted({actor_of(event) for event in bank.lately()})
     return frozenset(event.id for who in people for event in actions_since(bank, who, since) if event.run == run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.people.agreement import Agreement, agreement, consistency, disagreements, pairwise_table
+from memrl_core.analysis.people.agreement import Agreement, agreement, disagreements, pairwise_table
 from memrl_core.analysis.people.rating_queue import RatedStep, facts_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import NEWCOMERS, Role
@@ -55,7 +55,6 @@ def people(place: Place) -> None:
                 "rater_pairs",
                 "For each two raters, how many steps both rated and how far they agree",
             )
-        _each_rater(bank, run, middle)
         apart = disagreements(given, middle, (high - low) / 2)
         st.markdown(
             f"**{len(apart):,} of {found.steps_rated_by_two_or_more}** steps that two or more rated are in dispute."
@@ -102,35 +101,6 @@ def _measures(found: Agreement, rated: int) -> None:
         "A judgement is good, neutral or bad, by the middle of r− and r+. κ is over the judgements of two; α is over "
         "the rewards themselves, of any number (interval level). 1 is perfect, 0 is what chance would give."
     )
-
-
-def _each_rater(bank: MemoryBank, run: str, middle: float) -> None:
-    """Whether each rater became milder or stricter, and judges the same step the same way twice."""
-    show_table(
-        [
-            {
-                "rater": one.rater,
-                "ratings": one.ratings,
-                "mean, first half": _signed(one.early),
-                "second half": _signed(one.late),
-                "less the others', first half": _signed(one.early_apart),
-                "less the others', second half": _signed(one.late_apart),
-                "shown again": one.repeated,
-                "same judgement again": percent(one.same / one.repeated) if one.repeated else "–",
-            }
-            for one in consistency(bank.events(run), middle)
-        ],
-        "consistency",
-        "For each rater the mean reward early and late, and how often they judged the same step alike twice",
-    )
-    st.caption(
-        "A mean that moves may be the answers'; one that moves away from the others' on the same steps is the rater's. "
-        "“Rated by me, shown again” in the queue asks for steps a second time, the first rating hidden."
-    )
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else signed(value)
 
 
 def _comments(bank: MemoryBank, run: str, disputed: list[RatedStep]) -> None:

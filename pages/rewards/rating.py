@@ -85,7 +85,7 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
         _end(bank, session, chosen)
         return
     trace = bank.trace(*session.place)
-    panel = Panel(bank, trace, session, again=chosen.show == "again")
+    panel = Panel(bank, trace, session)
     with st.container(key=f"output_{trace.id}"):
         story, rate = st.columns([3, 2], gap="medium")
         with story:
@@ -98,7 +98,7 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
         with story:
             read_memories(bank, trace)
         with rate:
-            judged(bank, trace, panel.scales.hide_verdict, again=panel.before is not None, closed=blind)
+            judged(bank, trace, panel.scales.hide_verdict, closed=blind)
             what_it_would_do(panel, scale, blind or (panel.scales.hide_verdict and panel.mine is None))
             if not blind:
                 elsewhere(trace)
@@ -223,8 +223,8 @@ def read_memories(bank: MemoryBank, trace: StepTrace) -> None:
             verbatim("\n\n".join(f"[{message.role}]\n{message.content}" for message in trace.generate.messages))
 
 
-def judged(bank: MemoryBank, trace: StepTrace, hidden: bool, again: bool = False, closed: bool = False) -> None:
-    """The environment's verdict and all ratings, once the person has rated (or `again`) or where none is hidden.
+def judged(bank: MemoryBank, trace: StepTrace, hidden: bool, closed: bool = False) -> None:
+    """The environment's verdict and all ratings, once the person has rated or where none is hidden.
 
     In a batch they stay `closed`.
     """
@@ -233,7 +233,7 @@ def judged(bank: MemoryBank, trace: StepTrace, hidden: bool, again: bool = False
         return
     given = bank.ratings.of(trace.run, trace.step)
     mine = any(event.source == "person" and event.rater == person() for event in given)
-    if again or (hidden and not mine):
+    if hidden and not mine:
         others = sum(event.source == "person" for event in given)
         seen_by = f" {others} {'person has' if others == 1 else 'people have'} rated it." if others else ""
         st.caption(

@@ -36,13 +36,10 @@ SHOWN = {
     "unrated": "Rated by nobody",
     "influential": "Most influential",
     "disputed": "In dispute",
-    "disagreeing": "In dispute, environment too",
     "random": "Random sample",
-    "again": "Rated by me, shown again",
     "all": "All steps",
 }
 ALL_MINE = "You have rated all that this filter lets in: {steps}. “All steps” shows them again."
-NO_DISPUTE = "Nobody disagrees: of {steps} none has ratings on both sides of the middle, or half the scale apart."
 EMPTY = {
     "awaiting": ALL_MINE,
     "batch": "You have rated all that was assigned to you. “Not rated by me” shows what else there is.",
@@ -50,9 +47,7 @@ EMPTY = {
     "or choose “Not rated by me”.",
     "unrated": "Somebody has rated all that this filter lets in: {steps}. “Not rated by me” is where to add yours.",
     "influential": ALL_MINE,
-    "disputed": NO_DISPUTE,
-    "disagreeing": NO_DISPUTE,
-    "again": "You have rated none of what this filter lets in ({steps}), so none can be shown to you again.",
+    "disputed": "Nobody disagrees: of {steps} none has ratings on both sides of the middle, or half the scale apart.",
     "random": "You have rated all of this sample. Another seed, under More, draws another one.",
 }
 NOTHING = "No step has ended that this filter lets in. Take a filter away, or run tasks on Step."

@@ -8,9 +8,8 @@ from typing import Any, Literal, get_args
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.agreement import AGAIN
 from memrl_core.analysis.people.rating_queue import RatingSession
-from memrl_core.analysis.people.reward_effect import Choices, Differing, compiled, differing, extended
+from memrl_core.analysis.people.reward_effect import Choices, Differing, compiled, differing
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Supposed
 from memrl_core.bank.people.roles import Role
@@ -32,7 +31,7 @@ from memrl_core.records import LedgerEvent, StepTrace
 from pages.shared.person import allowed, is_distinct, person
 from pages.shared.reward_queue import save
 from pages.shared.text import literal
-from pages.shared.work import Cancelled, Report, Work
+from pages.shared.work import Work
 
 SCALES: Mapping[Scale, str] = {
     "thumbs": "Thumbs",
@@ -46,26 +45,19 @@ Bounds = tuple[float, float]
 
 
 class Panel:
-    """What the buttons of one step need: where it is, who rates it, and how ratings become rewards there.
+    """What the buttons of one step need: where it is, who rates it, and how ratings become rewards there."""
 
-    What is shown `again` hides the rater's earlier reward until they have given another.
-    """
-
-    def __init__(self, bank: MemoryBank, trace: StepTrace, session: RatingSession, again: bool = False) -> None:
+    def __init__(self, bank: MemoryBank, trace: StepTrace, session: RatingSession) -> None:
         self.bank, self.trace, self.session = bank, trace, session
         self.scales: RatingScales = bank.ratings.scales(trace.run)
         self.bounds: Bounds = bank.ratings.bounds(trace.run, trace.step)
-        standing = bank.ratings.mine(trace.run, trace.step, person())
-        hidden = again and (trace.run, trace.step) not in session.rated
-        self.before: LedgerEvent | None = standing if hidden else None
-        self.mine: LedgerEvent | None = None if hidden else standing
+        self.mine: LedgerEvent | None = bank.ratings.mine(trace.run, trace.step, person())
         self.named = is_distinct()
         self.may = allowed(bank, Role.RATE) and self.named
 
     def rating(self, value: float, given: Mapping[str, Any]) -> Rating:
         """A reward of this person for this step, with the reason typed so far."""
         reason = st.session_state.get(f"reason_{self.trace.id}", "")
-        given = {**given, AGAIN: self.before.id} if self.before is not None else given
         return Rating(self.trace.run, self.trace.step, value, person(), reason, given)
 
     def save(self, value: float, given: Mapping[str, Any], go_on: bool = True) -> bool:
@@ -316,12 +308,6 @@ def choices_of(bank: MemoryBank, run: str) -> Choices | None:
     at, work = known.get(run, ("", None))
     if work is None or (at != asked and not work.busy):
         before = work.result if work is not None and at.startswith(bank.handle) else None
-        work = Work(lambda report, cancelled: _read(bank, run, before, report, cancelled))
+        work = Work(lambda report, cancelled: compiled(bank, run, None, before, report, cancelled))
         known[run] = asked, work
     return work.result
-
-
-def _read(bank: MemoryBank, run: str, before: Choices | None, report: Report, cancelled: Cancelled) -> Choices | None:
-    if before is not None:
-        return extended(before, bank, run, report, cancelled)
-    return compiled(bank, run, on_progress=report, cancelled=cancelled)

@@ -311,12 +311,10 @@ def test_the_audit_tells_what_the_policy_did_as_the_programs(rewritten: MemoryBa
     assert [row.words for row in audit(rewritten, AuditFilter())] == ["gave +0.000 to step 3"]
 
 
-def test_a_q_is_followed_back_through_what_the_policy_replaced(rewritten: MemoryBank) -> None:
-    moves = reconstruct(rewritten, "r", "r-0005")
-    assert [(move.memory_id, move.step) for move in moves] == [
-        (ONE, 1), (ONE, 2), (ONE, 3), (ONE, 4), ("r-0004", 4), (TWO, 2), (TWO, 4), ("r-0005", 5),
-    ]  # fmt: skip
-    assert moves[-1].after == rewritten.utilities("r")["r-0005"].q
+def test_the_q_of_what_the_policy_replaced_and_of_what_took_its_place_is_followed_back(rewritten: MemoryBank) -> None:
+    steps = {i: [move.step for move in reconstruct(rewritten, "r", i)] for i in (ONE, "r-0004", TWO, "r-0005")}
+    assert steps == {ONE: [1, 2, 3, 4], "r-0004": [4], TWO: [2, 4], "r-0005": [5]}
+    assert reconstruct(rewritten, "r", "r-0005")[-1].after == rewritten.utilities("r")["r-0005"].q
 
 
 def test_an_archive_keeps_every_operation_and_what_followed(rewritten: MemoryBank, tmp_path: Path) -> None:

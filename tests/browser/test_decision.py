@@ -120,7 +120,7 @@ def test_a_run_is_compared_with_itself_under_other_settings(page: Page, app: Run
     expect(page.get_by_text("Where they part")).to_be_visible()
     page.get_by_role("button", name=re.compile("First: step")).first.click()
     settled(page)
-    expect(page.get_by_text("Memories gained and lost")).to_be_visible()
+    expect(page.get_by_text("All pairs")).to_be_visible()
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 

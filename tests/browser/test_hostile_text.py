@@ -218,7 +218,7 @@ def tells(text: str, do: Do | None = None) -> Do:
 
 LAB = {
     place.TWINS: "Look closer",
-    place.THEORY: "What breaks the theory in this run",
+    place.THEORY: "Every formula with its numbers",
     place.STUDY: "beats similarity in",
 }
 """What stands there once the pair was opened."""

@@ -28,7 +28,7 @@ def a_practice(q: list[float], se: list[float], theory: list[float], late: LateV
     """One group of memories written after successes, with these means by number of visits."""
     rows = {"t": range(len(q)), "n": 9, "q": q, "sd": [3 * e for e in se], "se": se, "theory": theory}
     group = Group("success", pd.DataFrame({**rows, "theory_sd": 0.2}))
-    return Practice("r", 0.3, (group,), 0, late, None, "")
+    return Practice(0.3, (group,), late=late)
 
 
 def trace(picture: Picture, name: str) -> object:
@@ -87,7 +87,7 @@ def test_the_title_counts_the_means_that_agree_with_theory() -> None:
     given = a_practice([0.0, 0.2, 0.5, 0.9, 1.0], [0.0, 0.1, 0.1, 0.1, math.nan], [0.0, 0.15, 0.29, 0.9, 5.0])
     assert "2 of 3 measured" in mean_picture(0.3, 0.5, 1, 0, 9, given).title
     assert "1 of 2 measured means" in mean_picture(0.3, 0.5, 1, 0, 2, given).title
-    assert "nothing measured yet" in mean_picture(0.3, 0.5, 1, 0, 9, Practice("r", 0.3, (), 0, None, None, "")).title
+    assert "nothing measured yet" in mean_picture(0.3, 0.5, 1, 0, 9, Practice(0.3, ())).title
 
 
 # --- the variance -----------------------------------------------------------------------------------------------------

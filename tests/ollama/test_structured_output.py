@@ -127,8 +127,8 @@ def test_what_cannot_be_read_gives_no_advice_moves_nothing_and_is_counted(
     assert [(one.filled, one.reply) for one in trace.consulted] == [(None, reply)] * 2
     assert trace.update.changes == ()
     assert trace.reward.reward == trace.reward.environment
-    reported = {one.purpose: (one.asked, one.filled, one.not_parsed) for one in consultations(agent.bank, "r")}
-    assert reported == {CONDENSE: (2, 0, 2), COACH: (1, 0, 1)}
+    reported = {one.purpose: (one.asked, one.not_parsed, one.simulated) for one in consultations(agent.bank, "r")}
+    assert reported == {CONDENSE: (2, 2, 0), COACH: (1, 1, 0)}
 
 
 def test_an_episode_that_cannot_be_condensed_is_kept_as_it_was_laid_out(tmp_path: Path, server: OllamaServer) -> None:

@@ -37,7 +37,7 @@ SAYS = {
     "hurt": "hurt most: its rewards add up to",
     "contrary": "Corrective failures:",
     "calibrated": "Prequential",
-    "changed": "Tasks met until step",
+    "changed": "q moved: ",
     "supposed": "Choose other settings on the left",
     "unused": "Gini",
     "origin": "began with q",

@@ -18,11 +18,11 @@ from tests.pages.test_pages import a_bank
 
 Visit = Callable[..., AppTest]
 WORKS = (
-    "values", "rates", "named", "cases", "actions", "novelty", "adapters", "notes", "timeline", "operations", "tries",
+    "values", "rates", "named", "cases", "actions", "novelty", "cited", "notes", "timeline", "operations", "tries",
     "workflows", "asked",
 )  # fmt: skip
 LEARN_NOTHING = ("none", "rag", "exprag", "exprecent")
-AS_TEXT = ("awm", "reflexion")
+AS_TEXT = ("awm", "reflexion", "rememberer")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people import rating_queue
-from memrl_core.analysis.people.agreement import AGAIN, consistency
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Ratings
 from memrl_core.bank.people.roles import NEWCOMERS, Role
@@ -375,16 +374,13 @@ def test_an_empty_queue_says_why_and_has_no_bar(demo: Path, visit: Visit, ann: s
         app.selectbox(key="queue_show").set_value(show).run()
         assert "this filter" in plain(app)
     assert "no pair" in plain(on_scale(app, "pairwise"))
-    app = visit("rewards", bank="demo", show="again")
-    assert EMPTY["again"].format(steps="40 steps") in plain(app) and not app.get("progress")
     with MemoryBank.open(str(demo)) as bank:
         bank.ratings.rate_all([Rating(RUN, step, 1.0, "ann") for step in range(1, 41)])
     app = visit("rewards", bank="demo")
     for show, says in EMPTY.items():
-        if show not in ("disagreeing", "again"):
-            app.selectbox(key="queue_show").set_value(show).run()
-            assert says.format(steps="40 steps") in plain(app)
-            assert not app.get("progress")
+        app.selectbox(key="queue_show").set_value(show).run()
+        assert says.format(steps="40 steps") in plain(app)
+        assert not app.get("progress")
 
 
 def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit: Visit) -> None:
@@ -392,21 +388,6 @@ def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit:
     assert "has no run" in plain(app)
     app.selectbox(key="header_bank").set_value("demo").run()
     assert far(app) == "**0 of 40** rated"
-
-
-def test_a_step_shown_again_hides_the_first_rating_and_records_the_second_even_if_equal(
-    demo: Path, visit: Visit, ann: str
-) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        first = bank.ratings.rate(Rating(RUN, 9, 1.0, ann, given={"scale": "thumbs", "thumb": "up"}))
-    app = on_scale(visit("rewards", bank="demo", show="again"), "thumbs")
-    assert at(app) == 9 and "You gave" not in plain(app) and "ann +1.000" not in plain(app)
-    press(app, "5")
-    one, other = by_people(demo)
-    assert (one.id, other.value, other.payload[AGAIN]) == (first.id, 1.0, first.id)
-    with MemoryBank.open(str(demo)) as bank:
-        (found,) = consistency(bank.events(RUN), 0.0)
-    assert (found.ratings, found.repeated, found.same, found.moved) == (1, 1, 1, 0.0)
 
 
 def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_rules_say(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping
 from itertools import pairwise, permutations
 from pathlib import Path
@@ -182,17 +181,6 @@ def test_a_dispute_is_talked_over_and_the_comments_are_notes_of_its_step(demo: P
     assert note.reason == "It heated the **wrong** pan."
 
 
-def test_people_say_who_drifts(demo: Path, visit: Visit) -> None:
-    rated_by(demo, {"ann": (1.0, 1.0, -1.0, -1.0), "bob": (1.0, 1.0, 1.0, 1.0)})
-    rows = {row["rater"]: row for row in table(view(visit, "People"), "second half").to_dict("records")}
-    assert (rows["ann"]["mean, first half"], rows["ann"]["second half"]) == ("+1.000", "−1.000")
-    assert (rows["ann"]["less the others', first half"], rows["ann"]["less the others', second half"]) == (
-        "+0.000",
-        "−2.000",
-    )
-    assert rows["bob"]["less the others', second half"] == "+2.000"
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [("People", "Nobody has rated"), ("What changed", "in that time"), ("Audit", "done anything")],
@@ -247,7 +235,7 @@ def test_what_changed_tells_of_q_then_of_selections_then_of_answers(demo: Path, 
     click(app, "rerun_changed")
     app.session_state["work_rerun_changed"][1].wait(60)
     app.run()
-    assert f"of {len(differing)} re-run task" in plain(app) and "the simulated model" in plain(app)
+    assert f"Of {len(differing)} tasks re-run" in plain(app) and "the simulated model" in plain(app)
     reported = [box.label for box in app.expander if " → " in box.label]
     assert len(reported) == len(differing)
     assert len(by_people(demo)) == 24
@@ -285,8 +273,6 @@ def test_the_audit_is_filtered_by_person_kind_memory_and_program(
     assert [(row["who"], row["step"], float(row["value"]), row["reason"]) for row in rows] == [
         ("ann", "5", 1.0, "right shelf")
     ]
-    (line,) = map(json.loads, downloads["audit_jsonl"]().decode().splitlines())
-    assert (line["id"], line["value"]) == (rows[0]["event_id"], 1.0)
     app.text_input(key="audit_memory").set_value("nobody's").run()
     assert "done anything" in plain(app)
     app.text_input(key="audit_memory").set_value(f"{RUN}-0001")

@@ -14,7 +14,8 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_now
-from memrl_core.analysis.run.learned.notes import evolution_diff, link_graph
+from memrl_core.analysis.run.learned.deciding import Watching
+from memrl_core.analysis.run.learned.notes import edits, notes_and_links
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
@@ -246,32 +247,6 @@ def test_links_follow_what_people_have_reworded() -> None:
     assert chosen(a_view(similar, state, ["old", "old.2"], **{"old.2": worded})) == ("near", "new")
 
 
-# --- for the screen ---------------------------------------------------------------------------------------------------
-
-
-def test_the_graph_has_a_node_for_what_stands_and_an_edge_for_each_link() -> None:
-    state = linked(a="", b="a", c="a b", d="c")
-    state.notes["e"] = Note(keywords=("new",), links=("a",))
-    state.replaced = {"b": "e"}
-    nodes, edges = link_graph(state)
-    assert [node.memory_id for node in nodes] == ["a", "e", "c", "d"]
-    assert next(node.note.keywords for node in nodes if node.memory_id == "e") == ("new",)
-    assert edges == (("e", "a"), ("c", "a"), ("c", "e"), ("d", "c"))
-
-
-def test_the_graph_of_a_view_leaves_out_what_people_forgot() -> None:
-    nodes, edges = link_graph(linked(b="a", c="a b"), a_view(dict.fromkeys("abc", 0.5), hidden=["a"]))
-    assert ([node.memory_id for node in nodes], edges) == (["b", "c"], (("c", "b"),))
-
-
-def test_a_diff_names_what_came_and_what_went() -> None:
-    before = {"keywords": ["egg"], "tags": ["heat", "take"], "context": "an egg"}
-    context, tags = evolution_diff(before, {"keywords": ["egg"], "tags": ["take", "cool"], "context": "eggs"})
-    assert (context.part, context.before, context.after) == ("context", ("an egg",), ("eggs",))
-    assert (tags.part, tags.before, tags.after) == ("tags", ("heat", "take"), ("take", "cool"))
-    assert evolution_diff({}, {"keywords": "not a list"}) == ()
-
-
 # --- a whole run ------------------------------------------------------------------------------------------------------
 
 
@@ -286,15 +261,16 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
 def test_a_run_links_its_notes_and_lets_them_evolve(lived: MemoryBank) -> None:
     operations = [op for trace in lived.traces("r") for op in trace.write.operations]
     evolved = [op for op in operations if op.op == "UPDATE"]
-    data = {op.memory_id: op.data for op in operations}
     assert len(operations) - len(evolved) == 12 == len(lived.utilities("r"))
     assert evolved
-    for op in evolved:
-        (change,) = evolution_diff(data[op.replaces[0]], op.data)
-        assert change.part == "tags" and set(change.before) < set(change.after)
-    nodes, edges = link_graph(learned_now(lived, "r"))
-    assert {node.memory_id for node in nodes} == set(lived.utilities("r"))
-    assert edges and {end for edge in edges for end in edge} <= set(lived.utilities("r"))
+    found = [edit for step in range(1, 13) for edit in edits(Watching(lived, "r", step, "a_mem"))]
+    assert [(edit.new, (edit.old,)) for edit in found] == [(op.memory_id, op.replaces) for op in evolved]
+    for edit in found:
+        ((part, (before, after)),) = edit.changes.items()
+        assert part == "tags" and set(before) < set(after)
+    graph = notes_and_links(Watching(lived, "r", 12, "a_mem"))
+    assert set(graph.notes) == set(lived.utilities("r"))
+    assert graph.links and {end for link in graph.links for end in link} <= set(graph.notes)
 
 
 def test_memories_of_another_policy_are_notes_that_can_evolve(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ Definitions follow arXiv 2601.03192 (success rate, cumulative success, forgettin
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from memrl_core.analysis.compare.alignment import Alignment, ComparedStep, Line,
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.run.rates import Floats, percentiles, resampled
 from memrl_core.bank import MemoryBank
-from memrl_core.numerals import signed
+from memrl_core.numerals import percent, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import RunInfo
 
@@ -52,16 +52,12 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """How often pairs differ in one respect: `differing` of `known`, first at `first`; the ends of 95 % of the share.
-
-    The interval is None with fewer than two tasks.
-    """
+    """How often pairs differ in one respect: `differing` of `known`, first at `first`."""
 
     difference: Difference
     differing: int
     known: int
     first: Pair | None
-    interval: tuple[float, float] | None
 
 
 def pairs_of(alignment: Alignment, line: int, like: Mapping[str, str]) -> list[Pair]:
@@ -91,25 +87,6 @@ def neighbours(pairs: Sequence[Pair], of: Collection[Difference], at: int) -> tu
     return before, after
 
 
-@dataclass(frozen=True, slots=True)
-class UseChange:
-    """How often a memory was selected in the first run and in the other."""
-
-    memory_id: str
-    one: int
-    other: int
-
-
-def changed_uses(pairs: Sequence[Pair], like: Mapping[str, str]) -> list[UseChange]:
-    """Memories selected more or less often in the other run where both selections are known, largest change first."""
-    known = [(pair.one.selected, pair.other.selected) for pair in pairs]
-    both = [(mine, theirs) for mine, theirs in known if mine is not None and theirs is not None]
-    one = Counter(memory_id for mine, _ in both for memory_id in mine)
-    other = Counter(like.get(memory_id, memory_id) for _, theirs in both for memory_id in theirs)
-    changes = [UseChange(i, one[i], other[i]) for i in sorted(one.keys() | other.keys()) if one[i] != other[i]]
-    return sorted(changes, key=lambda change: -abs(change.other - change.one))
-
-
 def _pair(occurrence: int, one: ComparedStep, other: ComparedStep, like: Mapping[str, str]) -> Pair:
     mine: tuple[str, ...] = ()
     theirs: tuple[str, ...] = ()
@@ -137,26 +114,7 @@ def _divergence(pairs: Sequence[Pair], difference: Difference) -> Divergence:
     field = "selected" if difference in (Difference.MEMORIES, Difference.ORDER) else str(difference)
     known = [p for p in pairs if getattr(p.one, field) is not None and getattr(p.other, field) is not None]
     differing = [pair for pair in known if difference in pair.differences]
-    first = differing[0] if differing else None
-    return Divergence(difference, len(differing), len(known), first, _interval(known, difference))
-
-
-def _interval(pairs: Sequence[Pair], difference: Difference) -> tuple[float, float] | None:
-    tasks = {key: row for row, key in enumerate(dict.fromkeys((p.one.task, p.one.intent) for p in pairs))}
-    if len(tasks) < 2:
-        return None
-    differing, steps = np.zeros(len(tasks)), np.zeros(len(tasks))
-    for pair in pairs:
-        task = tasks[pair.one.task, pair.one.intent]
-        steps[task] += 1
-        differing[task] += difference in pair.differences
-
-    def share(counts: Floats) -> Floats:
-        value: Floats = (counts @ differing) / (counts @ steps)
-        return value
-
-    low, high = percentiles(resampled(len(tasks), share))
-    return float(low), float(high)
+    return Divergence(difference, len(differing), len(known), differing[0] if differing else None)
 
 
 ENOUGH_TASKS = 10
@@ -189,8 +147,7 @@ def frequency(entry: Divergence) -> str:
     """How often pairs differ in one respect."""
     if not entry.differing:
         return f"never in {entry.known} steps"
-    within = f", 95 % {entry.interval[0]:.3f} to {entry.interval[1]:.3f}" if entry.interval else ""
-    return f"in {entry.differing} of {entry.known} steps ({entry.differing / entry.known:.3f}{within})"
+    return f"in {entry.differing} of {entry.known} steps ({percent(entry.differing / entry.known)})"
 
 
 def pair_rows(comparison: Comparison, line: int) -> pd.DataFrame:
@@ -270,15 +227,6 @@ def _said(metric: Metric, name: str, delta: Delta) -> str:
     return f"{name}: {metric.name} {signed(delta.value)}, more than chance on {metric.tasks} tasks explains"
 
 
-@dataclass(frozen=True, slots=True)
-class SettingDifference:
-    """A setting that is not the same in all lines, as text a line; "0.5; 0.7 from step 12" where it was changed."""
-
-    name: str
-    title: str
-    values: tuple[str, ...]
-
-
 _CONDITIONS: tuple[tuple[str, Callable[[RunInfo], str], str], ...] = (
     ("environment", lambda run: run.environment, "they did not act in the same world"),
     ("set of tasks", lambda run: run.tasks or "typed by a person", "only the tasks that both met are compared"),
@@ -341,44 +289,26 @@ def _start(info: RunInfo, known: Mapping[str, RunInfo]) -> str:
 
 def setting_differences(
     bank: MemoryBank, lines: Sequence[Line], supposed: Mapping[str, Mapping[str, Any]] | None = None
-) -> list[SettingDifference]:
-    """The settings in which the lines differ, over the steps that they do not share.
+) -> dict[str, tuple[str, ...]]:
+    """The settings in which the lines differ over the steps that they do not share, by title, as text a line.
 
-    `supposed` gives what is changed in lines that were only supposed, by name.
+    One that was changed on the way is "0.5 → 0.7". `supposed` gives what is changed in lines that were only supposed,
+    by name.
     """
     begin = min((parted_after(lines[0], line) for line in lines[1:]), default=0)
-    courses = [
-        [(first, {**own, **(supposed or {}).get(line.name, {})}) for first, own in _course(bank, line, begin)]
-        for line in lines
-    ]
-    fields = [settings_fields_of(line.info.policy) for line in lines]
-    titles = {name: field.title or name for known in fields for name, field in known.items()}
-    names = dict.fromkeys([*titles, *(name for course in courses for _, settings in course for name in settings)])
-    found = []
-    for name in names:
-        values = tuple(_course_text(course, name) for course in courses)
+    titles, courses = dict[str, str](), []
+    for line in lines:
+        own = [bank.settings(step.run, step.step) for step in line.steps if step.step > begin]
+        changed = (supposed or {}).get(line.name, {})
+        courses.append([{**settings, **changed} for settings in own or [bank.settings(line.info.id)]])
+        titles |= {name: field.title or name for name, field in settings_fields_of(line.info.policy).items()}
+        titles |= {name: name for settings in courses[-1] for name in settings if name not in titles}
+    found = {}
+    for name, title in titles.items():
+        values = tuple(" → ".join(text for text, _ in groupby(_text(s.get(name)) for s in one)) for one in courses)
         if len(set(values)) > 1:
-            found.append(SettingDifference(name, titles.get(name, name), values))
+            found[title] = values
     return found
-
-
-def _course(bank: MemoryBank, line: Line, after: int) -> list[tuple[int, Mapping[str, Any]]]:
-    """The settings of every step of a line that comes after step `after`; without such a step, those of its run now."""
-    course = [(step.step, bank.settings(step.run, step.step)) for step in line.steps if step.step > after]
-    return course or [(1, bank.settings(line.info.id))]
-
-
-def _course_text(course: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> str:
-    parts: list[str] = []
-    last = None
-    for first_step, settings in course:
-        value = settings.get(name)
-        if not parts:
-            parts.append(_text(value))
-        elif value != last:
-            parts.append(f"{_text(value)} from step {first_step}")
-        last = value
-    return "; ".join(parts)
 
 
 def _text(value: Any) -> str:

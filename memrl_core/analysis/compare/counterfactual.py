@@ -9,7 +9,7 @@ Also: what changed between two moments of a run.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.records import Decision, RecallRecord
-from memrl_core.retrieval.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,43 +40,15 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconsidered:
-    """The intent of an earlier step, decided with the memory of both moments under the same settings and seed."""
-
-    step: int
-    task: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Changes:
-    """From the end of step `earlier` to the end of step `later`.
+    """What a run learned between two steps: the memories `added`, and the q that `moved`, the largest change first."""
 
-    `moved` holds q that differ, largest change first; `reconsidered` the steps up to `earlier` whose intents would now
-    be answered with other memories, of `decided` that can be decided again.
-    """
-
-    earlier: int
-    later: int
     added: tuple[str, ...]
     moved: tuple[Move, ...]
-    reconsidered: tuple[Reconsidered, ...]
-    decided: int
 
 
-def changes(
-    bank: MemoryBank,
-    run: str,
-    earlier: int,
-    later: int,
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
-) -> Changes | None:
-    """What changed in a run between two finished steps; None when `cancelled()` turned true.
-
-    `on_progress` gets the decisions made and those to make. Raises `InputError` unless 0 ≤ earlier < later.
-    """
+def changes(bank: MemoryBank, run: str, earlier: int, later: int) -> Changes:
+    """What changed from the end of one finished step to another's. Raises `InputError` unless 0 ≤ earlier < later."""
     if not 0 <= earlier < later:
         raise InputError("Choose an earlier and a later step: the first number must be the smaller one.")
     then, now = bank.utilities(run, earlier), bank.utilities(run, later)
@@ -85,39 +57,8 @@ def changes(
         for i, known in now.items()
         if i in then and known.q != then[i].q
     ]
-    met = _met_until(bank, run, earlier)
-    policy = make_policy(bank.run(run).policy, without_chance(bank.settings(run, later)))
-    asked = _asked(bank, run, policy, met)
-    chosen: list[list[tuple[str, ...]]] = []
-    for moment in (earlier, later):
-        made: list[tuple[str, ...]] = []
-        view = replace(bank.as_of(run, moment), learned=learned_before(bank, run, moment + 1))
-        for selected in _selected(policy, view, asked):
-            if cancelled is not None and cancelled():
-                return None
-            made.append(selected)
-            if on_progress is not None:
-                on_progress(len(chosen) * len(met) + len(made), 2 * len(met))
-        chosen.append(made)
-    return Changes(
-        earlier,
-        later,
-        tuple(i for i in now if i not in then),
-        tuple(sorted(moved, key=lambda m: -abs(m.after - m.before))),
-        tuple(
-            Reconsidered(one.step, one.task, before, after)
-            for one, before, after in zip(met, *chosen, strict=True)
-            if set(before) != set(after)
-        ),
-        len(met),
-    )
-
-
-def _met_until(bank: MemoryBank, run: str, step: int) -> list[_Met]:
-    """The intents that the agent met until a step, those of the run's base among them."""
-    info = bank.run(run)
-    past = _met_until(bank, info.base, min(step, info.base_step)) if info.base and info.first_step > 1 else []
-    return [*past, *(one for one in _met(bank, run) if one.step <= step)]
+    moved.sort(key=lambda move: -abs(move.after - move.before))
+    return Changes(tuple(i for i in now if i not in then), tuple(moved))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,29 +79,6 @@ def _met(bank: MemoryBank, run: str) -> Iterator[_Met]:
         recorded = json.loads(trace)
         if embedding is not None and recorded.get("origin", "agent") == "agent":
             yield _Met(step, task, np.asarray(embedding, dtype=np.float32), recorded)
-
-
-def without_chance(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same settings with nothing explored, for policies that explore."""
-    greedy = {"epsilon": 0.0, "exploration": "epsilon"}
-    return {name: greedy.get(name, value) for name, value in settings.items()}
-
-
-def _asked(bank: MemoryBank, run: str, policy: Policy[Any], met: Sequence[_Met]) -> list[Asked]:
-    """What each step asked memory for; the whole of it only for policies that go by more than intent and task."""
-    if not learns(policy) and "model on read" not in policy.spec.needs:
-        return [Asked(one.query, one.task, step=one.step) for one in met]
-    info = bank.run(run)
-    own = {trace.step: asked_by(trace) for trace in bank.traces(run) if trace.embed is not None}
-    return [own.get(one.step) or asked_by(bank.trace(str(info.base), one.step)) for one in met]
-
-
-def _selected(policy: Policy[Any], view: MemoryView, asked: Sequence[Asked]) -> Iterator[tuple[str, ...]]:
-    for start in range(0, len(asked), AT_ONCE):
-        chunk = asked[start : start + AT_ONCE]
-        for one, coarse in zip(chunk, np.stack([one.embedding for one in chunk]) @ view.embeddings.T, strict=True):
-            asking = replace(view, asked=one)
-            yield policy.select(policy.recall(one.embedding, asking, coarse), asking, 0).selected
 
 
 AT_ONCE = 128
@@ -281,6 +199,6 @@ def ties_of(
     cuts = [tied_at(trace.recall, trace.decision) for trace in bank.each_trace(run) if trace.decision is not None]
     rule = str(bank.settings(run).get("ties", "seeded"))
     supposed = counterfactual(bank, run, {"ties": OTHER_TIES[rule]}, on_progress, cancelled) if any(cuts) else []
-    changed = tuple(one for one in supposed if set(one.recorded) != set(one.selected))
+    changed = tuple(one for one in supposed if one.differs)
     pool, prompt = (sum(cut in found for found in cuts) for cut in ("pool", "prompt"))
     return Ties(len(cuts), pool, prompt, sum(map(bool, cuts)), rule, OTHER_TIES[rule], changed)

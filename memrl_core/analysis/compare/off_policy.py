@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual
+from memrl_core.analysis.compare.methods import Estimate
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled
@@ -34,17 +35,8 @@ LEAST_SUPPORT = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean reward per step, with its 95 % interval (steps drawn anew)."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class Earned:
-    """What `steps` steps earned, and what they would have earned by each estimator.
+    """What `steps` steps earned, and what they would have earned by each estimator: means, with steps drawn anew.
 
     `effective` is (Σw)² / Σw²: as many steps with weight 1 would tell as much. `heaviest` is the largest weight.
     """

@@ -59,13 +59,13 @@ def flips(spectrum: Spectrum, weight: float, run: str) -> str:
 
 
 def requirement(found: Requirement, run: str) -> str:
-    """How far one value of one memory would have to move."""
-    label, value = memory_label(found.memory_id, run), found.value
+    """How far the q of one memory would have to move."""
+    label = memory_label(found.memory_id, run)
     if found.needed is None or found.change is None:
-        return f"{label} by its {value} ({signed(found.now)}): {found.note[:1].lower()}{found.note[1:]}"
+        return f"{label} by its q ({signed(found.now)}): {found.note[:1].lower()}{found.note[1:]}"
     fate = "falls out" if found.selected else "gets in"
     return (
-        f"{label} {fate} with a {value} {found.beyond} {signed(found.needed)}: now {signed(found.now)}, "
+        f"{label} {fate} with a q {found.beyond} {signed(found.needed)}: now {signed(found.now)}, "
         f"a change of {signed(found.change)}."
     )
 

@@ -3,68 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.numerals import fixed, signed
 from memrl_core.records import MemoryOperation, Phase, Reply, StepTrace, ValueChange
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True, slots=True)
-class EpochSummary:
-    """One epoch of a run.
 
-    `successes` of `steps` ended well; `solved` tasks have ended well at least once so far (cumulative success, CSR);
-    `with_memory` steps had at least one memory in the prompt; `reranked` is in how many of those utility changed which
-    memories were selected, against similarity alone; `moved` is the mean size of the q changes. Of the `choices`
-    answers that had to come from a list, `valid` did.
+def by_epoch(traces: Iterable[StepTrace]) -> pd.DataFrame:
+    """One row an epoch of whole traces in the order of their steps: epoch, steps, and sums and means over them.
+
+    `success`, `memory` and `reranked` are shares of the steps: that ended well, had a memory in the prompt, in which
+    utility changed which memories were selected. `solved` is the share of the tasks so far that ended well at least
+    once (cumulative success, CSR); `valid` the share of the answers that had to come from a list and did; `moved` the
+    mean size of the q changes.
     """
+    import pandas as pd  # Every command reads this module, and most need no table.
 
-    epoch: int
-    steps: int
-    successes: int
-    solved: int
-    tasks: int
-    with_memory: int
-    reranked: int
-    mean_reward: float | None
-    moved: float | None
-    seconds: float
-    choices: int
-    valid: int
-
-
-def by_epoch(traces: Iterable[StepTrace]) -> list[EpochSummary]:
-    """One summary an epoch, from whole traces in the order of their steps."""
-    epochs: dict[int, list[StepTrace]] = {}
-    for trace in traces:
-        epochs.setdefault(trace.epoch, []).append(trace)
-    solved: set[str] = set()
-    seen: set[str] = set()
-    summaries = []
-    for epoch, members in sorted(epochs.items()):
-        rewards = [t.reward.reward for t in members if t.reward and t.reward.reward is not None]
-        moves = [abs(c.after - c.before) for t in members if t.update for c in t.update.of_q]
-        won = [t for t in members if t.reward and t.reward.outcome == "success"]
-        solved |= {t.task.id for t in won}
-        seen |= {t.task.id for t in members}
-        summaries.append(
-            EpochSummary(
-                epoch=epoch,
-                steps=len(members),
-                successes=len(won),
-                solved=len(solved),
-                tasks=len(seen),
-                with_memory=sum(bool(t.decision and t.decision.selected) for t in members),
-                reranked=sum(utility_changed_selection(t) for t in members),
-                mean_reward=sum(rewards) / len(rewards) if rewards else None,
-                moved=sum(moves) / len(moves) if moves else None,
-                seconds=sum(sum(t.seconds.values()) for t in members),
-                choices=sum(valid_answers(t)[1] for t in members),
-                valid=sum(valid_answers(t)[0] for t in members),
-            )
-        )
-    return summaries
+    rows = []
+    for t in traces:
+        moves = [abs(c.after - c.before) for c in t.update.of_q] if t.update else []
+        won, reward = (t.reward.outcome == "success", t.reward.reward) if t.reward else (False, None)
+        memory = bool(t.decision and t.decision.selected)
+        valid, asked = valid_answers(t)
+        seconds = sum(t.seconds.values())
+        reranked = utility_changed_selection(t)
+        rows.append((t.epoch, t.task.id, won, memory, reranked, valid, asked, reward, sum(moves), len(moves), seconds))
+    columns = [
+        "epoch",
+        "task",
+        "success",
+        "memory",
+        "reranked",
+        "valid",
+        "asked",
+        "reward",
+        "moved",
+        "moves",
+        "seconds",
+    ]
+    steps = pd.DataFrame(rows, columns=columns).astype({"reward": float})
+    groups = steps.groupby("epoch")
+    table = groups[["success", "memory", "reranked", "reward", "seconds"]].mean()
+    met, solved = (
+        part.drop_duplicates("task").groupby("epoch").size().reindex(table.index, fill_value=0).cumsum()
+        for part in (steps, steps[steps["success"]])
+    )
+    sums = groups[["valid", "asked", "moved", "moves"]].sum()
+    shares = {"valid": sums["valid"] / sums["asked"], "moved": sums["moved"] / sums["moves"]}
+    return table.assign(steps=groups.size(), solved=solved / met, **shares).reset_index()
 
 
 def valid_answers(trace: StepTrace) -> tuple[int, int]:

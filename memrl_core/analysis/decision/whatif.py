@@ -30,6 +30,9 @@ NOT_REPLAYABLE = (
 )
 
 
+NORMALISERS = ("pool", "fixed", "raw")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Situation:
     """What a decision was made from: the intent's embedding `query` (d,), what the run saw, and the seed."""
@@ -88,6 +91,15 @@ def decided(situation: Situation, settings: Mapping[str, Any] | None = None) -> 
     policy = make_policy(situation.policy, situation.settings if settings is None else settings)
     recall = policy.recall(situation.query, situation.view)
     return recall, policy.select(recall, situation.view, situation.seed)
+
+
+def by_normaliser(situation: Situation, settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What greedy selection takes under each normaliser of MemRL from the pool of `settings`, best first."""
+    recall, _ = decided(situation, settings)
+    greedy = {**settings, "epsilon": 0.0, "exploration": "epsilon"}
+    policies = {name: make_policy(situation.policy, {**greedy, "normaliser": name}) for name in NORMALISERS}
+    view, seed = situation.view, situation.seed
+    return {name: policy.select(recall, view, seed).greedy for name, policy in policies.items()}
 
 
 def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:

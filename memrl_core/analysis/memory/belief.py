@@ -126,31 +126,6 @@ def _band(
 
 
 SLACK = 1e-9
-SHOWN = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """After `rewards` equal rewards: the memory's q, and its score, rank and fate in the pool under greedy choice."""
-
-    rewards: int
-    q: float
-    score: float
-    rank: int
-    selected: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What equal rewards to one memory do to its place in a pool in which nothing else moves.
-
-    `needed` is the first number of rewards after which greedy choice treats the memory otherwise, None when no number
-    does. `path` starts at the recorded q and goes as far as `needed`, or `SHOWN` rewards; it is empty when the memory
-    is not in the pool, where no q counts.
-    """
-
-    needed: int | None
-    path: tuple[Rung, ...]
 
 
 def after_rewards(q: float, reward: float, alpha: float, n: int) -> float:
@@ -173,9 +148,12 @@ def rewards_to_reach(q: float, target: float, reward: float, alpha: float) -> in
     return None if remaining == 0 else max(1, math.ceil(math.log(remaining) / math.log1p(-alpha) - SLACK))
 
 
-def recovery(situation: Situation, memory_id: str, reward: float, settings: MemRLSettings | None = None) -> Recovery:
-    """How many rewards of one value, given to this memory alone, change whether it is given to the model.
+def recovery(
+    situation: Situation, memory_id: str, reward: float, settings: MemRLSettings | None = None
+) -> tuple[bool, int | None] | None:
+    """Whether greedy choice gives a memory to the model, and after how many rewards, given to it alone, that changes.
 
+    The number is None when no number of them changes it. None for a memory outside of the pool, where no q counts.
     Raises `InputError` for a memory that the run did not know at this step.
     """
     chosen = (settings or MemRLSettings.of(situation.settings)).model_copy(
@@ -185,21 +163,16 @@ def recovery(situation: Situation, memory_id: str, reward: float, settings: MemR
     policy, view = make_policy(situation.policy, chosen.model_dump()), situation.view
     recall = policy.recall(situation.query, view)
     if not any(member.memory_id == memory_id for member in recall.pool):
-        return Recovery(None, ())
+        return None
 
-    def rung(n: int) -> Rung:
+    def selected_after(n: int) -> bool:
         q = view.q.copy()
-        q[view.position(memory_id)] = value = after_rewards(requirement.now, reward, chosen.alpha, n)
-        decision = policy.select(recall, replace(view, q=q), situation.seed)
-        member = next(c for c in decision.candidates if c.memory_id == memory_id)
-        return Rung(n, value, member.score or 0.0, member.rank_select or 0, member.selected)
+        q[view.position(memory_id)] = after_rewards(requirement.now, reward, chosen.alpha, n)
+        return memory_id in policy.select(recall, replace(view, q=q), situation.seed).selected
 
-    first = rung(0)
+    now = selected_after(0)
     edges = [stretch.high for stretch in requirement.stretches[:-1]]
     reached = [rewards_to_reach(requirement.now, edge, reward, chosen.alpha) for edge in edges]
     # On an edge itself two candidates tie, so the reward after it is tried too.
     tried = sorted({1, *(n + more for n in reached if n is not None for more in (0, 1) if n + more)})
-    needed = next((n for n in tried if rung(n).selected != first.selected), None)
-    last = SHOWN if needed is None else min(needed, SHOWN)
-    numbers = [*range(1, last + 1), *([needed] if needed is not None and needed > last else [])]
-    return Recovery(needed, (first, *map(rung, numbers)))
+    return now, next((n for n in tried if selected_after(n) != now), None)

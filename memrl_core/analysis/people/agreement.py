@@ -7,20 +7,15 @@ alpha-reliability. Rewards R are finite; their judgement is read against the mid
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
-from statistics import fmean
 
 import krippendorff
 import numpy as np
 
-from memrl_core.records import EventKind, LedgerEvent
-
 TOLERANCE = 1e-9
-AGAIN = "again"
-"""In the payload of a reward: the id of the earlier one of the same person, which they did not see."""
 # `krippendorff` lays out three tables of steps x rewards x rewards (8 bytes each): this many cells take 240 MB.
 MOST_CELLS = 10_000_000
 
@@ -78,77 +73,6 @@ class Disagreement:
     ratings: Mapping[str, float]
     range: float
     opposite: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Consistency:
-    """One rater against themselves and over time.
-
-    `early` and `late` are the mean R of the first and the second half of their ratings, in the order in which they were
-    given; `early_apart` and `late_apart` the mean of R less the mean of the others' R on the same step, which does not
-    move when the answers get better. Of the `repeated` steps that they were shown again, `same` got the same judgement,
-    and R was `moved` apart in the mean. None where there is nothing to take a mean of.
-    """
-
-    rater: str
-    ratings: int
-    early: float | None
-    late: float | None
-    early_apart: float | None
-    late_apart: float | None
-    repeated: int
-    same: int
-    moved: float | None
-
-
-def consistency(events: Iterable[LedgerEvent], midpoint: float) -> list[Consistency]:
-    """Every rater of a run by name, from its `events` in the order of the ledger, without what was taken back."""
-    given = [e for e in events if e.kind in (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED) and e.source == "person"]
-    revoked = {event.revokes for event in given}
-    by_id = {e.id: e for e in given if e.kind is EventKind.REWARD_GIVEN and e.id not in revoked}
-    standing = {(event.step_id, event.rater): event for event in by_id.values()}
-    of_step = defaultdict(list)
-    for event in standing.values():
-        of_step[event.step_id].append(event)
-    return [
-        _consistency(rater, [e for e in by_id.values() if e.rater == rater], standing, of_step, by_id, midpoint)
-        for rater in sorted({event.rater for event in by_id.values()})
-    ]
-
-
-def _consistency(
-    rater: str,
-    own: Sequence[LedgerEvent],
-    standing: Mapping[tuple[str, str], LedgerEvent],
-    of_step: Mapping[str, Sequence[LedgerEvent]],
-    by_id: Mapping[str, LedgerEvent],
-    midpoint: float,
-) -> Consistency:
-    rated = [event for event in own if standing[event.step_id, rater] is event]
-    halves = rated[: len(rated) // 2], rated[len(rated) // 2 :]
-    early, late = (_mean([_value(event) for event in half]) for half in halves)
-    apart = [
-        [
-            _value(event) - fmean(others)
-            for event in half
-            if (others := [_value(other) for other in of_step[event.step_id] if other.rater != rater])
-        ]
-        for half in halves
-    ]
-    again = [
-        (_value(by_id[before]), _value(event)) for event in own if (before := str(event.payload.get(AGAIN))) in by_id
-    ]
-    same = sum(judgement(one, midpoint) is judgement(other, midpoint) for one, other in again)
-    moved = _mean([abs(one - other) for one, other in again])
-    return Consistency(rater, len(rated), early, late, _mean(apart[0]), _mean(apart[1]), len(again), same, moved)
-
-
-def _value(event: LedgerEvent) -> float:
-    return event.value or 0.0
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None
 
 
 def judgement(reward: float, midpoint: float) -> Judgement:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from memrl_core.analysis.decision.findings import names
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.memory.provenance import Chapter, chapters, entries
+from memrl_core.analysis.memory.provenance import chapters, entries
 from memrl_core.analysis.people.linked_filter import LinkedFilter
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import NEWCOMERS, Role, actor_of
@@ -29,13 +28,11 @@ from memrl_core.records import EventKind, LedgerEvent, UtilityPoint
 class QMove:
     """One move of a q: after = before + alpha · (reward − before).
 
-    `memory_id` is the memory as it was then: an older id where it was edited or merged since. A memory's first entry
-    has no reward: `after` is what it began with, and `events` the one that wrote it, brought it in or put it in the
-    place of others. Else `events` are the rewards that counted, with the credit that took their place for this memory;
-    `given` says by whom each was given, and when.
+    A memory's first entry has no reward: `after` is what it began with, and `events` the one that wrote it, brought it
+    in or put it in the place of others. Else `events` are the rewards that counted, with the credit that took their
+    place for this memory; `given` says by whom each was given, and when.
     """
 
-    memory_id: str
     step: int
     before: float | None
     reward: float | None
@@ -45,54 +42,30 @@ class QMove:
     given: tuple[tuple[str, str], ...]
 
 
-def reconstruct(bank: MemoryBank, run: str, memory_id: str) -> list[QMove]:
-    """Every entry of a q in order, from those of the memories that this one was put in the place of.
+BEGINS = (
+    EventKind.MEMORY_WRITTEN,
+    EventKind.MEMORY_IMPORTED,
+    EventKind.MEMORY_EDITED,
+    EventKind.MEMORY_MERGED,
+)
 
-    The last `after` is q now. Empty when the run has never known the memory. Raises `UnknownRun`.
+
+def reconstruct(bank: MemoryBank, run: str, memory_id: str) -> list[QMove]:
+    """Every entry of a memory's q in order; the last `after` is q now. Empty when the run has never known the memory.
+
+    What a reworded or merged memory took over from older ones stands in their own moves. Raises `UnknownRun`.
     """
     behind = chapters(bank, run)
-    begun = _beginnings(behind)
-    # A memory that several ways lead back to is listed once.
-    listed = dict.fromkeys(_with_replaced(bank, behind, begun, memory_id))
     found: list[QMove] = []
-    for (number, step, known), members in groupby(listed, key=lambda e: (e[0], e[1].step, e[1].memory_id)):
+    for (number, step), members in groupby(entries(bank, behind, memory_id), key=lambda e: (e[0], e[1].step)):
+        events, settings = behind[number].steps[step], behind[number].settings[step]
         points = [point for _, point in members]
         if points[0].before is None:
-            first = points.pop(0)
-            found.append(_move(first, [begun[known][1]], None))
+            begun = [event for event in events if event.kind in BEGINS and memory_id in event.memory_ids]
+            found.append(_move(points.pop(0), begun[:1], None))
         if points:
-            found += _moves(points, behind[number].steps[step], behind[number].settings[step])
+            found += _moves(points, events, settings)
     return found
-
-
-Begun = Mapping[str, tuple[int, LedgerEvent]]
-_BEGINS = (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED)
-_REPLACES = (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
-
-
-def _beginnings(behind: Sequence[Chapter]) -> Begun:
-    """What gave each memory its first q, and in which chapter; a replacement that is done again gives none."""
-    begun: dict[str, tuple[int, LedgerEvent]] = {}
-    for number, chapter in enumerate(behind):
-        for event in (event for step in sorted(chapter.steps) for event in chapter.steps[step]):
-            for memory_id in event.memory_ids:
-                if event.kind in _BEGINS or (event.kind in _REPLACES and memory_id not in begun):
-                    begun[memory_id] = number, event
-    return begun
-
-
-def _with_replaced(
-    bank: MemoryBank, behind: Sequence[Chapter], begun: Begun, memory_id: str
-) -> Iterator[tuple[int, UtilityPoint]]:
-    """The entries of a memory after those that its first q was made of."""
-    own = entries(bank, behind, memory_id)
-    number, event = begun.get(memory_id, (0, None))
-    if own and event is not None and event.kind in _REPLACES:
-        for older in event.payload["replaces"]:
-            for entry in _with_replaced(bank, behind, begun, older):
-                if (entry[0], entry[1].step) <= (number, event.step):
-                    yield entry
-    yield from own
 
 
 def _moves(
@@ -110,7 +83,7 @@ def _moves(
 def _move(point: UtilityPoint, events: Sequence[LedgerEvent], alpha: float | None) -> QMove:
     given = tuple((who(event), event.created) for event in events)
     ids = tuple(event.id for event in events)
-    return QMove(point.memory_id, point.step, point.before, point.reward, alpha, point.after, ids, given)
+    return QMove(point.step, point.before, point.reward, alpha, point.after, ids, given)
 
 
 Group = Literal["all", "rewards", "memories", "settings", "people", "notes"]
@@ -202,16 +175,6 @@ def audit_rows_for_export(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-def jsonl_bytes(rows: Sequence[AuditRow]) -> bytes:
-    """The events behind the rows as JSON Lines, whole and with what the rows say of them."""
-    return "".join(f"{json.dumps(_whole(row), ensure_ascii=False)}\n" for row in rows).encode()
-
-
-def _whole(row: AuditRow) -> dict[str, Any]:
-    facts = {name: getattr(row.event, name) for name in LedgerEvent.__dataclass_fields__}
-    return {**facts, "payload": dict(row.event.payload), "who": row.who, "words": row.words, "undone": row.undone}
 
 
 # --- what each event did, as one plain sentence -----------------------------------------------------------------------

@@ -125,9 +125,7 @@ class RatingSession:
         self.at = len(self.places) if first_skipped is None else first_skipped
 
 
-Show = Literal[
-    "awaiting", "batch", "wanting", "unrated", "disputed", "disagreeing", "influential", "random", "again", "all"
-]
+Show = Literal["awaiting", "batch", "wanting", "unrated", "disputed", "influential", "random", "all"]
 Bounds = Mapping[str, tuple[float, float]]
 
 LARGEST_WHOLE = 2**53 - 1
@@ -148,7 +146,7 @@ class QueueFilter(LinkedFilter):
         title="Show",
         description="awaiting: not rated by you. batch: of these, those assigned to you. wanting: of these, those that "
         "fewer people than are wanted have rated. unrated: rated by nobody. disputed: people differ among themselves. "
-        "disagreeing: or with the environment. influential: awaiting, the most recalled first. random: a sample of "
+        "influential: awaiting, the most recalled first. random: a sample of "
         "those awaiting. all: every step.",
     )
     policy: str = Field("", title="Policy", description="Steps under this policy only; under any when empty.")
@@ -201,14 +199,10 @@ def queue(
             return _in_run_order([step for step in asked if not step.people], facts)
         case "disputed":
             return _disputed(asked, bounds)
-        case "disagreeing":
-            return _most_disagreeing(asked, bounds)
         case "influential":
             return sorted(_awaiting(asked, rater), key=_influence, reverse=True)
         case "random":
             return _awaiting(_drawn(asked, chosen.seed, chosen.sample), rater)
-        case "again":
-            return _drawn([step for step in asked if rater in step.people], chosen.seed, chosen.sample)
         case "all":
             return sorted(asked, key=_age, reverse=True)
 
@@ -230,23 +224,6 @@ def pairs(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str) -> list[t
     ]
 
 
-def disagreement(step: RatedStep, low: float, high: float) -> float | None:
-    """How far apart those who disagree about a step are, as a share of r+ − r− (`high` − `low`); None when none do.
-
-    Two disagree when one reward is above the midpoint and the other below it. People do also when their rewards are
-    half of r+ − r− apart or more.
-    """
-    if not step.people:
-        return None
-    least, most, middle = min(step.people.values()), max(step.people.values()), (low + high) / 2
-    environment = step.environment
-    if environment is not None and (least < middle < environment or environment < middle < most):
-        least, most = min(least, environment), max(most, environment)
-    elif not least < middle < most and most - least < (high - low) / 2:
-        return None
-    return (most - least) / (high - low)
-
-
 def _awaiting(steps: Iterable[RatedStep], rater: str) -> list[RatedStep]:
     return [step for step in steps if rater not in step.people]
 
@@ -266,11 +243,6 @@ def _disputed(steps: Sequence[RatedStep], bounds: Bounds) -> list[RatedStep]:
         given = {step.id: step.people for step in members.values()}
         found += [members[one.step_id] for one in disagreements(given, (low + high) / 2, (high - low) / 2)]
     return found
-
-
-def _most_disagreeing(steps: Iterable[RatedStep], bounds: Bounds) -> list[RatedStep]:
-    found = [(apart, step) for step in steps if (apart := disagreement(step, *bounds[step.run])) is not None]
-    return [step for _, step in sorted(found, key=lambda pair: (pair[0], _age(pair[1])), reverse=True)]
 
 
 def _drawn(steps: Iterable[RatedStep], seed: int, size: int) -> list[RatedStep]:

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
@@ -107,20 +106,23 @@ def compiled(
     bank: MemoryBank,
     run: str,
     steps: tuple[int, int] | None = None,
+    known: Choices | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     cancelled: Cancelled | None = None,
 ) -> Choices | None:
     """The selections of a run, or of the first to the last of `steps`; None when `cancelled()` turned true.
 
-    Left out is a step without a recorded decision, from a file, or whose recorded selection does not follow from what
-    was recorded: another agent's, or one made under settings that are no longer valid. `on_progress` gets the steps
-    read and those to read. Raises `UnknownRun`, `BankDamaged`.
+    With what is `known` of the whole run, only the steps that have ended since are read. Left out is a step without a
+    recorded decision, from a file, or whose recorded selection does not follow from what was recorded: another agent's,
+    or one made under settings that are no longer valid. `on_progress` gets the steps read and those to read. Raises
+    `UnknownRun`, `BankDamaged`.
     """
-    first, last = steps or (bank.run(run).first_step, bank.next_step(run) - 1)
+    known = known or Choices({}, {}, {})
+    read = max((*known.of_step, *known.left_out), default=bank.run(run).first_step - 1)
+    first, last = steps or (read + 1, bank.next_step(run) - 1)
     policies: dict[str, Policy[Any]] = {}
-    of_step: dict[int, Choice] = {}
-    steps_of: dict[str, list[int]] = {}
-    left_out: dict[int, str] = {}
+    of_step, left_out = dict(known.of_step), dict(known.left_out)
+    steps_of = {memory_id: list(where) for memory_id, where in known.steps_of.items()}
     for trace in bank.each_trace(run, (first, last)):
         if cancelled is not None and cancelled():
             return None
@@ -134,30 +136,6 @@ def compiled(
         if on_progress is not None:
             on_progress(trace.step - first + 1, last - first + 1)
     return Choices(of_step, steps_of, left_out)
-
-
-def extended(
-    choices: Choices,
-    bank: MemoryBank,
-    run: str,
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
-) -> Choices | None:
-    """`choices` of a whole run with the steps that have ended since: only these are read.
-
-    The same `choices` when there are none. None, progress and errors as in `compiled`.
-    """
-    known = max((*choices.of_step, *choices.left_out), default=bank.run(run).first_step - 1)
-    newest = bank.next_step(run) - 1
-    if newest <= known:
-        return choices
-    new = compiled(bank, run, (known + 1, newest), on_progress, cancelled)
-    if new is None:
-        return None
-    steps_of = {i: [*choices.steps_of.get(i, ()), *steps] for i, steps in new.steps_of.items()}
-    return Choices(
-        {**choices.of_step, **new.of_step}, {**choices.steps_of, **steps_of}, {**choices.left_out, **new.left_out}
-    )
 
 
 def selections_with(
@@ -265,27 +243,14 @@ class AnsweredBothWays:
     answers: tuple[str, str]
 
 
-def actions_since(bank: MemoryBank, person: str, created_from: datetime | None = None) -> list[LedgerEvent]:
-    """What a person did about rewards from a moment on (None: ever), oldest first; a time without zone is local.
+def actions_since(bank: MemoryBank, person: str, created_from: str = "") -> list[LedgerEvent]:
+    """What a person did about rewards from a moment on (ISO 8601 in UTC; "" for ever), oldest first.
 
-    That is all from the first such event that was created then or later, in the order of the ledger: a clock that is
-    set back leaves nothing out. Raises `InputError` for an impossible name.
+    Raises `InputError` for an impossible name.
     """
     name = person_name(person)
-    theirs = [event for event in bank.events() if event.kind in REWARDING and actor_of(event) == name]
-    if created_from is None:
-        return theirs
-    # What is stored has whole milliseconds.
-    moment = created_from.astimezone(UTC)
-    moment = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-    first = next((n for n, event in enumerate(theirs) if _created(event) >= moment), len(theirs))
-    return theirs[first:]
-
-
-def _created(event: LedgerEvent) -> datetime:
-    """When an event was created; a time without zone is UTC, and none at all was long ago."""
-    created = datetime.fromisoformat(event.created) if event.created else datetime.min
-    return created if created.tzinfo else created.replace(tzinfo=UTC)
+    rewarding = (event for event in bank.events() if event.kind in REWARDING and event.created >= created_from)
+    return [event for event in rewarding if actor_of(event) == name]
 
 
 # --- q ----------------------------------------------------------------------------------------------------------------
@@ -394,11 +359,9 @@ def selections_sentence(found: Sequence[Differing], last: int) -> str:
 
 
 def reruns_sentence(found: Sequence[AnsweredBothWays]) -> str:
-    """What became of the tasks: "1 of 3 re-run tasks is solved now and was not, 0 the other way round"."""
+    """What became of the tasks: "Of 3 tasks re-run, 1 solved now and not before, 0 the other way round"."""
     if not found:
         return "No task was re-run"
     solved = [(one.before == "success", one.after == "success") for one in found]
     gained, lost = solved.count((False, True)), solved.count((True, False))
-    is_, was = ("is", "was") if 1 in (gained, len(found)) else ("are", "were")
-    tasks = f"{len(found):,} re-run task{'s' * (len(found) != 1)}"
-    return f"{gained:,} of {tasks} {is_} solved now and {was} not, {lost:,} the other way round"
+    return f"Of {len(found):,} tasks re-run, {gained:,} solved now and not before, {lost:,} the other way round"

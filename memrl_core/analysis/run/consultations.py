@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memrl_core.bank import MemoryBank
@@ -14,23 +14,19 @@ from memrl_core.records import Consulted, StepTrace, Turn
 class Consultations:
     """What became of all questions of one purpose in a run.
 
-    Each of the `asked` was either `filled` by a model, `not_parsed` (the model's reply did not fit the form), or filled
-    by the policy's own template where no model was asked (`simulated`). `tokens` of prompts and replies together, as
-    far as the model reports them, and `seconds` are sums.
+    Of the `asked`, some were `not_parsed` (the model's reply did not fit the form) or filled by the policy's own
+    template where no model was asked (`simulated`); a model filled the others.
     """
 
     purpose: str
     asked: int
-    filled: int
     not_parsed: int
     simulated: int
-    tokens: int
-    seconds: float
 
     @property
     def failure_rate(self) -> float | None:
         """The share of the model's replies that did not fit the form; None where no model was asked."""
-        replies = self.filled + self.not_parsed
+        replies = self.asked - self.simulated
         return self.not_parsed / replies if replies else None
 
 
@@ -39,23 +35,16 @@ def consultations(bank: MemoryBank, run: str) -> list[Consultations]:
 
     Raises `UnknownRun`.
     """
-    return summed(one for trace in bank.each_trace(run) for one in trace.consulted)
-
-
-def summed(asked: Iterable[Consulted]) -> list[Consultations]:
-    """One entry a purpose of these questions, in the order in which they were first asked."""
     by_purpose: dict[str, list[Consulted]] = {}
-    for one in asked:
-        by_purpose.setdefault(one.purpose, []).append(one)
-    found = []
-    for purpose, questions in by_purpose.items():
-        simulated = sum(one.simulated for one in questions)
-        not_parsed = sum(one.filled is None for one in questions)
-        tokens = sum((one.prompt_tokens or 0) + (one.answer_tokens or 0) for one in questions)
-        seconds = sum(one.seconds for one in questions)
-        filled = len(questions) - simulated - not_parsed
-        found.append(Consultations(purpose, len(questions), filled, not_parsed, simulated, tokens, seconds))
-    return found
+    for trace in bank.each_trace(run):
+        for one in trace.consulted:
+            by_purpose.setdefault(one.purpose, []).append(one)
+    return [
+        Consultations(
+            purpose, len(asked), sum(one.filled is None for one in asked), sum(one.simulated for one in asked)
+        )
+        for purpose, asked in by_purpose.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,15 +75,13 @@ def solved_before_failing_now(success: Floats) -> Floats:
     return _share((_ever_before(success) & (success == 0)).sum(axis=1), _tasks(success))
 
 
-def forgetting_rate(
-    success: Floats, of: Literal["failures", "solved"] = "failures", since: Literal["last", "ever"] = "last"
-) -> Floats:
+def forgetting_rate(success: Floats, of: Literal["failures", "solved"] = "failures") -> Floats:
     """FR: tasks solved before that fail now, (E,), divided by what arXiv 2601.03192 divides by (section on forgetting).
 
     `of="failures"`: all failures of the epoch (v2). `of="solved"`: the tasks rated now that were solved before (v1).
-    Neither says what "before" is: `since="last"` is the last rated attempt, `since="ever"` any earlier one.
+    Neither says what "before" is: here it is the last rated attempt.
     """
-    before = _ever_before(success) if since == "ever" else _last_before(success) == 1
+    before = _last_before(success) == 1
     failed = success == 0
     whole = failed if of == "failures" else before & ~np.isnan(success)
     return _share((before & failed).sum(axis=1), whole.sum(axis=1))

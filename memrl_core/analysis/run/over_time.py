@@ -1,7 +1,7 @@
 """What was forgotten, transferred, and answered without memory in the course of a run, and how its q are spread.
 
 arXiv 2601.03192 divides what was lost by the failures of the epoch (v2) or by the previous successes (v1). "Previous"
-means the last attempt here; `metrics.forgetting_rate` also has the reading of any attempt before.
+means the last attempt here.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from memrl_core.analysis.compare.comparison import (
     Comparison,
     Difference,
     Metric,
-    changed_uses,
     compare,
     cumulative_reward,
     divergences,
@@ -39,6 +38,7 @@ from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.run.rates import percentiles
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
+from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import a_compared, a_line, begun, commit, tasks_line
 from tests.builders import a_bank, an_agent, numbers
 
@@ -297,10 +297,6 @@ def test_other_settings_select_what_the_counterfactual_says(agent: Agent, change
         assert (pair.added, pair.removed) == (supposed.entered, supposed.left)
         assert pair.other.pool == len(supposed.recall.pool)
     assert any(pair.differences for pair in pairs) == bool(changes)
-    uses = {c.memory_id: c.other - c.one for c in changed_uses(pairs, {})}
-    entered = [i for s in decided for i in s.entered]
-    left = [i for s in decided for i in s.left]
-    assert uses == {i: entered.count(i) - left.count(i) for i in {*entered, *left} if entered.count(i) != left.count(i)}
 
 
 def test_what_would_have_followed_is_not_made_up(agent: Agent) -> None:
@@ -318,7 +314,11 @@ def test_supposed_settings_are_told_beside_those_of_the_run(agent: Agent) -> Non
     settings = {**agent.bank.settings("r"), "k2": 1, "weight": 0.75}
     line = line_of(agent.bank, "r")
     found = setting_differences(agent.bank, [line, supposed_line(line, [], "r supposed")], {"r supposed": settings})
-    assert {entry.name: entry.values for entry in found} == {"k2": ("3", "1"), "weight": ("0.5", "0.75")}
+    assert found == titled(k2=("3", "1"), weight=("0.5", "0.75"))
+
+
+def titled(**values: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {MemRLSettings.model_fields[name].title or name: given for name, given in values.items()}
 
 
 # --- how they were set up ---------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def test_a_fork_does_not_start_from_another_memory() -> None:
 
 
 def told_settings(bank: MemoryBank, *runs: str) -> dict[str, tuple[str, ...]]:
-    return {entry.name: entry.values for entry in setting_differences(bank, [line_of(bank, run) for run in runs])}
+    return setting_differences(bank, [line_of(bank, run) for run in runs])
 
 
 @pytest.fixture
@@ -381,18 +381,18 @@ def bank(tmp_path: Path) -> MemoryBank:
     return bank
 
 
-def test_settings_that_were_changed_are_told_with_the_step_from_which_they_held(bank: MemoryBank) -> None:
+def test_settings_that_were_changed_are_told_one_after_the_other(bank: MemoryBank) -> None:
     settings = bank.settings("a")
     assert told_settings(bank, "a", "b") == {}
     bank.change_settings("a", {**settings, "weight": 0.7, "k2": 1}, 3)
-    assert told_settings(bank, "a", "b") == {"weight": ("0.5; 0.7 from step 3", "0.5"), "k2": ("3; 1 from step 3", "3")}
+    assert told_settings(bank, "a", "b") == titled(weight=("0.5 → 0.7", "0.5"), k2=("3 → 1", "3"))
 
 
 def test_a_run_without_a_step_is_told_by_the_settings_it_would_have_even_if_they_differ_little(
     bank: MemoryBank,
 ) -> None:
     begun(bank, "c", settings={**bank.settings("a"), "delta": 0.2000001})
-    assert told_settings(bank, "a", "c") == {"delta": ("0.2", "0.2000001")}
+    assert told_settings(bank, "a", "c") == titled(delta=("0.2", "0.2000001"))
 
 
 def test_settings_of_a_past_that_is_shared_are_no_difference(bank: MemoryBank) -> None:
@@ -403,7 +403,7 @@ def test_settings_of_a_past_that_is_shared_are_no_difference(bank: MemoryBank) -
         commit(bank, "fork", task)
     assert told_settings(bank, "a", "fork") == {}
     # Beside a run that does not share it, the past of the fork counts.
-    assert told_settings(bank, "b", "fork") == {"weight": ("0.5", "0.5; 0.7 from step 2")}
+    assert told_settings(bank, "b", "fork") == titled(weight=("0.5", "0.5 → 0.7"))
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

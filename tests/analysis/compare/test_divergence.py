@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.compare.alignment import Alignment, align, line_of
-from memrl_core.analysis.compare.comparison import Difference, changed_uses, compare, divergences, neighbours, pairs_of
+from memrl_core.analysis.compare.comparison import Difference, compare, divergences, neighbours, pairs_of
 from tests.analysis.lockstep import a_compared, a_line, begun, commit
 from tests.builders import a_bank
 
@@ -94,20 +91,6 @@ def test_the_nearest_pairs_that_differ_are_before_and_after(
     assert after == next((pairs[place] for place in differing if place > at), None)
 
 
-@given(STEPS, STEPS)
-def test_uses_are_counted_where_both_selections_are_known(one: list[Any], other: list[Any]) -> None:
-    pairs = pairs_of(a_pairing(one, other), 1, {})
-    both = [(m[1], t[1]) for m, t in zip(one, other, strict=False) if m[1] is not None and t[1] is not None]
-    mine = Counter(i for selected, _ in both for i in selected)
-    theirs = Counter(i for _, selected in both for i in selected)
-    changes = changed_uses(pairs, {})
-    assert {c.memory_id: (c.one, c.other) for c in changes} == {
-        i: (mine[i], theirs[i]) for i in mine | theirs if mine[i] != theirs[i]
-    }
-    sizes = [abs(c.other - c.one) for c in changes]
-    assert sizes == sorted(sizes, reverse=True)
-
-
 def test_a_counterpart_is_no_difference() -> None:
     alignment = a_pairing(
         [("x", ("a-1", "a-2"), None, None), ("x", ("a-1",), None, None)],
@@ -119,7 +102,6 @@ def test_a_counterpart_is_no_difference() -> None:
     assert (same.shared, same.added, same.removed) == (("a-1", "a-2"), (), ())
     assert other.differences == {MEMORIES}
     assert (other.shared, other.added, other.removed) == (("a-1",), ("b-9",), ())
-    assert [(c.memory_id, c.one, c.other) for c in changed_uses([same, other], like)] == [("b-9", 0, 1)]
 
 
 def test_of_runs_that_share_a_past_only_what_came_after_is_paired(tmp_path: Path) -> None:
@@ -132,26 +114,3 @@ def test_of_runs_that_share_a_past_only_what_came_after_is_paired(tmp_path: Path
                 commit(bank, run, task)
         comparison = compare(bank, [line_of(bank, run) for run in ("a", "late", "early")])
     assert [[pair.one.step for pair in pairs] for pairs in comparison.pairs] == [[5, 6], [3, 4, 5, 6]]
-
-
-def test_the_interval_of_a_share_is_that_of_all_draws_of_whole_tasks() -> None:
-    differs = {"x": [True, True, False], "y": [False, True], "z": [False]}
-    reported = [(task, flag) for task, flags in differs.items() for flag in flags]
-    alignment = a_pairing(
-        [(task, None, "p", None) for task, _ in reported],
-        [(task, None, "q" if flag else "p", None) for task, flag in reported],
-    )
-    (entry,) = divergences(pairs_of(alignment, 1, {}))
-    shares = []
-    for draw in product(differs, repeat=3):
-        flags = [flag for task in draw for flag in differs[task]]
-        shares.append(sum(flags) / len(flags))
-    # One draw in 27 is the rarest there is, more than the tail of 2.5 %: the ends are the extremes.
-    assert entry.interval == pytest.approx((min(shares), max(shares)))
-    assert (entry.differing, entry.known) == (3, 6)
-
-
-def test_one_task_has_no_interval() -> None:
-    reported = [("x", None, "p", None)] * 3
-    (entry,) = divergences(pairs_of(a_pairing(reported, [("x", None, "q", None)] * 3), 1, {}))
-    assert (entry.differing, entry.interval) == (3, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.compare.counterfactual import changes, counterfactual
+from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.analysis.memory.belief import supposed_reward
 from memrl_core.analysis.people.reward_effect import reward_effect
@@ -47,12 +47,6 @@ def test_its_own_settings_make_no_difference_in_one_pass(bank: MemoryBank, name:
     found = counterfactual(bank, name, {})
     assert len(found) == STEPS
     assert [one.step for one in found if one.differs] == []
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_what_changed_between_two_steps_can_be_asked(bank: MemoryBank, name: str) -> None:
-    found = changes(bank, name, 3, STEPS)
-    assert found.decided == 3
 
 
 @pytest.mark.parametrize("name", ["memp", "memento", "memrl", "rag"])

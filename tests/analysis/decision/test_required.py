@@ -1,4 +1,4 @@
-"""What a q or a similarity would have to be, checked by deciding again on both sides of the answer."""
+"""What a q would have to be, checked by deciding again on both sides of the answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.decision.required import Requirement, required_q, required_similarity
+from memrl_core.analysis.decision.required import Requirement, required_q
 from memrl_core.analysis.decision.whatif import Situation, decided
 from memrl_core.errors import InputError
 from memrl_core.retrieval import exact_similarity
@@ -38,14 +38,12 @@ def situation(similarity: list[float], q: list[float], groups: list[int] | None 
     return Situation("memrl", MemRLSettings.of(chosen).model_dump(), QUERY, view, 0)
 
 
-def taken(where: Situation, number: int, q: float | None = None, similarity: float | None = None) -> bool:
-    """Whether the oracle gives a memory to the model, with another q or similarity of it."""
+def taken(where: Situation, number: int, q: float | None = None) -> bool:
+    """Whether the oracle gives a memory to the model, with another q of it."""
     similarities = exact_similarity(where.view.embeddings, where.query).tolist()
     values = where.view.q.tolist()
     if q is not None:
         values[number] = q
-    if similarity is not None:
-        similarities[number] = similarity
     s = where.settings
     return number in given_to_the_model(
         similarities, values, k1=s["k1"], k2=s["k2"], delta=s["delta"], weight=s["weight"],
@@ -60,7 +58,7 @@ def assert_holds(where: Situation, number: int, found: Requirement, grid: list[f
     for x in grid:
         if np.abs(edges - x).min() > 1e-6:
             (stretch,) = (s for s in found.stretches if s.low < x < s.high)
-            assert stretch.selected == taken(where, number, **{found.value: x}), (x, found)
+            assert stretch.selected == taken(where, number, x), (x, found)
             if found.needed is None:
                 assert stretch.selected == found.selected
     for before, after in pairwise(found.stretches):
@@ -70,12 +68,12 @@ def assert_holds(where: Situation, number: int, found: Requirement, grid: list[f
         return
     assert found.change == found.needed - found.now
     step = 1e-6 * max(1.0, abs(found.needed))
-    around = {taken(where, number, **{found.value: found.needed + sign * step}) for sign in (-1, 1)}
+    around = {taken(where, number, found.needed + sign * step) for sign in (-1, 1)}
     narrow = min((s.high - s.low for s in found.stretches if s.low <= found.needed <= s.high), default=0.0)
     assert (not found.selected) in around or narrow < 2 * step
     if abs(found.change) > 3 * step:
         nearer = found.now + found.change * (1 - 1e-6)
-        assert taken(where, number, **{found.value: nearer}) == found.selected or narrow < 2 * step
+        assert taken(where, number, nearer) == found.selected or narrow < 2 * step
 
 
 q_values = st.one_of(st.sampled_from([0.0, 0.0, 1.0, -1.0, 0.3]), st.integers(-300, 300).map(lambda n: n / 100))
@@ -105,12 +103,6 @@ def test_the_required_q_is_where_the_choice_changes(case: tuple[Situation, int])
     assert_holds(where, number, required_q(where, f"m{number}"), grid)
 
 
-@given(situations())
-def test_the_required_similarity_is_where_the_choice_changes(case: tuple[Situation, int]) -> None:
-    where, number = case
-    assert_holds(where, number, required_similarity(where, f"m{number}"), list(np.linspace(-0.999, 0.999, 75)))
-
-
 def test_a_wide_pool_cut_at_three_deviations_is_solved_too() -> None:
     rng = np.random.default_rng(1)
     similarity, q = rng.uniform(0.3, 1, 40).round(3).tolist(), [*rng.normal(size=38).tolist(), 30.0, -25.0]
@@ -119,7 +111,6 @@ def test_a_wide_pool_cut_at_three_deviations_is_solved_too() -> None:
         for number in (0, 7, 38, 39):
             grid = [*np.linspace(-40, 40, 161), -2500.0, 2500.0]
             assert_holds(where, number, required_q(where, f"m{number}"), grid)
-            assert_holds(where, number, required_similarity(where, f"m{number}"), list(np.linspace(0, 0.999, 80)))
 
 
 def test_the_figure_changes_the_choice_of_the_program_itself() -> None:
@@ -140,14 +131,6 @@ def test_a_memory_outside_of_the_pool_is_let_in_by_no_q() -> None:
     found = required_q(where, "m1")
     assert (found.selected, found.needed) == (False, None)
     assert found.note
-    assert required_similarity(where, "m1").needed == pytest.approx(0.9)
-
-
-def test_a_memory_that_shares_k1_with_its_intent_keeps_its_choice_and_says_why() -> None:
-    where = situation([0.9, 0.8], [0.0, 0.0], groups=[1, 1], k1=1, k2=1, k1_counts="intent", weight=0.9)
-    assert [required_similarity(where, i).selected for i in ("m0", "m1")] == [True, False]
-    assert required_similarity(where, "m0").note
-    assert required_q(where, "m1").needed == pytest.approx(0.0)
 
 
 def test_other_settings_are_asked_instead_of_the_recorded_ones() -> None:
@@ -160,6 +143,5 @@ def test_other_settings_are_asked_instead_of_the_recorded_ones() -> None:
 
 def test_a_memory_that_the_run_did_not_know_is_refused() -> None:
     where = situation([0.9], [0.0])
-    for question in (required_q, required_similarity):
-        with pytest.raises(InputError):
-            question(where, "stranger")
+    with pytest.raises(InputError):
+        required_q(where, "stranger")

@@ -9,11 +9,9 @@ import pytest
 from memrl_core.analysis.compare.counterfactual import changes
 from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.policies import make_policy
 from tests.analysis.eventful import an_eventful_bank, believed_by_definition
-from tests.builders import a_bank, a_step, an_agent
+from tests.builders import a_bank, a_step
 
 
 @pytest.fixture(scope="module", params=range(4))
@@ -92,26 +90,6 @@ def test_added_and_moved_are_the_differences_of_two_folds(eventful: MemoryBank) 
             assert move.updates == now[move.memory_id][1] - then[move.memory_id][1]
         sizes = [abs(m.after - m.before) for m in found.moved]
         assert sizes == sorted(sizes, reverse=True)
-
-
-def test_reconsidered_are_the_intents_that_would_now_meet_other_memories(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank", delta=0.1, epsilon=0.3)
-    traces = list(agent.run(sample_tasks("household-train")[:24]))
-    bank = agent.bank
-    found = changes(bank, "r", 10, 20)
-    assert (found.earlier, found.later, found.decided) == (10, 20, 10)
-    policy = make_policy("memrl", {**bank.settings("r"), "epsilon": 0.0})
-    expected = []
-    for trace in traces[:10]:
-        query = agent.embedder.embed([trace.task.intent])[0]
-        before, after = (
-            policy.select(policy.recall(query, view), view, 0).selected
-            for view in (bank.as_of("r", step) for step in (10, 20))
-        )
-        if set(before) != set(after):
-            expected.append((trace.step, trace.task.id, before, after))
-    assert [(r.step, r.task, r.before, r.after) for r in found.reconsidered] == expected
-    assert expected
 
 
 @pytest.mark.parametrize(("earlier", "later"), [(3, 3), (5, 2), (-1, 4)])

@@ -13,15 +13,12 @@ from hypothesis import strategies as st
 
 from memrl_core.analysis.people import agreement as module
 from memrl_core.analysis.people.agreement import (
-    AGAIN,
     Judgement,
     agreement,
-    consistency,
     disagreements,
     judgement,
     pairwise_table,
 )
-from memrl_core.records import EventKind, LedgerEvent
 from tests.builders import numbers
 
 Ratings = dict[str, dict[str, float]]
@@ -174,40 +171,3 @@ def test_good_against_bad_comes_before_a_wide_range() -> None:
     assert [one.opposite for one in found] == [True, True, False, False, False]
     assert [one.range for one in found] == pytest.approx([2.0, 0.2, 1.0, 0.9, 0.5])
     assert found[0].ratings == ratings["far"]
-
-
-# --- one rater over time ----------------------------------------------------------------------------------------------
-
-
-def reward(number: int, step: int, rater: str, value: float, again: str = "") -> LedgerEvent:
-    return LedgerEvent(
-        f"e{number}", number, "r", step, f"s{step}", step, EventKind.REWARD_GIVEN, value=value, source="person",
-        rater=rater, payload={AGAIN: again} if again else {},
-    )  # fmt: skip
-
-
-def test_drift_is_told_from_answers_that_get_better_by_the_others_on_the_same_steps() -> None:
-    # Both see better answers, which bob follows; ada becomes stricter against him by a whole point.
-    ada, bob = (0.0, 0.0, 0.0, 0.0), (-0.5, -0.5, 0.5, 0.5)
-    events = [reward(number, number, "ada", value) for number, value in enumerate(ada)]
-    events += [reward(4 + number, number, "bob", value) for number, value in enumerate(bob)]
-    events.append(reward(8, 9, "bob", 1.0))  # A step of his alone, in his second half.
-    first, second = consistency(events, 0.0)
-    assert (first.rater, first.ratings, first.early, first.late) == ("ada", 4, 0.0, 0.0)
-    assert (first.early_apart, first.late_apart) == (0.5, -0.5)
-    assert (second.ratings, second.early, second.late) == (5, -0.5, pytest.approx(2 / 3))
-    assert (second.early_apart, second.late_apart) == (-0.5, 0.5)
-
-
-def test_intra_rater_agreement_counts_steps_shown_again_and_no_correction() -> None:
-    events = [
-        reward(1, 1, "ada", 1.0), reward(2, 2, "ada", 1.0), reward(3, 3, "ada", -1.0),
-        reward(4, 1, "ada", 0.5, again="e1"), reward(5, 2, "ada", -1.0, again="e2"),
-        reward(6, 3, "ada", 1.0),  # A correction that she saw.
-        reward(7, 3, "ada", -1.0, again="e6"),
-        LedgerEvent("e8", 8, "r", 3, "s3", 3, EventKind.REWARD_REVOKED, source="person", rater="ada", revokes="e7"),
-    ]  # fmt: skip
-    (ada,) = consistency(events, 0.0)
-    assert (ada.repeated, ada.same, ada.moved) == (2, 1, (0.5 + 2.0) / 2)
-    assert consistency([], 0.0) == []
-    assert consistency(events[:1], 0.0)[0].early is None

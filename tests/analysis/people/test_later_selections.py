@@ -22,7 +22,6 @@ from memrl_core.analysis.people.reward_effect import (
     Differing,
     compiled,
     differing,
-    extended,
     marked,
     selections_with,
 )
@@ -246,7 +245,7 @@ def test_steps_of_others_are_left_out_with_a_reason(tmp_path: Path) -> None:
 
 def test_a_part_of_a_run_is_read_and_its_reading_can_be_followed_and_stopped(folders: list[Path]) -> None:
     bank, seen = MemoryBank.open(str(folders[0])), list[tuple[int, int]]()
-    part = compiled(bank, "r", (5, 9), lambda done, total: seen.append((done, total)))
+    part = compiled(bank, "r", (5, 9), None, lambda done, total: seen.append((done, total)))
     assert list(part.of_step) == [5, 6, 7, 8, 9]
     assert seen == [(n, 5) for n in range(1, 6)]
     assert all(step in part.of_step for steps in part.steps_of.values() for step in steps)
@@ -254,36 +253,18 @@ def test_a_part_of_a_run_is_read_and_its_reading_can_be_followed_and_stopped(fol
 
 
 @of_every_kind
-def test_choices_that_are_extended_equal_those_read_anew(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_run_that_goes_on_only_the_new_steps_are_read(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
     read, each = list[Any](), bank.each_trace
     monkeypatch.setattr(bank, "each_trace", lambda run, steps: read.append(steps) or each(run, steps))
     known = compiled(bank, "r", (1, 12))
-    assert known is not None
-    monkeypatch.setattr(bank, "next_step", lambda run: 16)
-    known = extended(known, bank, "r")
-    assert list(known.of_step) == list(range(1, 16))
-    monkeypatch.undo()
     first = bank.trace("r", 1)
     bank.adopt({}, [], [replace(first, id=f"late-{n}", step=STEPS + n, recall=None) for n in (1, 2)])
-    whole, whole_from_none = extended(known, bank, "r"), extended(Choices({}, {}, {}), bank, "r")
-    anew = choices_of(bank)
-    for found in (whole, whole_from_none):
-        assert found is not None
-        assert _as_read(found) == _as_read(anew)
+    found, anew = compiled(bank, "r", known=known), choices_of(bank)
+    assert found is not None and _as_read(found) == _as_read(anew)
     assert anew.left_out == {STEPS + 1: NOT_RECORDED, STEPS + 2: NOT_RECORDED}
-    assert read == [(1, 12), (13, 15)]
+    assert read == [(1, 12), (13, STEPS + 2), (1, STEPS + 2)]
 
 
 def _as_read(choices: Choices) -> Any:
     of_step = [(c.step, c.policy.spec, c.recall, c.seed, c.q, c.visits, c.selected) for c in choices.of_step.values()]
     return list(choices.of_step), of_step, list(choices.steps_of.items()), choices.left_out
-
-
-def test_extending_choices_reads_nothing_when_no_step_has_ended_and_can_be_stopped(
-    bank: MemoryBank, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    choices, part = choices_of(bank), compiled(bank, "r", (1, 12))
-    assert part is not None
-    assert extended(part, bank, "r", cancelled=lambda: True) is None
-    monkeypatch.setattr(bank, "each_trace", None)
-    assert extended(choices, bank, "r") is choices

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from itertools import combinations
 from pathlib import Path
 from typing import get_args
 from urllib.parse import parse_qsl, urlencode
@@ -98,20 +97,6 @@ def by_run(facts: list[RatedStep], chosen: list[RatedStep]) -> list[str]:
     return [f.id for f in sorted(chosen, key=lambda f: (runs.index(f.run), f.step, f.id))]
 
 
-def widest_gap(fact: RatedStep) -> float | None:
-    """The largest distance between any two who disagree, by looking at every pair."""
-    low, high = BOUNDS[fact.run]
-    gaps = [
-        abs(one - other)
-        for one, other in combinations(fact.people.values(), 2)
-        if sorted([one, other, (low + high) / 2])[1] not in (one, other) or abs(one - other) >= (high - low) / 2
-    ]
-    for one in fact.people.values() if fact.environment is not None else ():
-        if sorted([one, fact.environment, (low + high) / 2])[1] not in (one, fact.environment):
-            gaps.append(abs(one - fact.environment))
-    return max(gaps) / (high - low) if gaps else None
-
-
 @given(FACTS, FILTERS)
 def test_awaiting_are_those_that_the_rater_has_not_rated_whoever_else_has(facts, chosen) -> None:
     waiting = [fact for fact in asked_for(facts, chosen) if waits(fact, "ann")]
@@ -154,12 +139,6 @@ def test_influential_are_the_awaiting_by_recalls_then_newest_first(facts, chosen
     waiting = newest_first([fact for fact in asked_for(facts, chosen) if waits(fact, "bob")])
     expected = [fact.id for count in (2, 1, 0) for fact in waiting if fact.recalls == count]
     assert shown(facts, chosen, "influential", "bob") == expected
-
-
-@given(FACTS, FILTERS)
-def test_disagreeing_are_those_with_two_who_disagree_the_widest_gap_first(facts, chosen) -> None:
-    found = [(gap, fact) for fact in newest_first(asked_for(facts, chosen)) if (gap := widest_gap(fact)) is not None]
-    assert shown(facts, chosen, "disagreeing") == [f.id for _, f in sorted(found, key=lambda pair: -pair[0])]
 
 
 def test_a_step_that_is_given_twice_stands_once_as_given_last() -> None:

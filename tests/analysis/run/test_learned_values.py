@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from memrl_core.agent.learned import learned_before
 from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.analysis.run.learned.deciding import (
+    CITED,
     GIVEN,
     NOTHING,
     PRUNED,
     SILENT,
-    adapter_norms,
     citations,
     novelty,
     ranks,
     recollections,
-    tips_in_order,
     what_became,
 )
 from memrl_core.analysis.run.learned.notes import (
-    case_history,
+    cases_learned,
     edits,
-    kernel_weights,
     losses,
     notes_and_links,
     reflections,
-    used_cases,
     workflows,
 )
 from memrl_core.analysis.run.learned.values import (
-    COLUMNS,
     OPERATIONS,
-    deletion,
     known_states,
     operations_by_epoch,
     solved_within,
@@ -123,37 +115,6 @@ def test_a_success_rate_counts_the_first_memory_of_a_prompt_alone(bank: MemoryBa
     assert dict(last["q"]) == pytest.approx({memory_id: sum(hits) / len(hits) for memory_id, hits in won.items()})
 
 
-def test_the_deletion_rule_takes_what_the_run_has_deleted(bank: MemoryBank) -> None:
-    gone = [
-        memory_id
-        for trace in bank.traces("memp.code")
-        for one in trace.write.operations
-        if one.op == "DELETE"
-        for memory_id in one.replaces
-    ]
-    watching = watched(bank, "memp.code")
-    rule = deletion(watching, values_over_uses(watching))
-    assert gone and rule.in_force
-    assert list(rule.deleted) == gone
-    assert set(rule.met) == set(gone) and set(rule.met.values()) == {3}
-
-
-def test_where_the_rule_is_not_in_force_it_says_what_it_would_take(bank: MemoryBank) -> None:
-    watching = watched(bank, "memrl", "memp")
-    rates = values_over_uses(watching)
-    rule = deletion(watching, rates)
-    assert not rule.in_force and rule.deleted == ()
-    hit = rates[rates["use"] >= 3]
-    assert set(rule.met) == set(hit[hit["q"] < 0.5]["memory"])
-
-
-def test_a_memory_that_came_with_a_low_q_is_not_condemned_before_it_is_used_here(bank: MemoryBank) -> None:
-    came = pd.DataFrame([("x", 5, 0, None, 0.1, None), ("y", 5, 0, None, 0.1, None)], columns=list(COLUMNS))
-    used = pd.DataFrame([("y", 6, 1, 0.1, 0.2, 0.0)], columns=list(COLUMNS))
-    rule = deletion(watched(bank, "memrl", "memp"), pd.concat([came, used]))
-    assert rule.met == {"y": 6}
-
-
 def test_an_earlier_step_knows_nothing_of_later_rewards(bank: MemoryBank) -> None:
     early = values_over_uses(watched(bank, "memrl", step=5))
     assert early["step"].max() == 5
@@ -182,47 +143,22 @@ def test_named_values_stand_before_and_after_the_step(bank: MemoryBank) -> None:
 # --- Memento ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_cases_past_uses_weigh_by_the_kernel_of_their_tasks(bank: MemoryBank) -> None:
-    watching = watched(bank, "memento.kernel")
-    history = case_history(watching, "kernel")
-    assert history is not None
-    now = watching.trace
-    traces = {trace.step: trace for trace in bank.traces("memento.kernel")}
-    case, uses = next(iter(used_cases(history).items()))
-    expected = {
-        step: math.exp(-(math.dist(trace.embed.embedding, now.embed.embedding) ** 2) / (2 * 0.5**2))
-        for step, trace in traces.items()
-        if step < STEPS and case in trace.decision.selected
-    }
-    found = kernel_weights(history, now, case)
-    assert len(found) == uses
-    assert dict(zip(found["step"], found["weight"], strict=True)) == pytest.approx(expected, rel=1e-4)
-    won = [float(traces[step].reward.outcome == "success") for step in found["step"]]
-    assert list(found["outcome"]) == won
-    value = sum(expected[step] * r for step, r in zip(found["step"], won, strict=True)) / sum(expected.values())
-    assert float((found["share"] * found["outcome"]).sum()) == pytest.approx(value, rel=1e-4)
-
-
 def test_the_network_watched_is_the_one_that_the_run_has_learned(bank: MemoryBank) -> None:
     watching = watched(bank, "memento.network")
-    history = case_history(watching, "network")
-    learned = watching.after()
-    assert [tuple(row) for row in losses(history).to_numpy()] == [
+    cases, learned = cases_learned(watching, "network"), watching.after()
+    assert [tuple(row) for row in losses(cases).to_numpy()] == [
         (one.step, one.rows, one.before, one.after) for one in learned.losses
     ]
-    assert np.array_equal(history.after.network.theta, learned.network.theta)
-    assert len(history.before.uses) == len(watching.before().uses) < len(history.after.uses)
+    assert np.array_equal(cases.network.theta, learned.network.theta)
+    assert len(watching.before().uses) < len(cases.uses)
 
 
 def test_another_read_can_be_tried_out_on_a_run(bank: MemoryBank) -> None:
-    history = case_history(watched(bank, "memrl", "memento"), "network")
+    cases = cases_learned(watched(bank, "memrl", "memento"), "network")
     judged = [trace for trace in bank.traces("memrl") if trace.decision.selected]
-    assert len(losses(history)) == len(judged)
-    assert len(history.after.uses) == sum(len(trace.decision.selected) for trace in judged)
-
-
-def test_a_history_that_is_stopped_is_none(bank: MemoryBank) -> None:
-    assert case_history(watched(bank, "memrl", "memento"), "kernel", cancelled=lambda: True) is None
+    assert len(losses(cases)) == len(judged)
+    assert len(cases.uses) == sum(len(trace.decision.selected) for trace in judged)
+    assert cases_learned(watched(bank, "memrl", "memento"), "kernel", cancelled=lambda: True) is None
 
 
 # --- Rememberer -------------------------------------------------------------------------------------------------------
@@ -281,32 +217,22 @@ def test_ranks_are_those_of_recall_of_the_adapters_and_with_the_noise(bank: Memo
     assert [one.memory_id for one in sorted(found, key=lambda one: one.adapted)] == [o.memory_id for o in by_adapters]
 
 
-def test_the_norms_end_where_the_adapters_stand(bank: MemoryBank) -> None:
-    watching = watched(bank, "rmm_reranker")
-    found = adapter_norms(watching)
-    state = learned_before(bank, "rmm_reranker", STEPS + 1)
-    assert tuple(found.iloc[-1][["‖W_q‖", "‖W_m‖"]]) == pytest.approx(state.adapters.norms())
-    assert found["lessons"].iloc[-1] == state.lessons == len(found)
-
-
 def test_citations_are_those_that_were_recorded(bank: MemoryBank) -> None:
-    found = citations(watched(bank, "rmm_reranker"))
-    cited = {
-        (trace.step, memory_id): memory_id in one.filled["cited"]
+    found = citations(watched(bank, "rmm_reranker")).set_index("epoch")
+    cited = Counter(
+        (trace.epoch, CITED[memory_id in one.filled["cited"]])
         for trace in bank.traces("rmm_reranker")
         for one in trace.consulted
         for memory_id in trace.decision.selected
-    }
-    assert {(row["step"], row["memory"]): row["cited"] for row in found.to_dict("records")} == cited
-    assert True in cited.values() and False in cited.values()
+    )
+    assert {(epoch, what): n for (epoch, what), n in found.stack().items() if n} == cited
+    assert {what for _, what in cited} == {CITED[True], CITED[False]}
 
 
 def test_a_reply_that_does_not_parse_is_neither_cited_nor_not(tmp_path: Path) -> None:
     with a_bank_of(tmp_path / "bank", {"rmm_reranker": {}}, FillsForms(lambda reported: "I used the first.")) as bank:
-        watching = watched(bank, "rmm_reranker")
-        found = citations(watching)
-        assert len(found) and set(found["cited"]) == {None}
-        assert adapter_norms(watching).empty
+        found = citations(watched(bank, "rmm_reranker"))
+        assert found[CITED[None]].sum() > 0 == found[[CITED[True], CITED[False]]].to_numpy().sum()
 
 
 # --- when memory is given ---------------------------------------------------------------------------------------------
@@ -319,9 +245,8 @@ def test_what_became_of_each_pool_is_told_with_its_reason(bank: MemoryBank) -> N
         what, decision = by_step.loc[trace.step, "what"], trace.decision
         assert (what == NOTHING) == (not trace.recall.pool)
         assert (what == SILENT) == (decision.mode == "silent")
-        assert by_step.loc[trace.step, "given"] == len(decision.selected)
-        assert by_step.loc[trace.step, "why"] == decision.note
-        assert by_step.loc[trace.step, "outcome"] == trace.reward.outcome
+        assert (what in (GIVEN, PRUNED)) == bool(decision.selected)
+        assert tuple(by_step.loc[trace.step, ["epoch", "why"]]) == (trace.epoch, decision.note)
     assert {GIVEN, PRUNED} & set(found["what"]) and NOTHING in set(found["what"])
 
 
@@ -370,30 +295,15 @@ def test_novelty_falls_with_the_tips_that_are_found(bank: MemoryBank) -> None:
     assert reported and {key: of[key] for key in reported} == pytest.approx(reported)
 
 
-def test_tips_stand_by_score_beside_their_rank_by_similarity(bank: MemoryBank) -> None:
-    decision = next(
-        one.recalled.decision
-        for trace in reversed(bank.traces("empo2_memory"))
-        for one in trace.generate.turns
-        if one.recalled and len(one.recalled.decision.candidates) > 3
-    )
-    found = tips_in_order(decision)
-    assert list(found["by score"]) == list(range(1, len(found) + 1))
-    assert list(found["score"]) == sorted(found["score"], reverse=True)
-    by_similarity = found.sort_values("by similarity")["similarity"]
-    assert list(by_similarity) == sorted(by_similarity, reverse=True)
-    assert set(found.loc[found["given"], "memory"]) == set(decision.selected)
-
-
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_graph_has_the_notes_that_stand_and_each_link_once(bank: MemoryBank) -> None:
     watching = watched(bank, "a_mem")
     graph = notes_and_links(watching)
-    ids = [note.memory_id for note in graph.notes]
+    ids = list(graph.notes)
     assert set(ids) == set(bank.utilities("a_mem"))
-    assert graph.links and all(one in ids and other in ids for one, other in graph.links)
+    assert graph.links and all(ids.index(newer) > ids.index(older) for newer, older in graph.links)
     assert len({frozenset(link) for link in graph.links}) == len(graph.links)
     assert graph.written | graph.edited == {op.memory_id for op in watching.trace.write.operations}
 
@@ -406,10 +316,7 @@ def test_an_edit_is_told_as_what_came_and_what_went(bank: MemoryBank) -> None:
     assert {(edit.new, edit.old) for edit in found} == {(i, op.replaces[0]) for i, op in operations.items()}
     notes = watching.before().notes
     for edit in found:
-        for change in edit.changes:
-            if change.part == "tags":
-                now, then = operations[edit.new].data["tags"], notes[edit.old].tags
-                assert (change.before, change.after) == (tuple(then), tuple(now))
+        assert edit.changes["tags"] == (tuple(notes[edit.old].tags), tuple(operations[edit.new].data["tags"]))
 
 
 def test_another_methods_memories_are_notes_without_links(bank: MemoryBank) -> None:
@@ -425,11 +332,11 @@ def test_workflows_are_those_of_the_newest_success_of_each_kind(bank: MemoryBank
         if trace.write and trace.reward and trace.reward.outcome == "success"
     }
     found = workflows(watched(bank, "awm"))
-    assert {one.kind: one.induced.memory_id for one in found} == {
+    assert {kind: induced.memory_id for kind, induced, _ in found} == {
         kind: trace.write.operations[0].memory_id for kind, trace in won.items()
     }
     kind, last = max(won.items(), key=lambda one: one[1].step)
-    assert [one.kind for one in workflows(watched(bank, "awm", step=last.step)) if one.new] == [kind]
+    assert [one for one, _, new in workflows(watched(bank, "awm", step=last.step)) if new] == [kind]
     assert workflows(watched(bank, "memrl", "awm")) == []
 
 
@@ -439,8 +346,9 @@ def test_the_newest_reflections_on_the_task_are_read(bank: MemoryBank) -> None:
     step = max(trace.step for trace in bank.traces("reflexion") if trace.task.id == task)
     found = reflections(watched(bank, "reflexion", step=step))
     assert len(found) == times > 1
-    assert [one.read for one in found] == [True] + [False] * (times - 1)
-    assert [one.memory.step for one in found] == sorted((one.memory.step for one in found), reverse=True)
+    assert [read for _, read in found] == [True] + [False] * (times - 1)
+    steps = [memory.step for memory, _ in found]
+    assert steps == sorted(steps, reverse=True)
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------

@@ -62,11 +62,9 @@ def grids(letters: str = "sf-") -> st.SearchStrategy[np.ndarray]:
 FIVE = a_grid("sffs-", "ssfff", "fssff", "sfsfs")
 
 
-def test_the_four_forgetting_rates_worked_by_hand() -> None:
+def test_both_forgetting_rates_worked_by_hand() -> None:
     assert same(forgetting_rate(FIVE), [0, 1 / 3, 1 / 3, 1 / 2])
-    assert same(forgetting_rate(FIVE, since="ever"), [0, 1 / 3, 2 / 3, 2 / 2])
     assert same(forgetting_rate(FIVE, of="solved"), [NAN, 1 / 2, 1 / 2, 1 / 2])
-    assert same(forgetting_rate(FIVE, of="solved", since="ever"), [NAN, 1 / 2, 2 / 3, 2 / 4])
 
 
 def test_shares_of_nothing_are_nan_and_no_epochs_give_no_values() -> None:

@@ -1,4 +1,4 @@
-"""What a method decided in the steps of a run, how its tips rank (EMPO²), and how its reranker has grown (RMM).
+"""What a method decided in the steps of a run, how new its states were (EMPO²), and what its reranker did (RMM).
 
 As recorded where the run is the method's own, else as it would have decided: another method decides by what it has
 learned from watching the run; no model is asked, its templates stand in.
@@ -20,7 +20,7 @@ from memrl_core.learning import effective_reward
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.base import Lesson, Policy, outcome_now
-from memrl_core.policies.methods.rmm_reranker import CITATIONS, NORMS
+from memrl_core.policies.methods.rmm_reranker import CITATIONS
 from memrl_core.records import Decision, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval import score_order
 
@@ -40,62 +40,24 @@ def novelty(
     return pd.DataFrame(rows, columns=["step", "turn", "tips", "novelty"])
 
 
-def tips_in_order(decision: Decision) -> pd.DataFrame:
-    """A row for each tip of a pool, in the order of the stored scores: memory, score, similarity, both ranks, given.
-
-    Ties of the score go to the more similar.
-    """
-    pool = [candidate for candidate in decision.candidates if candidate.rank_select is not None]
-    score = np.array([next(t.raw for t in c.terms if t.name == "score") for c in pool], dtype=np.float64)
-    similarity = np.array([candidate.similarity for candidate in pool], dtype=np.float64)
-    age = np.array([candidate.rank_recall for candidate in pool], dtype=np.int64)
-    frame = pd.DataFrame(
-        {
-            "memory": [candidate.memory_id for candidate in pool],
-            "score": score,
-            "similarity": similarity,
-            "by score": _ranks(score_order(score, similarity, age)),
-            "by similarity": _ranks(score_order(similarity, similarity, age)),
-            "given": [candidate.selected for candidate in pool],
-        }
-    )
-    return frame.sort_values("by score", ignore_index=True)
-
-
-def _ranks(order: np.ndarray) -> np.ndarray:
-    """The place of each member, from 1, of positions (n,) in their order."""
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(1, len(order) + 1)
-    return ranks
-
-
-def adapter_norms(
-    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
-) -> pd.DataFrame:
-    """One row per step that trained the adapters: step, lessons so far, ‖W_q‖ and ‖W_m‖ after it."""
-    method, rows, known = watching.method(), [], 0
-    for trace, state in watching.steps(on_progress, cancelled):
-        if state.lessons > known:
-            known = state.lessons
-            values = method.values(state)
-            rows.append((trace.step, known, *(values[name] for name in NORMS)))
-    return pd.DataFrame(rows, columns=["step", "lessons", *NORMS])
+CITED = {True: "cited: R = +1", False: "not cited: R = −1", None: "reply not parsed: no feedback"}
 
 
 def citations(
     watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
 ) -> pd.DataFrame:
-    """A row for each memory of each prompt whose citations were asked for: step, place in the prompt, memory, cited.
+    """One row an epoch: for how many memories in prompts the answers said each of `CITED`; empty when none was asked.
 
-    `cited` is None where the reply could not be read, which counts as no feedback.
+    A reply that could not be read counts as no feedback.
     """
     rows = [
-        (trace.step, place, memory_id, None if cited is None else memory_id in cited)
+        (trace.epoch, CITED[None if cited is None else memory_id in cited])
         for trace in watching.traces(on_progress, cancelled)
         for cited in _cited(trace)
-        for place, memory_id in enumerate(trace.decision.selected if trace.decision else (), start=1)
+        for memory_id in (trace.decision.selected if trace.decision else ())
     ]
-    return pd.DataFrame(rows, columns=["step", "place", "memory", "cited"]).astype({"cited": object})
+    table = pd.DataFrame(rows, columns=["epoch", "cited"])
+    return pd.crosstab(table["epoch"], table["cited"]).reindex(columns=list(CITED.values()), fill_value=0).reset_index()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +92,7 @@ def _cited(trace: StepTrace) -> list[set[str] | None]:
 
 GIVEN, PRUNED, NONE_LEFT, SILENT, NOTHING = "given", "pruned", "none left", "silent", "nothing recalled"
 """What becomes of a pool: given, given but for what was pruned, pruned away, kept back; or there is none."""
-BECAME = ["step", "turn", "what", "recalled", "pruned", "given", "why", "outcome"]
+BECAME = ["step", "epoch", "turn", "what", "why"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,18 +130,15 @@ def recollections(watching: Watching, trace: StepTrace) -> tuple[Recollection, .
 def what_became(
     watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
 ) -> pd.DataFrame:
-    """A row for each time that memory was asked: what became of the pool, why in words, and how the step ended.
+    """A row for each time that memory was asked: step, epoch, turn, what became of the pool (`GIVEN` …), and why.
 
-    Columns: step, turn, what (`GIVEN` …), the counts recalled, pruned and given, why, outcome. Raises `SettingsError`.
+    Raises `SettingsError`.
     """
-    rows = []
-    for trace in watching.traces(on_progress, cancelled):
-        found = recollections(watching, trace)
-        outcome = lesson_of(watching.bank, trace).outcome if found else ""
-        for one in found:
-            recalled, pruned = len(one.recall.pool), _pruned(one.decision)
-            given, why = len(one.decision.selected), one.decision.note
-            rows.append((trace.step, one.turn, _what(one), recalled, pruned, given, why, outcome))
+    rows = [
+        (trace.step, trace.epoch, one.turn, _what(one), one.decision.note)
+        for trace in watching.traces(on_progress, cancelled)
+        for one in recollections(watching, trace)
+    ]
     return pd.DataFrame(rows, columns=BECAME)
 
 
@@ -190,11 +149,8 @@ def _what(one: Recollection) -> str:
         return SILENT
     if not one.decision.selected:
         return NONE_LEFT
-    return PRUNED if _pruned(one.decision) else GIVEN
-
-
-def _pruned(decision: Decision) -> int:
-    return sum(candidate.reason is Reason.PRUNED_BY_MODEL for candidate in decision.candidates)
+    pruned = any(candidate.reason is Reason.PRUNED_BY_MODEL for candidate in one.decision.candidates)
+    return PRUNED if pruned else GIVEN
 
 
 Progress = Callable[[int, int], None]

@@ -136,24 +136,8 @@ def _kind_of(advice: Advice) -> AdviceKind:
     return "encouraged" if advice.heading == ENCOURAGED else "discouraged"
 
 
-SLACK = 1e-9
 COLUMNS = ("memory", "use", "step", "before", "q", "reward")
 SETTLING = (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED)
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """MemP's rule: from `hits` on, a memory with a success rate under `below` goes; `in_force` if the run does it.
-
-    `met` maps the memories that have met it to the hits with which they first did; `deleted` are those that the run's
-    steps have deleted, in this order.
-    """
-
-    hits: int
-    below: float
-    in_force: bool
-    met: Mapping[str, int]
-    deleted: tuple[str, ...]
 
 
 def values_over_uses(
@@ -174,26 +158,6 @@ def values_over_uses(
         if point.step <= watching.step
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def deletion(watching: Watching, rates: pd.DataFrame) -> Deletion:
-    """Which memories MemP's deletion rule condemns, by its success rates (`values_over_uses`).
-
-    Raises `SettingsError`.
-    """
-    settings: Any = watching.method().settings
-    hits = rates[rates["reward"].notna()]
-    failing = hits[(hits["use"] >= settings.delete_from) & (hits["q"] < settings.delete_below - SLACK)]
-    first = failing.groupby("memory", sort=False)["use"].min()
-    met = {str(memory_id): int(hits) for memory_id, hits in first.items()}
-    in_force = watching.own and settings.variant == "code"
-    deleted = tuple(
-        memory_id
-        for event in watching.bank.events(watching.run)
-        if event.kind is EventKind.MEMORY_FORGOTTEN and event.step_id and event.step <= watching.step
-        for memory_id in event.memory_ids
-    )
-    return Deletion(settings.delete_from, settings.delete_below, in_force, met, deleted if in_force else ())
 
 
 def _under_its_rule(
