@@ -61,7 +61,7 @@ def coached(path: Path, server: OllamaServer, **settings: Any) -> Agent:
     """An agent under WebCoach whose model is served."""
     embedder = HashingEmbedder()
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
-    chosen = settings_of("webcoach", {"variant": "code", **settings}).model_dump()
+    chosen = settings_of("webcoach", {"exclude_same_task": False, **settings}).model_dump()
     bank.start_run(replace(a_run(), policy="webcoach", settings=chosen, embedder=embedder.name))
     household = make_environment("household")
     household.max_turns = 3

@@ -190,18 +190,11 @@ def test_an_answer_that_cannot_be_used_leaves_a_plain_note_and_says_so() -> None
 FAR = {"near": 0.9, "second": 0.8, "third": 0.7, "far": 0.1}
 
 
-def test_a_linked_note_takes_the_last_place_in_the_papers_way() -> None:
+def test_a_linked_note_takes_the_last_place() -> None:
     view = a_view(FAR, linked(near="far"))
     assert chosen(view) == ("near", "far")
     assert chosen(view, linked=0) == ("near", "second")
     assert chosen(a_view(FAR, linked(far="near"))) == ("near", "far")
-
-
-def test_the_codes_way_never_shows_a_link_where_k_are_found() -> None:
-    view = a_view(FAR, linked(near="far"))
-    assert chosen(view, variant="code") == ("near", "second")
-    assert chosen(view, variant="code", k1=1, k2=1, linked=0) == ("near",)
-    assert chosen(view, variant="code", delta=0.85) == ("near", "far")
 
 
 def test_a_decision_says_which_note_came_by_its_link() -> None:

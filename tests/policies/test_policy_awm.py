@@ -175,16 +175,10 @@ def pool(policy: Awm, view: MemoryView) -> list[str]:
     return [seen.memory_id for seen in policy.recall(view.asked.embedding, view).pool]
 
 
-def test_the_nearest_are_recalled_or_every_workflow_of_the_run() -> None:
+def test_the_nearest_workflows_are_recalled() -> None:
     state = Workflows({**induced("far", "cool").by_kind, **induced("near").by_kind})
     view = a_view(state, far=0.1, stranger=0.9, near=0.5)
     assert pool(Awm(AwmSettings(k1=2, k2=2)), view) == ["stranger", "near"]
-    everything = Awm(AwmSettings(recall="everything", k1=1, k2=1))
-    assert pool(everything, view) == ["near", "far"]
-    recalled = everything.recall(view.asked.embedding, view)
-    assert recalled.rule == "everything"
-    assert everything.select(recalled, view, 0).selected == ("near", "far")
-    assert pool(Awm(AwmSettings(recall="everything", exclude_same_task=True)), view) == []
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------

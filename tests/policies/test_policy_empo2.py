@@ -93,20 +93,8 @@ def test_novelty_falls_with_the_tips_that_are_found(tips: int, novelty: float) -
 
 
 def test_where_no_tip_is_found_all_is_new() -> None:
-    decision = decided(turned([0.3], [1.0]), novelty_explores=True, epsilon=1.0)
+    decision = decided(turned([0.3], [1.0]))
     assert (decision.mode, decision.selected, decision.draw) == ("fallback", (), None)
-
-
-def test_new_states_are_explored_without_tips_in_proportion_to_novelty() -> None:
-    view = turned([0.9] * 3, [0.5] * 3)
-    decisions = [decided(view, seed, novelty_explores=True, epsilon=0.8) for seed in range(400)]
-    explored = [decision for decision in decisions if decision.mode == "explore"]
-    assert all(decision.epsilon == pytest.approx(0.2) for decision in decisions)
-    assert 50 < len(explored) < 110
-    for decision in decisions:
-        assert (decision.draw < 0.2) == (decision in explored) == (decision.selected == ())
-        assert decision.propensity == pytest.approx(0.2 if decision in explored else 0.8)
-    assert {c.reason for c in explored[0].candidates} == {Reason.KEPT_SILENT}
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------

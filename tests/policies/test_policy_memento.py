@@ -39,7 +39,6 @@ from tests.lessons.a_lesson import a_lesson, decided
 from tests.policies.policy_run import a_view, an_agent_of, cosines
 
 FOUR = alike_tasks()[:4]
-KERNELS = st.sampled_from(["gaussian", "cosine"])
 # Uses of the cases c0 … c3: which case, the seed of the state, the outcome.
 USES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.sampled_from([0.0, 1.0])), max_size=20)
 
@@ -69,21 +68,6 @@ def a_batch(rows: int = 7, dimension: int = 12) -> Batch:
     rng = np.random.default_rng(3)
     states, cases = (np.stack([a_vector(first + n, dimension) for n in range(rows)]) for first in (0, 100))
     return Batch(states, cases, rng.choice([0.0, 0.5, 1.0], rows), rng.choice([0.0, 1.0], rows))
-
-
-def test_cases_are_drawn_by_the_softmax_of_their_values() -> None:
-    """One of three cases of which only the first two were used: P = exp(Q / τ) / Σ exp(Q / τ)."""
-    view = a_view(["a", "b", "c"])
-    cases = Cases()
-    for case, outcome in (("m-00", 1.0), ("m-01", 0.0)):
-        noted(cases, 999, case, a_vector(50), outcome)
-    policy, asked = memento(read="kernel", k2=1, temperature=0.5), replace(view, learned=cases)
-    drawn = [policy.select(policy.recall(a_vector(999), asked), asked, seed) for seed in range(60)]
-    weights = {"m-00": math.exp(1 / 0.5), "m-01": math.exp(0), "m-02": math.exp(0.5 / 0.5)}
-    assert {decision.selected for decision in drawn} == {("m-00",), ("m-01",), ("m-02",)}
-    for decision in drawn:
-        assert decision.propensity == pytest.approx(weights[decision.selected[0]] / sum(weights.values()))
-        assert (decision.mode, decision.greedy) == ("sampled", ("m-00",))
 
 
 # --- the network ------------------------------------------------------------------------------------------------------
@@ -158,32 +142,31 @@ def test_the_chance_of_a_case_does_not_depend_on_the_company_it_is_in() -> None:
 # --- the kernel -------------------------------------------------------------------------------------------------------
 
 
-def oracle(uses: Sequence[tuple[int, int, float]], case: int, state: int, kernel: str, h: float) -> float | None:
+def oracle(uses: Sequence[tuple[int, int, float]], case: int, state: int, h: float) -> float | None:
     """Σ k Q′ / Σ k in plain Python."""
     top = bottom = 0.0
     for one, seen, outcome in uses:
         if one == case:
             a, b = a_vector(seen).tolist(), a_vector(state).tolist()
             squares = sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
-            cosine = sum(x * y for x, y in zip(a, b, strict=True))
-            k = math.exp(-squares / (2 * h * h)) if kernel == "gaussian" else max(0.0, cosine)
+            k = math.exp(-squares / (2 * h * h))
             top, bottom = top + k * outcome, bottom + k
     return top / bottom if bottom > 0 else None
 
 
-@given(USES, st.integers(0, 8), KERNELS, st.sampled_from([0.3, 0.5, 2.0]))
+@given(USES, st.integers(0, 8), st.sampled_from([0.3, 0.5, 2.0]))
 def test_the_value_of_a_case_is_the_kernel_weighted_mean_of_its_past_outcomes(
-    uses: list[tuple[int, int, float]], state: int, kernel: Any, h: float
+    uses: list[tuple[int, int, float]], state: int, h: float
 ) -> None:
-    values, _ = episodic_values(used(uses), a_vector(state), ["c2", "c0", "c3", "c1", "new"], kernel, h, 0.5)
+    values, _ = episodic_values(used(uses), a_vector(state), ["c2", "c0", "c3", "c1", "new"], h, 0.5)
     for case, value in zip((2, 0, 3, 1, 9), values, strict=True):
-        reported = oracle(uses, case, state, kernel, h)
+        reported = oracle(uses, case, state, h)
         assert value == pytest.approx(0.5 if reported is None else reported, abs=1e-5)
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=8), KERNELS)
-def test_a_use_moves_the_value_of_a_case_as_its_formula_says(steps: list[tuple[int, bool]], kernel: Any) -> None:
-    policy, view = memento(read="kernel", kernel=kernel, k2=2), a_view(["a", "b"])
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=8))
+def test_a_use_moves_the_value_of_a_case_as_its_formula_says(steps: list[tuple[int, bool]]) -> None:
+    policy, view = memento(read="kernel", k2=2), a_view(["a", "b"])
     state = policy.start(())
     for count, (seed, won) in enumerate(steps, start=1):
         here = asked_with(view, seed, state)
@@ -304,20 +287,14 @@ def test_where_it_is_not_known_what_is_asked_similarity_decides(read: str) -> No
     assert list(decision.selected) == [seen.memory_id for seen in record.pool][:4]
 
 
-def test_k_follows_the_variant_and_the_card_says_whose_rules_these_are() -> None:
+def test_the_card_says_whose_rules_these_are() -> None:
     learns = {read: (memento(read=read).spec.variant, memento(read=read).spec.learns) for read in SPECS}
     assert learns == {k: ("adapted", k) for k in ("kernel", "network")} | {"similar": ("paper", "nothing")}
-    form = MementoSettings().model_dump()
-    assert [MementoSettings.of({**form, "variant": variant}).k2 for variant in ("paper", "code")] == [4, 8]
-    assert MementoSettings.of({"variant": "code", "k2": 3}).k2 == 3
-    kept = MementoSettings.of({"variant": "paper", "k2": 8}).model_dump()
-    assert MementoSettings.of(kept).model_dump() == kept
-    assert [memento(variant=variant).spec.variant for variant in ("paper", "code")] == ["paper", "code"]
-    assert memento(variant="code").spec.deviations == SPEC.deviations
-    other = memento(variant="code", k2=3).spec
-    assert (other.variant, numbers(other.deviations[-1])[:2]) == ("code", ["3", "8"])
+    assert [memento(k2=k).spec.variant for k in (4, 8)] == ["paper", "code"]
+    assert memento(k2=8).spec.deviations == SPEC.deviations
+    other = memento(k2=3).spec
+    assert (other.variant, numbers(other.deviations[-1])) == ("paper", ["3", "4", "8"])
     assert memento(delta=0.2).spec.variant == "adapted"
-    assert {memento(read=read, variant="code").spec.variant for read in ("kernel", "network")} == {"adapted"}
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,29 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent.asking import templates
-from memrl_core.agent.learned import learned_now
 from memrl_core.analysis.decision.explain import update_formula
 from memrl_core.analysis.decision.whatif import decided, situation_of
-from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.methods.memp import (
-    MOST,
     NOTHING_USED,
     UNUSABLE,
     Adjusted,
     Memp,
     MempSettings,
     MempState,
-    content_words,
-    shared_facts_similarity,
 )
 from memrl_core.records import (
     Decision,
     GenerateRecord,
     MemoryOperation,
     Outcome,
-    Reason,
     Reply,
     RewardRecord,
     StepTrace,
@@ -46,11 +38,10 @@ from memrl_core.records import (
     Utility,
     ValueChange,
 )
-from memrl_core.retrieval import NEAR_MISSES
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_vector, alike_tasks
 from tests.lessons.a_lesson import a_lesson
-from tests.policies.policy_run import a_view, an_agent_of, cosines
+from tests.policies.policy_run import a_view, an_agent_of
 
 WORKED = "Task: {0}\nSteps that worked:\n> take egg from table\n> heat egg with microwave\n> put egg on desk\n"
 FAILED = (
@@ -145,67 +136,6 @@ def test_only_the_first_memory_of_the_prompt_is_credited() -> None:
     assert policy.credited(decision) == decision.selected[:1]
 
 
-# --- recall -----------------------------------------------------------------------------------------------------------
-
-
-def test_by_facts_the_content_words_of_the_intent_are_the_key() -> None:
-    view = a_view(["a"], asked="x")
-    asked = replace(view.asked, intent="put a hot egg on the desk")
-    assert memp(recall_by="facts").key(asked) == "put hot egg desk"
-    assert memp().key(asked) == "put a hot egg on the desk"
-
-
-def test_the_mean_cosine_runs_over_shared_keys_alone() -> None:
-    one = {"object": "egg", "place": "desk", "amount": "two"}
-    other = {"object": "egg", "place": "the desk", "condition": "hot"}
-    vectors = HashingEmbedder().embed(["desk", "the desk"]).astype(float)
-    expected = (1 + sum(a * b for a, b in zip(*vectors.tolist(), strict=True))) / 2
-    assert shared_facts_similarity(one, other) == pytest.approx(expected, abs=1e-6)
-    assert shared_facts_similarity(one, {"colour": "red"}) is None
-
-
-def test_by_ave_fact_stored_facts_decide_over_the_whole_memory() -> None:
-    view = a_view(["a", "b", "c"], asked="x", learned=MempState({"m-02": {"word 1": "do", "word 2": "x"}}))
-    policy = memp(recall_by="ave_fact", delta=1.0, k2=1)
-    decision = decision_of(policy, view)
-    assert decision.selected == ("m-02",)
-    assert decision.candidates[0].score == pytest.approx(1)
-    assert len(decision.candidates) == 3 and decision.note == ""
-
-
-def test_without_what_the_model_said_the_template_stands_in_and_is_named() -> None:
-    view = a_view(["a", "x"], asked="x")
-    policy = memp(recall_by="ave_fact", k2=1)
-    decision = policy.select(policy.recall(view.asked.embedding, view), view, 1)
-    assert decision.selected == ("m-01",)
-    assert decision.note
-
-
-def test_at_random_every_memory_has_the_same_chance_and_the_seed_decides() -> None:
-    view, policy = a_view(["a", "b", "c", "d"], asked="b"), memp(recall_by="random", delta=1.0, k2=1)
-    drawn = [decision_of(policy, view, seed) for seed in range(80)]
-    assert {d.selected[0] for d in drawn} == set(view.ids)
-    assert {d.propensity for d in drawn} == {1 / 4}
-    assert {c.reason for c in drawn[0].candidates} == {Reason.RANDOM_EXPLORE, Reason.NOT_DRAWN}
-    assert drawn[3] == decision_of(policy, view, 3)
-
-
-LARGE = a_view([f"t{n}" for n in range(450)], asked="x")
-
-
-def test_at_random_every_memory_of_a_large_one_comes_up_and_a_replay_draws_the_same() -> None:
-    policy, asked = memp(recall_by="random"), LARGE.asked
-    steps = [replace(LARGE, asked=replace(asked, step=step)) for step in range(20)]
-    pools = [policy.recall(asked.embedding, view) for view in steps]
-    drawn = Counter(member.memory_id for found in pools for member in found.pool)
-    assert set(drawn) == set(LARGE.ids)
-    assert policy.recall(asked.embedding, steps[7]) == pools[7]
-    assert len(decision_of(policy, LARGE).candidates) == MOST + NEAR_MISSES
-    nearest = sorted(cosines(LARGE).items(), key=lambda pair: -pair[1])[:MOST]
-    compared = memp(recall_by="ave_fact").recall(asked.embedding, LARGE).pool
-    assert {member.memory_id for member in compared} == {memory_id for memory_id, _ in nearest}
-
-
 # --- what is written --------------------------------------------------------------------------------------------------
 
 
@@ -218,11 +148,6 @@ def test_each_mode_stores_what_it_says(update: str, stored: str) -> None:
     decision = decision_of(policy, view)
     ends: tuple[Outcome, ...] = ("success", "failure", "unrated")
     assert [op.op for end in ends for op in written(policy, ended(end, decision), view)] == stored.split()
-
-
-def test_a_round_keeps_the_turns_that_mattered() -> None:
-    (operation,) = written(memp(build="round"), ended("success", None), a_view([]))
-    assert operation.experience == "Task: do b\nSteps that worked:\n> take egg from table\n> put egg on desk\n"
 
 
 def test_a_failure_rewords_the_first_memory_in_its_place() -> None:
@@ -253,16 +178,6 @@ def test_a_failure_without_memories_rewords_nothing() -> None:
     assert (operation.op, operation.why) == ("NOOP", NOTHING_USED)
 
 
-def test_facts_are_stored_with_the_memory_and_go_on_with_its_rewording() -> None:
-    policy = memp(recall_by="ave_fact")
-    (added,) = written(policy, ended("success", None), a_view([]))
-    assert added.data == {"facts": content_words("do b")}
-    known = MempState({"m-00": {"object": "egg"}})
-    view = a_view(["a"], asked="b", learned=known)
-    (reworded,) = written(policy, ended("failure", decision_of(policy, view)), view)
-    assert reworded.data == {"facts": {"object": "egg"}}
-
-
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
@@ -285,18 +200,18 @@ def test_what_another_policy_left_is_judged_by_this_runs_uses_alone() -> None:
 
 def test_a_rewording_goes_on_with_the_uses_of_the_old_wording() -> None:
     state = MempState()
-    state.store("own", (), {})
+    state.store("own", ())
     for memory_id, won in (("own", False), ("old", True), ("old", False)):
         state.follow(memory_id, won)
-    state.store("new", ("old",), {})
-    state.store("own again", ("own",), {})
+    state.store("new", ("old",))
+    state.store("own again", ("own",))
     assert state.followed == {"old": (2, 1), "new": (2, 1)}
     assert state.stored == {"own", "own again"}
 
 
 def test_memories_that_the_run_does_not_see_are_not_forgotten() -> None:
     view = utilities(a_view(["a", "b"]), m00=(0.0, 5), m01=(0.0, 5))
-    view = replace(view, visible=np.array([False, True]), learned=MempState({}, {"m-01"}, {"m-00": (5, 0)}))
+    view = replace(view, visible=np.array([False, True]), learned=MempState({"m-01"}, {"m-00": (5, 0)}))
     assert [one.replaces for one in memp(variant="code").forget(view)] == [("m-01",)]
 
 
@@ -304,7 +219,7 @@ def test_the_uses_of_what_the_run_did_not_store_are_counted_and_make_it_fail() -
     view, policy = a_view(["a", "b"], asked="b"), memp(variant="code", delta=-1.0)
     decision, state = decision_of(policy, view), policy.start(())
     first, other = decision.selected
-    state.store(other, (), {})
+    state.store(other, ())
     for outcome in ("failure", "success", "failure"):
         policy.learn(state, a_lesson(view, decision, outcome, reward=float(outcome == "success")))
     policy.learn(state, a_lesson(view, decision, "unrated"))
@@ -378,9 +293,7 @@ def recount(traces: Sequence[StepTrace]) -> dict[str, tuple[int, int]]:
     [
         ("clean", 30, {}),
         ("clean", 30, {"variant": "code", "update": "vanilla", "k2": 2}),
-        ("cool", 0, {"recall_by": "ave_fact", "build": "round"}),
-        ("examine", 29, {"recall_by": "random", "update": "validation"}),
-        ("clean", 30, {"recall_by": "facts", "variant": "code"}),
+        ("examine", 29, {"update": "validation"}),
     ],
 )
 def test_a_run_keeps_the_success_rate_of_each_script(
@@ -413,23 +326,12 @@ def test_what_a_late_reward_condemns_is_deleted_at_the_end_of_the_next_step(tmp_
     assert doomed not in agent.bank.utilities("r")
 
 
-def test_facts_are_learned_again_from_the_steps(tmp_path: Path) -> None:
-    agent = an_agent_of(tmp_path / "bank", "memp", recall_by="ave_fact", update="vanilla")
-    tasks = sample_tasks("household-train")[:3]
-    list(agent.run(tasks))
-    known = learned_now(agent.bank, "r").facts
-    assert list(known.values()) == [content_words(task.intent) for task in tasks]
-
-
 @pytest.mark.parametrize(
     ("chosen", "variant"),
     [
         ({}, "paper"),
         ({"variant": "code"}, "code"),
-        ({"recall_by": "random"}, "paper"),
-        ({"recall_by": "ave_fact"}, "adapted"),
         ({"update": "vanilla"}, "adapted"),
-        ({"build": "round"}, "adapted"),
     ],
 )
 def test_the_card_says_whose_rules_these_are(chosen: dict[str, Any], variant: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent.asking import view_before
-from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.agent.learned import learned_now
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies import make_policy
 from memrl_core.policies.contract import decision_breaks
@@ -230,23 +230,18 @@ def test_without_usable_feedback_nothing_moves(lesson: dict[str, Any]) -> None:
 
 
 def test_the_steps_of_another_policy_teach_it_nothing() -> None:
-    view, policy = a_view(SIX), rmm(feedback="reward")
+    view, policy = a_view(SIX), rmm()
     state = policy.start(())
     theirs = decided(make_policy("rag", {}), view)
     own = decided(policy, view)
-    assert policy.learn(state, a_lesson(view, theirs, policy="rag", reward=1.0)) == ()
-    assert policy.learn(state, a_lesson(view, replace(own, mode="greedy"), policy="rmm_reranker", reward=1.0)) == ()
+    assert policy.learn(state, a_lesson(view, theirs, policy="rag", reward=1.0, consulted=cited())) == ()
+    assert (
+        policy.learn(
+            state, a_lesson(view, replace(own, mode="greedy"), policy="rmm_reranker", consulted=cited(*own.selected))
+        )
+        == ()
+    )
     assert state == Learned()
-
-
-@pytest.mark.parametrize(
-    ("reward", "counts"), [(3.0, 0.5), (10.0, 1.0), (4.0, 1.0), (0.0, -1.0), (-10.0, -1.0), (None, None)]
-)
-def test_a_reward_within_its_bounds_stands_for_every_memory_of_the_prompt(reward: Any, counts: float | None) -> None:
-    view, policy = a_view(SIX), rmm(k2=2, feedback="reward", reward_failure=0.0, reward_success=4.0)
-    assert policy.spec.feedback == ("episode reward", "human")
-    _, changes = taught(view, policy, decided(policy, view), reward=reward)
-    assert [change.reward for change in changes] == ([] if counts is None else pytest.approx([counts] * 2))
 
 
 # --- citations --------------------------------------------------------------------------------------------------------
@@ -305,14 +300,3 @@ def test_a_run_learns_from_citations_and_every_decision_can_be_drawn_again(tmp_p
         assert again == trace.decision
         for memory_id in trace.consulted[0].filled["cited"] if trace.consulted else ():
             assert to_follow(agent.bank.memory(memory_id))
-
-
-def test_a_late_reward_teaches_where_rewards_are_the_feedback(tmp_path: Path) -> None:
-    agent = an_agent_of(tmp_path / "bank", "rmm_reranker", feedback="reward")
-    traces = list(agent.run(sample_tasks("household-train")[:5]))
-    assert all(trace.consulted == () for trace in traces)
-    before = learned_now(agent.bank, "r").adapters.norms()
-    given = traces[2].reward
-    agent.bank.give_reward("r", 3, traces[2].id, (), -given.reward, "ann", "")
-    assert learned_now(agent.bank, "r").adapters.norms() != before
-    assert learned_before(agent.bank, "r", 3).lessons == 1

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -43,12 +43,6 @@ NO_ANSWER = "The model gave no usable answer about {}."
 class AMemSettings(UngatedSettings):
     """The settings of A-MEM; its k is k2."""
 
-    variant: Literal["paper", "code"] = Field(
-        "paper",
-        title="Variant",
-        description="paper: notes linked with the nearest may take the last places of the prompt. code: linked notes "
-        "come after the k nearest and the list is cut back to k, so that none appears where k are found.",
-    )
     k1: int = usual("k1", 10, "How many notes are recalled.")
     k2: int = usual("k2", 5, "The method's k: how many notes are read.")
     linked: int = Field(
@@ -56,7 +50,8 @@ class AMemSettings(UngatedSettings):
         ge=0,
         le=100,
         title="Places for linked notes",
-        description="How many of the k2 places notes may take that are linked with the nearest (paper only).",
+        description="How many of the k2 places notes may take that are linked with the nearest. 0: none, as in the "
+        "released code where k are found.",
     )
     neighbours: int = Field(
         5,
@@ -87,9 +82,8 @@ SPEC = PolicySpec(
     idea="The memory organises itself: the model gives each new note keywords, tags and a context, links it with the "
     "notes near it, and rewrites the context and tags of those.",
     record="One note an episode: content, keywords, tags, context, links; its vector is made of the first four.",
-    recall="The k1 notes most similar to the intent, and the notes linked with the k2 nearest (code: those only where "
-    "fewer than k2 are near).",
-    select="The k2 nearest, of which the last give way to linked notes (code: the k2 nearest).",
+    recall="The k1 notes most similar to the intent, and the notes linked with the k2 nearest.",
+    select="The k2 nearest, of which the last give way to linked notes.",
     update="No reward changes anything: that is the lesson.",
     write="Two questions to the model: what the new note is about; which neighbours it is linked with, and which of "
     "them now read differently. An evolved neighbour takes the place of the old one.",
@@ -116,18 +110,15 @@ class AMem(Policy[AMemSettings]):
         """The k1 nearest, and what is linked with the k2 nearest of them; ranks go by similarity."""
         near = super().recall(query, view, coarse)
         hits = [member.memory_id for member in near.pool[: self.settings.k2]]
-        if self.settings.variant == "code" and len(hits) == self.settings.k2:
-            return near
         linked = [i for i in self._linked_with(hits, view) if i not in {member.memory_id for member in near.pool}]
         return _with(linked, near, query, view) if linked else near
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        """The k2 nearest; in the paper's variant notes that are linked with them take up to `linked` of the places."""
+        """The k2 nearest; notes that are linked with them take up to `linked` of the places."""
         k2, ids = self.settings.k2, [member.memory_id for member in recalled.pool]
         similarity = similarities(recalled)
         nearest = [ids[position] for position in np.lexsort((np.arange(len(ids)), -similarity))]
-        given_up = self.settings.linked if self.settings.variant == "paper" else 0
-        kept = nearest[: max(k2 - given_up, min(k2, 1))]
+        kept = nearest[: max(k2 - self.settings.linked, min(k2, 1))]
         linked = [memory_id for memory_id in self._linked_with(kept, view) if memory_id in ids]
         chosen = list(dict.fromkeys((*kept, *linked, *nearest)))[:k2]
         by_link = [memory_id for memory_id in chosen if memory_id not in nearest[:k2]]

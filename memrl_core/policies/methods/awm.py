@@ -9,9 +9,8 @@ import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from memrl_core.policies.base import (
@@ -22,16 +21,13 @@ from memrl_core.policies.base import (
     PolicySpec,
     Question,
     UngatedSettings,
-    Vector,
     Written,
     added,
     nothing,
 )
-from memrl_core.policies.ranking import TermColumn, similarities
 from memrl_core.policies.texts import followed, reworded
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
-from memrl_core.records import Decision, Memory, MemoryOperation, Recalled, RecallRecord
-from memrl_core.retrieval import exact_similarity
+from memrl_core.records import Memory, MemoryOperation
 from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import usual
 
@@ -42,12 +38,6 @@ NO_ANSWER = "the model gave no usable answer, so that the workflow stays as it w
 class AwmSettings(UngatedSettings):
     """The settings of AWM; its k is k2."""
 
-    recall: Literal["nearest", "everything"] = Field(
-        "nearest",
-        title="Recall",
-        description="nearest: the workflows whose name and docstring are most like the intent. everything: all "
-        "workflows of the run are put before the model, whatever k1, k2 and δ say.",
-    )
     k1: int = usual("k1", 10, "How many workflows are recalled.")
     k2: int = usual("k2", 10, "The method's k: how many workflows.")
     successes: int = Field(
@@ -69,7 +59,7 @@ SPEC = PolicySpec(
         "One workflow for each way that worked: the names of the actions, in order. The source induces any number of "
         "them for each web site.",
         "The source induces from all successes so far, this from the workflow so far and the newest ones.",
-        "With recall “nearest”, the key of a workflow is its name and docstring, and the intent is compared with it.",
+        "The key of a workflow is its name and docstring, and the intent is compared with it.",
         "Below the abstract steps stand those that worked in the newest success, because the simulated model can only "
         "carry such lines over.",
         "With the simulated model a rule abstracts the newest success: a placeholder for each word of the intent that "
@@ -78,14 +68,14 @@ SPEC = PolicySpec(
     idea="What several successes have in common is kept as one abstract workflow, instead of the episodes.",
     record="One workflow for each sequence of actions that worked: name, docstring, abstract steps, and the newest "
     "success as example.",
-    recall="The k1 workflows whose name and docstring are most like the intent; or every workflow of the run.",
-    select="The k2 nearest; or all of them.",
+    recall="The k1 workflows whose name and docstring are most like the intent.",
+    select="The k2 nearest.",
     update="Nothing: rewards change no value. They decide what is a success.",
     write="After a success the workflow of its actions is written anew as a whole, in the place of the old one. A "
     "failure, and what nobody has judged, writes nothing.",
     forget="Nothing, except that a workflow gives way to its new version.",
     cannot="It keeps no warning: what failed is not remembered. A success by luck is made a rule like any other.",
-    carries_over="With recall “nearest” every memory, by the embedding that it has; its q is not read. Workflows are "
+    carries_over="Every memory, by the embedding that it has; its q is not read. Workflows are "
     "induced from this run's successes only.",
     feedback=("episode reward", "human"),
     needs=("episode reward", "model on write"),
@@ -102,26 +92,6 @@ class Awm(Policy[AwmSettings]):
     embeds_intents = False
     wants_summary = False
     ignored = ("duplicates", "duplicate_threshold")
-
-    def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
-        """The nearest workflows, or all of the run."""
-        if self.settings.recall == "nearest":
-            return super().recall(query, view, coarse)
-        excluded = self.excluded_task(view)
-        places = reworded(view)
-        found = (followed(one.memory_id, places, view) for one in _workflows(view).by_kind.values())
-        ids = [i for i in found if i is not None and not (excluded and view.memories[i].task == excluded)]
-        rows = [view.position(memory_id) for memory_id in ids]
-        similarity = exact_similarity(view.embeddings[rows], query)
-        nearest = np.lexsort((np.array(rows), -similarity)).tolist()
-        pool = (Recalled(ids[i], float(similarity[i]), rank, None) for rank, i in enumerate(nearest, start=1))
-        why = "every workflow of the run is put before the model"
-        return RecallRecord(len(ids), "record", -1.0, False, view.size, tuple(pool), (), rule="everything", why=why)
-
-    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        """The k2 nearest, or the whole pool."""
-        k2 = self.settings.k2 if self.settings.recall == "nearest" else len(recalled.pool)
-        return self.ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], seed, k2=k2)
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """The workflow of these actions in its new version; nothing but after a success."""

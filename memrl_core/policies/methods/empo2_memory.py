@@ -30,7 +30,7 @@ from memrl_core.policies.base import (
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similar, similarities
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
-from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
+from memrl_core.records import Decision, Memory, Recalled, RecallRecord
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings, usual
 
@@ -46,14 +46,6 @@ class Empo2Settings(PolicySettings):
     k1: int = usual("k1", 20, "How many tips phase A hands on.")
     k2: int = usual("k2", 10, "How many tips a turn gives.", title="k2 · tips in a turn")
     delta: float = usual("delta", 0.5, "Tips that are not more similar than this are left.")
-    novelty_explores: bool = Field(
-        False,
-        title="New states are explored",
-        description="A turn is answered without tips with the chance ε = ε0 · novelty. Ours, not the method's.",
-    )
-    epsilon: float = Field(
-        0.2, ge=0, le=1, title="ε0 · exploration", description="ε where no tip is known; used by the setting above."
-    )
     capacity: int = Field(
         1000, ge=1, le=100_000, title="Tips kept in a list", description="Beyond this the oldest of the list go."
     )
@@ -69,7 +61,7 @@ SPEC = PolicySpec(
         "The key is the embedding of the intent and the observation; in the source, of the whole chat so far. A tip "
         "is keyed by the last prompt of its episode.",
         "Each task has its list, as in the source; a task that is met for the first time reads all lists.",
-        "Novelty is shown, not rewarded. Where it is set, it is the chance to answer without tips; both are ours.",
+        "Novelty is shown, not rewarded.",
         "Novelty counts the tips found, as the released code does; in the paper it is 1 / n over the distinct states "
         "met so far that are like this one.",
         "The paper reads the 10 most similar tips, however little they are; here δ holds for both variants (−1: none).",
@@ -170,7 +162,7 @@ class Empo2Memory(Policy[Empo2Settings]):
         return replace(found, why=why)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
-        """The k2 best tips, unless a new state is explored without any."""
+        """The k2 best tips."""
         settings, n = self.settings, len(recalled.pool)
         scores, alike = _scores(recalled.pool, view), similarities(recalled)
         by_score = 1.0 if settings.variant == "code" else 0.0
@@ -184,11 +176,10 @@ class Empo2Memory(Policy[Empo2Settings]):
         by = scores if settings.variant == "code" else alike
         order = best_first(by, recalled.pool, settings.ties, seed)
         best = order[: settings.k2].tolist()
-        epsilon = settings.epsilon * novelty if settings.novelty_explores else 0.0
         chance, _ = chance_of(best, by, order, recalled.pool, settings.ties)
-        chosen = _explored(best, n, epsilon, np.random.default_rng(seed), chance) if n and epsilon else None
+        chosen = Chosen(best, "greedy" if n else "fallback", chance)
         note = f"Novelty 1/({found} + 1) = {novelty:.2f}: {found} {'tip' if found == 1 else 'tips'} beyond δ."
-        return self.ranked(recalled, view, terms, seed, chosen=chosen, epsilon=epsilon, note=note)
+        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
     def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
         """The tips, as at the beginning of the task."""
@@ -243,14 +234,6 @@ class Empo2Memory(Policy[Empo2Settings]):
         by = _scores(members, view) if self.settings.variant == "code" else similar(members)
         order: list[int] = best_first(by, members, "older", 0).tolist()
         return order
-
-
-def _explored(best: Sequence[int], n: int, epsilon: float, rng: np.random.Generator, chance: float) -> Chosen:
-    """Without tips with the chance `epsilon`, else the best, which ties make as likely as `chance`."""
-    draw = float(rng.random())
-    if draw >= epsilon:
-        return Chosen(best, "greedy", (1 - epsilon) * chance, draw=draw)
-    return Chosen((), "explore", epsilon, draw=draw, reasons=dict.fromkeys(range(n), Reason.KEPT_SILENT))
 
 
 def _tips(view: MemoryView) -> Tips:

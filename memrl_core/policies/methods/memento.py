@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field
 from scipy.special import expit
 
 from memrl_core.policies.base import Lesson, Policy, PolicySpec, UngatedSettings, Variant, Vector
@@ -23,8 +23,6 @@ from memrl_core.policies.ranking import (
     TermColumn,
     best_first,
     chance_of,
-    gumbel_top,
-    ordered_log_probability,
     similar,
 )
 from memrl_core.records import Decision, Memory, Outcome, Reason, Recalled, RecallRecord, ValueChange
@@ -68,19 +66,18 @@ KERNEL = replace(
     title="Memento, kernel",
     variant="adapted",
     deviations=(
-        "The kernel is a fixed Gaussian or cosine of frozen embeddings; in the paper it is learned, and the released "
+        "The kernel is a fixed Gaussian of frozen embeddings; in the paper it is learned, and the released "
         "code has no kernel.",
         "A case without past uses has no value in the paper; here it has the Q of an unused case (setting).",
         "Only each task's beginning counts as a state, so the reward is the whole target: nothing is bootstrapped.",
-        "The paper derives the policy μ = softmax(Q / α), which draws one case; here K are drawn without replacement "
-        "where τ is above 0, and with τ = 0 the K highest are taken.",
+        "The paper derives the policy μ = softmax(Q / α), which draws one case; here the K highest are taken.",
         _CASES,
         _UNCUT,
     ),
     idea="Q(s, c) is the mean outcome of the past uses of case c, weighted by how like their tasks were to this one. "
     "MemRL's q belongs to the memory; this value belongs to the pair of task and case, and knows who asks.",
     select="The K = k2 with the highest Q_EC(s, c) = Σ k(s, s′) Q′ / Σ k(s, s′) over the past uses of c; equal values "
-    "go to the more similar. With τ above 0, K drawn by softmax(Q_EC / τ).",
+    "go to the more similar.",
     update=f"(s, r) joins the past uses of every case of the prompt. {_SAME_LABEL}",
     cannot="A single past use decides for every task, however unlike: Σ k Q′ / Σ k is then Q′ itself.",
     carries_over="Every memory is a case. Steps of other policies teach it as its own do: what was in their prompts, "
@@ -118,11 +115,6 @@ SPECS: Mapping[Read, PolicySpec] = {"similar": SPEC, "kernel": KERNEL, "network"
 class MementoSettings(UngatedSettings):
     """The parameters of Memento, and of the parts that the paper leaves to the reader."""
 
-    variant: Literal["paper", "code"] = Field(
-        "paper",
-        title="Variant",
-        description="paper: K = 4. code: K = 8, and a K of 4 becomes 8. The reads kernel and network stay adapted.",
-    )
     k1_counts: Literal["record", "intent"] = usual(
         "k1_counts", "record", "record: k1 cases. intent: all cases of the k1 nearest intents. Not used by `network`."
     )
@@ -139,24 +131,9 @@ class MementoSettings(UngatedSettings):
         description="similar: the K most alike. kernel: by the outcomes of past uses, weighted by how alike their "
         "tasks were. network: by a learned chance to help, over the whole bank.",
     )
-    kernel: Literal["gaussian", "cosine"] = Field(
-        "gaussian",
-        title="Kernel",
-        description="gaussian: exp(−‖s − s′‖² / 2h²). cosine: of s and s′, at least 0. Used by `kernel` only.",
-    )
-    bandwidth: float = Field(
-        0.5, ge=0.1, le=5, title="h · width of the kernel", description="Used by the Gaussian kernel only."
-    )
+    bandwidth: float = Field(0.5, ge=0.1, le=5, title="h · width of the kernel", description="Used by `kernel` only.")
     unused_q: float = Field(
         0.5, ge=0, le=1, title="Q of an unused case", description="Used by `kernel` where a case has no past uses."
-    )
-    temperature: float = Field(
-        0.0,
-        ge=0,
-        le=10,
-        title="τ · temperature of the choice",
-        description="0: the K highest Q_EC. Above: K cases drawn by softmax(Q_EC / τ), the paper's policy (its α). "
-        "Used by `kernel` only.",
     )
     cold_rows: int = Field(
         30,
@@ -179,28 +156,19 @@ class MementoSettings(UngatedSettings):
         description="Decides its first weights, its projection and its batches. Used by `network` only.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _follow_the_variant(cls, values: Any) -> Any:
-        """Forms send every value: the paper's K beside the code's variant is no choice of a person's."""
-        if not isinstance(values, dict) or values.get("variant") != "code":
-            return values
-        return {**values, "k2": CODE_K} if values.get("k2", PAPER_K) == PAPER_K else values
-
 
 def card(settings: MementoSettings) -> PolicySpec:
     """The card of the read in force, with whose rules the settings make it."""
     spec, differences = SPECS[settings.read], tuple(_differences(settings))
     if spec.variant == "adapted":
         return replace(spec, deviations=(*spec.deviations, *differences))
-    variant: Variant = "adapted" if settings.delta > -1 else settings.variant
+    variant: Variant = "adapted" if settings.delta > -1 else "code" if settings.k2 == CODE_K else "paper"
     return replace(spec, variant=variant, deviations=(*spec.deviations, *differences))
 
 
 def _differences(settings: MementoSettings) -> Iterator[str]:
-    source, k = ("paper", PAPER_K) if settings.variant == "paper" else ("released code", CODE_K)
-    if settings.k2 != k:
-        yield f"K = {settings.k2}; the {source} sets {k}. The rule is the same."
+    if settings.k2 not in (PAPER_K, CODE_K):
+        yield f"K = {settings.k2}; the paper sets {PAPER_K}, its released code {CODE_K}. The rule is the same."
     if settings.read != "network" and settings.delta > -1:
         yield "Recall has a similarity gate δ; the source has none."
 
@@ -240,21 +208,7 @@ class Memento(Policy[MementoSettings]):
             taken = order[: settings.k2].tolist()
             chance, _ = chance_of(taken, terms.contribution, order, pool, settings.ties)
             chosen = Chosen(taken, "cold", chance, reasons=dict.fromkeys(taken, Reason.COLD_START))
-        elif settings.read == "kernel" and settings.temperature > 0 and pool:
-            return self._drawn(terms, recalled, view, seed, note)
         return self.ranked(recalled, view, [terms], seed, chosen=chosen, note=note)
-
-    def _drawn(self, worth: TermColumn, recalled: RecallRecord, view: MemoryView, seed: int, note: str) -> Decision:
-        """K cases drawn without replacement by softmax(Q_EC / τ)."""
-        settings, pool = self.settings, recalled.pool
-        by_worth = worth.raw / settings.temperature
-        order, noise = gumbel_top(by_worth, settings.k2, np.random.default_rng(seed))
-        greedy = best_first(by_worth, pool, settings.ties, seed)[: settings.k2].tolist()
-        changed = dict.fromkeys(set(order) ^ set(greedy), Reason.NOISE)
-        log_propensity = ordered_log_probability(by_worth, order)
-        chosen = Chosen(order, "sampled", log_propensity=log_propensity, reasons=changed, greedy=greedy)
-        terms = [TermColumn(worth.name, worth.raw, normalised=by_worth), TermColumn("noise", noise)]
-        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
     def start(self, memories: Sequence[Memory]) -> Cases:
         """No use of any case yet."""
@@ -315,7 +269,7 @@ class Memento(Policy[MementoSettings]):
 
     def _episodic(self, cases: Cases, asked: Vector, ids: Sequence[str]) -> tuple[Floats, Floats]:
         settings = self.settings
-        return episodic_values(cases, asked, ids, settings.kernel, settings.bandwidth, settings.unused_q)
+        return episodic_values(cases, asked, ids, settings.bandwidth, settings.unused_q)
 
     def _predicted(
         self, cases: Cases, asked: Vector, used: Sequence[str], lesson: Lesson
@@ -380,8 +334,6 @@ class Memento(Policy[MementoSettings]):
 
 # --- uses of cases, and what is learned from them ---------------------------------------------------------------------
 
-
-Kernel = Literal["gaussian", "cosine"]
 
 LABELS: dict[Outcome, float] = {"success": 1.0, "failure": 0.0, "unrated": 0.5}
 _ROW = np.dtype([("state", "i8"), ("case", "i8"), ("outcome", "f8"), ("predicted", "f8")])
@@ -458,16 +410,14 @@ class Cases:
         return replace(self, **{name: copy.copy(getattr(self, name)) for name in lists})
 
 
-def kernel_of(similarity: Floats, kernel: Kernel, bandwidth: float) -> Floats:
-    """k(s, s′) (n,) of unit vectors with these cosines (n,): exp(−‖s − s′‖² / 2h²), or the cosine, at least 0."""
-    if kernel == "cosine":
-        return np.maximum(similarity, 0)
+def kernel_of(similarity: Floats, bandwidth: float) -> Floats:
+    """k(s, s′) (n,) of unit vectors with these cosines (n,): exp(−‖s − s′‖² / 2h²)."""
     weight: Floats = np.exp((similarity - 1) / bandwidth**2)
     return weight
 
 
 def episodic_values(
-    cases: Cases, state: Vector, memory_ids: Sequence[str], kernel: Kernel, bandwidth: float, unused: float
+    cases: Cases, state: Vector, memory_ids: Sequence[str], bandwidth: float, unused: float
 ) -> tuple[Floats, Floats]:
     """Q_EC(s, c) = Σ k(s, s′) Q′ / Σ k(s, s′) over the past uses of each case, and Σ k: both (n,).
 
@@ -478,7 +428,7 @@ def episodic_values(
     if not len(uses):
         return np.full(n, unused), np.zeros(n)
     seen, back = np.unique(uses["state"], return_inverse=True)
-    weight = kernel_of(exact_similarity(np.stack([cases.states[one] for one in seen]), state), kernel, bandwidth)[back]
+    weight = kernel_of(exact_similarity(np.stack([cases.states[one] for one in seen]), state), bandwidth)[back]
     total = np.bincount(of, weight, minlength=n).astype(np.float64)
     earned = np.bincount(of, weight * uses["outcome"], minlength=n).astype(np.float64)
     return np.where(total > 0, earned / np.where(total > 0, total, 1), unused), total

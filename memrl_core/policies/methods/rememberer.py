@@ -63,22 +63,12 @@ class RemembererSettings(UngatedSettings):
         1, ge=1, le=100, title="n · steps of the return", description="Rewards before the next value; `paper` only."
     )
     gamma: float = Field(1.0, ge=0, le=1, title="γ · discount", description="What a reward one step later counts.")
-    step_size: Literal["1/N", "constant"] = Field(
-        "1/N", title="Step size", description="1/N: the mean of all targets. constant: always α."
-    )
-    alpha: float = Field(0.1, gt=0, le=1, title="α · constant step size", description="Used by `constant` only.")
     task_weight: float = Field(
         0.5,
         ge=0,
         le=1,
         title="λ · weight of the task",
         description="1: the similarity of the tasks alone. 0: that of the observations alone.",
-    )
-    norandom: bool = Field(
-        False,
-        title="Recorded advice only",
-        description="No action is invented: the best recorded one is encouraged and the worst discouraged, whatever "
-        "their values.",
     )
     capacity: int = Field(
         500, ge=2, le=2000, title="States kept", description="Beyond this a new state or one of two alike goes."
@@ -179,7 +169,7 @@ class Rememberer(Policy[RemembererSettings]):
         mode: Literal["greedy", "cold", "fallback"] = "greedy" if taken else "cold" if pool else "fallback"
         chosen = Chosen(taken, mode, reasons=unknown, greedy=taken, order=order)
         exemplars = [state for place in taken if (state := states[place]) is not None]
-        note = invented_note([advice_for(state, view.asked, self._invents) for state in exemplars])
+        note = invented_note([advice_for(state, view.asked) for state in exemplars])
         return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
     def _scored(
@@ -212,13 +202,9 @@ class Rememberer(Policy[RemembererSettings]):
         known = _table(view).known()
         states = [_most_like(observation, known.get(memory.id, ())) for memory in selected]
         return [
-            advising(memory, state, view.asked, self._invents) if state else memory
+            advising(memory, state, view.asked) if state else memory
             for memory, state in zip(selected, states, strict=True)
         ]
-
-    @property
-    def _invents(self) -> bool:
-        return not self.settings.norandom
 
     # --- after the answer ---------------------------------------------------------------------------------------------
 
@@ -448,13 +434,12 @@ def learn(
         state, name = table.states[done.key], normalised(done.action)
         action = state.actions.setdefault(name, Action(" ".join(done.action.split())))
         target, breakdown = _target(table, episode, turn, settings, nearest)
-        before, is_mean = action.q, settings.step_size == "1/N"
+        before = action.q
         action.visits += 1
-        alpha = 1 / action.visits if is_mean else settings.alpha
+        alpha = 1 / action.visits
         action.q = before + alpha * (target - before)
         action.reward += alpha * (done.reward - action.reward)
-        step = f"/ {action.visits}" if is_mean else f"× {alpha:g}"
-        formula = f"{breakdown}; {before:.4g} + ({target:.4g} − {before:.4g}) {step} = {action.q:.4g}"
+        formula = f"{breakdown}; {before:.4g} + ({target:.4g} − {before:.4g}) / {action.visits} = {action.q:.4g}"
         known = (
             state.named(name) if state.memory_id else f"{name} (new state, turn {first_met.get(done.key, turn + 1)})"
         )
@@ -580,20 +565,20 @@ class Advice:
         return f"{self.heading} {remark}{tried}{lines}"
 
 
-def advice_on(state: State, rng: np.random.Generator, invents: bool) -> tuple[Advice, ...]:
+def advice_on(state: State, rng: np.random.Generator) -> tuple[Advice, ...]:
     """What a state's actions say: the best is encouraged, those with q = 0 are discouraged.
 
-    With `invents`, a random choice of the state's observation takes the place of a best action without value, with a
-    value in (0, 0.5), and of a worst action whose value is above 0, with the value 0. Without choices nothing is
-    invented. What is encouraged is never discouraged as well.
+    A random choice of the state's observation takes the place of a best action without value, with a value in (0, 0.5),
+    and of a worst action whose value is above 0, with the value 0. Without choices nothing is invented. What is
+    encouraged is never discouraged as well.
     """
-    choices = offered(state.observation) if invents else []
+    choices = offered(state.observation)
     actions = sorted(state.actions.values(), key=lambda action: -action.q)
     if not actions:
         return ()
     best, worst = actions[0], actions[-1]
     advice = []
-    if best.q > 0 or not invents:
+    if best.q > 0:
         advice.append(Advice(ENCOURAGED, (best.text,), best.q, best.visits))
     elif choices:
         advice.append(Advice(ENCOURAGED, (_drawn(choices, rng),), float(rng.random()) / 2, invented=True))
@@ -602,24 +587,22 @@ def advice_on(state: State, rng: np.random.Generator, invents: bool) -> tuple[Ad
         without = tuple(a.text for a in actions if a.q == 0 and a.text not in encouraged)
         if without:
             advice.append(Advice(DISCOURAGED, without, 0.0))
-    elif not invents and worst.text not in encouraged:
-        advice.append(Advice(DISCOURAGED, (worst.text,), worst.q, worst.visits))
     elif others := [choice for choice in choices if choice not in encouraged]:
         advice.append(Advice(DISCOURAGED, (_drawn(others, rng),), 0.0, invented=True))
     return tuple(advice)
 
 
-def advice_for(state: State, asked: Asked | None, invents: bool) -> tuple[Advice, ...]:
+def advice_for(state: State, asked: Asked | None) -> tuple[Advice, ...]:
     """`advice_on` with what is random drawn by the state, the step and the turn that ask."""
     # The prompt is drawn up without a seed, and must be drawn up alike when the step is looked at again.
     drawn = hashlib.sha256(f"{state.task}\n{state.observation}".encode()).digest()
     moment = (asked.step, asked.turn) if asked is not None else (0, 0)
-    return advice_on(state, np.random.default_rng([*moment, int.from_bytes(drawn[:8], "big")]), invents)
+    return advice_on(state, np.random.default_rng([*moment, int.from_bytes(drawn[:8], "big")]))
 
 
-def advising(memory: Memory, state: State, asked: Asked | None, invents: bool) -> Memory:
+def advising(memory: Memory, state: State, asked: Asked | None) -> Memory:
     """A memory as an exemplar: its state, and the advice on it, among the memories to follow."""
-    advice = [one.text for one in advice_for(state, asked, invents)]
+    advice = [one.text for one in advice_for(state, asked)]
     text = "\n".join([*_described(state.task, state.observation), *advice])
     return replace(memory, experience=text, outcome="success")
 

@@ -7,7 +7,7 @@ topics of a dialogue, is not for experiences and is left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from types import GenericAlias
 from typing import Any, Literal, NamedTuple
@@ -27,7 +27,6 @@ from memrl_core.policies.ranking import (
     ranked,
     similarities,
 )
-from memrl_core.policies.texts import verdict_of
 from memrl_core.prompting import ANSWER_MARK, AVOID
 from memrl_core.records import Decision, Memory, Reason, RecallRecord, StepTrace, ValueChange
 from memrl_core.retrieval import score_order
@@ -52,7 +51,6 @@ SPEC = PolicySpec(
         "advantage of the memory drawn; one task is a batch (paper: 4).",
         "The citations are asked for after the answer, not in the same call. A reply that cannot be read is no "
         "feedback.",
-        "The reward can stand in the place of citations (setting): then every memory of the prompt gets the same R.",
     ),
     idea="Two small matrices learn to bend the similarity of task and memory towards what the model really uses. The "
     "order is drawn, not taken from the top, so that others get their chance.",
@@ -78,12 +76,6 @@ class RMMSettings(UngatedSettings):
 
     k1: int = usual("k1", 20)
     k2: int = usual("k2", 5, "How many are drawn.")
-    feedback: Literal["citation", "reward"] = Field(
-        "citation",
-        title="Feedback",
-        description="citation: the model is asked which memories it used. reward: the task's reward, from −1 at r− and "
-        "below to +1 at r+ and above, for every memory of the prompt.",
-    )
     temperature: float = Field(
         0.5, ge=0.01, le=10, title="τ · temperature", description="Small: nearly the best k2. Large: nearly at random."
     )
@@ -117,11 +109,6 @@ class RMMReranker(Policy[RMMSettings]):
     spec = SPEC
     Settings = RMMSettings
 
-    def __init__(self, settings: RMMSettings) -> None:
-        super().__init__(settings)
-        if settings.feedback == "reward":
-            self.spec = replace(SPEC, feedback=("episode reward", "human"), needs=("episode reward",))
-
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """An ordered sample of k2 by s / τ; the seed decides the noise."""
         settings, n = self.settings, len(recalled.pool)
@@ -142,7 +129,7 @@ class RMMReranker(Policy[RMMSettings]):
     def review(self, trace: StepTrace, memories: Sequence[Memory], ask: Ask) -> None:
         """Ask which memories of the prompt the answer used."""
         turns = trace.turns
-        if self.settings.feedback == "citation" and memories and turns and not turns[-1].reply.stopped:
+        if memories and turns and not turns[-1].reply.stopped:
             ask(question(trace.task.intent, memories, [turn.reply.text.strip() for turn in turns]))
 
     def start(self, memories: Sequence[Memory]) -> Learned:
@@ -154,7 +141,7 @@ class RMMReranker(Policy[RMMSettings]):
         settings, trace, decision = self.settings, lesson.trace, lesson.trace.decision
         if trace.policy != SPEC.name or trace.embed is None or decision is None or decision.mode != "sampled":
             return ()
-        rewards = self._rewards(lesson, decision.selected)
+        rewards = _rewards(lesson, decision.selected)
         if not rewards:
             return ()
         pool = [candidate.memory_id for candidate in decision.candidates if candidate.rank_select is not None]
@@ -196,15 +183,13 @@ class RMMReranker(Policy[RMMSettings]):
         lessons = view.learned.lessons if isinstance(view.learned, Learned) else 0
         return self._adapters(view.learned, len(query)).scores(query, memories), f"W_q and W_m after {lessons} lessons."
 
-    def _rewards(self, lesson: Lesson, selected: Sequence[str]) -> list[float]:
-        """R of each memory of the prompt; none without usable feedback."""
-        if self.settings.feedback == "reward":
-            scale, given = self.settings.model_dump(), lesson.reward
-            return [] if given is None else [2 * verdict_of(given, scale) - 1] * len(selected)
-        citations = next((one.filled for one in lesson.trace.consulted if one.purpose == CITATIONS), None)
-        if citations is None or not set(citations["cited"]) <= set(selected):
-            return []
-        return [1.0 if memory_id in citations["cited"] else -1.0 for memory_id in selected]
+
+def _rewards(lesson: Lesson, selected: Sequence[str]) -> list[float]:
+    """R of each memory of the prompt; none without usable feedback."""
+    citations = next((one.filled for one in lesson.trace.consulted if one.purpose == CITATIONS), None)
+    if citations is None or not set(citations["cited"]) <= set(selected):
+        return []
+    return [1.0 if memory_id in citations["cited"] else -1.0 for memory_id in selected]
 
 
 # --- adapters: q′ = q + W_q q, m′ = m + W_m m, s = q′ · m′, and REINFORCE on them -------------------------------------

@@ -1,17 +1,16 @@
 """WebCoach: episodes are condensed as they are kept, and a coach reads the nearest ones and speaks or keeps silent.
 
 Source: arXiv 2511.12997 (WebCondenser, External Memory Store, Coach). Its released code recalls three episodes instead
-of five and does not leave out the task's own; the setting `variant` offers both.
+of five and does not leave out the task's own: settings offer that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from memrl_core.policies.base import (
     Ask,
@@ -26,7 +25,7 @@ from memrl_core.policies.base import (
     one_memory,
     seed_of,
 )
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, positions, similarities
+from memrl_core.policies.ranking import Chosen, TermColumn, similarities
 from memrl_core.policies.texts import (
     SECTIONS,
     as_sentence,
@@ -54,22 +53,14 @@ from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import usual
 
 NO_COACH = "No coach was asked about this pool: "
-NUMBERS: Mapping[str, Mapping[str, Any]] = {
-    "paper": {"k1": 5, "k2": 5, "exclude_same_task": True},
-    "code": {"k1": 3, "k2": 3, "exclude_same_task": False},
-}
-"""What each source sets, by variant."""
+K = 5
+GATE = 0.3
+"""With the simulated model a rule stands in for the coach: it speaks above this similarity of the nearest episode."""
 
 
 class WebCoachSettings(UngatedSettings):
     """How many episodes the coach reads, when it is asked, and what the nearest episodes are."""
 
-    variant: Literal["paper", "code"] = Field(
-        "paper",
-        title="Variant",
-        description="paper: five episodes, none of the task that is asked. code: three, of any task. k1, k2 and the "
-        "same task follow, unless they are set to what neither source has.",
-    )
     k1: int = usual("k1", 5, "How many episodes are recalled.")
     k2: int = usual("k2", 5, "How many of them the coach reads, and the model gets when the coach speaks.")
     exclude_same_task: bool = usual("exclude_same_task", True)
@@ -80,40 +71,6 @@ class WebCoachSettings(UngatedSettings):
         title="Coach every n turns",
         description="The coach is asked again before every n-th turn of an episode; 0: at its beginning only.",
     )
-    speak_above: float = Field(
-        0.3,
-        ge=-1,
-        le=1,
-        title="Gate of the simulated coach",
-        description="With the simulated model a rule stands in for the coach: it speaks when the nearest episode is "
-        "more similar than this. A language model decides for itself.",
-    )
-    recency_weight: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        title="w · weight of recency",
-        description="Above 0 the pool is ranked by (1 − w) · similarity + w · exp(−Δt / h). Ours, not the method's.",
-    )
-    recency_scale: float = Field(
-        20.0,
-        gt=0,
-        le=10_000,
-        title="h · scale of recency",
-        description="After how many newer memories the recency of one has fallen to 1/e; used with w above 0 only.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _follow_the_variant(cls, values: Any) -> Any:
-        """Forms send every value: the other source's three numbers, unchanged, are no choice of a person's."""
-        if not isinstance(values, dict) or values.get("variant") not in tuple(NUMBERS):
-            return values
-        own = NUMBERS[values["variant"]]
-        given = {**own, **values}
-        others = (numbers for variant, numbers in NUMBERS.items() if variant != values["variant"])
-        is_the_others = any(all(given[name] == value for name, value in numbers.items()) for numbers in others)
-        return {**given, **own} if is_the_others else given
 
 
 SPEC = PolicySpec(
@@ -135,7 +92,7 @@ SPEC = PolicySpec(
     record="One memory a completed episode: summary, workflows that worked, patterns that failed; the first two of "
     "each stand in a prompt.",
     when="At the beginning of the task; also before every n-th turn where that is set.",
-    recall="The k1 most similar episodes, none of the task that is asked (code: of any task).",
+    recall="The k1 most similar episodes, none of the task that is asked.",
     select="The coach decides: the k2 nearest with its advice above them, or nothing.",
     update="Nothing: rewards change no value.",
     write="One condensed episode, if it has an outcome; an unrated one is not kept.",
@@ -172,7 +129,7 @@ class WebCoach(Policy[WebCoachSettings]):
         read = self._by_score(recalled, view, seed_of(view)).selected
         if not read:
             return {}
-        return answer_to(coach_question(members_of(recalled, read), view, self.settings.speak_above), ask)
+        return answer_to(coach_question(members_of(recalled, read), view), ask)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """All that the coach has read when it speaks, nothing when it keeps silent."""
@@ -180,7 +137,7 @@ class WebCoach(Policy[WebCoachSettings]):
         if not decision.selected:
             return decision
         read = members_of(recalled, decision.selected)
-        coaching, note = heard(read, view, self.settings.speak_above)
+        coaching, note = heard(read, view)
         if coaching is not None and coaching.intervene:
             return replace(decision, note=" ".join(filter(None, (note, decision.note))))
         kept_back = dict.fromkeys(range(len(recalled.pool)), Reason.KEPT_SILENT)
@@ -216,39 +173,19 @@ class WebCoach(Policy[WebCoachSettings]):
     def _by_score(
         self, recalled: RecallRecord, view: MemoryView, seed: int, chosen: Chosen | None = None, note: str = ""
     ) -> Decision:
-        weight = self.settings.recency_weight
-        terms = [TermColumn("similarity", similarities(recalled), 1 - weight)]
-        if weight > 0:
-            terms.append(TermColumn("recency", recency(recalled, view, self.settings.recency_scale), weight))
+        terms = [TermColumn("similarity", similarities(recalled))]
         return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
 
-def recency(recalled: RecallRecord, view: MemoryView, scale: float) -> Floats:
-    """exp(−Δt / scale) of the pool (n,), where Δt counts the newer memories that the run sees."""
-    seen = view.positions()
-    stands = np.searchsorted(seen, positions(recalled, view))
-    newer = len(seen) - 1 - stands
-    return np.asarray(np.exp(-newer / scale), dtype=np.float64)
-
-
 def _differences(settings: WebCoachSettings) -> list[str]:
-    """Where the settings leave their variant."""
-    numbers = NUMBERS[settings.variant]
-    k, excluded = numbers["k1"], numbers["exclude_same_task"]
-    source = "paper" if settings.variant == "paper" else "released code"
+    """Where the settings leave the paper."""
     found = []
-    if (settings.k1, settings.k2) != (k, k):
-        found.append(f"The coach reads {settings.k2} of {settings.k1} recalled episodes; the {source} has {k}.")
-    if settings.exclude_same_task != excluded:
-        done, has = ("left out", "recalls them") if settings.exclude_same_task else ("recalled", "leaves them out")
-        found.append(f"Episodes of the task that is asked are {done}; the {source} {has}.")
+    if (settings.k1, settings.k2) != (K, K):
+        found.append(f"The coach reads {settings.k2} of {settings.k1} recalled episodes; the paper has {K}.")
+    if not settings.exclude_same_task:
+        found.append("Episodes of the task that is asked are recalled; the paper leaves them out.")
     if settings.delta > -1:
         found.append("Recall has a similarity gate δ; the source has none.")
-    if settings.recency_weight > 0:
-        found.append(
-            "Recency has a weight in the ranking. The source's abstract speaks of recency, its method ranks by "
-            "similarity alone; the formula is ours."
-        )
     return found
 
 
@@ -277,24 +214,24 @@ class Coaching(BaseModel):
     reason: str
 
 
-def coach_question(read: Sequence[Recalled], view: MemoryView, gate: float) -> Question[Coaching]:
+def coach_question(read: Sequence[Recalled], view: MemoryView) -> Question[Coaching]:
     """What the coach is asked about the episodes that it reads; without a language model the rule answers."""
     message = f"{task_shown(view)}\n\nEpisodes, best first:\n\n{memories_shown(read, view)}"
-    return Question(COACH, Coaching, COACH_REQUEST, message, rule_in_its_place(read, view, gate))
+    return Question(COACH, Coaching, COACH_REQUEST, message, rule_in_its_place(read, view))
 
 
-def rule_in_its_place(read: Sequence[Recalled], view: MemoryView, gate: float) -> Coaching:
+def rule_in_its_place(read: Sequence[Recalled], view: MemoryView) -> Coaching:
     """The form as filled in without a language model: by the best similarity and the outcomes."""
     best = max(member.similarity for member in read)
     memories = [view.memories[member.memory_id] for member in read]
     judged = [memory for memory in memories if memory.outcome != "unrated"]
-    speaks = best > gate and bool(judged)
-    if best <= gate:
-        why = f"the best similarity {best:.2f} is not above {gate:g}."
+    speaks = best > GATE and bool(judged)
+    if best <= GATE:
+        why = f"the best similarity {best:.2f} is not above {GATE:g}."
     elif not judged:
         why = "no episode here is known to have worked or failed."
     else:
-        why = f"the best similarity {best:.2f} is above {gate:g}, and {len(judged)} of the episodes are judged."
+        why = f"the best similarity {best:.2f} is above {GATE:g}, and {len(judged)} of the episodes are judged."
     advice = advice_from(judged) if speaks else ""
     return Coaching(intervene=speaks, advice=advice, reason=f"by the rule in the model's place, {why}")
 
@@ -308,13 +245,13 @@ def advice_from(memories: Sequence[Memory]) -> str:
     return "\n".join(parts)
 
 
-def heard(read: Sequence[Recalled], view: MemoryView, gate: float) -> tuple[Coaching | None, str]:
+def heard(read: Sequence[Recalled], view: MemoryView) -> tuple[Coaching | None, str]:
     """What the coach said of the episodes that it reads (None: nothing usable), and the note on it.
 
     Where it was not asked the rule in its place speaks.
     """
     if COACH not in view.answers:
-        rule = rule_in_its_place(read, view, gate)
+        rule = rule_in_its_place(read, view)
         return rule, NO_COACH + rule.reason
     if view.answers[COACH] is None:
         return None, UNREADABLE

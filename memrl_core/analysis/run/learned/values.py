@@ -95,7 +95,6 @@ def known_states(watching: Watching) -> list[KnownState]:
     The advice is that which the step after it would be given at its beginning. Raises `SettingsError`.
     """
     table, trace = watching.after(), watching.trace
-    settings: Any = watching.method().settings
     assert isinstance(table, Table)
     met: dict[tuple[str, str], int] = {}
     for turn, exchange in enumerate(exchanges(trace), start=1):
@@ -106,7 +105,7 @@ def known_states(watching: Watching) -> list[KnownState]:
             state.memory_id,
             state.task,
             state.observation,
-            tuple(_actions(state, advice_for(state, asked, not settings.norandom))),
+            tuple(_actions(state, advice_for(state, asked))),
             met.get((state.task, state.observation)),
         )
         for state in reversed(table.states.values())
