@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent.learned import learned_before, learned_now
-from memrl_core.analysis.run.learned.notes import CaseHistory, case_calibration
+from memrl_core.analysis.run.learned.notes import case_calibration
 from memrl_core.policies import make_policy
 from memrl_core.policies.methods.memento import (
     INPUTS,
@@ -219,7 +219,7 @@ def test_calibration_counts_each_prediction_once_in_its_bin(made: list[tuple[flo
     cases = used([(0, 0, 1.0)])  # A use that nothing was predicted of.
     for predicted, outcome in made:
         cases.add_use("c0", a_vector(50), "success", outcome, predicted)
-    bins = case_calibration(CaseHistory(MementoSettings(), cases, cases, ()))
+    bins = case_calibration(cases)
     assert bins["n"].sum() == len(made)
     for one in bins.itertuples():
         members = [(p, y) for p, y in made if one.low <= p < one.high or p == one.high == 1.0]
@@ -316,9 +316,7 @@ def test_the_kernel_predicts_by_past_uses_and_a_late_reward_changes_them(tmp_pat
     labels = [float(trace.reward.outcome == "success") for trace in prompted for _ in trace.decision.selected]
     assert state.rows["outcome"].tolist() == labels
     predicted = state.rows["predicted"]
-    assert (
-        case_calibration(CaseHistory(MementoSettings(), state, state, ()))["n"].sum() == sum(~np.isnan(predicted)) > 0
-    )
+    assert case_calibration(state)["n"].sum() == sum(~np.isnan(predicted)) > 0
     scores = [scores_of(trace)[memory_id] for trace in prompted for memory_id in trace.decision.selected]
     assert all(math.isnan(reported) or reported == score for reported, score in zip(predicted, scores, strict=True))
     first = prompted[0]
