@@ -27,7 +27,11 @@ STILLS = {
     "playground": ("playground?step=170&alpha=0.5", ".pg[data-seeds='50']", 900),
     "decision": ("decision?bank=demo&step=39&ask=pair&weight=0.7", ".st-key-diagram .plot-container", 1540),
     "rewards": ("rewards?bank=demo&run=household&step=21&show=all", "[class*='st-key-output_']", 980),
-    "methods": ("methods?bank=demo&run=household&step=39&show=pool", ".st-key-methods_on_pool .plot-container", 1180),
+    "methods": (
+        "methods?bank=demo&run=household&step=39&show=On+this+pool",
+        ".st-key-methods_on_pool .plot-container",
+        1180,
+    ),
     "tasks": ("tasks?environment=sql", ".st-key-tasks_prompt", 1000),
     "lab": ("lab", ".plot-container", 900),
 }

@@ -15,7 +15,7 @@ from pages.shared.forms import settings_fields, settings_in_use
 from pages.shared.place import Place
 from pages.shared.text import literal
 
-AGAINST, UNDER, ARMS = "against", "under", "arms"
+AGAINST, UNDER, WAY = "against", "under", "compare"
 OTHER_RUNS, OTHER_SETTINGS, METHODS = "Other runs", "Itself under other settings", "Methods side by side"
 MOST = 4
 LEARNING = ("alpha", "q0_success", "q0_failure")
@@ -31,29 +31,17 @@ class Choice:
     methods: bool = False
 
 
-def asked() -> dict[str, str]:
-    """What the link asks for, else what was chosen last; to be read before `place.current` rewrites the URL."""
-    here = {name: st.query_params[name] for name in (AGAINST, UNDER, ARMS) if name in st.query_params}
-    if here and not st.session_state.pop("compare_moved", False):
-        st.session_state["compare"] = here
-    return dict(st.session_state.get("compare", {}))
-
-
-def choose(place: Place, wanted: Mapping[str, str]) -> Choice:
+def choose(place: Place) -> Choice:
     """Draw the choice and return it; whatever the link asks for and does not exist gets a sentence."""
     assert place.run is not None
-    if st.session_state.get("compare_bank", place.bank_name) != place.bank_name:
-        st.session_state["compare"], wanted = {}, {}
-    st.session_state["compare_bank"] = place.bank_name
     others = [info.id for info in reversed(place.bank.runs()) if info.id != place.run.id]
     ways = [OTHER_RUNS, OTHER_SETTINGS, METHODS] if others else [OTHER_SETTINGS, METHODS]
-    shown = OTHER_SETTINGS if UNDER in wanted or not others else OTHER_RUNS
-    st.session_state["compare_way"] = METHODS if ARMS in wanted else shown
-    way = st.segmented_control(
-        "Compare with", ways, key="compare_way", required=True, on_change=_take_way, args=(place, others)
-    )
+    if WAY not in st.query_params and st.session_state.get(WAY) not in ways:
+        st.session_state[WAY] = OTHER_SETTINGS if UNDER in st.query_params else ways[0]
+    way = st.segmented_control("Compare with", ways, key=WAY, required=True, bind="query-params")
+    if way != OTHER_SETTINGS:
+        st.query_params.pop(UNDER, None)
     if way == METHODS:
-        st.query_params.setdefault(ARMS, "")
         return Choice(methods=True)
     if not others:
         st.info(
@@ -61,34 +49,20 @@ def choose(place: Place, wanted: Mapping[str, str]) -> Choice:
             "or import one into this bank. Until then this run can be compared with itself under other settings."
         )
         st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
-    choice = _runs(place, wanted, others) if way == OTHER_RUNS else _settings(place, wanted)
-    _write_url(choice)
-    return choice
+    return _runs(place, others) if way == OTHER_RUNS else _settings(place)
 
 
-def _runs(place: Place, wanted: Mapping[str, str], others: list[str]) -> Choice:
+def _runs(place: Place, others: list[str]) -> Choice:
     assert place.run is not None
-    named = [name for name in wanted[AGAINST].split(",") if name] if AGAINST in wanted else [_nearest(place, others)]
-    if place.run.id in named:
-        named = [name for name in named if name != place.run.id] or [_nearest(place, others)]
-        st.info(
-            f"{literal(place.run.id)} does not differ from itself, so it is compared with {literal(', '.join(named))}. "
-            f"Choose another run, or “{OTHER_SETTINGS}”."
-        )
-    if missing := [name for name in named if name not in others]:
-        st.warning(literal(f"This bank has no run {', '.join(missing)[:200]}. The comparison goes on without."))
-    asked = [name for name in dict.fromkeys(named) if name in others]
-    if len(asked) > MOST:
-        st.warning(f"At most {MOST} runs are compared with one: the first {MOST} are shown.")
-    st.session_state["compare_runs"] = asked[:MOST]
+    held: list[str] | None = st.session_state.get(AGAINST)
+    if (held is None and AGAINST not in st.query_params) or (held and not set(held) & set(others)):
+        st.session_state[AGAINST] = [_nearest(place, others)]
+    elif held:
+        st.session_state[AGAINST] = [name for name in held if name in others]
     chosen = st.multiselect(
-        f"{literal(place.run.id)} with",
-        others,
-        key="compare_runs",
-        max_selections=MOST,
+        f"{literal(place.run.id)} with", others, key=AGAINST, max_selections=MOST, bind="query-params",
         placeholder="Choose one to four runs",
-        on_change=lambda: _keep(AGAINST, ",".join(st.session_state["compare_runs"])),
-    )
+    )  # fmt: skip
     if not chosen:
         st.info("Choose at least one other run above.")
     return Choice(against=tuple(chosen))
@@ -100,21 +74,22 @@ def _nearest(place: Place, others: list[str]) -> str:
     return place.run.base if place.run.base in others else others[0]
 
 
-def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
+def _settings(place: Place) -> Choice:
     assert place.run is not None
+    wanted = st.query_params.get(UNDER, "")
     try:
         current = settings_of(place.run.policy, place.bank.settings(place.run.id))
     except SettingsError:
         st.info("This run was made under settings that this program does not have, so it cannot be decided again here.")
         return Choice()
     supposed = current
-    if wanted.get(UNDER):
+    if wanted:
         try:
-            pairs = dict(part.partition("=")[::2] for part in wanted[UNDER].split(","))
+            pairs = dict(part.partition("=")[::2] for part in wanted.split(","))
             supposed = settings_of(place.run.policy, {**current.model_dump(), **pairs})
         except SettingsError as error:
             st.error(literal(str(error)))
-            _keep(UNDER, "")
+            wanted = ""
     with st.form("compare_settings", border=True):
         st.caption(
             "Every decision of the run is made again under these settings, from what the run knew then, with the same "
@@ -125,11 +100,11 @@ def _settings(place: Place, wanted: Mapping[str, str]) -> Choice:
         for place_of, column in enumerate(columns):
             names = deciding[place_of::3]
             with column:
-                fields = settings_fields(supposed, f"compare_{place.run.id}_{wanted.get(UNDER, '')}", names)
+                fields = settings_fields(supposed, f"compare_{place.run.id}_{wanted}", names)
                 values |= {name: fields[name] for name in names}
         if st.form_submit_button("Compare", type="primary", icon=":material/compare_arrows:"):
             _take_settings(place.run.policy, current, values)
-    if not wanted.get(UNDER) or supposed == current:
+    if not wanted or supposed == current:
         st.info("Change at least one setting above and press Compare.")
         return Choice()
     return Choice(under={n: v for n, v in supposed.model_dump().items() if v != getattr(current, n)})
@@ -149,27 +124,5 @@ def _take_settings(policy: str, current: PolicySettings, values: Mapping[str, An
         st.error(literal(str(error)))
         return
     changed = {name: value for name, value in chosen.items() if value != getattr(current, name)}
-    _keep(UNDER, ",".join(f"{name}={value}" for name, value in changed.items()))
+    st.query_params[UNDER] = ",".join(f"{name}={value}" for name, value in changed.items())
     st.rerun()
-
-
-def _take_way(place: Place, others: list[str]) -> None:
-    if st.session_state["compare_way"] == METHODS:
-        _keep(ARMS, "")
-    elif st.session_state["compare_way"] == OTHER_SETTINGS:
-        _keep(UNDER, "")
-    else:
-        _keep(AGAINST, _nearest(place, others))
-
-
-def _keep(name: str, value: str) -> None:
-    st.session_state["compare"] = {name: value}
-    # What a callback writes to the URL does not reach the browser in time, so the next run must not read it there.
-    st.session_state["compare_moved"] = True
-
-
-def _write_url(choice: Choice) -> None:
-    for name, value in st.session_state.get("compare", {}).items():
-        st.query_params[name] = value
-    if choice.against:
-        st.query_params[AGAINST] = ",".join(choice.against)

@@ -22,12 +22,11 @@ from pages.shared.picture import download, show, show_table
 from pages.shared.place import download_name
 from pages.shared.task_picker import tasks_in
 from pages.shared.text import in_badge, literal
-from pages.shared.work import Cancelled, Report, Work, working
+from pages.shared.work import Cancelled, Do, Report, working
 
 USUAL = ("none", "rag", "memp", "memrl")
 MODES: Mapping[str, str] = {"own bank": "Own bank: the whole loop", "same bank": "Same bank: the choice alone"}
 ASKED = "arms_asked"
-LINK = ("arms", "mode", "tasks", "count", "seeds", "epochs", "k2", "maker")
 
 
 def methods_side_by_side() -> None:
@@ -35,62 +34,44 @@ def methods_side_by_side() -> None:
     asked = _form()
     if asked is None:
         return
-    found = working("arms", repr(sorted(asked.items())), lambda: _begin(asked), "steps")
+    found = working("arms", repr(sorted(asked.items())), _comparison(asked), "steps")
     if found is not None:
         _results(found)
 
 
-def in_link() -> dict[str, str]:
-    """What this part has in the URL beside the place; to be read before `place.current` rewrites the URL."""
-    if "arms" not in st.query_params:
-        return {}
-    found = {name: st.query_params[name] for name in LINK if name in st.query_params}
-    if found["arms"]:
-        st.session_state["arms_link"] = found
-    return found
-
-
 def _form() -> dict[str, str] | None:
-    """What to compare, once Start was pressed; before, the form stands as the link says."""
-    link: dict[str, str] = st.session_state.get("arms_link", {})
+    """What to compare, once Start was pressed; the link fills the form in."""
     known = usable_policies()
-    named = [name for name in link.get("arms", ",".join(USUAL)).split(",") if name in known]
-    with st.container(border=True, key="arms"):
+    with st.container(border=True, key="arms_form"):
         chosen = st.multiselect(
-            "Methods", known, default=named or list(USUAL), key="arms_chosen",
-            format_func=lambda name: policy_class(name).spec.title,
+            "Methods", known, default=[name for name in USUAL if name in known], key="arms", format_func=_title,
+            bind="query-params",
         )  # fmt: skip
         first, second, third = st.columns(3)
-        modes: list[str] = list(MODES)
         with first:
             mode = st.selectbox(
-                "Memory", modes, index=modes.index(link.get("mode", "")) if link.get("mode") in modes else 0,
-                key="arms_mode",
-                format_func=MODES.__getitem__,
+                "Memory", list(MODES), key="mode", format_func=MODES.__getitem__, bind="query-params",
                 help="Own bank: each arm reads, learns and writes for itself. Same bank: one run is made, and each arm "
                 "chooses at every step from what that run had; the model answers anew, nothing is written.",
             )  # fmt: skip
-            maker = link.get("maker", "memrl") if link.get("maker") in known else "memrl"
+            maker = "memrl"
             if mode == "same bank":
                 maker = st.selectbox(
-                    "The run they choose from is made by", known, index=known.index(maker), key="arms_maker",
-                    format_func=lambda name: policy_class(name).spec.title,
+                    "The run they choose from is made by", known, known.index("memrl"), key="maker",
+                    format_func=_title, bind="query-params",
                 )  # fmt: skip
         with second:
-            sets = judged_sets()
-            tasks = st.selectbox(
-                "Tasks", sets, index=sets.index(link["tasks"]) if link.get("tasks") in sets else 0, key="arms_tasks"
-            )
+            tasks = st.selectbox("Tasks", judged_sets(), key="tasks", bind="query-params")
             most = len(tasks_in(tasks))
             count = st.number_input(
-                "How many tasks", min(2, most), most, _whole(link, "count", 20, most), key="arms_count"
+                "How many tasks", min(2, most), most, min(20, most), key="count", bind="query-params"
             )
-            epochs = st.number_input("Epochs", 1, 20, _whole(link, "epochs", 4, 20), key="arms_epochs")
+            epochs = st.number_input("Epochs", 1, 20, 4, key="epochs", bind="query-params")
         with third:
             model = chat_model_choice("arms", begin_with=workspace.SIMULATED)
-            seeds = st.number_input("Seeds", 1, 30, _whole(link, "seeds", 3, 30), key="arms_seeds")
+            seeds = st.number_input("Seeds", 1, 30, 3, key="seeds", bind="query-params")
             k2 = st.number_input(
-                "k2 · memories in the prompt", 1, 10, _whole(link, "k2", 3, 10), key="arms_k2",
+                "k2 · memories in the prompt", 1, 10, 3, key="k2", bind="query-params",
                 help="The same prompt budget for every method.",
             )  # fmt: skip
         steps = len(chosen) * int(count) * int(epochs) * int(seeds)
@@ -110,19 +91,14 @@ def _form() -> dict[str, str] | None:
             "model": str(model),
         }  # fmt: skip
     asked: dict[str, str] | None = st.session_state.get(ASKED)
-    if asked is not None:
-        for name in LINK:
-            st.query_params[name] = asked[name]
-        st.session_state["arms_link"] = {name: asked[name] for name in LINK}
     return asked
 
 
-def _whole(link: Mapping[str, str], name: str, usual: int, most: int) -> int:
-    value = link.get(name, "")
-    return min(int(value), most) if value.isascii() and value.isdigit() and 0 < len(value) < 7 else min(usual, most)
+def _title(policy: str) -> str:
+    return policy_class(policy).spec.title
 
 
-def _begin(asked: Mapping[str, str]) -> Work[MethodsCompared]:
+def _comparison(asked: Mapping[str, str]) -> Do[MethodsCompared]:
     def arm(name: str) -> Arm:
         spec = policy_class(name).spec
         k2 = int(asked["k2"])
@@ -144,7 +120,7 @@ def _begin(asked: Mapping[str, str]) -> Work[MethodsCompared]:
             cancelled=cancelled,
         )
 
-    return Work(do)
+    return do
 
 
 def _results(found: MethodsCompared) -> None:

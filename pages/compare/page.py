@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -28,14 +28,14 @@ from memrl_core.figures.compare.comparison import reward_picture, trajectories_p
 from memrl_core.numerals import signed
 from memrl_core.report.comparison import comparison_report
 from pages.compare import choice as choices
-from pages.compare.methods import in_link, methods_side_by_side
+from pages.compare.methods import methods_side_by_side
 from pages.compare.steps import side_by_side, task_table, where_they_part
 from pages.shared import place as places
 from pages.shared.header import header
 from pages.shared.picture import download, show
 from pages.shared.place import Place
 from pages.shared.text import literal
-from pages.shared.work import Work, working
+from pages.shared.work import Cancelled, Report, working
 
 LAST = "compare_supposed"
 
@@ -59,11 +59,11 @@ def supposed(
     bank, run = place.bank, place.run.id
     total = len(bank.step_rows(run))
 
-    def decide(report: Callable[[int, int], None], cancelled: Callable[[], bool]) -> list[Supposed]:
+    def decide(report: Report, cancelled: Cancelled) -> list[Supposed]:
         return counterfactual(bank, run, settings, lambda done: report(done, total), cancelled)
 
     what = f"{bank.state}·{run}·{json.dumps(dict(settings))}"
-    decided = working("compare", what, lambda: Work(decide), "steps decided again")
+    decided = working("compare", what, decide, "steps decided again")
     if decided is None:
         return None, None
     if len(decided) < total:
@@ -160,16 +160,9 @@ def trajectories(place: Place, comparison: Comparison, line: int) -> None:
     ]
     label = memory_label(chosen, first.info.id)
     show(trajectories_picture(histories, label, parted_after(first, other)), "compare_q")
-    if theirs[chosen] != chosen:
-        same = place.bank.memory(chosen).experience == place.bank.memory(theirs[chosen]).experience
-        st.caption(
-            f"Two memories that the same step of both runs wrote: {literal(chosen)} and {literal(theirs[chosen])}, "
-            + ("with the same text." if same else "with different texts.")
-        )
 
 
-wanted = choices.asked()
-place = places.current(keep=in_link())
+place = places.current()
 if place is not None:
     header(place)
 if place is None or place.run is None:
@@ -177,7 +170,7 @@ if place is None or place.run is None:
     st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
     st.stop()
 
-choice = choices.choose(place, wanted)
+choice = choices.choose(place)
 if choice.methods:
     methods_side_by_side()
     st.stop()

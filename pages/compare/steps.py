@@ -104,15 +104,7 @@ def _go_to_first() -> None:
 
 def _stepper(place: Place, pairs: Sequence[Pair], at: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="compare_stepper"):
-        kinds = st.segmented_control(
-            "Stop at differences in",
-            list(Difference),
-            default=[Difference.MEMORIES],
-            selection_mode="multi",
-            key="compare_kinds",
-            format_func=str,
-        )
-        before, after = neighbours(pairs, kinds or list(Difference), at)
+        before, after = neighbours(pairs, list(Difference), at)
         for label, icon, pair in (
             ("Previous difference", ":material/chevron_left:", before),
             ("Next difference", ":material/chevron_right:", after),

@@ -22,7 +22,7 @@ from pages.shared.models import chat_model_choice
 from pages.shared.person import person
 from pages.shared.picture import show_table
 from pages.shared.text import errors_shown, literal, verbatim
-from pages.shared.work import Cancelled, Report, Work, working
+from pages.shared.work import Cancelled, Report, working
 
 SHOWN = 200
 HEIGHT = 340
@@ -60,20 +60,11 @@ def prompt(case: Case, a: str) -> None:
     kept = tuple(i for i in rerunner.memories if i not in without)
     st.caption(f"One episode of {_who(case, record)} with the same seed. Nothing is stored.")
     asked = f"{case.trace.id}·{kept}"
-    if st.button("Answer again", type="primary", key="rerun", icon=":material/replay:"):
-        st.session_state["asked_again"] = asked
-    if st.session_state.get("asked_again") != asked:
+    if not _pressed("Answer again", "rerun", ":material/replay:", asked):
         return
-
-    def answer(report: Report, cancelled: Cancelled) -> Rerun:
-        return rerunner.rerun(kept, cancelled=cancelled)
-
-    found = working("rerun", asked, lambda: Work(answer), "answers")
-    if found is not None:
-        _compared(case, found)
-
-
-def _compared(case: Case, found: Rerun) -> None:
+    found = working("rerun", asked, lambda _, cancelled: rerunner.rerun(kept, cancelled=cancelled), "answers")
+    if found is None:
+        return
     before = case.trace.reward
     then = "no reward" if before is None or before.reward is None else f"reward {signed(before.reward)}"
     now = "no reward" if found.reward is None else f"reward {signed(found.reward)}"
@@ -86,6 +77,13 @@ def _compared(case: Case, found: Rerun) -> None:
         if found.verdict:
             st.caption("verdict")
             verbatim(found.verdict)
+
+
+def _pressed(label: str, key: str, icon: str, asked: str) -> bool:
+    """A button; whether it was pressed for exactly what is `asked`."""
+    if st.button(label, type="primary", key=key, icon=icon):
+        st.session_state[f"asked_{key}"] = asked
+    return st.session_state.get(f"asked_{key}") == asked
 
 
 def _conversation(record: GenerateRecord) -> None:
@@ -135,35 +133,32 @@ def prompt_again(case: Case) -> None:
         return
     _, name, warmth, drawn, messages = asked
 
-    def begin() -> _Episode:
-        again = workspace.rerunner(case.bank, case.trace, workspace.load_preferences(), name)
-        return _Episode(again, messages, warmth, drawn)
-
-    with errors_shown():
-        found = working("prompt", repr(asked), begin, "turns", _draw_episode)
-        if found is None:
-            return
-        before = case.trace.reward
-        left, right = st.columns(2)
-        with left:
-            st.markdown(f"**Recorded** · {literal(record.model)}")
-            _answered(record, before.reward if before else None, before.verdict if before else "", "asked_recorded")
-        with right:
-            st.markdown(f"**Now** · {literal(found.generate.model)}" + (" · stopped" if found.stopped else ""))
-            _answered(found.generate, found.reward, found.verdict, "asked_now")
+    begin = partial(workspace.rerunner, case.bank, case.trace, workspace.load_preferences(), name)
+    found = working("prompt", repr(asked), _Episode(begin, messages, warmth, drawn), "turns", _Episode.draw)
+    if found is None:
+        return
+    before = case.trace.reward
+    left, right = st.columns(2)
+    with left:
+        st.markdown(f"**Recorded** · {literal(record.model)}")
+        _answered(record, before.reward if before else None, before.verdict if before else "", "asked_recorded")
+    with right:
+        st.markdown(f"**Now** · {literal(found.generate.model)}" + (" · stopped" if found.stopped else ""))
+        _answered(found.generate, found.reward, found.verdict, "asked_now")
 
 
-class _Episode(Work[Rerun]):
-    """A prompt that is answered: `record` has the turns that are over, `text` what came of the one under way."""
+class _Episode:
+    """A prompt to be answered: `record` has the turns that are over, `text` what came of the one under way."""
 
-    def __init__(self, again: Rerunner, messages: tuple[Message, ...], temperature: float, seed: int) -> None:
+    def __init__(
+        self, begin: Callable[[], Rerunner], messages: tuple[Message, ...], temperature: float, seed: int
+    ) -> None:
         self.record: GenerateRecord | None = None
         self.text = ""
+        self._begin, self._asked = begin, (messages, temperature, seed)
 
-        def ask(report: Report, cancelled: Cancelled) -> Rerun:
-            return again.rerun_prompt(messages, temperature, seed, self._take, cancelled, self._turned)
-
-        super().__init__(ask)
+    def __call__(self, report: Report, cancelled: Cancelled) -> Rerun:
+        return self._begin().rerun_prompt(*self._asked, self._take, cancelled, self._turned)
 
     def _take(self, piece: str) -> None:
         self.text += piece
@@ -171,12 +166,12 @@ class _Episode(Work[Rerun]):
     def _turned(self, record: GenerateRecord) -> None:
         self.record, self.text = record, ""
 
-
-def _draw_episode(work: _Episode) -> None:
-    if work.record is not None:
-        _conversation(work.record)
-    if work.text:
-        verbatim(work.text)
+    def draw(self) -> None:
+        """What there is so far."""
+        if self.record is not None:
+            _conversation(self.record)
+        if self.text:
+            verbatim(self.text)
 
 
 def _answered(record: GenerateRecord, reward: float | None, verdict: str, key: str) -> None:
@@ -231,9 +226,7 @@ def shares(case: Case) -> None:
         f"{max(1, round(needed * seconds))} s by the time this step took. q is not touched."
     )
     asked = f"{case.trace.id}·{chosen}"
-    if st.button("Find the shares", type="primary", key="find_shares", icon=":material/balance:"):
-        st.session_state["asked_shares"] = asked
-    if st.session_state.get("asked_shares") != asked:
+    if not _pressed("Find the shares", "find_shares", ":material/balance:", asked):
         return
 
     def share(report: Report, cancelled: Cancelled) -> Credit | None:
@@ -241,7 +234,7 @@ def shares(case: Case) -> None:
             chosen, rerunner.memories, lambda kept: rerunner.rerun(kept, cancelled=cancelled), report, cancelled
         )
 
-    found = working("shares", asked, lambda: Work(share), "answers")
+    found = working("shares", asked, share, "answers")
     if found is not None:
         _shares(case, found, standing is not None)
 
@@ -252,20 +245,18 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
     reward = case.bank.effective_reward(case.run, case.trace.step)
     utilities = case.bank.utilities(case.run, case.trace.step - 1)
     rule = partial(memrl_rule, settings=case.recorded.model_dump())
-    rows = []
-    for memory_id, share in found.shares.items():
-        known = utilities[memory_id]
-        rows.append(
-            {
-                "memory": case.label(memory_id),
-                "share": share,
-                "own reward": own[memory_id],
-                "MemRL's reward": reward,
-                "q then": known.q,
-                "q by own reward": rule(known, own[memory_id]),
-                "q by MemRL": None if reward is None else rule(known, reward),
-            }
-        )
+    rows = [
+        {
+            "memory": case.label(i),
+            "share": share,
+            "own reward": own[i],
+            "MemRL's reward": reward,
+            "q then": utilities[i].q,
+            "q by own reward": rule(utilities[i], own[i]),
+            "q by MemRL": None if reward is None else rule(utilities[i], reward),
+        }
+        for i, share in found.shares.items()
+    ]
     recorded = case.trace.reward.reward if case.trace.reward else None
     show_table(
         rows,
@@ -285,21 +276,18 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
     if reward is None or assigned:
         return
     if st.button("Let these count for q in this step", key="apply_shares", icon=":material/done_all:"):
-        _said(lambda: case.bank.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method))
+        with errors_shown():
+            case.bank.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method)
+            st.rerun()
 
 
 def _standing(case: Case, credit_id: str, reason: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.info(f"In this step each memory's own reward counts ({literal(reason)}), instead of one for all.")
         if st.button("Undo", key="undo_shares", icon=":material/undo:"):
-            _said(lambda: case.bank.credits.revoke(credit_id, person()))
-
-
-def _said(act: Callable[[], object]) -> None:
-    """Do it and draw the page anew, or say why it could not be done."""
-    with errors_shown():
-        act()
-        st.rerun()
+            with errors_shown():
+                case.bank.credits.revoke(credit_id, person())
+                st.rerun()
 
 
 def contaminated(case: Case) -> None:
@@ -310,9 +298,7 @@ def contaminated(case: Case) -> None:
         f"left out, about **{count:,} answers** in all; what a memory changes is its own reward. q is not touched."
     )
     asked = f"{case.bank.state}·{case.run}"
-    if st.button("Measure", type="primary", key="measure_company", icon=":material/balance:"):
-        st.session_state["asked_company"] = asked
-    if st.session_state.get("asked_company") != asked:
+    if not _pressed("Measure", "measure_company", ":material/balance:", asked):
         return
     preferences = workspace.load_preferences()
 
@@ -322,11 +308,7 @@ def contaminated(case: Case) -> None:
 
         return contamination(case.bank, case.run, again, report, cancelled)
 
-    try:
-        found = working("company", asked, lambda: Work(measure), "steps answered again")
-    except MemRLError as error:
-        st.info(literal(str(error)))
-        return
+    found = working("company", asked, measure, "steps answered again")
     if found is None:
         return
     if found.share is None:

@@ -108,21 +108,17 @@ def _no_answer(case: Case, question: Question) -> str:
     """Why a question has no answer for the run's method; empty where it has one."""
     if question.rules == "any":
         return ""
-    if isinstance(case.settings, MemRLSettings):
-        extras = case.settings.exploration != "epsilon" or case.settings.floor is not None
-        if question.rules == "score" and (extras or case.settings.least_q is not None):
-            return (
-                "With a bonus, noise, a q floor or a least q the score is no longer λ and two z alone, so this cannot "
-                "be computed. The table below shows the terms; ask why one was selected and another not."
-            )
-        return ""
+    settings, keeps_q = case.settings, case.spec is not None and case.spec.keeps_q
+    weighed = isinstance(settings, MemRLSettings)
     title = case.spec.title if case.spec is not None else f"The policy {case.policy}, which is not installed here,"
-    if question.rules == "score":
-        return (
-            f"{title} does not score by (1 − λ) · z_sim + λ · z_q, so this cannot be computed. The table below shows "
-            "the terms that it goes by; ask why one was selected and another not."
-        )
-    if case.spec is None or not case.spec.keeps_q:
+    terms = "so this cannot be computed. The table below shows the terms; ask why one was selected and another not."
+    if question.rules == "score" and not weighed:
+        return f"{title} does not score by (1 − λ) · z_sim + λ · z_q, {terms}"
+    if isinstance(settings, MemRLSettings):
+        extras = settings.exploration != "epsilon" or settings.floor is not None or settings.least_q is not None
+        with_extras = f"With a bonus, noise, a q floor or a least q the score is no longer λ and two z alone, {terms}"
+        return with_extras if extras and question.rules == "score" else ""
+    if not keeps_q:
         return f"{title} keeps no q: rewards move no value of a memory, so there is nothing to tell here."
     return "" if question.rules == "q" else f"{title} does not move q by a step size α, so this cannot be computed."
 

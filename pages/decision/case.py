@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from memrl_core.settings import MemRLSettings, PolicySettings
 from pages.decision import state
 from pages.shared.picture import chosen_row
 from pages.shared.place import Place
+from pages.shared.work import Cancelled, Report, working
 
 QUESTION_OPTIONS = 400
 
@@ -178,6 +179,17 @@ def situation(_bank: MemoryBank, handle: str, run: str, step: int) -> Situation 
 def all_uses(_bank: MemoryBank, state: str, run: str) -> pd.DataFrame:
     """Every candidate of every step, kept until something is appended to the bank."""
     return uses(_bank, run)
+
+
+def over_steps(case: Case, name: str, do: Callable[..., Any]) -> Any:
+    """What `do(on_progress, cancelled)` finds in all steps of the run under the settings looked at; None until then."""
+    total = len(case.bank.step_rows(case.run))
+    what = f"{case.bank.state}·{case.run}·{case.tried}"
+
+    def decide(report: Report, cancelled: Cancelled) -> Any:
+        return do(lambda done: report(done, total), cancelled)
+
+    return working(name, what, decide, "steps decided again")
 
 
 def uses_of(case: Case) -> pd.DataFrame:

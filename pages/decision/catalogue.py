@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pages.decision import again, belief, one_memory, progress, this_decision, whole_run
+from pages.decision import again, one_memory, this_decision, whole_run
 
 Needs = Literal["own", "decision", "situation", "step", "run"]
 
@@ -49,16 +49,12 @@ QUESTIONS = (
              needs="situation", rules="score"),
     Question("embedder", DECISION, "What would another embedder have recalled and chosen?",
              this_decision.other_embedder, needs="situation"),
-    Question("recovered", DECISION, "How many rewards until the choice about A changes, or its q is back?",
-             belief.recovered, "a", "situation", rules="score"),
     Question("origin", MEMORY, "Which rewards made A's q what it is?", one_memory.origin, "a", "run", rules="alpha"),
     Question("served", MEMORY, "Is A good in general, or only for such intents?", one_memory.served, "a", "run"),
-    Question("trusted", MEMORY, "How far can A's q be trusted?", belief.trusted, "a", "run", rules="alpha"),
-    Question("instead", MEMORY, "What would q be if one reward had been another?", belief.otherwise_rewarded, "a",
-             "run", rules="alpha"),
-    Question("company", MEMORY, "Did A earn its credit, or its company?", progress.company, "a", "run", rules="q"),
-    Question("family", MEMORY, "From which memories was A born, and what came of it?", progress.family, "a", "run"),
-    Question("twin", MEMORY, "Has A a twin, and do they share its uses?", progress.twin, "a", "run"),
+    Question("trusted", MEMORY, "How far can A's q be trusted?", one_memory.trusted, "a", "run", rules="alpha"),
+    Question("company", MEMORY, "Did A earn its credit, or its company?", one_memory.company, "a", "run", rules="q"),
+    Question("family", MEMORY, "From which memories was A born, and what came of it?", one_memory.family, "a", "run"),
+    Question("twin", MEMORY, "Has A a twin, and do they share its uses?", one_memory.twin, "a", "run"),
     Question("misleading", RUN, "Which memories are similar but harmful, which far but useful?", whole_run.misleading,
              needs="run", rules="q"),
     Question("hurt", RUN, "Which memories hurt most, by the rewards they earned or were credited with?", whole_run.hurt,
@@ -75,14 +71,11 @@ QUESTIONS = (
     Question("ties", RUN, "How many choices were ties, and what would the other rule have done?", whole_run.ties,
              needs="step"),
     Question("unused", RUN, "What is never recalled? How concentrated is use?", whole_run.unused, needs="run"),
-    Question("copies", RUN, "Which memories are near-duplicates, and do they split the uses?", progress.duplicates,
+    Question("copies", RUN, "Which memories are near-duplicates, and do they split the uses?", one_memory.duplicates,
              needs="run"),
-    Question("transfer", RUN, "Is it transfer or memorisation?", progress.transferred, needs="run"),
-    Question("forgotten", RUN, "What was forgotten, and which change of memories went with it?", progress.forgot,
+    Question("transfer", RUN, "Is it transfer or memorisation?", whole_run.transferred, needs="run"),
+    Question("forgotten", RUN, "What was forgotten, and which change of memories went with it?", whole_run.forgot,
              needs="run"),
-    Question("fallback", RUN, "How often was the pool empty, and what came of it?", progress.without_memory,
-             needs="run"),
-    Question("sound", RUN, "Is the bank sound?", progress.sound, needs="run"),
     Question("fitting", RUN, "Which δ fits this bank?", whole_run.fitting_gate, needs="run"),
     Question("probe", RUN, "What does the agent recall for a text I type?", this_decision.probe, needs="run"),
 )  # fmt: skip

@@ -1,20 +1,38 @@
-"""Questions about one memory of a run."""
+"""Questions about one memory of a run, and about memories that are alike."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.decision import findings
+from memrl_core.analysis.memory.belief import trust
 from memrl_core.analysis.memory.provenance import provenance
-from memrl_core.analysis.memory.relations import neighbourhoods, opposed
+from memrl_core.analysis.memory.relations import (
+    CopyGroup,
+    copies,
+    lineage,
+    neighbourhoods,
+    opposed,
+    partners,
+    with_and_without,
+)
+from memrl_core.analysis.run.rates import Rate
+from memrl_core.bank import MemoryBank
 from memrl_core.figures.memory.utility import history_picture
-from memrl_core.numerals import fixed, signed
+from memrl_core.numerals import fixed, percent, signed
 from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places
 from pages.shared.picture import show, show_table
 from pages.shared.text import literal
 
 WITHOUT = "q now without it"
+GROUPS = 200
+TWINS = 0.95
+"""The cosine from which two intents are near-duplicates."""
 
 
 def origin(case: Case, a: str) -> None:
@@ -25,8 +43,6 @@ def origin(case: Case, a: str) -> None:
         return
     history = case.bank.history(case.run, a, as_of=case.place.step)
     st.markdown(literal(findings.origin(found, a, case.run, brought=history[0].visits)))
-    if history[0].visits:
-        _elsewhere(case, a)
     if not found.contributions:
         return
     step = chosen_step(
@@ -51,12 +67,6 @@ def origin(case: Case, a: str) -> None:
     if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
         places.go_to_steps(step=step)
     show(history_picture(history, case.recorded.model_dump(), a, case.run), "origin_history")
-
-
-def _elsewhere(case: Case, a: str) -> None:
-    others = [info.id for info in case.bank.runs() if info.id != case.run and len(case.bank.history(info.id, a)) > 1]
-    if others:
-        st.caption(literal(f"Its earlier rewards stand in this bank's run {', '.join(others[:5])}: choose it above."))
 
 
 def served(case: Case, a: str) -> None:
@@ -93,3 +103,180 @@ def served(case: Case, a: str) -> None:
         write={**{"mean reward": signed}, "similarity": fixed},
     )
     st.caption("A neighbourhood holds intents within a cosine distance of 0.5 of one another on average.")
+
+
+def trusted(case: Case, a: str) -> None:
+    """How far can A's q be trusted?"""
+    points = case.bank.history(case.run, a, as_of=case.place.step)
+    if not points:
+        st.info("This run does not know this memory, so it has no q for it.")
+        return
+    found = trust(points, case.weighed_as_recorded.alpha, (case.recorded.reward_failure, case.recorded.reward_success))
+    label = literal(case.label(a))
+    if found.n == 0:
+        came = f" It came with {points[0].visits} uses whose rewards are not known here." if points[0].visits else ""
+        st.markdown(
+            f"No reward has reached {label} in this run: its q is still its first one, {signed(found.q)}.{came}"
+        )
+        return
+    if found.low is None or found.high is None:
+        st.markdown(f"One reward is too few to say how far the q of {label} ({signed(found.q)}) can be trusted.")
+    elif found.low == found.high:
+        st.markdown(
+            f"All {found.n} rewards of {label} were equal, so they say nothing about the spread of its q "
+            f"({signed(found.q)}). That is not certainty."
+        )
+    else:
+        st.markdown(
+            f"**q of {label} is {signed(found.q)}, with a 95 % band from {signed(found.low)} to "
+            f"{signed(found.high)}**, by its own {found.n} rewards (mean {signed(found.mean or 0.0)})."
+        )
+    st.caption(
+        f"With α = {case.weighed_as_recorded.alpha:g} a q averages over about {found.window:.1f} rewards; its first "
+        f"value still weighs {percent(found.q0_share)}."
+        + ("" if found.limit is None else f" In the long run its variance tends to {found.limit:.3f}.")
+    )
+    show_table(
+        [
+            {"rewards": r.n, "q as it was": r.recorded, "q expected": r.expected, "from": r.low, "to": r.high}
+            for r in found.ladder
+        ],
+        f"trust_{a}",
+        "q after each reward beside what theory expects for the mean reward",
+        signs=("q as it was", "q expected", "from", "to"),
+    )
+
+
+def in_words(rate: Rate) -> str:
+    """A share of successes with its counts and interval."""
+    if rate.share is None or rate.low is None or rate.high is None:
+        return "never rated"
+    return f"{rate.successes:,} of {rate.n:,} ({percent(rate.low)} to {percent(rate.high)})"
+
+
+def company(case: Case, a: str) -> None:
+    """Did A earn its credit, or its company?"""
+    uses = uses_of(case)
+    mine = with_and_without(uses, a)
+    label = literal(case.label(a))
+    st.markdown(
+        f"Successes of the steps with {label} in their pool: where it was given to the model "
+        f"**{literal(in_words(mine.used))}**, where it was passed over **{literal(in_words(mine.passed_over))}**."
+    )
+    found = partners(uses, a)
+    if not found:
+        st.caption("It was never given to the model together with another memory.")
+        return
+    show_table(
+        [
+            {
+                "beside": case.label(p.partner),
+                "successes with it": in_words(p.beside),
+                "successes without it": in_words(p.apart),
+                "intent": case.memory(p.partner).intent,
+            }
+            for p in found[:GROUPS]
+        ],
+        f"partners_{a}",
+        "The memories that were in the prompt beside this one, with how it went",
+    )
+    st.caption(
+        "Every memory in a prompt gets the whole reward. This compares, it does not prove: steps differ in more."
+    )
+
+
+def family(case: Case, a: str) -> None:
+    """From which memories was A born, and what came of it?"""
+    found = lineage(case.bank.memories(), a)
+    above, below = sum(map(len, found.ancestors)), sum(map(len, found.descendants))
+    st.markdown(f"{literal(case.label(a))}: ancestors **{above}**, descendants **{below}**.")
+    utilities = case.bank.utilities(case.run)
+    levels = [
+        *((-n, level) for n, level in enumerate(found.ancestors, start=1)),
+        (0, (a,)),
+        *((n, level) for n, level in enumerate(found.descendants, start=1)),
+    ]
+    parents: dict[str, list[str]] = {}
+    for parent, child in found.links:
+        parents.setdefault(child, []).append(case.label(parent))
+    show_table(
+        [
+            {
+                "generation": number,
+                "memory": case.label(i),
+                "q": utilities[i].q if i in utilities else None,
+                "outcome": case.memory(i).outcome,
+                "in its prompt": ", ".join(parents.get(i, ())),
+                "intent": case.memory(i).intent,
+            }
+            for number, level in sorted(levels)
+            for i in level
+        ][:GROUPS],
+        f"family_{a}",
+        "Ancestors and descendants of this memory, by generation",
+        signs=("q",),
+    )
+    if found.missing:
+        st.caption(literal(f"Named as parents and not in this bank: {', '.join(found.missing[:8])}."))
+
+
+def twin(case: Case, a: str) -> None:
+    """Has A a twin, and do they share its uses?"""
+    found = [group for group in _copies_of(case, TWINS) if any(copy.memory_id == a for copy in group.members)]
+    if not found:
+        st.markdown(f"No other intent is at least {TWINS:g} as similar to that of **{literal(case.label(a))}**.")
+        return
+    (group,) = found
+    mine = next(copy for copy in group.members if copy.memory_id == a)
+    others = tuple(copy for copy in group.members if copy is not mine)
+    st.markdown(
+        f"**{len(others):,} other{'s' if len(others) > 1 else ''}** with an intent of a cosine of at least {TWINS:g}; "
+        f"they have {sum(copy.visits for copy in others):,} rewarded uses, "
+        f"**{literal(case.label(a))}** has {mine.visits:,}."
+    )
+    _groups(case, [replace(group, members=(mine, *others))])
+
+
+def duplicates(case: Case) -> None:
+    """Which memories are near-duplicates, and do they split the uses?"""
+    threshold = st.slider("Near-duplicates from a cosine of", 0.5, 1.0, TWINS, 0.01, key="copies_threshold")
+    found = _copies_of(case, threshold)
+    if not found:
+        st.markdown(f"No two intents are at least {threshold:g} alike.")
+        return
+    members = sum(len(group.members) for group in found)
+    st.markdown(f"**{len(found):,} groups** hold {members:,} memories.")
+    _groups(case, found)
+
+
+def _groups(case: Case, found: Sequence[CopyGroup]) -> None:
+    show_table(
+        [
+            {
+                "group": number,
+                "memory": case.label(copy.memory_id),
+                "q": copy.q,
+                "uses rewarded": copy.visits,
+                "in pools": copy.pools,
+                "given": copy.uses,
+                "together in pools": group.crowded_pools,
+                "together in prompts": group.crowded_prompts,
+                "intent": case.memory(copy.memory_id).intent,
+            }
+            for number, group in enumerate(found, start=1)
+            for copy in group.members
+        ][:GROUPS],
+        "copies",
+        "Groups of near-duplicates with their q and uses",
+        signs=("q",),
+    )
+    st.caption("Together: in how many steps at least two of the group took places that others could have had.")
+
+
+def _copies_of(case: Case, threshold: float) -> list[CopyGroup]:
+    return _copies(case.bank, case.bank.state, case.run, threshold, uses_of(case))
+
+
+@st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
+def _copies(_bank: MemoryBank, state: str, run: str, threshold: float, _uses: pd.DataFrame) -> list[CopyGroup]:
+    return copies(_bank.view(run), _uses, threshold)

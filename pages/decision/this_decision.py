@@ -24,7 +24,7 @@ from pages.decision.case import Case
 from pages.shared.models import EMBEDDERS, embedders_at_hand
 from pages.shared.picture import show, show_table
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Cancelled, Report, Work, working
+from pages.shared.work import Cancelled, Report, working
 
 
 def pair(case: Case, a: str, b: str) -> None:
@@ -83,11 +83,6 @@ def required(case: Case, a: str, b: str) -> None:
             st.info(literal(str(error)))
             continue
         st.markdown(literal(findings.requirement(found, case.run)))
-        label = f"All stretches for {literal(case.label(memory_id))}"
-        with st.expander(label, key=f"stretches_{memory_id}", on_change="rerun") as box:
-            if box.open:
-                rows = [{"q from": s.low, "to": s.high, "given to the model": s.selected} for s in found.stretches]
-                show_table(rows, f"stretch_rows_{memory_id}", "")
     st.caption(
         "Greedy selection, everything else as it was. A changed q also moves the mean and the sd of the pool, and "
         "with them every z: the figures account for that."
@@ -159,7 +154,7 @@ def other_embedder(case: Case) -> None:
     def embed(report: Report, cancelled: Cancelled) -> Situation | None:
         return embedded_anew(situation, _embedder(name), report, cancelled)
 
-    anew = working("embedder", f"{case.trace.id}·{name}", lambda: Work(embed), "texts embedded")
+    anew = working("embedder", f"{case.trace.id}·{name}", embed, "texts embedded")
     if anew is None:
         return
     recall, decision = decided(anew, case.settings.model_dump())

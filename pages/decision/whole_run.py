@@ -13,19 +13,19 @@ from memrl_core.analysis.compare.off_policy import Earned, would_have_earned
 from memrl_core.analysis.decision import findings
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, harm, profile, starvation, with_role
+from memrl_core.analysis.memory.uses import attempts
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
-from memrl_core.analysis.run.over_time import q_by_epoch
+from memrl_core.analysis.run.over_time import forgetting, losses, q_by_epoch, transfer
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.figures.decision.recall import similarity_picture
 from memrl_core.figures.memory.utility import use_picture
 from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_picture
 from memrl_core.numerals import fixed, percent, signed
-from pages.decision.case import Case, chosen_step, uses_of
+from pages.decision.case import Case, chosen_step, over_steps, uses_of
 from pages.shared import place as places
 from pages.shared.picture import show, show_table
 from pages.shared.text import literal
-from pages.shared.work import Cancelled, Report, Work, working
 
 SHOWN = 200
 
@@ -177,16 +177,9 @@ def earned(case: Case) -> None:
         st.info("Choose another λ, k2 or δ on the left: what it would have earned is estimated from the propensities.")
         return
 
-    def estimate(report: Report, cancelled: Cancelled) -> Earned:
-        total = len(case.bank.step_rows(case.run))
-        return would_have_earned(case.bank, case.run, case.tried, lambda done: report(done, total), cancelled)
-
-    what = f"{case.bank.state}·{case.run}·{case.tried}"
-    try:
-        found = working("earned", what, lambda: Work(estimate), "steps decided again")
-    except InputError as error:
-        st.info(literal(str(error)))
-        return
+    found: Earned | None = over_steps(
+        case, "earned", lambda *progress: would_have_earned(case.bank, case.run, case.tried, *progress)
+    )
     if found is None:
         return
     rows = {
@@ -213,12 +206,7 @@ def earned(case: Case) -> None:
 
 def ties(case: Case) -> None:
     """How many choices were ties, and what would the other rule have done?"""
-
-    def decide(report: Report, cancelled: Cancelled) -> Ties:
-        total = len(case.bank.step_rows(case.run))
-        return ties_of(case.bank, case.run, lambda done: report(done, total), cancelled)
-
-    found = working("ties", f"{case.bank.state}·{case.run}", lambda: Work(decide), "steps decided again")
+    found: Ties | None = over_steps(case, "ties", lambda *progress: ties_of(case.bank, case.run, *progress))
     if found is None:
         return
     st.markdown(
@@ -258,18 +246,11 @@ def supposed(case: Case) -> None:
         )
         return
 
-    def decide(report: Report, cancelled: Cancelled) -> list[Supposed]:
-        total = len(case.bank.step_rows(case.run))
-        return counterfactual(case.bank, case.run, case.tried, lambda done: report(done, total), cancelled)
-
-    what = f"{case.bank.state}·{case.run}·{case.tried}"
-    found = working("supposed", what, lambda: Work(decide), "steps decided again")
+    found: list[Supposed] | None = over_steps(
+        case, "supposed", lambda *progress: counterfactual(case.bank, case.run, case.tried, *progress)
+    )
     if found is None:
         return
-    _supposed(case, found)
-
-
-def _supposed(case: Case, found: list[Supposed]) -> None:
     differing = [one for one in found if one.differs]
     if not found:
         st.info("No step of this run was recorded with what a decision needs.")
@@ -357,3 +338,90 @@ def fitting_gate(case: Case) -> None:
 @st.cache_data(max_entries=8, show_spinner="Comparing the intents …")
 def _suggestion(_bank: MemoryBank, state: str, run: str) -> GateSuggestion:
     return suggest_delta(_bank.view(run))
+
+
+def transferred(case: Case) -> None:
+    """Is it transfer or memorisation?"""
+    found = transfer(case.bank, case.run, uses_of(case))
+    if found.empty:
+        st.info("No memory was given to the model yet.")
+        return
+    uses = found.groupby("origin", observed=True)["uses"].sum()
+    known = int(uses.drop("unknown", errors="ignore").sum())
+    if known:
+        same = int(uses.get("same task", 0)) / known
+        st.markdown(f"**{percent(same)} of the uses** were of memories that the same task had written before.")
+    else:
+        st.markdown("From which tasks the memories came is not known.")
+    show_table(
+        found,
+        "transfer",
+        "Uses by epoch and by where the memory came from, with the successes of their steps",
+        columns={
+            "origin": "memory from",
+            "share": "share of uses",
+            "similarity": "mean similarity",
+            "low": "from",
+            "high": "to",
+        },
+        write={"share": percent, "similarity": fixed, "success": percent, "low": percent, "high": percent},
+    )
+
+
+def forgot(case: Case) -> None:
+    """What was forgotten, and which change of memories went with it?"""
+    table = _attempts(case.bank, case.bank.state, case.run)
+    lost = losses(table)
+    by_epoch = forgetting(table)
+    if len(by_epoch) < 2:
+        st.info(
+            "Forgetting shows when tasks come again and are rated both times: let the run go through its tasks a "
+            "second time, or rate its answers."
+        )
+        return
+    directly = sum(e.lost_last for e in by_epoch)
+    st.markdown(
+        f"**Failures after the same task had been solved at some time: {len(lost):,}**, {directly:,} of them right "
+        "after a success (the column *of these failed now*)."
+    )
+    show_table(
+        [
+            {
+                "epoch": e.epoch,
+                "attempts": e.attempts,
+                "failures": e.failures,
+                "solved the time before": e.solved_last,
+                "of these failed now": e.lost_last,
+                "share of failures": e.of_failures,
+                "share of solved": e.of_solved,
+            }
+            for e in by_epoch
+        ],
+        "forgetting",
+        "Forgetting by epoch",
+        shares=("share of failures", "share of solved"),
+    )
+    if not lost:
+        return
+    step = chosen_step(
+        [
+            {
+                "task": one.task,
+                "solved in step": one.solved_step,
+                "failed in step": one.failed_step,
+                "no longer given": "not recorded" if one.left is None else findings.names(one.left, case.run),
+                "given instead": "not recorded" if one.entered is None else findings.names(one.entered, case.run),
+            }
+            for one in lost[:SHOWN]
+        ],
+        [one.failed_step for one in lost[:SHOWN]],
+        "losses",
+        "Tasks that were solved and failed later, with the memories that were swapped",
+    )
+    if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="loss_step"):
+        places.go_to_steps(step=step)
+
+
+@st.cache_data(max_entries=4, show_spinner="Reading every step of the run …")
+def _attempts(_bank: MemoryBank, state: str, run: str) -> pd.DataFrame:
+    return attempts(_bank, run)

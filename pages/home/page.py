@@ -6,13 +6,11 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.metrics import paired_interval
-from memrl_core.analysis.run.reversals import Reversal, first_reversal
-from memrl_core.bank import MemoryBank
+from memrl_core.analysis.run.reversals import first_reversal
 from memrl_core.environments.tasks import sample_data_path
+from memrl_core.lessons.lesson import load_shelf
 from memrl_core.numerals import percent, signed
-from pages.home.lessons import lessons_and_lab
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form, start_run_form
 from pages.shared.header import header
@@ -22,7 +20,7 @@ from pages.shared.text import failure_kept, literal
 
 HERE = Path(__file__).parent
 PLAYGROUND = HERE.parent / "playground"
-LAST = 50  # Steps of a run whose answers are counted: enough to see how it goes, and soon read.
+LESSONS = 3
 
 _running = st.components.v2.component(
     "memrl_running",
@@ -35,13 +33,6 @@ _running = st.components.v2.component(
     ),
     isolate_styles=False,
 )
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _valid_answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int) -> str:
-    """How many of the answers that had to be on a list were, from the step `first` to `last`; "" where none had to."""
-    valid, asked = map(sum, zip(*map(valid_answers, _bank.traces(run, (first, last))), strict=True))
-    return f"{percent(valid / asked, 0)} valid answers · " if asked else ""
 
 
 @st.cache_data(show_spinner=False)
@@ -64,18 +55,33 @@ def _real_model() -> str:
 
 def _play(name: str) -> None:
     with failure_kept():
-        recorded = places.opened(str(workspace.demo_bank(name))).runs()[0]
-        # What the demo was chosen for; without a model at hand nobody can tell which step of another that is.
-        found = _reversal() if name == workspace.DEMO else None
-        step = found.step if found is not None and found.run == recorded.id else recorded.first_step
+        bank = places.opened(str(workspace.demo_bank(name)))
+        recorded = bank.runs()[0]
+        step, preferences = recorded.first_step, workspace.load_preferences()
+        if name == workspace.DEMO:
+            # The step that was solved by a memory which utility put before a more similar one.
+            found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
+            step = found.step if found is not None and found.run == recorded.id else step
         play(name, recorded.id, step)
         places.steps_next(bank=name, run=recorded.id, step=step)
 
 
-def _reversal() -> Reversal | None:
-    """The step of the demo that was solved by a memory which utility put before a more similar one."""
-    bank, preferences = places.opened(str(workspace.demo_bank())), workspace.load_preferences()
-    return first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
+def lessons_and_lab() -> None:
+    """The first lessons, and the Lab."""
+    lessons = load_shelf().lessons
+    st.subheader("Learn how it works")
+    *columns, last = st.columns(LESSONS + 1)
+    for column, (key, lesson) in zip(columns, lessons.items(), strict=False):
+        with column, st.container(border=True, height="stretch"):
+            st.markdown(f"**{literal(lesson.title)}**")
+            st.caption(literal(lesson.predict.question))
+            if st.button("Begin", icon=":material/school:", type="tertiary", key=f"home_{key}"):
+                st.switch_page("pages/lessons/page.py", query_params={"lesson": key})
+    with last, st.container(border=True, height="stretch"):
+        st.markdown("**Lab**")
+        st.caption("Two agents side by side under two settings, and a world that shifts under them.")
+        if st.button("Open the Lab", icon=":material/science:", type="tertiary", key="home_lab"):
+            st.switch_page("pages/lab/page.py")
 
 
 about, running = st.columns([2, 3], vertical_alignment="center")
@@ -113,12 +119,6 @@ with demo:
         on_click=_play,
         args=(workspace.DEMO,),
     )
-    if st.button("Show the reversal", icon=":material/swap_vert:", width="stretch", key="show_reversal"):
-        found = _reversal()
-        if found is None:
-            st.info("The demo bank was changed: no step of its first run shows a reversal. Reset it on the page Bank.")
-        else:
-            places.go_to_steps(bank=workspace.DEMO, run=found.run, step=found.step)
     st.button(
         "Play SmolLM2 at the help desk",
         icon=":material/smart_toy:",
@@ -151,15 +151,11 @@ if place is not None:
         st.info("This bank has no run yet. Start one above: its first memory will be the first point on the map.")
     for info in runs[:8]:
         rows = place.bank.step_rows(info.id)
-        valid = ""
-        if rows and not info.simulated:
-            first, last = rows[-LAST:][0].step, rows[-1].step
-            valid = _valid_answers(place.bank, place.bank.uri, info.id, first, last)
         with st.container(horizontal=True, vertical_alignment="center", key=f"run_{info.id}"):
             if st.button(literal(info.id), icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
                 places.go_to_steps(bank=place.bank_name, run=info.id)
             st.markdown(
-                f"{len(rows)} steps · {valid}{literal(info.environment)} · "
+                f"{len(rows)} steps · {literal(info.environment)} · "
                 f"{'simulated model' if info.simulated else literal(info.model)} · seed {info.seed} · "
                 f"{literal(info.created[:16].replace('T', ' '))} UTC"
             )

@@ -5,9 +5,12 @@ import streamlit as st
 from pages.lab import place as lab_place
 from pages.lab.twins import controls, settings_of_both, while_they_play
 
-place = lab_place.current()
+view = st.segmented_control(
+    "View", lab_place.VIEWS, default=lab_place.TWINS, key="view", required=True, label_visibility="collapsed",
+    bind="query-params",
+)  # fmt: skip
+place = lab_place.current(view)
 # The other views' libraries are not waited for by who sees two agents play.
-view = lab_place.choose_view(place)
 if view == lab_place.THEORY:
     from pages.lab.theory import theory_beside_practice
 
@@ -22,4 +25,4 @@ elif place.twins is not None:
     with st.container(gap="xsmall", key="lab"):
         controls(place, place.twins, playing)
         settings_of_both(place.twins)
-        while_they_play(place, place.twins, playing)
+        while_they_play(place.twins, playing)

@@ -1,4 +1,4 @@
-"""Where the person is in the Lab: the pair of runs, the view and the chart, kept in the URL."""
+"""Where the person is in the Lab: the pair of runs, kept in the URL."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from pages.shared import place as places
 from pages.shared.pairs import pair_of
 from pages.shared.text import literal
 
-NAMES = ("bank", "left", "right", "view", "chart")
+NAMES = ("bank", "left", "right")
 STORED, MOVED = "lab_place", "lab_moved"
-TWINS, THEORY, STUDY = VIEWS = ("twins", "theory", "study")
-ACCURACY, MAP, EPOCHS = CHARTS = ("accuracy", "map", "epochs")
-VIEW_TITLES = {TWINS: "Two agents", THEORY: "Theory beside practice", STUDY: "When utility helps"}
+TWINS, THEORY, STUDY = VIEWS = ("Two agents", "Theory beside practice", "When utility helps")
 OPENING_SPEED, OPENING_EPOCHS = 10, 12
 """Without a link the Lab opens with a pair that plays at so many steps a second, and stops after so many epochs."""
 _OPENING = threading.Lock()
@@ -33,19 +31,16 @@ class LabPlace:
     bank_name: str
     bank: MemoryBank
     twins: TwinRuns | None
-    view: str
-    chart: str
 
 
-def go(**changes: str | None) -> None:
-    """Move to another pair, view or chart; None leaves it."""
-    kept = {**st.session_state.get(STORED, {}), **changes}
-    st.session_state[STORED] = {name: value for name, value in kept.items() if value is not None}
+def go(left: str, right: str) -> None:
+    """Move to another pair."""
+    st.session_state[STORED] = {**st.session_state.get(STORED, {}), "left": left, "right": right}
     # The URL follows in `current`: what a callback writes to it does not reach the browser in time.
     st.session_state[MOVED] = True
 
 
-def current() -> LabPlace:
+def current(view: str) -> LabPlace:
     """Where the URL, or without one the session, says the person is; what does not exist gets a notice.
 
     Without a pair in the link it is the newest one, at play. Where the bank or a run is not here, the URL stays as it
@@ -70,28 +65,18 @@ def current() -> LabPlace:
             twins = pair_of(bank, asked["left"], asked["right"])
         except MemRLError as error:
             wrong = str(error)
-    view = asked.get("view", TWINS)
-    if view not in VIEWS:
-        _notice(f"The Lab has no view “{view}”.")
-        view = TWINS
-    chart = asked.get("chart", ACCURACY)
-    if chart not in CHARTS:
-        _notice(f"The Lab has no chart “{chart}”.")
-        chart = ACCURACY
     if twins is None and view == TWINS:
         name, (bank, twins) = BANK, _opened()
     kept = {
         "bank": name,
         **({"left": twins.runs[0], "right": twins.runs[1]} if twins else {}),
-        "view": view,
-        **({"chart": chart} if chart != ACCURACY else {}),
     }
     st.session_state[STORED] = kept
     if wrong:
         st.warning(literal(wrong[:300]), icon=":material/link_off:")
     else:
-        st.query_params.from_dict(kept)
-    return LabPlace(name, bank, twins, view, chart)
+        st.query_params.update(kept)
+    return LabPlace(name, bank, twins)
 
 
 def _opened() -> tuple[MemoryBank, TwinRuns]:
@@ -105,21 +90,3 @@ def _opened() -> tuple[MemoryBank, TwinRuns]:
         if left > 0:
             twins.play(OPENING_SPEED, left)
     return bank, twins
-
-
-def choose_view(place: LabPlace) -> str:
-    """The views of the Lab; the one that is chosen."""
-    key = "lab_view"
-    if st.session_state.get(key) not in VIEWS:
-        st.session_state[key] = place.view
-    chosen = st.segmented_control(
-        "View", VIEWS, format_func=VIEW_TITLES.__getitem__, required=True, key=key, label_visibility="collapsed"
-    )
-    if chosen != place.view:
-        go(view=str(chosen))
-        st.rerun()
-    return place.view
-
-
-def _notice(sentence: str) -> None:
-    st.toast(literal(sentence[:300]), icon=":material/link_off:", duration="long")

@@ -27,7 +27,7 @@ WINDOW = 20
 FRAMES = 60
 CHANGEABLE = {"alpha": (0.01, 1.0, 0.01), "weight": (0.0, 1.0, 0.05), "epsilon": (0.0, 1.0, 0.05), "k2": (0, 10, 1)}
 """Settings that are sliders, with least, most and step."""
-CHARTS = {lab_place.ACCURACY: "Accuracy", lab_place.MAP: "Both memories", lab_place.EPOCHS: "Accuracy and CSR by epoch"}
+ACCURACY, MAP, EPOCHS = CHARTS = ("Accuracy", "Both memories", "Accuracy and CSR by epoch")
 
 
 def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
@@ -81,13 +81,13 @@ def settings_of_both(twins: TwinRuns) -> None:
             part.slider(symbol(name), low, high, step=step, key=key, on_change=_changed, args=(twins, side, name, key))
 
 
-def while_they_play(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
+def while_they_play(twins: TwinRuns, playing: bool) -> None:
     """What came of both so far; drawn again and again while they play."""
-    st.fragment(_so_far, run_every=REFRESH if playing else None)(place, twins, playing)
+    st.fragment(_so_far, run_every=REFRESH if playing else None)(twins, playing)
     load_plotly()
 
 
-def _so_far(place: LabPlace, twins: TwinRuns, played: bool) -> None:
+def _so_far(twins: TwinRuns, played: bool) -> None:
     if played and not twins.playing:
         st.rerun()
     _figures(twins)
@@ -96,10 +96,13 @@ def _so_far(place: LabPlace, twins: TwinRuns, played: bool) -> None:
             st.info("Nothing has happened yet. Press **Play**, or **Step** to see one task after the other.")
         return
     show_in_place(grid_picture(arms_of(twins)), "lab_grid")
-    chart = _chosen_chart(place)
-    if chart == lab_place.ACCURACY:
+    chart = st.segmented_control(
+        "Chart", CHARTS, default=ACCURACY, key="chart", required=True, label_visibility="collapsed",
+        bind="query-params",
+    )  # fmt: skip
+    if chart == ACCURACY:
         show_in_place(moving_accuracy_picture(streams_of(twins), WINDOW), "lab_accuracy")
-    elif chart == lab_place.EPOCHS:
+    elif chart == EPOCHS:
         show_in_place(curves_picture(arms_of(twins)), "lab_epochs")
     elif played:
         show_in_place(_maps(twins, 1), "lab_map_now")
@@ -128,23 +131,6 @@ def _maps_kept(state: str, runs: tuple[str, str], _twins: TwinRuns) -> Picture:
 @st.cache_data(max_entries=8, show_spinner=False)
 def _places(uri: str, runs: tuple[str, str], _twins: TwinRuns) -> dict[str, Place]:
     return places_of(_twins)
-
-
-def _chosen_chart(place: LabPlace) -> str:
-    key = "lab_chart"
-    if st.session_state.get(key) not in CHARTS:
-        st.session_state[key] = place.chart
-    return str(
-        st.segmented_control(
-            "Chart",
-            list(CHARTS),
-            format_func=CHARTS.__getitem__,
-            required=True,
-            key=key,
-            on_change=lambda: lab_place.go(chart=st.session_state[key]),
-            label_visibility="collapsed",
-        )
-    )
 
 
 def _act(what: Callable[[], object]) -> None:

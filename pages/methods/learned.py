@@ -22,12 +22,12 @@ from pages.methods.learned_values import (
     tries,
     utilities,
 )
-from pages.methods.place import chosen_method
 from pages.shared.arm import arm_line
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
-from pages.shared.work import Work, working
+from pages.shared.work import working
 
+OWN = "own"
 ASKING = ("model on write", "model on read", "citations")
 DRAWN: Mapping[str, Callable[[Case], None]] = {
     "memrl": utilities,
@@ -65,7 +65,12 @@ def learned(place: Place | None) -> None:
 def _about(place: Place, run: str, own: str) -> None:
     trace = place.bank.trace(run, place.step or place.last_step)
     st.markdown(f"**Step {trace.step}** · {literal(trace.task.intent)}")
-    name = chosen_method(own, {name: _title(name) for name in policy_names()})
+    chosen = st.selectbox(
+        "What has been learned by", [OWN, *(name for name in policy_names() if name != own)], key="by", width=620,
+        format_func=lambda name: f"{_title(own)} · this run's own method" if name == OWN else _title(name),
+        bind="query-params",
+    )  # fmt: skip
+    name = own if chosen == OWN else chosen
     watching = Watching(place.bank, run, trace.step, name)
     case = Case(place, watching, watching.method(), trace)
     arm_line(case.method.spec)
@@ -92,7 +97,7 @@ def _asked(case: Case) -> None:
     found = working(
         "learned_asked",
         f"{case.bank.state} {case.run}",
-        lambda: Work(lambda report, cancelled: consultations(case.bank, case.run)),
+        lambda report, cancelled: consultations(case.bank, case.run),
         "steps",
     )
     if found is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,10 +17,9 @@ from memrl_core.records import Memory, StepTrace
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Work, working
+from pages.shared.work import Do, working
 
 Result = TypeVar("Result")
-Do = Callable[[Callable[[int, int], None], Callable[[], bool]], Result | None]
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Case:
         `what` tells apart what `name` may be asked for in one step.
         """
         asked = f"{self.bank.state} {self.trace.id} {self.watching.policy} {what}"
-        return working(f"learned_{name}", asked, lambda: Work(do), "steps")
+        return working(f"learned_{name}", asked, do, "steps")
 
 
 def show_or_say(picture: Picture, key: str, empty: bool, what_to_do: str) -> None:

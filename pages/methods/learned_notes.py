@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 import pandas as pd
 import streamlit as st
@@ -20,18 +19,15 @@ from memrl_core.analysis.run.learned.notes import (
     workflows,
 )
 from memrl_core.figures.run.learned_notes import case_calibration_picture, link_picture, loss_picture, novelty_picture
-from memrl_core.policies.methods.memento import SPECS, Read
+from memrl_core.policies.methods.memento import Read
 from pages.methods.learned_case import Case, memory_text, show_or_say
-from pages.shared.arm import arm_line
 from pages.shared.picture import show, show_table
 from pages.shared.text import literal, verbatim
 
 
 def notes(case: Case) -> None:
     """The link graph, and beside it the edits of the step."""
-    found = case.over_all_steps(
-        "notes", lambda report, cancelled: (notes_and_links(case.watching), edits(case.watching))
-    )
+    found = case.over_all_steps("notes", lambda *_: (notes_and_links(case.watching), edits(case.watching)))
     if found is None:
         return
     graph, edited = found
@@ -73,7 +69,7 @@ def _changes(case: Case, edit: NoteEdit) -> None:
 
 def standing_workflows(case: Case) -> None:
     """The workflows as they stand, one a kind of success."""
-    found = case.over_all_steps("workflows", lambda report, cancelled: workflows(case.watching))
+    found = case.over_all_steps("workflows", lambda *_: workflows(case.watching))
     if found is None:
         return
     if not found:
@@ -118,7 +114,7 @@ def reflections_on_task(case: Case) -> None:
 
 def tips(case: Case) -> None:
     """Novelty over the run, and the tips of a moment of the step."""
-    found = case.over_all_steps("novelty", lambda report, cancelled: novelty(case.watching, report, cancelled))
+    found = case.over_all_steps("novelty", lambda *progress: novelty(case.watching, *progress))
     if found is None:
         return
     show_or_say(novelty_picture(found), "learned_novelty", found.empty, "Choose a run whose steps have a pool.")
@@ -158,24 +154,14 @@ def _moment(case: Case) -> None:
 LATER = "Look at a later step: predictions begin once cases were used in judged tasks."
 SIMILAR = (
     "This read learns nothing that it goes by: the K most similar cases are read, whether they helped or not. The "
-    "outcome of every use is noted all the same, so that the two other reads can be tried out on this run."
+    "outcome of every use is noted all the same."
 )
 
 
 def cases(case: Case) -> None:
     """What one of the three reads has learned."""
-    reads = get_args(Read)
-    first = case.settings["read"] if case.own else "kernel"
-    read = st.segmented_control(
-        "Read", reads, default=first, required=True, key=f"learned_read_{case.run}",
-        help="similar: the K most alike. kernel: by the outcomes of past uses, weighted by how alike their tasks were. "
-        "network: by a learned chance to help.",
-    )  # fmt: skip
-    if read != case.settings["read"]:
-        arm_line(SPECS[read])
-    learned = case.over_all_steps(
-        "cases", lambda report, cancelled: cases_learned(case.watching, read, report, cancelled), read
-    )
+    read: Read = case.settings["read"] if case.own else "kernel"
+    learned = case.over_all_steps("cases", lambda *progress: cases_learned(case.watching, read, *progress), read)
     if learned is None:
         return
     if read == "similar":

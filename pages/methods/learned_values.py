@@ -45,7 +45,7 @@ REWARD_IT = "Look at a later step, or reward one on the screen Rewards."
 
 def utilities(case: Case) -> None:
     """q of every memory over its uses."""
-    found = case.over_all_steps("values", lambda report, cancelled: values_over_uses(case.watching, report, cancelled))
+    found = case.over_all_steps("values", lambda *progress: values_over_uses(case.watching, *progress))
     if found is None:
         return
     picture = values_picture(found, case.settings, case.run)
@@ -64,7 +64,7 @@ def utilities(case: Case) -> None:
 
 def success_rates(case: Case) -> None:
     """MemP's success rate of every memory over its hits."""
-    found = case.over_all_steps("rates", lambda report, cancelled: values_over_uses(case.watching, report, cancelled))
+    found = case.over_all_steps("rates", lambda *progress: values_over_uses(case.watching, *progress))
     if found is None:
         return
     # Before its first hit a memory has no rate.
@@ -79,7 +79,7 @@ def success_rates(case: Case) -> None:
 
 def named_values(case: Case) -> None:
     """Every value that the method names, before and after the step."""
-    found = case.over_all_steps("named", lambda report, cancelled: values_moved(case.watching))
+    found = case.over_all_steps("named", lambda *_: values_moved(case.watching))
     if found is None:
         return
     if found.empty:
@@ -96,7 +96,7 @@ def reranker(case: Case) -> None:
         _ranks(case)
     with right:
         named_values(case)
-    cited = case.over_all_steps("cited", lambda report, cancelled: citations(case.watching, report, cancelled))
+    cited = case.over_all_steps("cited", lambda *progress: citations(case.watching, *progress))
     if cited is None:
         return
     if cited.empty:
@@ -127,9 +127,7 @@ def _ranks(case: Case) -> None:
 
 def operations(case: Case) -> None:
     """How often each operation was chosen, epoch by epoch."""
-    found = case.over_all_steps(
-        "operations", lambda report, cancelled: operations_by_epoch(case.watching, report, cancelled)
-    )
+    found = case.over_all_steps("operations", lambda *progress: operations_by_epoch(case.watching, *progress))
     if found is None:
         return
     none = not found[list(OPERATIONS)].to_numpy().any()
@@ -142,7 +140,7 @@ def operations(case: Case) -> None:
 
 def tries(case: Case) -> None:
     """The share of tasks that were solved within k tries."""
-    found = case.over_all_steps("tries", lambda report, cancelled: solved_within(case.watching.after()))
+    found = case.over_all_steps("tries", lambda *_: solved_within(case.watching.after()))
     if found is None:
         return
     show_or_say(pass_picture(found), "learned_pass", found.empty, "Reward a step on the screen Rewards.")
@@ -160,9 +158,7 @@ INTENT_SHOWN, SEEN_SHOWN = 44, 60
 
 def actions(case: Case) -> None:
     """One state's actions, and below them what this step's rewards were made into."""
-    found = case.over_all_steps(
-        "actions", lambda report, cancelled: (known_states(case.watching), targets(case.watching))
-    )
+    found = case.over_all_steps("actions", lambda *_: (known_states(case.watching), targets(case.watching)))
     if found is None:
         return
     states, changes = found
@@ -259,7 +255,7 @@ LEARNED = {
 def timeline(case: Case) -> None:
     """How often each thing became of the pool, epoch by epoch, and the reason in the step looked at."""
     name = case.watching.policy
-    found = case.over_all_steps("timeline", lambda report, cancelled: what_became(case.watching, report, cancelled))
+    found = case.over_all_steps("timeline", lambda *progress: what_became(case.watching, *progress))
     if found is None:
         return
     counts = pd.crosstab(found["epoch"], found["what"]).reindex(columns=list(WORDS[name]), fill_value=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
@@ -15,14 +14,13 @@ from memrl_core.policies.base import BADGES as MEANING
 from memrl_core.policies.base import RULES, PolicySpec
 from memrl_core.records import StepTrace
 from pages.methods.learned import learned
-from pages.methods.place import CARDS, LEARNED, POOL, TABLE, chosen_view, in_link
 from pages.shared import place as places
 from pages.shared.arm import BADGES, arm_line, deviations
 from pages.shared.header import header
 from pages.shared.picture import show, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Work, working
+from pages.shared.work import working
 
 HOOKS = (
     ("Record", "record"),
@@ -33,6 +31,7 @@ HOOKS = (
     ("Write", "write"),
     ("Forget", "forget"),
 )
+CARDS, POOL, LEARNED = "Cards", "On this pool", "What it has learned"
 FEEDBACK = ("episode reward", "step reward", "citation", "human")
 
 
@@ -49,25 +48,7 @@ def cards() -> None:
         for column, spec in zip(st.columns(2, gap="medium"), shown[start : start + 2], strict=False):
             with column, st.container(border=True, key=f"card_{spec.name}"):
                 _card(spec)
-    _badges()
-
-
-def table() -> None:
-    """All methods under each other, a column a question."""
-    show_table(
-        pd.DataFrame([_row(spec) for spec in _specs()]),
-        "methods_table",
-        "All methods with what they keep, when and how they recall, select, update, write and forget",
-        columns={"Method": st.column_config.TextColumn("Method", pinned=True, width="medium")},
-        height=660,
-        row_height=88,
-    )
-    st.caption("The rules as they stand with each method's default settings. A double click opens a cell.")
-    _badges()
-
-
-def _badges() -> None:
-    """What the badges mean, and by which rule they are given."""
+    # What the badges mean, and by which rule they are given.
     st.caption(" ".join((*(f"*{BADGES[variant][0]}*: {described}" for variant, described in MEANING.items()), RULES)))
 
 
@@ -85,7 +66,8 @@ def _is_wanted(spec: PolicySpec, feedback: list[str], text: str) -> bool:
     learns_from = spec.feedback or ("nothing",)
     if feedback and not set(feedback) & set(learns_from):
         return False
-    described = " ".join(_row(spec).values()).lower()
+    fields = ("name", "title", "citation", "idea", "cannot", "carries_over", *(field for _, field in HOOKS))
+    described = " ".join([*(getattr(spec, field) for field in fields), *spec.feedback, *spec.needs]).lower()
     return all(word in described for word in text.lower().split())
 
 
@@ -111,20 +93,6 @@ def _card(spec: PolicySpec) -> None:
     st.caption(literal(f"{spec.name} · {spec.citation} · learns from: {learns_from} · needs: {needs}"))
 
 
-def _row(spec: PolicySpec) -> dict[str, str]:
-    return {
-        "Method": spec.title,
-        "Rules": BADGES[spec.variant][0],
-        "Learns from": ", ".join(spec.feedback) or "nothing",
-        **{title: getattr(spec, field) for title, field in HOOKS},
-        "Cannot": spec.cannot,
-        "Needs": ", ".join(spec.needs) or "–",
-        "Memories of another policy": spec.carries_over,
-        "Source": spec.citation,
-        "Name": spec.name,
-    }
-
-
 SAME, OWN = "The same pool", "Its own recall"
 
 
@@ -142,7 +110,10 @@ def pool(place: Place | None) -> None:
         "asks memory in its own way, by similarity, recency or task.",
     )  # fmt: skip
     found = working(
-        "on_this_pool", f"{place.bank.state} {trace.id} {way}", lambda: _begin(place, trace, way == OWN), "methods"
+        "on_this_pool",
+        f"{place.bank.state} {trace.id} {way}",
+        lambda *progress: on_this_pool(place.bank, trace, usable_policies(), way == OWN, *progress),
+        "methods",
     )
     if found is None:
         return
@@ -156,12 +127,6 @@ def pool(place: Place | None) -> None:
         "Compare."
     )
     _one(found, trace)
-
-
-def _begin(place: Place, trace: StepTrace, own_recall: bool) -> Work[list[OnThisPool] | None]:
-    return Work(
-        lambda report, cancelled: on_this_pool(place.bank, trace, usable_policies(), own_recall, report, cancelled)
-    )
 
 
 def _one(found: list[OnThisPool], trace: StepTrace) -> None:
@@ -199,15 +164,16 @@ def _one(found: list[OnThisPool], trace: StepTrace) -> None:
             verbatim(one.given or "(nothing)")
 
 
-place = places.current(keep=in_link())
+place = places.current()
 if place is not None:
     header(place)
-view = chosen_view()
+view = st.segmented_control(
+    "Show", [CARDS, POOL, LEARNED], default=CARDS, key="show", required=True, label_visibility="collapsed",
+    bind="query-params",
+)  # fmt: skip
 if view == CARDS:
     cards()
-elif view == TABLE:
-    table()
 elif view == POOL:
     pool(place)
-elif view == LEARNED:
+else:
     learned(place)

@@ -28,7 +28,7 @@ from pages.shared.picture import show, show_table
 from pages.shared.place import Place
 from pages.shared.reward_rate import choices_of
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Cancelled, Report, Work, working
+from pages.shared.work import Cancelled, Report, working
 
 SPANS = {"the last hour": timedelta(hours=1), "the last day": timedelta(days=1), "ever": None}
 MOST_MARKED = 100
@@ -152,7 +152,7 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
             bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), report, cancelled
         )
 
-    found = working("rerun_changed", asked, lambda: Work(again), "answers")
+    found = working("rerun_changed", asked, again, "answers")
     if found is None:
         return
     st.subheader(f"{reruns_sentence(found)}.", anchor=False)

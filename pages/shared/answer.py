@@ -1,8 +1,6 @@
-"""What the model said in a step, drawn as what it is: Markdown, SQL with its result, or a conversation."""
+"""What the model said in a step, drawn as what it is: Markdown, SQL, or letter for letter."""
 
 from __future__ import annotations
-
-import re
 
 import streamlit as st
 
@@ -11,9 +9,6 @@ from memrl_core.records import StepTrace, Turn
 from pages.shared.text import formatted, verbatim
 
 SQL, PROSE = ("sql", "lifelong_db"), ("conversation",)
-MOST_ROWS = 200
-_RESULT = re.compile(r"\[\d+\] [\d,]+ rows?(?: .*)?")
-_CELLS = re.compile(r"  .* \| ")
 
 
 def answer(bank: MemoryBank, trace: StepTrace) -> None:
@@ -26,7 +21,7 @@ def answer(bank: MemoryBank, trace: StepTrace) -> None:
         for turn in turns:
             said(environment, turn.reply.text or "(nothing)")
             if environment in SQL:
-                observed(environment, _observed(trace, turn))
+                verbatim(_observed(trace, turn))
     else:
         verbatim("\n".join(line for turn in turns for line in _lines(trace, turn)))
     if turns[-1].reply.stopped:
@@ -39,14 +34,6 @@ def said(environment: str, text: str) -> None:
         formatted(text)
     elif environment in SQL:
         st.code(text, language="sql", wrap_lines=True)
-    else:
-        verbatim(text)
-
-
-def observed(environment: str, text: str) -> None:
-    """Draw what an environment said to a reply: the results of SQL as tables."""
-    if environment in SQL:
-        _result(text)
     else:
         verbatim(text)
 
@@ -64,28 +51,3 @@ def _lines(trace: StepTrace, turn: Turn) -> list[str]:
     # Only the first line: environments repeat in every turn what can be done next.
     observed = _observed(trace, turn).strip().splitlines()[:1]
     return [turn.reply.text or "(nothing)", *(f"    ⤷ {line}" for line in observed)]
-
-
-def _result(observation: str) -> None:
-    """The tables that a statement gave as tables, what else it gave as text."""
-    text: list[str] = []
-    rows: list[list[str]] = []
-    for line in [*observation.splitlines(), ""]:
-        if rows and not line.startswith("  "):
-            _rows(rows)
-            rows = []
-        if line.startswith("  ") and (rows or _CELLS.match(line) or (text and _RESULT.fullmatch(text[-1]))):
-            rows.append([cell.strip() for cell in line.split("|")])
-        elif line.strip():
-            text.append(line)
-    if text:
-        st.text("\n".join(text))
-
-
-def _rows(rows: list[list[str]]) -> None:
-    head, *body = rows
-    if len({*head}) < len(head) or any(len(row) != len(head) for row in body):
-        verbatim("\n".join(" | ".join(row) for row in rows[:MOST_ROWS]))
-    else:
-        st.dataframe([dict(zip(head, row, strict=True)) for row in body[:MOST_ROWS]], hide_index=True, width="content",
-                     alt="The result of the statement")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
@@ -13,55 +14,7 @@ from pages.shared.text import literal
 
 FIRST = ("home", "step", "decision", "rewards", "playground", "lessons")
 MORE = ("steps", "compare", "methods", "tasks", "bank", "lab", "room")
-STYLE = """<style>
-:root { --memrl-row: 2.75rem; }
-[data-testid="stHeader"] { height: var(--memrl-row); min-height: var(--memrl-row); }
-/* What is drawn below must not make the page narrower by a scrollbar: the map would move. */
-[data-testid="stMain"] { scrollbar-gutter: stable; }
-.stMainBlockContainer { padding: calc(var(--memrl-row) + 1rem) 2.5rem 3rem; }
-/* One row that stays at the top, wherever on the page it is written. */
-.stMainBlockContainer:has(.st-key-header) { padding-top: calc(2 * var(--memrl-row) + 1rem); }
-.st-key-header {
-  position: fixed; top: var(--memrl-row); left: 0; right: 0; z-index: 100; height: var(--memrl-row);
-  padding: 0 1rem; flex-wrap: nowrap; background: Canvas; border-bottom: 1px solid rgb(128 128 128 / 30%);
-}
-[data-testid="stLayoutWrapper"]:has(> .st-key-header) { position: absolute; }
-.st-key-header > *, .st-key-steps > * { flex: none; }
-.st-key-header > :is(.st-key-header_bank, .st-key-header_run) { flex: 0 1 auto; min-width: 5rem; }
-.st-key-header > :has(> .st-key-steps) { flex: 1 1 0; min-width: 0; }
-.st-key-steps { flex-wrap: nowrap; }
-.st-key-steps > :has(> .st-key-header_slider) { flex: 0 1 16rem; min-width: 3rem; }
-.st-key-header .st-key-question_mark { position: absolute; width: 1px; }
-.st-key-header > .st-key-keys_button { margin-left: auto; }
-/* A rater's own buttons, in the same row. */
-.st-key-queue_bar {
-  position: fixed; top: var(--memrl-row); left: 30rem; right: 3.5rem; z-index: 101; height: var(--memrl-row);
-  flex-wrap: nowrap;
-}
-[data-testid="stLayoutWrapper"]:has(> .st-key-queue_bar) { position: absolute; }
-.st-key-queue_bar > * { flex: none; }
-@media (max-width: 800px) {
-  .st-key-queue_bar { position: static; flex-wrap: wrap; height: auto; }
-  [data-testid="stLayoutWrapper"]:has(> .st-key-queue_bar) { position: static; }
-  .st-key-header { overflow: auto hidden; }
-  .st-key-header > :has(> .st-key-steps) { flex: none; }
-  .st-key-header_slider { display: none; }
-}
-.st-key-header :is([data-testid="stSliderThumbValue"], [data-testid="stSliderTickBar"]) { display: none; }
-.st-key-header :is(.st-key-move_Back, .st-key-move_Next, .st-key-all_steps, .st-key-keys_button) button p,
-.st-key-queue_moves button p {
-  position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
-}
-/* The primary colour carries white text on buttons; as text itself it must be nearer to the text colour. */
-button[data-variant="segmented_control"][data-selected="true"] p, [data-testid="stSliderThumbValue"] p {
-  color: color-mix(in srgb, currentColor 45%, CanvasText);
-}
-/* In sight, below the menu, while the answer that it asks about is read. */
-[data-testid="stLayoutWrapper"]:has(> div > div > .st-key-reward_wanted) {
-  position: sticky; top: calc(2 * var(--memrl-row)); z-index: 99;
-}
-.st-key-reward_wanted { background: Canvas; }
-</style>"""
+STYLE = f"<style>{Path(__file__).with_name('entry.css').read_text(encoding='utf-8')}</style>"
 
 
 def is_open() -> bool:

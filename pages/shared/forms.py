@@ -216,28 +216,17 @@ def settings_fields(current: PolicySettings, key: str, names: tuple[str, ...] | 
 
 
 def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
-    title, help_text = field.title or name, field.description
+    asked: dict[str, Any] = {"label": field.title or name, "key": key, "help": field.description}
     kinds = get_args(field.annotation) if NoneType in get_args(field.annotation) else (field.annotation,)
     if choices := [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]:
         options = [None, *choices] if NoneType in kinds else choices
-        index = options.index(value)
-        return st.selectbox(
-            title,
-            options,
-            index=index,
-            key=key,
-            help=help_text,
-            format_func=lambda one: UNCHOSEN if one is None else one,
-        )
-    if value is None and str in kinds:
-        return st.text_input(title, placeholder=UNCHOSEN, key=key, help=help_text) or None
+        words = lambda one: UNCHOSEN if one is None else one  # noqa: E731
+        return st.selectbox(options=options, index=options.index(value), format_func=words, **asked)
     if isinstance(value, bool):
-        return st.toggle(title, value=value, key=key, help=help_text)
-    if isinstance(value, int):
-        return st.number_input(title, value=value, step=1, key=key, help=help_text)
-    if isinstance(value, str):
-        return st.text_input(title, value=value, key=key, help=help_text)
-    if value is None:
-        step = 1 if int in kinds else 0.05
-        return st.number_input(title, value=None, step=step, placeholder=UNCHOSEN, key=key, help=help_text)
-    return st.number_input(title, value=float(value), step=0.05, format="%.3f", key=key, help=help_text)
+        return st.toggle(value=value, **asked)
+    if isinstance(value, str) or (value is None and str in kinds):
+        text = st.text_input(value=value or "", placeholder=UNCHOSEN, **asked)
+        return text or (None if value is None else "")
+    step, number = (1, value) if int in kinds else (0.05, None if value is None else float(value))
+    written = "%.3f" if float in kinds and value is not None else None
+    return st.number_input(value=number, step=step, format=written, placeholder=UNCHOSEN, **asked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
 from typing import Any, Literal
 
 import streamlit as st
@@ -75,19 +74,7 @@ def _about(place: Place) -> None:
             _method_chip(run, unmoved)
             _model_chip(run, status)
         _embedder_chip(place)
-        st.caption(
-            _saved(saved, bool(place.last_step)),
-            help=f"Last write: {saved.astimezone():%Y-%m-%d %H:%M:%S}" if saved else None,
-        )
-
-
-def _saved(at: datetime | None, has_steps: bool) -> str:
-    if at is None:
-        return "saved" if has_steps else "nothing saved yet"
-    local = at.astimezone()
-    return (
-        f"saved {local:%H:%M:%S}" if local.date() == datetime.now().astimezone().date() else f"saved {local:%Y-%m-%d}"
-    )
+        st.caption(f"last write {saved.astimezone():%Y-%m-%d %H:%M:%S}" if saved else "nothing saved yet")
 
 
 def _memories(place: Place) -> str:
@@ -160,18 +147,12 @@ def _steps(place: Place) -> None:
 
 def _move_button(label: str, icon: str, target: int | None, disabled: bool) -> None:
     st.button(
-        label,
-        icon=icon,
-        key=f"move_{label}",
-        type="tertiary",
-        disabled=disabled,
-        help=label,
-        on_click=places.go,
-        kwargs={"step": target},
-    )
+        label, icon=icon, key=f"move_{label}", type="tertiary", disabled=disabled, help=label, on_click=_to,
+        args=(target,),
+    )  # fmt: skip
 
 
-def _to(step: int) -> None:
+def _to(step: int | None) -> None:
     places.go(step=step)
 
 
@@ -211,17 +192,17 @@ def _mode(place: Place) -> None:
 
 
 def _environment_chip(run: RunInfo) -> None:
-    options = ", ".join(f"{name.replace('_', ' ')} {_said(value)}" for name, value in run.environment_options.items())
+    values = {
+        name: ("off", "on")[value] if isinstance(value, bool) else value
+        for name, value in run.environment_options.items()
+    }
+    options = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
     st.badge(
         in_badge(" · ".join(part for part in (environment_title(run.environment), options) if part)),
         icon=":material/public:",
         color="gray",
         help=literal(f"The world of this run. Tasks: {run.tasks or 'typed, or given by who made it'}."),
     )
-
-
-def _said(value: object) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def _method_chip(run: RunInfo, unmoved: str) -> None:
@@ -245,17 +226,12 @@ def _method_chip(run: RunInfo, unmoved: str) -> None:
 
 def _model_chip(run: RunInfo, status: OllamaStatus | None) -> None:
     if run.simulated:
-        st.badge(
-            "simulated model",
-            icon=":material/theater_comedy:",
-            color="violet",
-            help="No language model is at work: answers are carried over from the memories in the prompt by analogy.",
-        )
+        analogy = "No language model is at work: answers are carried over from the memories in the prompt by analogy."
+        st.badge("simulated model", icon=":material/theater_comedy:", color="violet", help=analogy)
         return
     if status is None:
-        st.badge(
-            in_badge(f"model {run.model}"), icon=":material/smart_toy:", color="gray", help="A run from elsewhere."
-        )
+        about = "A run from elsewhere."
+        st.badge(in_badge(f"model {run.model}"), icon=":material/smart_toy:", color="gray", help=about)
         return
     options = ", ".join(f"{name} {value}" for name, value in run.model_options.items())
     weights = weights_label(run.model_facts)
@@ -269,9 +245,6 @@ def _model_chip(run: RunInfo, status: OllamaStatus | None) -> None:
     )  # fmt: skip
     if status.state != "running":
         st.text(status.sentence)
-        if status.remedy:
-            st.text(status.remedy)
-        st.button("Check again", on_click=status_of.clear, key="check_again")
 
 
 def _embedder_chip(place: Place) -> None:

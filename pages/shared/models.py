@@ -23,7 +23,7 @@ from pages.shared import place as places
 from pages.shared.header import status_of
 from pages.shared.person import has_login
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Cancelled, Report, Work, working
+from pages.shared.work import Cancelled, Report, working
 
 EMBEDDERS = {"wordllama": "wordllama (by meaning)", "hashing": "hashing (by letters and words)"}
 ANOTHER_MACHINE = "another_machine_asked"
@@ -161,26 +161,24 @@ def _at_hand(status: OllamaStatus) -> None:
 
 
 def _own_row(name: str) -> dict[str, Any]:
-    facts = gguf_facts(name)
     size = round(weights_of(name).stat().st_size / 1e9, 2)
-    return {**_nothing_known(model_label(name), size), "context": facts.get("context"), "can": "answer"}
-
-
-def _nothing_known(name: str, size: float) -> dict[str, Any]:
-    return {"model": name, "size (GB)": size, "context": None, "can": "", "loaded": "", "note": ""}
+    return {"model": model_label(name), "size (GB)": size, "context": gguf_facts(name).get("context"), "can": "answer"}
 
 
 def _row(model: InstalledModel, loaded: LoadedModel | None) -> dict[str, Any]:
-    words = (SAYS.get(one, one) for one in model.capabilities or ())
-    note = "" if model.can_chat else "makes embeddings: for the vectors of a bank"
-    if model.can_chat and model.chat_template is False:
+    in_memory = note = ""
+    if not model.can_chat:
+        note = "makes embeddings: for the vectors of a bank"
+    elif model.chat_template is False:
         note = "no chat template: it goes on with a text instead of answering"
-    known = _nothing_known(model.name, round(model.size / 1e9, 2))
-    in_memory = ""
     if loaded is not None:
         on_card = percent(loaded.size_vram / loaded.size, 0) if loaded.size else "0 %"
         in_memory = f"{loaded.size / 1e9:.1f} GB, {on_card} on a graphics card"
-    return {**known, "context": model.context, "can": ", ".join(words), "loaded": in_memory, "note": note}
+    can = ", ".join(SAYS.get(one, one) for one in model.capabilities or ())
+    return {
+        "model": model.name, "size (GB)": round(model.size / 1e9, 2), "context": model.context, "can": can,
+        "loaded": in_memory, "note": note,
+    }  # fmt: skip
 
 
 def _use_in_a_run(name: str) -> None:
@@ -196,7 +194,7 @@ def _tried(name: str, asked: str) -> None:
         model = workspace.make_model(name, preferences)
         return model.chat([Message("user", asked)], ModelOptions(num_predict=MOST_TRIED), cancelled=cancelled)
 
-    reply = working("try", f"{name}: {asked}", lambda: Work(answer), "answers")
+    reply = working("try", f"{name}: {asked}", answer, "answers")
     if reply is not None:
         verbatim(reply.text)
         speed = [f"{reply.answer_tokens / reply.seconds:.1f} tokens a second"] if reply.answer_tokens else []
@@ -272,7 +270,7 @@ def _pull(address: str) -> None:
             report(progress.completed // 10**6, progress.total // 10**6)
         return None if cancelled() else wanted
 
-    if working("pull", f"{wanted} at {at}", lambda: Work(fetch), "MB") is not None:
+    if working("pull", f"{wanted} at {at}", fetch, "MB") is not None:
         del st.session_state[PULLING], st.session_state["work_pull"]
         status_of.clear()
         st.session_state["pulled"] = wanted

@@ -151,7 +151,11 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
     st.session_state[EXPORTED] = (name, run.id if run else None, at)
     if left := st.session_state.get(LEFT):
         left.append(dict(st.session_state["place"]))  # The browser may tell it when the session is further already.
-    st.query_params.from_dict({**st.session_state["place"], **(keep or {})})
+    link = {**st.session_state["place"], **(keep or {})}
+    for name in NAMES:
+        if name not in link:
+            st.query_params.pop(name, None)
+    st.query_params.update(link)
     return place
 
 

@@ -39,17 +39,14 @@ SHOWN = {
     "random": "Random sample",
     "all": "All steps",
 }
-ALL_MINE = "You have rated all that this filter lets in: {steps}. “All steps” shows them again."
 EMPTY = {
-    "awaiting": ALL_MINE,
     "batch": "You have rated all that was assigned to you. “Not rated by me” shows what else there is.",
-    "wanting": "All that this filter lets in ({steps}) has the ratings it wants, or yours. Let more be wanted, "
-    "or choose “Not rated by me”.",
+    "wanting": "All that this filter lets in ({steps}) has the ratings it wants, or yours.",
     "unrated": "Somebody has rated all that this filter lets in: {steps}. “Not rated by me” is where to add yours.",
-    "influential": ALL_MINE,
     "disputed": "Nobody disagrees: of {steps} none has ratings on both sides of the middle, or half the scale apart.",
     "random": "You have rated all of this sample. Another seed, under More, draws another one.",
 }
+ALL_MINE = "You have rated all that this filter lets in: {steps}. “All steps” shows them again."
 NOTHING = "No step has ended that this filter lets in. Take a filter away, or run tasks on Step."
 Give = Callable[[], Sequence[LedgerEvent]]
 FILTER, SESSION, FACTS, SAVED = "queue_filter", "rating_session", "rating_session_facts", "last_saved"
@@ -194,7 +191,7 @@ def why_empty(bank: MemoryBank, chosen: QueueFilter) -> str:
     """Why no step is in the queue, and what brings some in."""
     let_in = len(_queue(bank, chosen.model_copy(update={"show": "all"})))
     steps = "1 step" if let_in == 1 else f"{let_in:,} steps"
-    return EMPTY[chosen.show].format(steps=steps) if let_in and chosen.show in EMPTY else NOTHING
+    return EMPTY.get(chosen.show, ALL_MINE).format(steps=steps) if let_in else NOTHING
 
 
 def save(bank: MemoryBank, session: RatingSession, rated: Any, give: Give, go_on: bool = True) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import streamlit as st
 
@@ -16,6 +16,8 @@ Result = TypeVar("Result")
 Report = Callable[[int, int], None]
 """Hears how much is done, and of how much."""
 Cancelled = Callable[[], bool]
+
+Do: TypeAlias = Callable[[Report, Cancelled], Result | None]
 
 PATIENCE = 0.15
 UNEXPECTED = "Something unexpected went wrong ({error}). Nothing was changed; try again."
@@ -29,11 +31,11 @@ class Work(Generic[Result]):
     `result` is what it returned, None while it runs and when it was stopped or failed; `error` is what went wrong.
     """
 
-    def __init__(self, do: Callable[[Report, Cancelled], Result | None]) -> None:
+    def __init__(self, do: Do[Result]) -> None:
         self.done, self.total = 0, 0
         self.result: Result | None = None
         self.error: MemRLError | None = None
-        self._do = do
+        self.do = do
         self._cancel = threading.Event()
         self._thread = threading.Thread(target=self._guarded, daemon=True, name="work")
         self._thread.start()
@@ -63,7 +65,7 @@ class Work(Generic[Result]):
 
     def _guarded(self) -> None:
         try:
-            self.result = self._do(self._report, self._cancel.is_set)
+            self.result = self.do(self._report, self._cancel.is_set)
         except MemRLError as error:
             self.error = error
         except Exception as error:
@@ -72,17 +74,17 @@ class Work(Generic[Result]):
 
 
 def working(
-    name: str, what: str, begin: Callable[[], Work[Result]], unit: str, draw: Callable[[Any], None] | None = None
+    name: str, what: str, do: Do[Result], unit: str, draw: Callable[[Any], None] | None = None
 ) -> Result | None:
-    """The result of the work called `name` on exactly `what`; draws its progress, and returns None until it is there.
+    """What `do` finds for exactly `what`, as the work called `name`; draws its progress, and returns None until then.
 
-    `draw` draws more of it below the bar. Other work of this name that is still under way is stopped.
+    `draw` draws more of the `do` at work below the bar. Other work of this name that is still under way is stopped.
     """
     known: tuple[str, Work[Result]] | None = st.session_state.get(f"work_{name}")
     if known is None or known[0] != what:
         if known is not None:
             known[1].stop()
-        known = what, begin()
+        known = what, Work(do)
         st.session_state[f"work_{name}"] = known
     work = known[1]
     if work.busy:
@@ -111,4 +113,4 @@ def _progress(work: Work[Any], name: str, unit: str, draw: Callable[[Any], None]
             st.markdown("Starting …")
         st.button("Stop", icon=":material/stop_circle:", key=f"stop_{name}", on_click=work.stop)
     if draw is not None:
-        draw(work)
+        draw(work.do)

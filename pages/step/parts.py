@@ -1,16 +1,15 @@
-"""What the stage has no room for, phase by phase: what was sent, every formula, verdicts; and a person's reward.
-
-Each part is a function of what is at a moment."""
+"""What the stage has no room for, phase by phase: what was sent, every formula, verdicts; and a person's reward."""
 
 from __future__ import annotations
 
+import difflib
+import json
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 import streamlit as st
 
-from memrl_core.agent import workspace
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
 from memrl_core.analysis.decision.moment import later_reward
@@ -25,12 +24,15 @@ from memrl_core.analysis.decision.outline import (
     value_label,
 )
 from memrl_core.analysis.people.reward_effect import compiled, marked
-from memrl_core.models.base import ModelOptions
+from memrl_core.errors import BankError
 from memrl_core.numerals import dimensions, signed
 from memrl_core.prompting import offered, sent
 from memrl_core.records import (
     Candidate,
+    Consulted,
     GenerateRecord,
+    Judgement,
+    MemoryOperation,
     MemorySpan,
     Message,
     Phase,
@@ -38,18 +40,17 @@ from memrl_core.records import (
     StepTrace,
     Turn,
 )
-from pages.shared.answer import observed, said
+from pages.shared import place as places
+from pages.shared.answer import said
 from pages.shared.arm import arm_line, spec_of
 from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
-from pages.shared.work import Work, working
-from pages.step.consulted import consulted, judged
-from pages.step.operations import memory_button, operations
 from pages.step.reward_form import credit, reward_form
 
 PROMPT_HEIGHT = 420
 ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
 MOST_FORMULAS = 12
+JUDGED_HEIGHT, MOST_LINES = 260, 9
 
 
 def _title(view: View, phase: Phase) -> str:
@@ -120,7 +121,7 @@ def _rerank(view: View) -> None:
     spec = spec_of(trace)
     if spec is not None and trace.policy != "memrl":
         arm_line(spec)
-    consulted(trace, Phase.SELECT)
+    _consulted(trace, Phase.SELECT)
     if not ranked:
         st.info(literal(decision.note) or "The pool is empty: there is nothing to rank, and the model gets no memory.")
         return
@@ -208,7 +209,7 @@ def _ask_link() -> None:
         "pages/methods/page.py",
         label="What would other methods have put before the model?",
         icon=":material/compare:",
-        query_params={**st.session_state["place"], "show": "pool"},
+        query_params={**st.session_state["place"], "show": "On this pool"},
     )
 
 
@@ -227,7 +228,7 @@ def _answer(view: View) -> None:
         )
     with st.container(height=PROMPT_HEIGHT if len(record.turns) > 2 else "content", key="answer"):
         _turns(view, record, record.turns)
-    consulted(trace, Phase.GENERATE)
+    _consulted(trace, Phase.GENERATE)
 
 
 def _sent(view: View, record: GenerateRecord) -> None:
@@ -251,8 +252,6 @@ def _sent(view: View, record: GenerateRecord) -> None:
         # A memory that is sent as several messages stands in one frame.
         for span, group in groupby(enumerate(messages), lambda one: whole[one[0]].memory_id if one[0] in whole else ""):
             _messages(view, [*group], [] if span else spans, span)
-    if trace.origin == "agent" and not record.simulated:
-        _by_the_template(record, messages)
 
 
 def _messages(view: View, messages: Sequence[tuple[int, Message]], spans: Sequence[MemorySpan], memory_id: str) -> None:
@@ -264,30 +263,10 @@ def _messages(view: View, messages: Sequence[tuple[int, Message]], spans: Sequen
         return
     number = messages[0][0]
     with st.container(border=True, key=f"span_{number}_0"):
-        memory_button(view, memory_id, f"prompt_{number}_0", _q_then(view).get(memory_id))
+        _memory_button(view, memory_id, f"prompt_{number}_0", _q_then(view).get(memory_id))
         for _, message in messages:
             _role(message)
             verbatim(message.content)
-
-
-def _by_the_template(record: GenerateRecord, messages: Sequence[Message]) -> None:
-    """What the model's chat template makes of the messages, when a person asks for it."""
-    wanted = st.toggle(
-        "As the model reads it",
-        key="prompt_template",
-        help="The one text that the chat template of the model, as it is installed now, makes of these messages.",
-    )
-    if not wanted:
-        return
-    options, preferences = ModelOptions.model_validate(record.options), workspace.load_preferences()
-
-    def make(*_: Any) -> str:
-        return workspace.rendered(record.model, messages, options, preferences)
-
-    text = working("template", f"{record.model} {hash(messages)}", lambda: Work(make), "messages")
-    if text is not None:
-        with st.container(height=PROMPT_HEIGHT, key="prompt_as_read"):
-            verbatim(text)
 
 
 def _role(message: Message) -> None:
@@ -307,7 +286,7 @@ def _memories_in(view: View, record: GenerateRecord, turn: int, framed: Collecti
     if remaining:
         with st.container(horizontal=True, gap="small"):
             for memory_id in remaining:
-                memory_button(view, memory_id, f"sent_{memory_id}", _q_then(view).get(memory_id))
+                _memory_button(view, memory_id, f"sent_{memory_id}", _q_then(view).get(memory_id))
 
 
 def _q_then(view: View) -> dict[str, float]:
@@ -348,7 +327,7 @@ def _turns(view: View, record: GenerateRecord, turns: Sequence[Turn]) -> None:
             _about_reply(turn.reply)
         if turn.observation:
             with st.chat_message("user", avatar=":material/public:"):
-                observed(view.run.environment, turn.observation)
+                verbatim(turn.observation)
 
 
 def _prompt(view: View) -> GenerateRecord:
@@ -362,7 +341,7 @@ def _message(view: View, spans: Sequence[MemorySpan], number: int, message: Mess
     for span in (span for span in spans if span.message == number):
         _plain_part(message.content[at : span.start])
         with st.container(border=True, key=f"span_{number}_{span.start}"):
-            memory_button(view, span.memory_id, f"prompt_{number}_{span.start}", q.get(span.memory_id))
+            _memory_button(view, span.memory_id, f"prompt_{number}_{span.start}", q.get(span.memory_id))
             verbatim(message.content[span.start : span.end])
         at = span.end
     _plain_part(message.content[at:])
@@ -397,7 +376,7 @@ def _reward(view: View) -> None:
     st.markdown(f"The environment: {'no reward of its own' if value is None else f'reward **{signed(value)}**'}")
     verbatim(verdict)
     if judgement is not None:
-        judged(judgement)
+        _judged(judgement)
     if later := later_reward(view.place.bank, trace):
         st.info(literal(later))
     credit(view)
@@ -410,7 +389,7 @@ def _update(view: View) -> None:
     assert trace is not None and trace.update is not None
     if not trace.update.changes:
         st.info(f"No value moved: {_why_nothing_moved(view)}.")
-        consulted(trace, Phase.UPDATE)
+        _consulted(trace, Phase.UPDATE)
         return
     of_q = trace.update.of_q
     verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes[:MOST_FORMULAS]))
@@ -427,7 +406,7 @@ def _update(view: View) -> None:
             hide_index=True,
             alt="The learned values that moved, before and after",
         )
-    consulted(trace, Phase.UPDATE)
+    _consulted(trace, Phase.UPDATE)
 
 
 def _why_nothing_moved(view: View) -> str:
@@ -445,6 +424,113 @@ def _why_nothing_moved(view: View) -> str:
 
 def _new_memory(view: View) -> None:
     trace = view.moment.trace
-    assert trace is not None
-    operations(view)
-    consulted(trace, Phase.WRITE)
+    assert trace is not None and trace.write is not None
+    if not trace.write.operations:
+        st.info("Nothing was written: this method keeps no memory of this episode.")
+    for number, operation in enumerate(trace.write.operations):
+        with st.container(key=f"operation_{number}"):
+            _operation(view, operation)
+    _consulted(trace, Phase.WRITE)
+
+
+def _operation(view: View, operation: MemoryOperation) -> None:
+    run = view.run.id
+    replaced = ", ".join(memory_label(memory_id, run) for memory_id in operation.replaces)
+    if operation.op == "NOOP":
+        same = memory_label(operation.duplicate_of or "", run)
+        why = f"the same experience stands in {same} already" if operation.duplicate_of else operation.why
+        st.info(f"Nothing was written: {literal(why or 'the method saw no need')}.")
+        return
+    if operation.op == "DELETE":
+        st.warning(literal(f"Deleted: {replaced}. {operation.why}"), icon=":material/delete:")
+        return
+    known = view.moment.utilities.get(operation.memory_id)
+    _memory_button(view, operation.memory_id, f"written_{operation.memory_id}", known.q if known else None)
+    if operation.replaces:
+        st.caption(literal(f"Stands in the place of {replaced}, with its q. {operation.why}"))
+        _difference(view, operation)
+    verbatim(operation.experience)
+    used = ", ".join(memory_label(parent, run) for parent in operation.parents) or "none"
+    keeps_q = view.spec is None or view.spec.keeps_q
+    starts = f"{operation.outcome} · " + (f"starts at q {signed(operation.q0)} · " if keeps_q else "")
+    if operation.replaces:
+        starts = ""
+    st.caption(literal(f"{starts}memories in its prompt: {used}"))
+    if operation.data:
+        with st.expander("What the method keeps beside the text", key=f"data_{operation.memory_id}"):
+            verbatim(json.dumps(dict(operation.data), ensure_ascii=False, indent=1))
+
+
+def _difference(view: View, operation: MemoryOperation) -> None:
+    """Line by line, what the new text has and the old had not."""
+    before: list[str] = []
+    for memory_id in operation.replaces:
+        try:
+            before += view.place.bank.memory(memory_id).experience.splitlines()
+        except BankError:
+            return
+    lines = difflib.unified_diff(before, operation.experience.splitlines(), "before", "after", lineterm="", n=1)
+    text = "\n".join(lines)
+    if text:
+        with st.expander("What changed in its text", key=f"diff_{operation.memory_id}"):
+            verbatim(text)
+
+
+def _memory_button(view: View, memory_id: str, key: str, q: float | None) -> None:
+    """The memory's name and the q that it had where it is shown; a click opens it."""
+    keeps_q = view.spec is None or view.spec.keeps_q
+    worth = f" · q {signed(q)}" if q is not None and keeps_q else ""
+    st.button(
+        f"memory {literal(memory_label(memory_id, view.run.id))}{worth}",
+        icon=":material/ink_highlighter:",
+        type="tertiary",
+        key=f"open_{key}",
+        on_click=places.go,
+        kwargs={"memory": memory_id},
+        help="Show this memory beside the map",
+    )
+
+
+def _consulted(trace: StepTrace, *phases: Phase) -> None:
+    """What the method asked the model for its own ends in these phases."""
+    asked = [one for one in trace.consulted if one.phase in phases]
+    if not asked:
+        return
+    failed = sum(one.filled is None for one in asked)
+    label = f"What the method asked the model ({len(asked):,})"
+    if failed:
+        label += f" — {failed} without a usable answer"
+    with st.expander(label, icon=":material/forum:", key=f"consulted_{'_'.join(phases)}"):
+        _questions(asked)
+
+
+def _questions(asked: Sequence[Consulted]) -> None:
+    for number, one in enumerate(asked):
+        with st.container(border=True, key=f"consulted_{one.phase}_{number}"):
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(f"**{literal(one.purpose)}**")
+                if one.simulated:
+                    st.badge("template, no model asked", color="violet", icon=":material/theater_comedy:")
+                elif one.filled is None:
+                    st.badge("no usable answer: counts as no feedback", color="orange", icon=":material/warning:")
+            verbatim(one.messages[-1].content)
+            for note in one.notes:
+                st.caption(literal(note))
+            if one.filled is not None:
+                verbatim(json.dumps(dict(one.filled), ensure_ascii=False, indent=1))
+            elif one.reply:
+                cut = f" (cut at {one.cut})" if one.cut else ""
+                st.caption(literal(f"The reply{cut}, which does not fit the form:"))
+                verbatim(one.reply)
+
+
+def _judged(judgement: Judgement) -> None:
+    """What was expected beside what came, and why that did or did not do; no model and no memory reads this."""
+    with st.container(key="judgement"):
+        sides = (("Expected", judgement.expected), ("Came", judgement.came))
+        for column, (title, text) in zip(st.columns(2), sides, strict=True):
+            with column:
+                st.caption(title)
+                with st.container(height=JUDGED_HEIGHT if text.count("\n") > MOST_LINES else "content"):
+                    verbatim(text or "(nothing)")
+        st.markdown(f"**Why.** {literal(judgement.why)}")

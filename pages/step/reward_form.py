@@ -88,14 +88,11 @@ def _credited(view: View) -> tuple[str, ...]:
 
 
 def _nobody_credited(view: View) -> str:
-    trace = view.moment.trace
-    assert trace is not None
-    spec = spec_of(trace)
+    assert view.moment.trace is not None
+    spec = spec_of(view.moment.trace)
     if spec is None or spec.keeps_q or not view.moment.selected:
         return "No memory was in the prompt, so none is credited: a reward is kept with the step and moves no q."
-    if not spec.feedback:
-        return f"{spec.title} learns from no reward: it is kept with the step and changes nothing that is recalled."
-    return f"{spec.title} keeps no q of single memories; what a reward teaches it stands under “Update”."
+    return f"{spec.title} keeps no q of single memories: what it learns from a reward, if anything, is under “Update”."
 
 
 def reward_wanted(view: View) -> None:

@@ -13,10 +13,9 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 from memrl_core.environments import environment_title
 from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.tasks import CheckedFile, damaged_sets, drop, keep, kept_sets, sample_data_path
-from memrl_core.errors import MemRLError
 from pages.shared.picture import download, show_table
 from pages.shared.task_picker import CHOSEN, ENVIRONMENT, SET
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, failure_kept, literal
 
 CHECKED = "tasks_checked"
 SHOWN = 500
@@ -58,22 +57,16 @@ def _load() -> None:
             _check(uploaded, path)
     if message := st.session_state.pop("tasks_said", None):
         st.success(literal(message), icon=":material/save:")
-    if failure := st.session_state.pop("tasks_failure", None):
-        st.error(literal(failure), icon=":material/error:")
 
 
 def _check(uploaded: UploadedFile | None, path: str) -> None:
     st.session_state.pop(CHECKED, None)
-    try:
-        if uploaded is None:
-            st.session_state[CHECKED] = check_file(Path(path.strip()).expanduser())
-            return
-        with tempfile.TemporaryDirectory() as folder:
+    with errors_shown(), tempfile.TemporaryDirectory() as folder:
+        stored = Path(path.strip()).expanduser()
+        if uploaded is not None:
             stored = Path(folder) / (Path(uploaded.name).name or "tasks.jsonl")
             stored.write_bytes(uploaded.getbuffer())
-            st.session_state[CHECKED] = check_file(stored)
-    except MemRLError as error:
-        st.session_state["tasks_failure"] = str(error)
+        st.session_state[CHECKED] = check_file(stored)
 
 
 def _report(checked: CheckedFile) -> None:
@@ -115,14 +108,11 @@ def _table(title: str, rows: list[tuple[str, str]], key: str) -> None:
 
 
 def _keep(checked: CheckedFile) -> None:
-    try:
+    with failure_kept():
         name = keep(checked)
-    except MemRLError as error:
-        st.session_state["tasks_failure"] = str(error)
-        return
-    st.session_state.pop(CHECKED, None)
-    _go_to(checked.environment, name)
-    st.session_state["tasks_said"] = f"Kept as {name}. It is chosen above: start a run on it."
+        st.session_state.pop(CHECKED, None)
+        _go_to(checked.environment, name)
+        st.session_state["tasks_said"] = f"Kept as {name}. It is chosen above: start a run on it."
 
 
 def _go_to(environment: str, name: str) -> None:
@@ -155,7 +145,5 @@ def _kept() -> None:
 
 
 def _drop(name: str) -> None:
-    try:
+    with failure_kept():
         drop(name)
-    except MemRLError as error:
-        st.session_state["tasks_failure"] = str(error)

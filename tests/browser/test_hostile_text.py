@@ -21,7 +21,7 @@ from memrl_core.report.step import step_report
 from pages.compare import choice
 from pages.decision.catalogue import QUESTIONS
 from pages.lab import place
-from pages.methods import place as methods_place
+from pages.lab.twins import CHARTS
 from pages.methods.learned import DRAWN
 from tests.browser.conftest import RunningApp, watched_page
 from tests.browser.hostile_home import IN_A_FILE, OF_METHODS, RUNS, make
@@ -242,11 +242,11 @@ VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
     "a question about another program": ("decision", {**FOREIGN, "step": "6", "ask": "origin", "a": "1"}, None),
     "the queue": ("rewards", {**HOSTILE, "view": "Queue", "show": "all"}, all_scales),
     "tasks": ("tasks", {**HOSTILE, "environment": "task_file"}, everything_there),
-    "methods on a pool": ("methods", {**HOSTILE, "step": "6", "show": "pool"}, as_tables),
+    "methods on a pool": ("methods", {**HOSTILE, "step": "6", "show": "On this pool"}, as_tables),
     **{
         f"what {policy} has learned": (
             "methods",
-            {"bank": "methods", "run": OF_METHODS[policy], "show": "learned"},
+            {"bank": "methods", "run": OF_METHODS[policy], "show": "What it has learned"},
             tells("What has been learned by"),
         )
         for policy in DRAWN
@@ -254,10 +254,7 @@ VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
     "two runs": ("compare", {**HOSTILE, "against": RUNS["two"]}, as_tables),
     "one run under other settings": ("compare", {**HOSTILE, "under": "k2=1"}, None),
     **{f"the Lab's {view}": ("lab", {**PAIR, "view": view}, tells(LAB[view])) for view in place.VIEWS},
-    **{
-        f"the Lab's {chart} of twins": ("lab", {**PAIR, "chart": chart}, tells(LAB[place.TWINS]))
-        for chart in place.CHARTS
-    },
+    **{f"the Lab's {chart} of twins": ("lab", {**PAIR, "chart": chart}, tells(LAB[place.TWINS])) for chart in CHARTS},
     "lessons": ("lessons", {}, None),
     "the memories": ("bank", {**HOSTILE, "memory": "4"}, changes_of_a_memory),
     "the memories of what came from elsewhere": ("bank", {**FOREIGN, "memory": "5"}, None),
@@ -266,7 +263,7 @@ VIEWS: dict[str, tuple[str, dict[str, str], Do | None]] = {
 SWITCHED = {
     "rewards": ("People", "What changed", "Audit", "Import and export", "Rules"),
     "bank": ("Settings", "Import and export", "Banks of this machine"),
-    "methods": (methods_place.TABLE, methods_place.CARDS),
+    "methods": ("Cards",),
     "compare": (choice.METHODS,),
 }
 """What is chosen on a page; its link is tried elsewhere."""

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -14,7 +15,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.experiments import lab
 from memrl_core.settings import MemRLSettings
-from pages.lab.place import TWINS, VIEW_TITLES
+from pages.lab.place import TWINS, VIEWS
+from pages.lab.twins import ACCURACY, MAP
 from tests.browser.conftest import EXPECT_TIMEOUT, RunningApp
 from tests.browser.test_story import settled, violations
 
@@ -22,14 +24,14 @@ MOVING, GRID = ".st-key-lab_accuracy .memory-map", ".st-key-lab_grid .memory-map
 RANGE = "chart => Array.from(chart._fullLayout.xaxis.range)"
 
 
-def a_link(app: RunningApp, steps: int, chart: str = "accuracy") -> str:
+def a_link(app: RunningApp, steps: int, chart: str = ACCURACY) -> str:
     """A pair with so many steps in the Lab's bank of the app, and the link that shows it."""
     path, embedder = app.home / "banks" / lab.BANK, HashingEmbedder()
     with _opened(path, embedder) as bank:
         twins = start_twins(bank, (Side(MemRLSettings(weight=0.0)), Side()), task_count=8, seed=3)
         twins.step(steps)
         left, right = twins.runs
-    return f"{app.url}/lab?bank={lab.BANK}&left={left}&right={right}&chart={chart}"
+    return f"{app.url}/lab?bank={lab.BANK}&left={left}&right={right}&chart={quote(chart)}"
 
 
 def _opened(path: Path, embedder: HashingEmbedder) -> MemoryBank:
@@ -151,7 +153,7 @@ def test_it_opens_at_play_and_changes_are_drawn_where_they_begin_to_hold(
 def test_the_map_of_both_plays_and_scrubs_without_the_server(page: Page, app: RunningApp) -> None:
     sent: list[object] = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
-    page.goto(a_link(app, 12, "map"))
+    page.goto(a_link(app, 12, MAP))
     # The others are the labels of ticks.
     label = page.locator(".slider-label", has_text="step")
     expect(label).to_have_text("step 12")
@@ -181,10 +183,10 @@ def test_the_map_of_both_plays_and_scrubs_without_the_server(page: Page, app: Ru
 
 def test_no_view_is_inaccessible_or_too_wide(page: Page, app: RunningApp) -> None:
     page.goto(a_link(app, 10))
-    for view, title in VIEW_TITLES.items():
+    for view in VIEWS:
         page.set_viewport_size({"width": 1440, "height": 900})
-        page.locator(".st-key-lab_view").get_by_text(title, exact=True).click()
-        page.wait_for_url(re.compile(f"view={view}"))
+        page.locator(".st-key-view").get_by_text(view, exact=True).click()
+        settled(page)
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             settled(page)

@@ -79,16 +79,6 @@ def test_every_lesson_is_walked_on_one_screen_and_the_handout_holds_what_was_pre
 
 
 @pytest.mark.slow
-def test_another_browser_knows_nothing_of_it(page: Page, app: RunningApp) -> None:
-    opened(page, app, "03-alpha")
-    predict(page, 1)
-    other = page.context.browser.new_context().new_page() if page.context.browser else page
-    opened(other, app, "03-alpha")
-    expect(other.locator(".ls-choices button").first).to_be_enabled()
-    other.context.close()
-
-
-@pytest.mark.slow
 def test_a_presenter_sees_one_screen_and_turns_it_by_keys(page: Page, app: RunningApp) -> None:
     page.set_viewport_size({"width": 1920, "height": 1080})
     page.goto(f"{app.url}/lessons?lesson=01-frozen-and-plastic&presenter=1")

@@ -17,7 +17,7 @@ def test_a_step_leads_to_what_every_method_would_have_chosen_and_to_the_cards(pa
     settled(page)
     part(page, "SELECT").locator("summary").click()
     page.get_by_text("What would other methods have put before the model?").click()
-    page.wait_for_url(re.compile(r"/methods\?.*show=pool"))
+    page.wait_for_url(re.compile(r"/methods\?.*show=On(%20|\+)this"))
     expect(page.get_by_text(re.compile(rf"^{len(POLICIES)} methods, \d+ different choices"))).to_be_visible(
         timeout=60_000
     )
@@ -32,16 +32,3 @@ def test_a_step_leads_to_what_every_method_would_have_chosen_and_to_the_cards(pa
     page.reload()
     settled(page)
     expect(page.locator(".st-key-card_memp")).to_be_visible()
-
-
-def test_methods_run_side_by_side_with_progress_and_what_came_out(page: Page, app: RunningApp) -> None:
-    page.goto(f"{app.url}/compare?bank=demo&arms=none,rag,memrl&count=6&seeds=2&epochs=2")
-    settled(page)
-    page.locator(".st-key-arms_start button").click()
-    expect(page.locator(".st-key-arms_gain .plot-container")).to_be_visible(timeout=300_000)
-    settled(page)
-    expect(page.locator(".st-key-arms_csr .plot-container")).to_be_visible()
-    expect(page.get_by_role("region", name="A row an arm with what it achieved")).to_be_visible()
-    expect(page.get_by_text("no ranking of the papers")).to_be_visible()
-    assert violations(page) == []
-    assert re.search(r"arms=none(%2C|,)rag(%2C|,)memrl", page.url)

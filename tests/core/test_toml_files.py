@@ -113,11 +113,6 @@ def test_of_many_faults_ten_are_told_and_long_values_are_cut(tmp_path: Path) -> 
     assert len(fault_of(tmp_path, f"title = ['{'x' * 5000}']\n")) < 300
 
 
-def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        read_model(tmp_path / "none.toml", File)
-
-
 def test_a_good_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "f.toml"
     path.write_text(TEXT.replace("-4", "4"), encoding="utf-8")

@@ -131,15 +131,6 @@ def test_what_cannot_be_read_gives_no_advice_moves_nothing_and_is_counted(
     assert reported == {CONDENSE: (2, 2, 0), COACH: (1, 1, 0)}
 
 
-def test_an_episode_that_cannot_be_condensed_is_kept_as_it_was_laid_out(tmp_path: Path, server: OllamaServer) -> None:
-    server.faults.form = "no idea"
-    trace = coached(tmp_path / "bank", server).begin(TASKS[0]).finish()
-    (operation,) = trace.write.operations
-    assert operation.experience.startswith(f"Task: {TASKS[0].intent}\n")
-    assert operation.data == {}
-    assert "its form" in operation.why
-
-
 def test_a_broken_connection_while_condensing_writes_one_memory_after_all(tmp_path: Path, server: OllamaServer) -> None:
     agent = coached(tmp_path / "bank", server)
     episode = second(agent, Phase.WRITE)

@@ -43,15 +43,6 @@ def test_nothing_is_sent_to_another_machine_before_a_person_agrees(visit: Visit,
     assert server.asked("/api/tags") and "is running at" in page_text(app)
 
 
-@pytest.mark.slow
-def test_who_keeps_the_address_sends_nothing(visit: Visit, server: OllamaServer) -> None:
-    app = visit("home")
-    ask_for(app, elsewhere(server))
-    app.button(key="keep_address").click().run()
-    visit("step")
-    assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
-
-
 def test_an_openai_compatible_server_is_chosen_as_ollama_is(
     visit: Visit, server: OllamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,14 +70,7 @@ def test_a_bank_is_opened_by_its_address_and_its_run_goes_on(store: ObjectStore,
     assert not app.error
     assert app.session_state["place"] == {"bank": "shared", "run": "far", "step": "2"}
     must_not_tell(app, home)
-
-
-def test_a_link_by_the_address_leads_to_a_bank_that_was_opened_before(
-    store: ObjectStore, home: Path, visit: Visit
-) -> None:
-    workspace.remember_bank(address(home))
-    app = visit("step", bank=address(home))
-    assert app.session_state["place"]["bank"] == "shared"
+    assert visit("step", bank=address(home)).session_state["place"]["bank"] == "shared"
 
 
 def test_a_link_makes_nobody_knock_at_an_address_that_was_never_opened(
@@ -114,8 +107,7 @@ def test_a_bank_whose_store_is_gone_is_told_in_a_sentence(
 
 
 def test_two_banks_whose_addresses_end_alike_get_two_names(home: Path) -> None:
-    assert workspace.remember_bank("/one/bank.toml") == "bank"
-    assert workspace.remember_bank("/two/bank.toml") == "bank-2"
-    assert workspace.remember_bank("/one/bank.toml") == "bank"
+    names = [workspace.remember_bank(f"/{folder}/bank.toml") for folder in ("one", "two", "one")]
+    assert names == ["bank", "bank-2", "bank"]
     with pytest.raises(InputError):
         workspace.remember_bank("/two/not a name.toml")

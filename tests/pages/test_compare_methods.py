@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -20,24 +21,43 @@ def ended(app: AppTest) -> AppTest:
     return app
 
 
-def small(visit: Visit, **link: str) -> AppTest:
-    return visit("compare", **{"arms": "none,rag,memrl", "count": "4", "seeds": "2", "epochs": "2", **link})
+def small(visit: Visit, **link: Any) -> AppTest:
+    return visit(
+        "compare",
+        **{
+            "arms": ["No memory", "RAG", "MemRL"],
+            "compare": "Methods side by side",
+            "count": "4",
+            "seeds": "2",
+            "epochs": "2",
+            **link,
+        },
+    )
 
 
 def test_a_link_fills_the_form_and_nothing_runs_before_start(visit: Visit) -> None:
     app = small(visit, k2="2", tasks="household-heldout")
-    assert app.multiselect(key="arms_chosen").value == ["none", "rag", "memrl"]
-    values = [app.number_input(key=f"arms_{name}").value for name in ("count", "seeds", "epochs", "k2")]
+    assert app.multiselect(key="arms").value == ["none", "rag", "memrl"]
+    values = [app.number_input(key=name).value for name in ("count", "seeds", "epochs", "k2")]
     assert values == [4, 2, 2, 2]
-    assert app.selectbox(key="arms_tasks").value == "household-heldout"
+    assert app.selectbox(key="tasks").value == "household-heldout"
     assert "48 steps" in words(app)
     assert "work_arms" not in app.session_state
 
 
 def test_a_link_that_makes_no_sense_is_passed_over(visit: Visit) -> None:
-    app = visit("compare", arms="nope", count="-3", seeds="9999999999", mode="x", maker="x", tasks="x")
-    assert app.multiselect(key="arms_chosen").value == ["none", "rag", "memp", "memrl"]
-    assert app.selectbox(key="arms_mode").value == "own bank"
+    app = visit(
+        "compare",
+        compare="Methods side by side",
+        arms="nope",
+        count="-3",
+        seeds="9999999999",
+        mode="x",
+        maker="x",
+        tasks="x",
+    )
+    assert app.multiselect(key="arms").value == ["none", "rag", "memp", "memrl"]
+    assert app.selectbox(key="mode").value == "own bank"
 
 
 @pytest.mark.slow
@@ -54,7 +74,7 @@ def test_own_banks_show_csr_beside_luck_gain_forgetting_cost_and_every_number(vi
 
 
 def test_one_bank_for_all_says_who_made_it_and_how_far_the_choices_agree(visit: Visit) -> None:
-    app = small(visit, mode="same bank", maker="rag")
+    app = small(visit, mode="Same bank: the choice alone", maker="RAG")
     app = ended(app.button(key="arms_start").click().run())
     (table,) = [frame for frame in app.dataframe if "over no memory" in frame.value.columns]
     shared = dict(zip(table.value["arm"], table.value["shared with the run's choice"], strict=True))
@@ -63,7 +83,7 @@ def test_one_bank_for_all_says_who_made_it_and_how_far_the_choices_agree(visit: 
 
 
 def test_an_adapted_arm_carries_its_deviations(visit: Visit) -> None:
-    app = small(visit, arms="none,exprag", seeds="1", epochs="1")
+    app = small(visit, arms=["No memory", "ExpRAG"], seeds="1", epochs="1")
     app = ended(app.button(key="arms_start").click().run())
     assert "ExpRAG · adapted" in words(app)
     assert any("adapted arms (1)" in box.label for box in app.expander)

@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import situation_of
-from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -24,7 +23,7 @@ from tests.exchange.official_writer import CheckpointWriter, Written, a_selected
 from tests.pages.test_decision_page import plain
 
 Visit = Callable[..., AppTest]
-ABOUT_CHOICE = {"flips", "normalisers", "draw", "gate", "required", "recovered"}
+ABOUT_CHOICE = {"flips", "normalisers", "draw", "gate", "required"}
 
 
 def questions(app: AppTest) -> set[str]:
@@ -64,12 +63,6 @@ def test_a_step_that_selected_by_other_rules_is_not_decided_again(recorded: Memo
     assert asked_texts(app, ABOUT_CHOICE) == set()
 
 
-def test_a_recorded_pool_counts_although_no_score_was_told(recorded: MemoryBank) -> None:
-    table = uses(recorded, "theirs")
-    assert len(table) == 6
-    assert table["selected"].sum() == 2
-
-
 def test_why_a_recorded_memory_was_selected_is_not_made_up(recorded: MemoryBank, visit: Visit) -> None:
     app = visit("decision", bank="rec", run="theirs", step="2", ask="pair")
     assert "both scores" in plain(app)
@@ -98,18 +91,6 @@ def test_an_imported_step_is_not_decided_against_the_memory_of_later(home: Path,
                 situation_of(bank, bank.trace(run, row.step))
     app = visit("decision", bank="off", run=run)
     assert asked_texts(app, ABOUT_CHOICE) == set()
-
-
-def test_a_counterfactual_changes_only_what_is_tried_out(home: Path) -> None:
-    agent = an_agent(home / "banks" / "mid", run="r", weight=0.0)
-    tasks = sample_tasks("household-train")[:20]
-    list(agent.run(tasks[:10]))
-    agent.bank.change_settings("r", {**agent.bank.settings("r"), "weight": 1.0, "k2": 1}, 11)
-    list(agent.run(tasks[10:]))
-    assert all(not one.differs for one in counterfactual(agent.bank, "r", {"alpha": 0.9}))
-    k1 = counterfactual(agent.bank, "r", {"delta": 0.2})
-    assert len(k1) == 20 and all(not one.differs for one in k1)
-    agent.bank.close()
 
 
 @pytest.mark.parametrize(

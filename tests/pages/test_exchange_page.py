@@ -67,12 +67,6 @@ def test_a_foreign_file_gets_a_sentence_and_makes_no_bank(demo: Path, visit: Vis
     assert not (workspace.banks_folder() / "odd").exists()
 
 
-def test_a_bank_of_another_embedder_is_not_mixed_in(demo: Path, visit: Visit) -> None:
-    folder = CheckpointWriter([Written("m", "task", q=0.1, visits=1)]).write(demo.parent.parent / "5")
-    app = import_path(exchange(visit, bank="demo"), folder, "demo")
-    assert any("16-dimensional vectors" in error.value.replace("\\", "") for error in app.error)
-
-
 def test_two_banks_are_merged_into_a_third(demo: Path, visit: Visit) -> None:
     name = a_bank("mine", embedder=workspace.make_embedder("wordllama", workspace.load_preferences()))
     app = exchange(visit, bank="demo")

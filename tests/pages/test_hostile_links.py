@@ -88,7 +88,7 @@ def test_a_link_opens_what_a_person_opened_by_hand(demo: Path, visit: Visit, out
         ("tasks", {"environment": "../../x", "set": "../../../etc/passwd-00000000", "task": "'; DROP TABLE steps; --"}),
         ("decision", {"bank": "demo", "ask": "__class__", "a": "' OR '1'='1", "weight": "1e999", "k1": "nan"}),
         ("compare", {"bank": "demo", "against": "household' OR 1=1,../x", "under": "__class__=1,k2='"}),
-        ("methods", {"bank": "demo", "show": "learned", "by": "os.system"}),
+        ("methods", {"bank": "demo", "show": "What it has learned", "by": "os.system"}),
         ("rewards", {"bank": "demo", "view": "__init__", "show": "x", "only": "' OR ''='", "since": "9" * 400}),
     ],
 )

@@ -109,11 +109,6 @@ def test_a_forgotten_memory_is_listed_and_restored(demo: Path, visit: Visit) -> 
     assert ONE in seen(demo)
 
 
-def test_a_wording_that_changes_nothing_is_refused_in_a_sentence(demo: Path, visit: Visit) -> None:
-    app = change(memory(visit))
-    assert "Nothing was changed" in plain(app) and by_people(demo) == []
-
-
 def test_who_may_not_manage_changes_no_memory(demo: Path, visit: Visit) -> None:
     with MemoryBank.open(str(demo)) as bank:
         bank.people.assign("boss", Role.MANAGE, "boss")
@@ -121,12 +116,3 @@ def test_who_may_not_manage_changes_no_memory(demo: Path, visit: Visit) -> None:
         bank.editing.forget(RUN, [TWO], "boss")
     assert memory(visit).button(key="change_memory").disabled
     assert memory(visit, TWO).button(key="restore_memory").disabled
-
-
-def test_a_role_taken_away_is_refused_when_the_change_is_undone(demo: Path, visit: Visit) -> None:
-    app = change(dialog(memory(visit), change_what="Forget").run())
-    with MemoryBank.open(str(demo)) as bank:
-        bank.people.assign("boss", Role.MANAGE, "boss")
-        bank.people.assign("ann", Role.RATE, "boss")
-    assert "ann may rate" in plain(click(app, "undo_change"))
-    assert ONE not in seen(demo)

@@ -23,6 +23,7 @@ WORKS = (
 )  # fmt: skip
 LEARN_NOTHING = ("none", "rag", "exprag", "exprecent")
 AS_TEXT = ("awm", "reflexion", "rememberer")
+LEARNED = "What it has learned"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def seen(visit: Visit, home: Path, recorded: Path) -> Visit:
     """Opens the part on a run of that bank, for its own method or, with `by`, another."""
     copy_bank(recorded, workspace.banks_folder() / "methods")
-    return lambda run, **link: settled(visit("methods", show="learned", bank="methods", run=run, **link))
+    return lambda run, **link: settled(visit("methods", show=LEARNED, bank="methods", run=run, **link))
 
 
 def settled(app: AppTest) -> AppTest:
@@ -61,7 +62,7 @@ def test_what_a_runs_own_method_has_learned_can_be_opened_for_every_method(seen:
         app = settled(app.selectbox(key="header_run").set_value(name).run())
         reported = words(app)
         assert f"**Step {STEPS}**" in reported, name
-        assert app.selectbox(key="learned_by").value == "own", name
+        assert app.selectbox(key="by").value == "own", name
         assert ("Nothing is learned" in reported) >= (name in LEARN_NOTHING), name
         assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT, "memento"), name
         assert "no model is asked" not in reported, name
@@ -71,29 +72,17 @@ def test_what_a_runs_own_method_has_learned_can_be_opened_for_every_method(seen:
 def test_what_every_other_method_would_have_learned_can_be_opened(seen: Visit) -> None:
     app = seen("memrl")
     for name in POLICIES[1:]:
-        app = settled(app.selectbox(key="learned_by").set_value(name).run())
+        app = settled(app.selectbox(key="by").set_value(name).run())
         assert "no model is asked" in words(app), name
         assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT), name
 
 
 def test_a_link_opens_a_method_and_an_unknown_one_the_runs_own(seen: Visit) -> None:
-    app = seen("rag", by="memrl", step="7")
-    assert app.selectbox(key="learned_by").value == "memrl"
+    app = seen("rag", by="MemRL", step="7")
+    assert app.selectbox(key="by").value == "memrl"
     assert "**Step 7**" in words(app) and charts(app) == 1
-    assert app.query_params["by"] == "memrl"
     app = seen("rag", by="no such method")
-    assert app.selectbox(key="learned_by").value == "own"
-    assert "by" not in app.query_params
-
-
-@pytest.mark.slow
-def test_another_read_of_memento_is_tried_out_under_its_own_badge(seen: Visit) -> None:
-    app = seen("memento")
-    assert "learns nothing" in words(app)
-    app = settled(app.button_group(key="learned_read_memento").set_value("network").run())
-    reported = words(app)
-    assert "loss" in reported and charts(app) == 2
-    assert "adapted" in str([element.value for element in app.markdown])
+    assert app.selectbox(key="by").value == "own"
 
 
 def test_how_often_a_model_was_asked_is_told_for_methods_that_ask(seen: Visit) -> None:
@@ -109,5 +98,5 @@ def test_texts_of_a_task_are_shown_letter_for_letter(seen: Visit) -> None:
 
 
 def test_a_bank_without_a_step_says_what_to_do(visit: Visit, home: Path) -> None:
-    app = visit("methods", show="learned", bank=a_bank())
+    app = visit("methods", show=LEARNED, bank=a_bank())
     assert "no finished step" in words(app)

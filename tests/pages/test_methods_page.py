@@ -43,15 +43,8 @@ def test_the_cards_can_be_narrowed_by_what_a_method_learns_from(visit: Visit) ->
     assert "No method" in words(app)
 
 
-def test_all_methods_stand_in_one_table(visit: Visit) -> None:
-    app = shown(visit("methods", show="table"))
-    (table,) = app.dataframe
-    assert list(table.value["Name"]) == list(POLICIES)
-    assert (table.value["Cannot"].str.len() > 10).all()
-
-
 def test_a_link_asks_all_methods_about_a_step(visit: Visit) -> None:
-    app = shown(visit("methods", show="pool", step="12"))
+    app = shown(visit("methods", show="On this pool", step="12"))
     while app.session_state["work_on_this_pool"][1].busy:
         app = shown(app.run())
     app = shown(app.run())
@@ -62,4 +55,4 @@ def test_a_link_asks_all_methods_about_a_step(visit: Visit) -> None:
 
 
 def test_a_bank_without_a_step_says_what_to_do(visit: Visit, home: Path) -> None:
-    assert "no finished step" in words(shown(visit("methods", show="pool", bank=a_bank())))
+    assert "no finished step" in words(shown(visit("methods", show="On this pool", bank=a_bank())))

@@ -12,12 +12,12 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
-from memrl_core.environments.tasks import kept_sets, tasks_of_set
+from memrl_core.environments.tasks import kept_sets
 from pages.shared.text import literal
 from tests.pages.test_methods_page import shown, words
 
 Visit = Callable[..., AppTest]
-PLAIN = ("household", "sql", "task_file", "lifelong_db", "conversation")
+PLAIN = ("household", "task_file", "conversation")
 
 
 def a_file(folder: Path, *lines: object) -> Path:
@@ -46,17 +46,6 @@ def test_a_task_shows_its_prompt_and_hides_the_answer_in_a_fold(visit: Visit) ->
     assert [fold.label for fold in app.get("expander") if "answer away" in fold.label]
 
 
-def test_a_link_opens_the_very_task(visit: Visit) -> None:
-    task = tasks_of_set("sql-train")[7]
-    app = shown(visit("tasks", environment="sql", set="sql-train", task=task.id))
-    assert literal(task.id) in words(app)
-
-
-def test_an_unknown_environment_in_a_link_gets_a_word_and_the_household(visit: Visit) -> None:
-    app = shown(visit("tasks", environment="moon"))
-    assert environment_class("household").spec.title in words(app)
-
-
 def test_a_file_is_reported_line_by_line_and_what_is_right_is_kept(home: Path, visit: Visit, tmp_path: Path) -> None:
     path = a_file(tmp_path, {"intent": "What is two plus two?", "reference": "4", "checker": "numeric"}, "{not json")
     app = shown(checked(visit("tasks"), path))
@@ -69,12 +58,6 @@ def test_a_file_is_reported_line_by_line_and_what_is_right_is_kept(home: Path, v
     assert "two plus two" in "\n".join(block.value for block in app.code)
     app = shown(app.button(key=f"drop_{kept.name}").click().run())
     assert kept_sets() == ()
-
-
-def test_a_file_that_cannot_be_read_gets_a_sentence(home: Path, visit: Visit, tmp_path: Path) -> None:
-    app = checked(visit("tasks"), tmp_path / "nowhere.jsonl")
-    (error,) = app.error
-    assert "nowhere" in error.value.replace("\\", "")
 
 
 def test_a_run_begins_on_the_set_that_is_looked_at(home: Path, visit: Visit) -> None:

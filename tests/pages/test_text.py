@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 
-from pages.shared.text import WORD_JOINER, harmless, in_badge, literal
+from pages.shared.text import WORD_JOINER, harmless, literal
 
 EVIL = (
     "<b>x</b> <script>alert(1)</script> **stars** _under_ [a](http://b.test) ![i](x) `code` # head > quote ~~no~~",
@@ -61,11 +61,6 @@ def test_controls_and_marks_that_turn_the_direction_are_left_out(unseen: str) ->
     assert literal(f"a{unseen}b") == "ab"
 
 
-def test_a_badge_shows_brackets_without_the_marks_that_streamlit_adds_to_them() -> None:
-    assert in_badge("[a](b) *c*") == "[a]\\(b\\) \\*c\\*"
-    assert in_badge("\\[a\\]").count("\\") == literal("\\[a\\]").count("\\") - 2
-
-
 PROSE = {"text", "text_special", "softbreak", "hardbreak", "em_open", "em_close", "strong_open", "strong_close",
          "code_inline", "s_open", "s_close"}  # fmt: skip
 
@@ -81,10 +76,9 @@ def test_in_formatted_prose_emphasis_is_drawn_and_nothing_acts(text: str) -> Non
 
 
 def _replies() -> None:
-    from pages.shared.answer import observed, said
+    from pages.shared.answer import said
 
     said("sql", "SELECT id, name FROM pan")
-    observed("sql", "[1] 2 rows\n  id | name\n  1 | big\n  2 | <b>small</b>")
     said("conversation", "# Pans\n\nA **big** one:\n```python\nprint(1)\n```\n<img src=x>")
     said("household", "take **pan** from counter")
 
@@ -94,6 +88,5 @@ def test_a_reply_is_drawn_as_what_it_is() -> None:
     assert [(block.language, block.value) for block in app.code] == [
         ("sql", "SELECT id, name FROM pan"), ("python", "print(1)"), ("plaintext", "take **pan** from counter"),
     ]  # fmt: skip
-    assert app.dataframe[0].value.to_dict("list") == {"id": ["1", "2"], "name": ["big", "<b>small</b>"]}
     prose = [text.value for text in app.markdown]
     assert prose[0].startswith("# Pans") and "**big**" in prose[0] and prose[1].strip() == "\\<img src=x>"
