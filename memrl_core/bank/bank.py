@@ -473,15 +473,6 @@ class MemoryBank(BankReading):
                 with self.alone():
                     pass
 
-    def preview_reward(
-        self, run: str, step: int, step_id: str, memory_ids: Sequence[str], value: float, rater: str
-    ) -> dict[str, tuple[float, float]]:
-        """What `give_reward` would do: q of each credited memory now and then. Nothing is appended."""
-        with self._lock:
-            event = self._ledger.rewarding(run, step, step_id, memory_ids, value, rater)
-            now, then = self._state.live(run).histories, self._state.supposed(event)
-            return {i: (now[i][-1].after, then.get(i, now[i])[-1].after) for i in memory_ids}
-
     def credited(self, run: str, step: int) -> tuple[str, ...]:
         """The memories that were in the prompt of a finished step: those that its rewards go to."""
         with self._lock:

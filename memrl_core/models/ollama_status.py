@@ -22,11 +22,9 @@ from memrl_core.models.ollama_client import (
     ollama_stream,
     one_line,
     pull_command,
-    sendable,
     serve_command,
 )
 from memrl_core.models.stream import Broken
-from memrl_core.records import Message
 
 PULL_PATIENCE = 600.0
 """Seconds without news before a pull is given up: checking a large download is silent for minutes."""
@@ -187,33 +185,6 @@ def facts(address: str, name: str, timeout: float = 5.0) -> dict[str, Any]:
         "server": version,
     }
     return {name: value for name, value in reported.items() if value}
-
-
-def rendered(address: str, name: str, messages: Sequence[Message], think: bool, timeout: float = 5.0) -> str:
-    """The text that the server makes of `messages` by the model's chat template.
-
-    Raises `InputError` where the server does not say (before 0.12), and `ModelError`.
-    """
-    body = {
-        "model": checked_name(name),
-        "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
-        "stream": False,
-        "think": think,
-        # A server that does not know the field answers: with as little as can be.
-        "options": {"num_predict": 1},
-        "_debug_render_only": True,
-    }
-    try:
-        with ollama_client(address, timeout) as client:
-            reported = client._request_raw("POST", "/api/chat", json=body).json()
-        return str(reported["_debug_info"]["rendered_template"])
-    except KeyError:
-        raise InputError(
-            f"What the chat template of {one_line(name)} makes of the messages is not known: this version of Ollama "
-            "does not say."
-        ) from None
-    except FAILURES as error:
-        raise failure(error, address, name, timeout) from None
 
 
 def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> Iterator[PullProgress]:

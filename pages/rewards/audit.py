@@ -1,4 +1,4 @@
-"""Everything anyone did in the bank, to filter and to take away."""
+"""Everything anyone did in the bank, and how one q came to be what it is; to filter and to take away."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from memrl_core.analysis.people.audit import (
     Group,
     audit,
     audit_rows_for_export,
+    reconstruct,
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name
+from memrl_core.numerals import signed
 from pages.shared.picture import download, show_table
 from pages.shared.place import Place
+from pages.shared.text import literal
 
 SHOWN = 500
 
 
 def audit_trail(place: Place) -> None:
-    """Who did what, newest first."""
+    """Who did what, newest first; below, every move of one memory's q with the rewards behind it."""
     bank = place.bank
     chosen = _filters(bank)
     rows = audit(bank, chosen)
@@ -47,6 +50,8 @@ def audit_trail(place: Place) -> None:
                 file_name(place.bank_name, "audit", kind="csv"),
                 "audit_csv",
             )
+    st.divider()
+    _of_memory(place)
 
 
 def _filters(bank: MemoryBank) -> AuditFilter:
@@ -75,3 +80,41 @@ def _shown(row: AuditRow) -> dict[str, str | int]:
         "step": row.event.step,
         "memories": ", ".join(memory_label(memory_id, row.event.run) for memory_id in row.memories),
     }
+
+
+def _of_memory(place: Place) -> None:
+    st.subheader("Who made q what it is", anchor=False)
+    assert place.run is not None
+    run = place.run.id
+    ids = [*place.bank.away(run), *place.bank.utilities(run)]
+    if not ids:
+        st.caption("This run knows no memory yet.")
+        return
+    memory_id = st.selectbox(
+        f"Memory of {literal(run)}", ids, ids.index(place.memory) if place.memory in ids else len(ids) - 1,
+        key="audit_q_of",
+        format_func=lambda name: f"{memory_label(name, run)} · {place.bank.memory(name).intent[:80]}", width=520,
+    )  # fmt: skip
+    moves = reconstruct(place.bank, run, memory_id)
+    st.markdown(f"q is **{signed(moves[-1].after)}**, and this is how it came about:")
+    rows = [
+        {
+            "step": move.step,
+            "q before": move.before,
+            "reward": move.reward,
+            "from": ", ".join(f"{who} ({when[:19].replace('T', ' ')} UTC)" for who, when in move.given),
+            "α": move.alpha,
+            "q after": move.after,
+            "events": " ".join(move.events),
+        }
+        for move in moves
+    ]
+    show_table(
+        rows, "q_moves", "Every move of this q with the rewards behind it", signs=("q before", "reward", "q after")
+    )
+    download(
+        "These moves as CSV",
+        lambda: csv_bytes(rows, list(rows[0])),
+        file_name(place.bank_name, run, memory_id, "q", kind="csv"),
+        "q_moves_csv",
+    )

@@ -66,7 +66,6 @@ class Handler(BaseHTTPRequestHandler):
             ("POST", "/api/show"): self._show,
             ("POST", "/api/embed"): self._embed,
             ("POST", "/api/chat"): self._chat,
-            ("POST", "/api/generate"): self._generate,
             ("POST", "/api/pull"): self._pull,
         }
         route = routes.get((method, self.path))
@@ -164,10 +163,6 @@ class Handler(BaseHTTPRequestHandler):
             return
         if not self._fits(body):
             return
-        if body.get("_debug_render_only") and faults.renders:
-            whole = "".join(f"<|{message['role']}|>{message['content']}" for message in body["messages"])
-            self._json({"model": body["model"], "created_at": NOW, "_debug_info": {"rendered_template": whole}})
-            return
         text = answer(body["messages"], seed) if faults.answer is None else faults.answer
         if body.get("format") and faults.schema == "heeded":
             text = form(body["format"], body["messages"]) if faults.form is None else faults.form
@@ -202,12 +197,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def _spent(self, body: dict[str, Any], sentence: int) -> dict[str, int]:
         return {**_counts(_tokens(body), sentence), "eval_duration": int(1e9 * sentence / self.server.faults.a_second)}
-
-    def _generate(self, body: dict[str, Any]) -> None:
-        if self._installed(body) is None:
-            return
-        text = answer([{"role": "user", "content": body.get("prompt", "")}], 0)
-        self._answer(body, ({"response": piece} for piece in _pieces(text)), {"response": ""}, asides=0)
 
     def _answer(self, body: dict[str, Any], made: Iterator[dict[str, Any]], last: dict[str, Any], asides: int) -> None:
         head = {"model": body["model"], "created_at": NOW}

@@ -18,7 +18,6 @@ from memrl_core.models.ollama_status import (
     list_models,
     ollama_status,
     pull_model,
-    rendered,
     show_model,
 )
 from memrl_core.records import Message
@@ -100,17 +99,6 @@ def test_one_model_more_closely(server: OllamaServer) -> None:
     assert (shown.context, shown.capabilities) == (2048, ("embedding",))
     with pytest.raises(ModelMissing, match="not installed"):
         show_model(server.address, "mistral")
-
-
-def test_what_the_chat_template_makes_of_messages_is_told_where_the_server_tells_it(server: OllamaServer) -> None:
-    messages = [Message("system", "Act."), Message("user", "Task: go")]
-    assert rendered(server.address, "llama3.2", messages, False) == "<|system|>Act.<|user|>Task: go"
-    server.faults.renders = False
-    with pytest.raises(InputError, match="not known"):
-        rendered(server.address, "llama3.2", messages, False)
-    assert server.asked("/api/chat")[-1]["options"]["num_predict"] == 1
-    with pytest.raises(ModelMissing):
-        rendered(server.address, "mistral", messages, False)
 
 
 def test_a_pull_reports_its_progress_until_the_model_is_there(server: OllamaServer) -> None:

@@ -256,7 +256,7 @@ def test_every_curve_is_drawn_at_the_ends_of_the_sliders(home: Path, visit: Visi
 
 
 def test_what_a_run_measured_is_laid_over_theory(pair: tuple[str, str], visit: Visit) -> None:
-    app = visit("lab", **link_of(pair, view="theory"))
+    app = visit("lab", **link_of(pair, view=THEORY))
     run = app.selectbox(key=f"theory_run_{'-'.join(pair)}")
     assert run.value == pair[0]
     measured = str(app.get("plotly_chart")[0].proto)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tests.pages.rating import (
     press,
     rewards,
     standing,
+    step_judged,
     submit,
     table,
 )
@@ -235,6 +237,25 @@ def test_the_audit_is_filtered_by_person_kind_memory_and_program(
     app.checkbox(key="audit_program").check().run()
     assert "the environment" in set(table(app, "when (UTC)")["who"])
     assert len(table(app, "when (UTC)")) > of_people
+
+
+def test_the_moves_of_one_q_lead_from_its_beginning_to_what_it_is(
+    demo: Path, visit: Visit, downloads: dict[str, Callable[[], bytes]]
+) -> None:
+    step = step_judged(demo, -1.0, remembering=f"{RUN}-0001").step
+    give(demo, step, 1.0, "bob")
+    app = view(visit, "Audit", memory=f"{RUN}-0001")
+    moves = table(app, "q after").to_dict("records")
+    assert moves[-1]["q after"] == pytest.approx(beliefs(demo)[f"{RUN}-0001"])
+    for earlier, move in pairwise(moves):
+        before, reward, after = (move[name] for name in ("q before", "reward", "q after"))
+        assert earlier["q after"] == move["q before"]
+        assert after == pytest.approx(before + move["α"] * (reward - before))
+    (of_bob,) = [move for move in moves if move["step"] == step]
+    assert of_bob["from"].startswith("bob (") and of_bob["reward"] == 1.0
+    rows = list(csv.DictReader(io.StringIO(downloads["q_moves_csv"]().decode("utf-8-sig"))))
+    assert [row["step"] for row in rows] == [str(move["step"]) for move in moves]
+    assert [float(row["q after"]) for row in rows] == pytest.approx([move["q after"] for move in moves], abs=1e-6)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import pytest
 from memrl_core.agent import workspace
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import decided, situation_of
-from memrl_core.analysis.memory.belief import supposed_reward
 from memrl_core.analysis.people.reward_effect import reward_effect
 from memrl_core.bank import MemoryBank
 from memrl_core.policies import POLICIES, policy_class
@@ -57,6 +56,3 @@ def test_what_people_taught_follows_the_methods_own_rule(bank: MemoryBank, name:
     now, without = bank.histories(name), {**bank.histories(name), **found.without}
     for memory_id in given.memory_ids:
         assert (now[memory_id] != without[memory_id]) is keeps_q
-    supposed = supposed_reward(bank, name, given.id, -1.0)
-    assert set(supposed) <= set(given.memory_ids)
-    assert bool(supposed) is bool(given.memory_ids)
