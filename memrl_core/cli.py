@@ -127,10 +127,11 @@ def _served(command: list[str]) -> int:
     It runs in this process, which has loaded by now most of what the pages need: in a process of its own the first
     visitor would wait for all of it once more, and it would be in memory twice.
     """
-    threading.Thread(target=_load_figures, daemon=True, name="figures").start()
     # Until a server has seen its first `st.navigation`, Streamlit takes the files of a folder named `pages` for all the
     # pages there are, and tells a visitor who comes by a link that the page does not exist.
     importlib.import_module("streamlit.runtime.pages_manager").PagesManager.uses_pages_directory = False
+    # Not before: Streamlit asks Plotly for pandas as it is loaded, and half of pandas ends the program.
+    threading.Thread(target=_load_figures, daemon=True, name="figures").start()
     sys.argv = command
     try:
         runpy.run_module("streamlit", run_name="__main__")

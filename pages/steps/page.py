@@ -16,8 +16,7 @@ from pages.shared import place as places
 from pages.shared.header import follow_others, header
 from pages.shared.picture import chosen_row, download
 
-MOST = 2_000
-"""Rows in the table; the file has all."""
+MOST = 2_000  # Rows in the table; the file has all.
 CHOICES: Mapping[str, Mapping[str, Any]] = {
     "outcome": {"any outcome": "", "success": "success", "failure": "failure", "unrated": "unrated"},
     "by": {"reward by anyone or nobody": "", "reward by the environment": "environment",
