@@ -120,6 +120,14 @@ class Environment(ABC):
         return []
 
 
+def steps_of_change(given: int | Sequence[int]) -> list[int]:
+    """The steps at which a world changes, in order; 0 means never. Raises `InputError` for what is no step."""
+    steps = [given] if isinstance(given, int) else list(given)
+    if any(not isinstance(step, int) or step < 0 for step in steps):
+        raise InputError("The step at which the world changes is a whole number and not negative; 0 means never.")
+    return sorted(step for step in steps if step)
+
+
 # --- the usual layout of an episode as the text of an experience ------------------------------------------------------
 
 DONE = "Steps taken:"

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec, action_lines, block, layout
+from memrl_core.environments.base import (
+    Environment,
+    EnvironmentOptions,
+    EnvironmentSpec,
+    action_lines,
+    block,
+    layout,
+    steps_of_change,
+)
 from memrl_core.errors import InputError
 from memrl_core.prompting import CHOICE_MARK, CHOICES, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
@@ -193,10 +201,7 @@ class Helpdesk(Environment):
         avoid: bool = True,
         shift_at: int | Sequence[int] = 0,
     ) -> None:
-        given = [shift_at] if isinstance(shift_at, int) else list(shift_at)
-        if any(not isinstance(step, int) or step < 0 for step in given):
-            raise InputError("The step at which rules change is a whole number and not negative; 0 means never.")
-        self._shifts = [step for step in given if step]
+        self._shifts = steps_of_change(shift_at)
         self._house, self._teams, self._noise, self._avoid = house, TEAMS[:teams], noise, avoid
         self._handbook, self._entries, self._stale = handbook, entries, stale
         self._task: Task | None = None

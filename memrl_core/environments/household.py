@@ -15,10 +15,18 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import DONE, Environment, EnvironmentOptions, EnvironmentSpec, block, layout
+from memrl_core.environments.base import (
+    DONE,
+    Environment,
+    EnvironmentOptions,
+    EnvironmentSpec,
+    block,
+    layout,
+    spoken,
+    steps_of_change,
+)
 from memrl_core.errors import InputError
 from memrl_core.prompting import (
-    ANSWER_MARK,
     AVOID,
     CHOICE_MARK,
     CHOICES,
@@ -122,10 +130,7 @@ class Household(Environment):
     def __init__(
         self, shift_at: int | Sequence[int] = 0, house: int = 0, handbook: int = 0, stale: float = 0.4
     ) -> None:
-        given = [shift_at] if isinstance(shift_at, int) else list(shift_at)
-        if any(not isinstance(step, int) or step < 0 for step in given):
-            raise InputError("The step of a shift is a whole number and not negative; 0 means that nothing shifts.")
-        self.shifts = tuple(sorted(step for step in given if step))
+        self.shifts = tuple(steps_of_change(shift_at))
         self._house, self._handbook, self._stale = house, handbook, stale
         rng = np.random.default_rng([house, 0])
         self._swapped = {treatment: bool(house) and bool(rng.random() < 0.5) for treatment in TREATMENTS}
@@ -196,7 +201,7 @@ class Household(Environment):
         if self._ended:
             raise InputError("This episode has ended. Begin the next task.")
         self._turns += 1
-        chosen = _spoken(action)
+        chosen = spoken(action)
         if chosen not in self._choices():
             response, ruined = f"You cannot do “{chosen[:80]}” here.", False
         else:
@@ -214,7 +219,7 @@ class Household(Environment):
 
         The task's data is hidden from the agent, so it is hidden from what the agent remembers too.
         """
-        done = [(_spoken(turn.reply.text), turn.observation) for turn in turns if not turn.reply.stopped]
+        done = [(spoken(turn.reply.text), turn.observation) for turn in turns if not turn.reply.stopped]
         if not done:
             return layout(task.intent, turns, outcome)
         acted = [action for action, _ in done]
@@ -310,15 +315,6 @@ class Household(Environment):
     ) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._ended = True
         return response, float(success), not truncated, truncated, {"verdict": verdict, "success": success}
-
-
-def _spoken(reply: str) -> str:
-    """The action in a reply: its first line that is not empty, without marks."""
-    for line in reply.splitlines():
-        stripped = line.strip().removeprefix(ANSWER_MARK.strip()).removeprefix(CHOICE_MARK.strip()).strip()
-        if stripped:
-            return stripped.rstrip(".")
-    return ""
 
 
 def _kind(thing: str) -> str:

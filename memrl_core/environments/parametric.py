@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec, action_lines
+from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec, action_lines, steps_of_change
 from memrl_core.errors import InputError
 from memrl_core.prompting import CHOICE_MARK, CHOICES
 from memrl_core.records import Judgement, RewardSource, Task
@@ -108,10 +108,7 @@ class Parametric(Environment):
         noise: float = 0.0,
         shift_at: int | Sequence[int] = 0,
     ) -> None:
-        given = [shift_at] if isinstance(shift_at, int) else list(shift_at)
-        if any(not isinstance(step, int) or step < 0 for step in given):
-            raise InputError("The step at which the world changes is a whole number and not negative; 0 means never.")
-        self._shifts = [step for step in given if step]
+        self._shifts = steps_of_change(shift_at)
         self._world, self._ways, self._noise = world, WAYS[:ways], noise
         self._chances = np.clip(np.linspace(mean - spread, mean + spread, ways), 0, 1)
         self._task: Task | None = None

@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
 from itertools import groupby, zip_longest
@@ -278,8 +278,8 @@ class ScienceWorld(Environment):
 
     def _end(self, seen: str) -> StepResult:
         self._ended = True
-        goals = goals_of(self._stands["goals"])
-        points, turns, why = self._points, _turns(len(self._actions)), reached(goals)
+        points, turns = self._points, _turns(len(self._actions))
+        goals = why = plain(self._stands["goals"])
         solved, lost = points >= ALL_POINTS, self._stands["score"] < 0
         made, over = f"{points} of {ALL_POINTS} points", solved or bool(self._stands["ended"])
         if solved:
@@ -287,13 +287,13 @@ class ScienceWorld(Environment):
         elif lost:
             did = culprit(self._actions)[:80]
             verdict = f"Failed: “{did}” ended the game after {turns} and took all points."
-            why = f"“{did}” was a wrong choice, which ends the game. {why}"
+            why = f"“{did}” was a wrong choice, which ends the game.\n{goals}"
             seen += f"\n{TAKEN_AWAY}"
         else:
             verdict = f"Failed: {made} after {turns}."
             seen += "\nThe game ends here." if over else "\nThe turns have run out."
         came = "\n".join((f"{made}.", *self._came))
-        judgement = Judgement(*(text[:LONGEST_TEXT] for text in (expected(goals), came, why)))
+        judgement = Judgement(*(text[:LONGEST_TEXT] for text in (f"{ALL_POINTS} points.\n{goals}", came, why)))
         info = {"verdict": verdict, "success": solved, "judgement": judgement}
         return seen, points / ALL_POINTS, over, not over, info
 
@@ -343,8 +343,6 @@ _WITHOUT_EFFECT = ("'m not sure how to", "'s not clear how to", " already ", " c
 _ONLY_LOOKS = ("look", "examine", "read", "inventory", "task")
 _WORD = re.compile(r"\w+")
 _POINTS = re.compile(r"^Score: (\d+) of 100(?: \(([+-]\d+)\))?", re.MULTILINE)
-_GOAL = re.compile(r"^\d+\t(true|false)\t\s*\w+\t(.+)$", re.MULTILINE)
-_FURTHER = "Unordered and Optional Subgoals:"
 
 
 def answered(action: str, response: str) -> str:
@@ -380,42 +378,6 @@ def choices(valid: Sequence[str], intent: str, most: int) -> list[str]:
         turns.append((given[verb], place))
         given[verb] += 1
     return [ordered[place] for place in sorted(place for _, place in sorted(turns)[:most])]
-
-
-# --- goals ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A part of a task as the engine names it; one that is not `needed` helps and gives points."""
-
-    text: str
-    reached: bool
-    needed: bool
-
-
-def goals_of(report: str) -> tuple[Goal, ...]:
-    """The goals in the engine's report of its progress."""
-    needed, _, further = report.partition(_FURTHER)
-    return tuple(
-        Goal(text.strip(), reached == "true", part is needed)
-        for part in (needed, further)
-        for reached, text in _GOAL.findall(part)
-    )
-
-
-def expected(goals: Sequence[Goal]) -> str:
-    """What a task asks for, for people."""
-    in_order = [goal.text for goal in goals if goal.needed]
-    on_the_way = [goal.text for goal in goals if not goal.needed]
-    return f"{ALL_POINTS} points.\n{block('In this order:', in_order)}{block('What helps on the way:', on_the_way)}"
-
-
-def reached(goals: Sequence[Goal]) -> str:
-    """Which goals were reached, and which of the needed ones were not, for people."""
-    done = [goal.text for goal in goals if goal.reached]
-    left = [goal.text for goal in goals if goal.needed and not goal.reached]
-    return f"Reached: {'; '.join(done) or 'nothing'}. Not reached: {'; '.join(left) or 'nothing that was needed'}."
 
 
 # --- memories ---------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ FLOAT32_SLACK = 1e-6
 """By how much the cosine of a float32 unit vector with itself may miss 1."""
 Form = TypeVar("Form", bound=BaseModel)
 S = TypeVar("S", bound=PolicySettings)
+Known = TypeVar("Known")
 
 
 # --- what a method is, in words and declarations ----------------------------------------------------------------------
@@ -78,12 +79,12 @@ class PolicySpec:
     variant: Variant
     deviations: tuple[str, ...]
     idea: str
-    record: str
+    record: str = "One memory an episode: intent with its embedding, experience."
     when: str = "At the beginning of the task."
     recall: str
     select: str
-    update: str
-    write: str
+    update: str = "Nothing: rewards change no value."
+    write: str = "One new memory an episode."
     forget: str = "Nothing."
     cannot: str
     carries_over: str
@@ -380,6 +381,11 @@ class Policy(Generic[S]):
     def values(self, state: Any) -> Mapping[str, float]:
         """Every learned value of `state` by a name that `learn` reports as "memory_id", "memory_id:name" or "name"."""
         return {}
+
+
+def learned_in(view: MemoryView, kind: type[Known]) -> Known:
+    """What a policy has learned of this `kind`, as a view has it; empty where another policy's state is there."""
+    return view.learned if isinstance(view.learned, kind) else kind()
 
 
 def changed_value(change: ValueChange) -> str:

@@ -25,10 +25,7 @@ from memrl_core.policies.methods.rememberer import (
     State,
     Table,
     advice_on,
-    all_shared_words,
     learn,
-    make_room,
-    shared_words,
 )
 from memrl_core.prompting import DISCOURAGED, ENCOURAGED
 from memrl_core.records import Message, Reason, Reply, StepTrace, Task
@@ -180,16 +177,6 @@ def test_the_same_action_written_otherwise_is_the_same_action(tmp_path: Path) ->
     message = [turn.reply.text for turn in agent.bank.trace("r", 2).generate.turns]
     assert set(message) == {"go on", "Go   ON"}
     assert [name.partition(":")[2] for name in values_of(agent)] == ["go on"] * 3
-
-
-def test_of_too_many_actions_the_one_with_the_lowest_immediate_reward_goes() -> None:
-    table = Table()
-    rule = settings_by(action_capacity=2)
-    for action, reward in (("a", 0.5), ("b", 0.0), ("c", 1.0)):
-        changes = learn(table, [Done(("walk", "here"), action, reward)], rule, lambda key: State(*key))
-    assert list(table.states["walk", "here"].actions) == ["a", "c"]
-    assert (changes[-1].name, changes[-1].before, changes[-1].after) == ("b", 0.0, 0.0)
-    assert numbers(changes[-1].formula) == ["3", "0"]
 
 
 def test_a_persons_reward_takes_the_place_of_the_last(tmp_path: Path) -> None:
@@ -381,48 +368,10 @@ def test_a_value_that_moved_is_reported_under_the_memory_that_holds_it(examined:
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def similarities(*pairs: tuple[int, int, float], size: int) -> Any:
-    found = np.zeros((size, size))
-    for one, other, value in pairs:
-        found[one, other] = found[other, one] = value
-    return found
-
-
-PAIR = ((0, 1, 0.6), (1, 2, 0.4), (3, 2, 0.5))
-
-
-@pytest.mark.parametrize(
-    ("ids", "samples", "pairs", "stored", "most", "rooms"),
-    [
-        (["a", "b", "c", "new"], [1, 1, 1, 1], ((0, 1, 0.6), (1, 2, 0.4), (3, 2, 0.7)), 3, 3, [(False, "c")]),
-        (["a", "b", "c", "new"], [1, 1, 1, 1], ((0, 1, 0.6), (1, 2, 0.4), (3, 2, 0.7)), 3, 4, [(True, "")]),
-        (["a", "b", "c", "new"], [3, 5, 9, 1], PAIR, 3, 3, [(True, "b")]),
-        (["a", "b", "c", "new"], [5, 3, 9, 1], PAIR, 3, 3, [(True, "a")]),
-        (["a", "b", "c", "new"], [4, 4, 9, 1], PAIR, 3, 3, [(True, "a")]),
-        (list("abnm"), [1, 2, 1, 1], ((0, 1, 0.1), (2, 0, 0.05), (3, 2, 0.9)), 2, 2, [(True, "b"), (False, "n")]),
-    ],
-)  # fmt: skip
-def test_a_full_table_leaves_out_what_is_redundant_or_lets_the_more_tried_of_the_most_alike_pair_go(
-    ids: list[str], samples: list[int], pairs: Any, stored: int, most: int, rooms: list[tuple[bool, str]]
-) -> None:
-    like = np.zeros((4, 4))
-    for one, other, value in pairs:
-        like[one, other] = like[other, one] = value
-    assert make_room(ids, samples, like, stored, most) == rooms
-
-
 def test_a_full_table_keeps_its_size(tmp_path: Path) -> None:
     agent = an_agent_of(tmp_path / "bank", "rememberer", capacity=8)
     traces = list(agent.run(HOUSEHOLD[:2], epochs=2))
     did = [one for trace in traces for one in trace.operations]
     assert agent.bank.view("r").size == len(learned_now(agent.bank, "r").states) == 8
-    assert {one.op for one in did} == {"ADD", "DELETE", "NOOP"}
-    assert all(one.duplicate_of for one in did if one.op == "NOOP")
+    assert {one.op for one in did} == {"ADD", "NOOP"}
     assert {name.partition(":")[0] for name in values_of(agent)} <= set(agent.bank.utilities("r"))
-
-
-@given(st.lists(st.text("ab cdé", max_size=12), min_size=1, max_size=5))
-def test_all_pairs_at_once_are_each_pair(observations: list[str]) -> None:
-    found = all_shared_words(observations)
-    for row, one in enumerate(observations):
-        assert found[row].tolist() == pytest.approx([shared_words(one, other) for other in observations])

@@ -26,6 +26,7 @@ from memrl_core.policies.base import (
     Vector,
     Written,
     added,
+    learned_in,
     nearest,
     seed_of,
 )
@@ -173,7 +174,7 @@ class AMem(Policy[AMemSettings]):
 
     def _neighbours(self, vector: Vector, view: MemoryView, seed: int) -> list[Neighbour]:
         """The notes nearest to a new one with this vector (d,)."""
-        state = _notes(view)
+        state = learned_in(view, Notes)
         places = state.places(view)
         return [
             Neighbour(
@@ -187,7 +188,7 @@ class AMem(Policy[AMemSettings]):
 
     def _linked_with(self, hits: Sequence[str], view: MemoryView) -> list[str]:
         """What the run may read of the notes linked with `hits`: those of the first hit first, the newest first."""
-        state = _notes(view)
+        state = learned_in(view, Notes)
         pairs = linked_pairs(state, state.places(view), view)
         excluded = self.excluded_task(view)
         found: list[str] = []
@@ -195,10 +196,6 @@ class AMem(Policy[AMemSettings]):
             linked = (other for one, other in pairs if one == hit)
             found += sorted(linked, key=view.position, reverse=True)
         return [i for i in dict.fromkeys(found) if not (excluded and view.memories[i].task == excluded)]
-
-
-def _notes(view: MemoryView) -> Notes:
-    return view.learned if isinstance(view.learned, Notes) else Notes()
 
 
 def _with(linked: Sequence[str], near: RecallRecord, query: Vector, view: MemoryView) -> RecallRecord:

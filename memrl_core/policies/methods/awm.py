@@ -23,6 +23,7 @@ from memrl_core.policies.base import (
     UngatedSettings,
     Written,
     added,
+    learned_in,
     nothing,
 )
 from memrl_core.policies.texts import followed, reworded
@@ -99,7 +100,7 @@ class Awm(Policy[AwmSettings]):
             return (nothing(new, ONLY_SUCCESSES),)
         success = Success(new.intent, steps_of(new.experience))
         kind = kind_of(success.steps)
-        before = _workflows(view).by_kind.get(kind)
+        before = learned_in(view, Workflows).by_kind.get(kind)
         stands = followed(before.memory_id, reworded(view), view) if before else None
         earlier = before if stands else None  # What people have forgotten does not come back in a new version.
         successes = (*(earlier.successes if earlier else ()), success)[-self.settings.successes :]
@@ -124,10 +125,6 @@ class Awm(Policy[AwmSettings]):
             induced = induced_by(op)
             if induced is not None:
                 state.by_kind[str(op.data["kind"])] = induced
-
-
-def _workflows(view: MemoryView) -> Workflows:
-    return view.learned if isinstance(view.learned, Workflows) else Workflows()
 
 
 # --- workflows: what is kept of one, how it is induced, and how it reads ----------------------------------------------

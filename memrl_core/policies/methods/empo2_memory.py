@@ -26,6 +26,7 @@ from memrl_core.policies.base import (
     Written,
     added,
     deleted,
+    learned_in,
 )
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similar, similarities
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
@@ -146,7 +147,7 @@ class Empo2Memory(Policy[Empo2Settings]):
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """The k1 best tips of the list beyond the gate."""
-        tips = _tips(view)
+        tips = learned_in(view, Tips)
         asked = view.asked
         listed = asked.task if asked is not None and asked.task in tips.met else ""
         inside = np.array(
@@ -191,7 +192,7 @@ class Empo2Memory(Policy[Empo2Settings]):
         given = ask(_question(new)) if met else None
         if given is None or not given.tip.strip():
             return ()
-        tips, listed, score = _tips(view), new.trace.task.id, _final_score(new)
+        tips, listed, score = learned_in(view, Tips), new.trace.task.id, _final_score(new)
         same_list = [i for i, kept in tips.kept.items() if kept.listed == listed and view.sees(i)]
         known = {tips.kept[i].text: i for i in same_list}
         key = new.embed([_key(new.intent, met[-1].observation)])[0]
@@ -236,10 +237,6 @@ class Empo2Memory(Policy[Empo2Settings]):
         return order
 
 
-def _tips(view: MemoryView) -> Tips:
-    return view.learned if isinstance(view.learned, Tips) else Tips()
-
-
 def _listed(tips: Tips, memory_id: str) -> str:
     """The list of a memory; empty for one whose step was never seen."""
     kept = tips.kept.get(memory_id)
@@ -248,7 +245,7 @@ def _listed(tips: Tips, memory_id: str) -> str:
 
 def _scores(members: Sequence[Recalled], view: MemoryView) -> Floats:
     """The stored score of each memory (n,); by its outcome where its step was never seen."""
-    tips, scores = _tips(view), []
+    tips, scores = learned_in(view, Tips), []
     for member in members:
         kept = tips.kept.get(member.memory_id)
         by_outcome = {"success": 1.0, "failure": 0.0}.get(view.memories[member.memory_id].outcome, SCORE_OF_UNRATED)

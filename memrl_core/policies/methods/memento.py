@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import Field
 from scipy.special import expit
 
-from memrl_core.policies.base import Lesson, Policy, PolicySpec, UngatedSettings, Variant, Vector
+from memrl_core.policies.base import Lesson, Policy, PolicySpec, UngatedSettings, Variant, Vector, learned_in
 from memrl_core.policies.ranking import (
     Chosen,
     Floats,
@@ -241,7 +241,7 @@ class Memento(Policy[MementoSettings]):
     def _judged(self, members: Sequence[Recalled], view: MemoryView) -> tuple[TermColumn, bool, str]:
         """What these are ranked by, whether that is for want of anything learned, and a note about it."""
         settings, alike = self.settings, TermColumn("similarity", similar(members))
-        cases = view.learned if isinstance(view.learned, Cases) else Cases()
+        cases = learned_in(view, Cases)
         if settings.read == "similar" or not members:
             return alike, False, ""
         if view.asked is None:

@@ -23,10 +23,8 @@ class Rag(Policy[PolicySettings]):
         ),
         idea="The memories whose intent is most like the task are put before the model. Nothing is learned about "
         "whether they help.",
-        record="One memory an episode: intent with its embedding, experience.",
         recall="The k1 memories (or intents) most similar to the intent, beyond the gate δ.",
         select="The k2 most similar.",
-        update="Nothing: rewards change no value.",
         write="One new memory an episode, whether it succeeded or failed.",
         cannot="A similar memory that always misleads is recalled for ever, and copies of one intent can fill the "
         "pool.",

@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from memrl_core.policies.base import (
@@ -28,7 +27,7 @@ from memrl_core.policies.base import (
     When,
     Written,
     added,
-    deleted,
+    learned_in,
 )
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, similar, similarities
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
@@ -70,16 +69,7 @@ class RemembererSettings(UngatedSettings):
         title="λ · weight of the task",
         description="1: the similarity of the tasks alone. 0: that of the observations alone.",
     )
-    capacity: int = Field(
-        500, ge=2, le=2000, title="States kept", description="Beyond this a new state or one of two alike goes."
-    )
-    action_capacity: int = Field(
-        20,
-        ge=1,
-        le=1000,
-        title="Actions kept in a state",
-        description="Beyond this the one with the lowest immediate reward goes.",
-    )
+    capacity: int = Field(500, ge=2, le=2000, title="States kept", description="Beyond this no new state is stored.")
 
 
 SPEC = PolicySpec(
@@ -96,9 +86,8 @@ SPEC = PolicySpec(
         "Rewards are the environment's verdicts in [0, 1] turn by turn; the step's reward, or a person's, mapped back "
         "to [0, 1], takes the place of the last.",
         "An action's immediate reward is that of its own turn; the released code pairs it with the turn before.",
-        "States are dropped by the rule that the released code meant: there the matrix of similarities stays empty, "
-        "and a full table refuses every new state. As in the code, of the two most alike the one with more samples "
-        "goes, which looks inverted.",
+        "A full table takes no new state, as the released code runs; its rule for dropping one never applies there, "
+        "because its matrix of similarities stays empty. Actions of a state are not limited.",
         "What is encouraged is not discouraged as well. The best exemplar stands first. There is no limit of tokens.",
         "Invented advice is drawn by the step, the turn and the record, among the choices that its observation offers.",
         "Two Q tables, the history of actions and the reasons beside actions are left out.",
@@ -114,8 +103,6 @@ SPEC = PolicySpec(
     update="For each action of the episode: Q ← Q + (G − Q) / N, where G is the return of n steps, "
     "Σ γ^i r + γ^n max Q(s′, a′), or all rewards to the end.",
     write="One memory for each state met for the first time; a state known already only moves its values.",
-    forget="At the limit of states a newcomer that is as redundant as the most alike pair, or one of that pair; at the "
-    "limit of actions the one with the lowest immediate reward.",
     cannot="It needs actions that repeat: where every answer is worded anew, each is tried once and nothing is learned "
     "about it. A state that looks different is another state.",
     carries_over="Nothing of the memories that a run begins with: they hold no actions with values. Where it watches "
@@ -146,7 +133,7 @@ class Rememberer(Policy[RemembererSettings]):
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """The k1 best records of the whole table."""
         inside = np.zeros(len(view.ids), dtype=np.bool_)
-        inside[[view.position(i) for i in _table(view).known() if view.sees(i)]] = True
+        inside[[view.position(i) for i in learned_in(view, Table).known() if view.sees(i)]] = True
 
         def best_first(members: Sequence[Recalled]) -> Sequence[int]:
             return self._scored(members, view)[3]
@@ -179,7 +166,7 @@ class Rememberer(Policy[RemembererSettings]):
 
         Last come the positions of the memories, best first.
         """
-        known, weight, seen = _table(view).known(), self.settings.task_weight, _seen(view)
+        known, weight, seen = learned_in(view, Table).known(), self.settings.task_weight, _seen(view)
         states = [_most_like(seen, known.get(member.memory_id, ())) for member in members]
         shared = np.array([shared_words(s.observation, seen) if s else 0.0 for s in states], dtype=np.float64)
         tries = np.array([s.visits if s else 0 for s in states], dtype=np.float64)
@@ -199,7 +186,7 @@ class Rememberer(Policy[RemembererSettings]):
 
     def _advising(self, selected: Sequence[Memory], view: MemoryView, observation: str) -> list[Memory]:
         """The memories with their advice as text, where the table knows them."""
-        known = _table(view).known()
+        known = learned_in(view, Table).known()
         states = [_most_like(observation, known.get(memory.id, ())) for memory in selected]
         return [
             advising(memory, state, view.asked) if state else memory
@@ -210,7 +197,7 @@ class Rememberer(Policy[RemembererSettings]):
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """One memory for each state met for the first time, as far as there is room."""
-        table = _table(view)
+        table = learned_in(view, Table)
         met: dict[Key, tuple[int, str]] = {}
         for turn, exchange in enumerate(exchanges(new.trace), start=1):
             key = (new.intent, exchange.observation)
@@ -218,39 +205,18 @@ class Rememberer(Policy[RemembererSettings]):
             if known is None or not view.sees(known.memory_id):
                 met.setdefault(key, (turn, exchange.turn.reply.text))
         ids = [new.memory_id if place == 0 else new.fresh_id() for place in range(len(met))]
-        rooms = self._rooms(met, ids, new, view)
-        most, written = self.settings.capacity, list[Written]()
-        for memory_id, (key, (turn, action)), (is_kept, other) in zip(ids, met.items(), rooms, strict=True):
+        kept = sum(view.sees(state.memory_id) for state in table.states.values())
+        written = []
+        for place, (memory_id, (key, (turn, action))) in enumerate(zip(ids, met.items(), strict=True), start=1):
             data = {"task": key[0], "observation": key[1], "action": action}
             text, parents = record_text(*key, action), memories_in_prompts(new.trace)
             why = f"a state met for the first time, before turn {turn}"
             one = added(new, memory_id, text, parents=parents, data=data, why=why)
-            if not is_kept:
-                why = f"{most} states are kept, and this one is as like one of them as any two are"
-                written.append(Written(one.but(op="NOOP", memory_id="", duplicate_of=other, why=why).operation))
-                continue
+            if kept + place > self.settings.capacity:
+                full = one.but(op="NOOP", memory_id="", why=f"{self.settings.capacity} states are kept already")
+                one = Written(full.operation)
             written.append(one)
-            if other:
-                why = f"more than {most} states: of the two most alike, the one with more tries goes"
-                written.append(Written(deleted([other], why)))
         return tuple(written)
-
-    def _rooms(
-        self, met: Mapping[Key, Any], new_ids: Sequence[str], new: NewExperience, view: MemoryView
-    ) -> Sequence[tuple[bool, str]]:
-        """What becomes of each new state, by the limit of states."""
-        table, most = _table(view), self.settings.capacity
-        kept = [state for state in table.states.values() if view.sees(state.memory_id)]
-        if len(kept) + len(met) <= most:
-            return [(True, "")] * len(met)
-        arriving = [table.states.get(key) or State(*key) for key in met]
-        samples = [state.visits for state in (*kept, *arriving)]
-        vectors = [view.embeddings[view.position(state.memory_id)] for state in kept] + [new.embedding] * len(met)
-        tasks, weight = np.stack(vectors).astype(np.float64), self.settings.task_weight
-        observations = all_shared_words([state.observation for state in (*kept, *arriving)])
-        similarity = np.round(weight * tasks @ tasks.T + (1 - weight) * observations, DIGITS)
-        ids = [*(state.memory_id for state in kept), *new_ids]
-        return make_room(ids, samples, similarity, len(kept), most)
 
     # --- what is learned ----------------------------------------------------------------------------------------------
 
@@ -316,10 +282,6 @@ class Rememberer(Policy[RemembererSettings]):
             return max(known, key=lambda state: (likeness(state, key[1]), state.visits))
 
         return nearest
-
-
-def _table(view: MemoryView) -> Table:
-    return view.learned if isinstance(view.learned, Table) else Table()
 
 
 def _seen(view: MemoryView) -> str:
@@ -446,8 +408,6 @@ def learn(
         changes.append(
             ValueChange(state.memory_id, before, action.q, action.visits, target, alpha, "action", known, formula)
         )
-        if len(state.actions) > settings.action_capacity:
-            changes.append(_worst_dropped(state))
     return changes
 
 
@@ -472,15 +432,7 @@ def _target(
     return target, f"target {' + '.join(parts)} = {target:.4g}"
 
 
-def _worst_dropped(state: State) -> ValueChange:
-    name = min(state.actions, key=lambda one: state.actions[one].reward)
-    worst = state.actions.pop(name)
-    why = f"dropped: of {len(state.actions) + 1} actions it has the lowest immediate reward, {worst.reward:.4g}"
-    named = state.named(name)
-    return ValueChange(state.memory_id, worst.q, 0.0, worst.visits, worst.reward, 0.0, "action", named, why)
-
-
-# --- how alike two states are, and which stay when there are too many -------------------------------------------------
+# --- how alike two states are -----------------------------------------------------------------------------------------
 
 
 _WORD = re.compile(r"\w+")
@@ -497,46 +449,6 @@ def shared_words(one: str, other: str) -> float:
     a, b = words(one), words(other)
     both = len(a & b)
     return both / either if (either := len(a) + len(b) - both) else 0.0
-
-
-def all_shared_words(observations: Sequence[str]) -> npt.NDArray[np.float64]:
-    """`shared_words` of every pair: (n texts) -> (n, n)."""
-    columns = {word: place for place, word in enumerate(sorted(frozenset[str]().union(*map(words, observations))))}
-    has = np.zeros((len(observations), max(1, len(columns))), dtype=np.float32)
-    for row, observation in enumerate(observations):
-        has[row, [columns[word] for word in words(observation)]] = 1
-    both = (has @ has.T).astype(np.float64)
-    counts = has.sum(axis=1, dtype=np.float64)
-    either = counts[:, None] + counts[None, :] - both
-    return both / np.where(either > 0, either, 1.0)
-
-
-def make_room(
-    ids: Sequence[str], samples: Sequence[int], similarity: npt.NDArray[np.float64], stored: int, most: int
-) -> list[tuple[bool, str]]:
-    """Whether each new state is kept, and in whose place; or else like which one it is. At most `most` are kept.
-
-    The first `stored` of `ids` are kept already, the others are new, in order; `similarity` (n, n). A newcomer is left
-    out when it is at least as like one of those kept as the two most alike of them are; otherwise the one of these two
-    with more samples goes.
-    """
-    inside, rooms = list(range(stored)), []
-    for new in range(stored, len(ids)):
-        gone = ""
-        if len(inside) >= most:
-            nearest = max(inside, key=lambda one: similarity[new, one])
-            among = similarity[np.ix_(inside, inside)].copy()
-            np.fill_diagonal(among, -np.inf)
-            first, second = (inside[place] for place in np.unravel_index(int(among.argmax()), among.shape))
-            if similarity[new, nearest] >= similarity[first, second]:
-                rooms.append((False, ids[nearest]))
-                continue
-            leaves = first if samples[first] >= samples[second] else second
-            inside.remove(leaves)
-            gone = ids[leaves]
-        inside.append(new)
-        rooms.append((True, gone))
-    return rooms
 
 
 # --- advice as the model gets it --------------------------------------------------------------------------------------

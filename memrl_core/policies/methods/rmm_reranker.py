@@ -54,13 +54,11 @@ SPEC = PolicySpec(
     ),
     idea="Two small matrices learn to bend the similarity of task and memory towards what the model really uses. The "
     "order is drawn, not taken from the top, so that others get their chance.",
-    record="One memory an episode: intent with its embedding, experience.",
     recall="The k1 memories most similar to the intent; no gate, unless δ is above −1.",
     select="s = (q + W_q q) · (m + W_m m); the k2 largest of s / τ + g, with Gumbel noise g: an ordered sample without "
     "replacement.",
     update="φ ← φ + η Σ (R − b) ∇ ln P(sample) for W_q and W_m, R = +1 for a cited memory and −1 for another. b = .5 "
     "makes that lopsided: +0.5 for what was cited, −1.5 for what was not.",
-    write="One new memory an episode.",
     cannot="It keeps no value of a memory: what is learned is a direction in the space of embeddings, for all alike.",
     carries_over="Every memory. The steps of other policies teach it nothing: it learns only from orders that it drew "
     "itself.",

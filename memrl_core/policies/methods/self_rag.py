@@ -87,11 +87,8 @@ class SelfRag(Policy[SelfRagSettings]):
         ),
         idea="The model is asked whether memory would help it, and then grades each memory that was found. It reads "
         "only what it graded above the threshold.",
-        record="One memory an episode: intent with its embedding, experience.",
         recall="The k1 memories most similar to the intent. The gate δ is open unless it is set.",
         select="Nothing when the model needs no memory; else the k2 that it graded best, above the threshold.",
-        update="Nothing: rewards change no value.",
-        write="One new memory an episode.",
         cannot="Nobody checks the grades: a model that likes what misleads it is not corrected by rewards.",
         carries_over="Every memory; its q is not read.",
         learns="nothing",

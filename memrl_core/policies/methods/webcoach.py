@@ -94,7 +94,6 @@ SPEC = PolicySpec(
     when="At the beginning of the task; also before every n-th turn where that is set.",
     recall="The k1 most similar episodes, none of the task that is asked.",
     select="The coach decides: the k2 nearest with its advice above them, or nothing.",
-    update="Nothing: rewards change no value.",
     write="One condensed episode, if it has an outcome; an unrated one is not kept.",
     cannot="It does not learn which advice helped. In the source's own tables memory made the smallest model worse: "
     "the coach is only as good as the model that plays it.",
