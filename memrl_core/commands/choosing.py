@@ -11,7 +11,6 @@ from memrl_core.commands.console import console
 from memrl_core.environments import environment_class, environment_names
 from memrl_core.environments.tasks import keep, set_names, tasks_of_set
 from memrl_core.errors import InputError
-from memrl_core.experiments.plan import named_tasks
 
 SUFFIXES = (".json", ".jsonl")
 """Of what is taken for a file even when none is there."""
@@ -49,16 +48,6 @@ def _environment_and_set(environment: str, task_set: str) -> tuple[str, str]:
             f"{found.spec.title} has no tasks of its own. Give a file of them: memrl run --env FILE. Nothing was run."
         )
     return environment, task_set or (sets[0] if sets else "")
-
-
-def kept_file(path: Path) -> tuple[str, str]:
-    """A file of tasks to measure on, checked and kept: its environment and the name of the set.
-
-    Raises `InputError` for a file without a task, and for one that only people can judge.
-    """
-    environment, name = _kept(path)
-    named_tasks(name)
-    return environment, name
 
 
 def _kept(path: Path) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.reading import INDEX_PAYS_FROM
+from memrl_core.bank.bank import INDEX_PAYS_FROM
 from memrl_core.commands.console import BankOption, CtrlC, RunOption, console, progress
 from memrl_core.embedders.base import texts_cut
 from memrl_core.errors import InputError

@@ -10,7 +10,6 @@ import typer
 from rich.markup import escape
 
 from memrl_core.agent import workspace
-from memrl_core.commands.choosing import kept_file
 from memrl_core.commands.console import CtrlC, ModelHost, PerHost, at_hosts, console, open_or_create, progress
 from memrl_core.errors import InputError
 
@@ -246,34 +245,6 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     if found.stopped:
         console.print("Cancelled. Run the same command again to go on.")
         raise typer.Exit(130)
-
-
-def compare_environments(
-    out: Annotated[Path, typer.Option(help="Folder of the results; the same again goes on where it ended.")],
-    env: Annotated[
-        list[str] | None, typer.Option("--env", help="An environment; repeatable; all that can be used when left out.")
-    ] = None,
-    file: Annotated[
-        list[Path] | None, typer.Option("--file", help="A file of tasks, compared as well; repeatable.")
-    ] = None,
-    seeds: Seeds = 5,
-    epochs: Epochs = 5,
-    tasks: Tasks = 40,
-    model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
-    jobs: Annotated[int, typer.Option(help="Processes on this machine; 0: one a core.", min=0)] = 0,
-) -> None:
-    """Compare no memory, similarity only and MemRL in every environment: one table, which the folder keeps too."""
-    from memrl_core.experiments.plan import environments_plan, first_sets
-
-    sets, left_out = first_sets(env or ())
-    for path in file or ():
-        environment, name = kept_file(path)
-        sets[f"{environment}: {path.name}"[:80]] = name
-    for environment, why in left_out.items():
-        console.print(escape(f"Left out: {environment}, because {why}"))
-    if not sets:
-        raise InputError("There is no environment to compare in. Nothing was run.")
-    _run(environments_plan(sets, seeds=seeds, epochs=epochs, tasks=tasks, model=model), out, jobs)
 
 
 def _print(found: FrozenUse, bank: str) -> None:

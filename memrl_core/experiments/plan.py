@@ -437,28 +437,6 @@ def _must_be_a_set(name: str) -> str:
     return name
 
 
-NO_MEMORY, SIMILARITY, MEMRL = "no memory", "similarity only", "MemRL"
-
-
-def environments_plan(sets: Mapping[str, str], *, seeds: int, epochs: int, tasks: int, model: str = SIMULATED) -> Plan:
-    """One stream a set of tasks (title to name of the set), `tasks` of each (0: all), gone through `epochs` times."""
-    return Plan(
-        title="Three arms in every environment",
-        question="What does memory gain in each of these worlds, and what does learned utility add to similarity?",
-        seeds=seeds,
-        epochs=epochs,
-        model=model,
-        report=["environments"],
-        compare_with=SIMILARITY,
-        arms=[
-            ArmPlan(name=NO_MEMORY, policy="none"),
-            ArmPlan(name=SIMILARITY, policy="memrl", settings={"weight": 0.0}),
-            ArmPlan(name=MEMRL, policy="memrl"),
-        ],
-        streams=[Stream(name=name, stages=[Stage(tasks=tasks_of, count=tasks)]) for name, tasks_of in sets.items()],
-    )
-
-
 def first_sets(wanted: Sequence[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
     """The first set of each environment whose world gives rewards, and for those left out, the sentence of why.
 
@@ -476,7 +454,7 @@ def first_sets(wanted: Sequence[str] = ()) -> tuple[dict[str, str], dict[str, st
         if found.reward_source != "environment":
             left_out[name] = "only a person gives rewards there"
         elif not found.sets:
-            left_out[name] = "it has no tasks of its own; give a file of them by --file"
+            left_out[name] = "it has no tasks of its own"
         else:
             sets[name] = found.sets[0]
     return sets, left_out

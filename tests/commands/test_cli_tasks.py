@@ -115,10 +115,3 @@ def test_a_run_takes_a_file_of_tasks(home: Path) -> None:
         (kept,) = kept_sets()
         assert (info.environment, info.tasks) == ("task_file", kept.name)
         assert bank.trace(info.id, 6).reward.reward == 1.0
-
-
-def test_tasks_for_people_are_not_compared(home: Path) -> None:
-    path = a_file(home, json.dumps({"intent": "Thank a neighbour."}))
-    code, message = memrl("tasks", "compare", "--env", "household", "--file", path, "--out", str(home / "out"))
-    assert code == 2 and "can judge" in message
-    assert not (home / "out").exists()

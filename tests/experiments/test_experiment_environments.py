@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +10,16 @@ from pydantic import ValidationError
 from memrl_core.environments import ENVIRONMENTS
 from memrl_core.errors import InputError
 from memrl_core.experiments.executors import Experiment, run_experiment
-from memrl_core.experiments.plan import MEMRL, NO_MEMORY, SIMILARITY, Plan, environments_plan, first_sets
+from memrl_core.experiments.plan import Plan, first_sets
 from memrl_core.experiments.reports.reports import reports
-from tests.commands.test_cli import home, memrl
-
-__all__ = ["home"]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
-    plan = environments_plan({"sql": "sql-train", "household": "household-train"}, seeds=2, epochs=2, tasks=6)
+    streams = [{"name": name, "stages": [{"tasks": f"{name}-train", "count": 6}]} for name in ("sql", "household")]
+    plan = a_plan(
+        seeds=2, epochs=2, streams=streams, arms=ARMS, report=["environments"], compare_with="similarity only"
+    )
     return run_experiment(plan, tmp_path_factory.mktemp("environments"), jobs=1)
 
 
@@ -28,6 +27,8 @@ def a_plan(**changes: Any) -> Plan:
     return Plan.model_validate({"title": "t", "seeds": 1, "epochs": 1, **changes})
 
 
+NAMES = ("no memory", "similarity only", "MemRL")
+ARMS = [{"name": NAMES[0], "policy": "none"}, {"name": NAMES[1], "settings": {"weight": 0.0}}, {"name": NAMES[2]}]
 SQL = {"name": "sql", "stages": [{"tasks": "sql-train"}]}
 
 
@@ -48,8 +49,9 @@ def test_what_an_environment_cannot_do_is_no_plan(plan: dict[str, Any], sentence
 def test_every_environment_runs_with_the_same_three_arms(found: Experiment) -> None:
     assert found.error == "" and found.done == found.cells == 12
     (table,) = reports(found)
-    arms = (NO_MEMORY, SIMILARITY, MEMRL)
-    assert [row[0] for row in table.rows] == [f"{name} · {arm}" for name in ("sql", "household") for arm in arms]
+    assert [row[0] for row in table.rows] == [
+        f"{name} · {arm}" for name in ("sql", "household") for arm in ("no memory", "similarity only", "MemRL")
+    ]
 
 
 def test_first_and_last_epoch_are_the_shares_that_were_solved(found: Experiment) -> None:
@@ -73,16 +75,7 @@ def test_answers_that_had_to_be_offered_are_counted(found: Experiment) -> None:
 def test_environments_that_cannot_be_compared_are_left_out_with_the_reason() -> None:
     sets, left_out = first_sets()
     assert sets["sql"] == "sql-train"
-    assert "person" in left_out["conversation"] and "--file" in left_out["lifelong_db"]
+    assert "person" in left_out["conversation"] and "tasks" in left_out["lifelong_db"]
     assert set(sets) | set(left_out) >= set(ENVIRONMENTS)
     with pytest.raises(InputError, match="no environment"):
         first_sets(["moon"])
-
-
-def test_the_command_prints_the_table_and_leaves_it_in_the_folder(home: Path) -> None:
-    out = str(home / "out")
-    words = ["--env", "sql", "--file", "sample_data/task_files/example.jsonl", "--seeds", "1", "--epochs", "1"]
-    code, reported = memrl("tasks", "compare", *words, "--tasks", "3", "--jobs", "1", "--out", out)
-    assert code == 0, reported
-    report = (Path(out) / "report.md").read_text(encoding="utf-8")
-    assert "sql · MemRL" in report and "task_file: example.jsonl · no memory" in report

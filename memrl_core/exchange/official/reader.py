@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,14 +21,12 @@ from memrl_core.exchange.official.memories import Stores, Taken, moment, stores_
 from memrl_core.exchange.official.steps import (
     Choice,
     ReportedStep,
-    SimilarityScale,
     bcb_steps,
     hle_result_steps,
     hle_steps,
     is_trace,
     llb_steps,
     phases_in,
-    similarity_scale,
     trace_of,
 )
 from memrl_core.records import RunInfo, StepTrace
@@ -40,8 +37,6 @@ UNKNOWN = "unknown"
 DIMENSION = 3072
 """The size of every vector of the official code; taken where there are steps and no vectors."""
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
-ALIKE = 20
-"""Of one reason, this many places are named one by one."""
 
 
 Reader = Callable[[Path, Path, list[Skipped]], Iterator[ReportedStep]]
@@ -104,11 +99,10 @@ def read_official(path: Path) -> Contents:
     if not taken.memories and not steps.reported:
         raise InputError(f"{path.name} holds nothing that can be used. Nothing was imported; take another copy.")
     run = _run_id(name, taken, steps.reported)
-    scale = similarity_scale(reported.choice for reported in steps.reported)
-    info = _run(run, stores, taken, steps.reported, _settings(None, scale))
+    info = _run(run, stores, taken, steps.reported, _settings(None))
     memories = {i: (replace(memory, run=run), vector) for i, (memory, vector) in taken.memories.items()}
     traces = tuple(
-        trace_of(reported, number, run, UNKNOWN, _settings(reported.choice, scale), taken)
+        trace_of(reported, number, run, UNKNOWN, _settings(reported.choice), taken)
         for number, reported in enumerate(steps.reported, start=1)
     )
     return Contents(
@@ -117,7 +111,7 @@ def read_official(path: Path) -> Contents:
         memories=memories,
         events=started_with(info, taken.utilities),
         traces=traces,
-        account=_account(found, taken, steps, apart, traces, info.settings),
+        account=_account(found, taken, steps, apart, traces),
     )
 
 
@@ -211,11 +205,9 @@ def _run(run: str, stores: Stores, taken: Taken, reported: list[ReportedStep], s
     )
 
 
-def _settings(choice: Choice | None, scale: SimilarityScale | None) -> Mapping[str, Any]:
+def _settings(choice: Choice | None) -> Mapping[str, Any]:
     """This program's own settings, with the official code's k1 and ties, and what the steps say."""
     reported: dict[str, Any] = {"k1_counts": "intent", "ties": "older"}
-    if scale is not None:
-        reported |= {"normaliser": "fixed", "fixed_mean": scale.mean, "fixed_sd": scale.sd}
     if choice is not None:
         reported |= {"k1": choice.recall.k1, "delta": choice.recall.delta}
         reported |= {"k2": choice.decision.k2, "weight": choice.decision.weight}
@@ -229,12 +221,7 @@ def _settings(choice: Choice | None, scale: SimilarityScale | None) -> Mapping[s
 
 
 def _account(
-    found: _Found,
-    taken: Taken,
-    steps: _Steps,
-    apart: list[Skipped],
-    traces: tuple[StepTrace, ...],
-    settings: Mapping[str, Any],
+    found: _Found, taken: Taken, steps: _Steps, apart: list[Skipped], traces: tuple[StepTrace, ...]
 ) -> Account:
     read = list(taken.read)
     if found.checkpoint is not None and found.checkpoint.others:
@@ -244,34 +231,13 @@ def _account(
             "them to read it."
         )
     lacks = ["which embedder made the vectors (without it no new intent can be recalled)"] if taken.memories else []
-    what = "the settings of the run"
-    if settings["normaliser"] == "fixed":
-        what = "the other settings of the run"
-        read.append(
-            f"The trace's similarities were standardised by mean {settings['fixed_mean']} and sd "
-            f"{settings['fixed_sd']}; the run's normaliser is fixed, with these."
-        )
-    lacks.append(f"{what}; this program's own take their place, with k1 counting intents")
+    lacks.append("the settings of the run; this program's own take their place, with k1 counting intents")
     lacks += taken.lacks
     lacks += dict.fromkeys(lack for trace in traces for lack in trace.lacks)
     return Account(
         SOURCE,
         read=(*read, *steps.read),
-        skipped=tuple(_few(taken.skipped + steps.skipped) + apart),
+        skipped=(*taken.skipped, *steps.skipped, *apart),
         faults=tuple(taken.faults),
         lacks=tuple(lacks),
     )
-
-
-def _few(skipped: list[Skipped]) -> list[Skipped]:
-    """At most `ALIKE` of each reason, and how many more there are."""
-    counts = Counter(one.why for one in skipped)
-    met: Counter[str] = Counter()
-    kept = []
-    for one in skipped:
-        met[one.why] += 1
-        if met[one.why] <= ALIKE:
-            kept.append(one)
-        elif met[one.why] == ALIKE + 1:
-            kept.append(Skipped(f"{counts[one.why] - ALIKE:,} more", one.why))
-    return kept

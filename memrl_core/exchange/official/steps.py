@@ -17,7 +17,7 @@ import hashlib
 import io
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +48,6 @@ from memrl_core.records import (
 )
 
 ROUNDING = 1e-6
-EXACT = 1e-12
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _OPTIONS = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "reasoning_effort")
 _MARKS = (b'"sample_index"', b'"task_description"')
@@ -58,11 +57,10 @@ _LONGEST_LIST = 10**5
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The part of a decision that a trace file has; `pairs` are (similarity, similarity_z) of what was selected."""
+    """The part of a decision that a trace file has."""
 
     recall: RecallRecord
     decision: Decision
-    pairs: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,37 +80,6 @@ class ReportedStep:
     messages: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
     lacks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SimilarityScale:
-    """The mean and sd by which a run standardised its similarities: constants of its configuration."""
-
-    mean: float
-    sd: float
-
-
-def similarity_scale(choices: Iterable[Choice | None]) -> SimilarityScale | None:
-    """The scale that every (similarity, similarity_z) of a trace shows; None when they show none or more than one.
-
-    The official code takes z = (similarity - mean) / sd, without a cut, so two pairs decide. The constants are decimal
-    numbers, whose digits the floats of a trace only blur: the shortest that give all pairs back are taken.
-    """
-    pairs = sorted(pair for choice in choices if choice is not None for pair in choice.pairs)
-    if len(pairs) < 2 or pairs[-1][0] - pairs[0][0] < ROUNDING or pairs[-1][1] == pairs[0][1]:
-        return None
-    (low, low_z), (high, high_z) = pairs[0], pairs[-1]
-    sd = (high - low) / (high_z - low_z)
-    mean = low - low_z * sd
-
-    def misses(mean: float, sd: float) -> float:
-        return max(abs((similarity - mean) / sd - z) for similarity, z in pairs) if sd > 0 else math.inf
-
-    # A run without standardisation has z = similarity in its trace; there q is not standardised either.
-    if not misses(mean, sd) <= ROUNDING or misses(0, 1) <= EXACT:
-        return None
-    rounded = ((round(mean, digits), round(sd, digits)) for digits in range(1, 15))
-    return SimilarityScale(*next((pair for pair in rounded if misses(*pair) <= EXACT), (mean, sd)))
 
 
 def trace_of(
@@ -249,10 +216,9 @@ def _choice(params: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> C
     nearest = sorted(zip(values, ids, strict=True), key=lambda pair: -float(pair[0][0] or 0))
     ranks = {memory_id: rank for rank, (_, memory_id) in enumerate(nearest, start=1)}
     rows = sorted(zip(chosen, values, ids, strict=True), key=lambda row: -float(row[1][4] or 0))
-    candidates, pairs = [], []
+    candidates = []
     for rank, (memory, row, memory_id) in enumerate(rows, start=1):
         similarity, similarity_z, q, q_z, score = (float(number or 0) for number in row)
-        pairs.append((similarity, similarity_z))
         terms: tuple[Term, ...] = (
             Term("similarity", similarity, similarity_z, by_similarity, by_similarity * similarity_z),
             Term("q", q, q_z, by_q, by_q * q_z),
@@ -298,7 +264,7 @@ def _choice(params: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> C
         seed=0,
         propensity=1.0,
     )
-    return Choice(recall, decision, tuple(pairs))
+    return Choice(recall, decision)
 
 
 def _conversation(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Turn, ...], dict[str, Any], bool]:
