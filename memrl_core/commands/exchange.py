@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
@@ -19,9 +18,7 @@ from memrl_core.embedders.base import texts_cut
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
-from memrl_core.exchange.contents import ALPHA, compare_checkpoints
 from memrl_core.exchange.new_banks import merge, reembed
-from memrl_core.numerals import signed
 
 LINES = 20
 PER_CENT = 100
@@ -97,28 +94,6 @@ def write_run_player(
     with MemoryBank.open(bank) as memory:
         size = write_player(memory, _run_of(memory, run), out, overwrite)
     console.print(f"Wrote {escape(str(out))} ({size / 1e6:.1f} MB).")
-
-
-def diff_checkpoints(
-    earlier: Annotated[Path, typer.Argument(help="A checkpoint folder, or a bank exported here.")],
-    later: Annotated[Path, typer.Argument(help="A later one of the same run.")],
-    alpha: Annotated[float, typer.Option(help="The step size with which q was moved.")] = ALPHA,
-) -> None:
-    """Compare two checkpoints: ids added and gone, q and visits moved, the rewards behind it."""
-    found = compare_checkpoints(read_any(earlier), read_any(later), alpha)
-    moved = [change for change in found.changes if change.recovery != "unchanged"]
-    console.print(f"{len(found.added):,} memories added, {len(found.gone):,} gone, {len(moved):,} moved.")
-    table = Table("memory", "q before", "q after", "Δq", "Δvisits", "reward", box=None)
-    for change in moved[:LINES]:
-        reward = "–" if change.reward is None else f"{signed(change.reward)} ({change.recovery})"
-        table.add_row(
-            escape(change.memory_id), signed(change.before.q), signed(change.after.q), signed(change.moved),
-            f"{change.visits:+d}", reward if change.reward is not None else change.recovery,
-        )  # fmt: skip
-    if moved:
-        console.print(table)
-    if len(moved) > LINES:
-        console.print(f"… and {len(moved) - LINES} more with smaller moves.")
 
 
 def _run_of(bank: MemoryBank, asked: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,7 +17,8 @@ from memrl_core.errors import InputError
 if TYPE_CHECKING:
     from memrl_core.experiments.plan import Plan
     from memrl_core.experiments.reports.report_table import ReportTable
-    from memrl_core.experiments.studies.study import FrozenUse
+    from memrl_core.experiments.studies.frozen_use import FrozenUse
+    from memrl_core.experiments.studies.study import Study
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -102,14 +103,15 @@ def modular_memory(
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
     from memrl_core.experiments.studies.frozen_use import run_modular_memory
 
-    with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
-        bar = bars.add_task("episodes", total=None)
-        found = run_modular_memory(
-            memory, first, second, first_use=first_use, second_use=second_use, tasks=tasks, seeds=range(seeds),
-            epochs=epochs, model=model, on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
-            cancelled=stop.asked,
-        )  # fmt: skip
-    _print(found, bank)
+    _frozen_use(
+        bank,
+        "modular",
+        [model],
+        lambda study: run_modular_memory(
+            study, first, second, first_use=first_use, second_use=second_use, tasks=tasks, seeds=range(seeds),
+            epochs=epochs,
+        ),
+    )  # fmt: skip
 
 
 def cross_model(
@@ -127,13 +129,28 @@ def cross_model(
     """Let every model use, frozen, the memory that every other one has learned."""
     from memrl_core.experiments.studies.frozen_use import run_cross_model
 
+    asked: Any = {"tasks": tasks, "seeds": range(seeds), "epochs": epochs}
+    _frozen_use(bank, "cross", model, lambda study: run_cross_model(study, learn_on, use_on, **asked))
+
+
+def _frozen_use(bank: str, kind: str, models: Sequence[str], measure: Callable[[Study], FrozenUse]) -> None:
+    """Measure in `bank` with a bar, and print the tables."""
+    from memrl_core.experiments.reports.tables import frozen_use_tables, rich_tables
+    from memrl_core.experiments.studies.study import Study
+
     with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
         bar = bars.add_task("episodes", total=None)
-        found = run_cross_model(
-            memory, model, learn_on, use_on, tasks=tasks, seeds=range(seeds), epochs=epochs,
-            on_progress=lambda done, total: bars.update(bar, completed=done, total=total), cancelled=stop.asked,
+        study = Study(
+            memory, kind, models, cancelled=stop.asked,
+            on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
         )  # fmt: skip
-    _print(found, bank)
+        found = measure(study)
+    for table in frozen_use_tables(found):
+        console.print(*rich_tables(table, console.width))
+    if found.stopped:
+        console.print("Cancelled: only the seeds that were finished are counted.")
+        raise typer.Exit(130)
+    console.print(f"Every run of this is in {escape(bank)}: `memrl app` opens it.")
 
 
 def layouts(
@@ -245,14 +262,3 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     if found.stopped:
         console.print("Cancelled. Run the same command again to go on.")
         raise typer.Exit(130)
-
-
-def _print(found: FrozenUse, bank: str) -> None:
-    from memrl_core.experiments.reports.tables import frozen_use_tables, rich_tables
-
-    for table in frozen_use_tables(found):
-        console.print(*rich_tables(table, console.width))
-    if found.stopped:
-        console.print("Cancelled: only the seeds that were finished are counted.")
-        raise typer.Exit(130)
-    console.print(f"Every run of this is in {escape(bank)}: `memrl app` opens it.")

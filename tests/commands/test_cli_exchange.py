@@ -67,13 +67,6 @@ def test_a_step_is_reported_in_one_file(bank: Path, tmp_path: Path) -> None:
     assert "Step 3" in (tmp_path / "step.html").read_text(encoding="utf-8")
 
 
-def test_the_difference_of_two_checkpoints_is_told(tmp_path: Path) -> None:
-    earlier, later = a_checkpoint(tmp_path / "1", 0.0, 0.5), a_checkpoint(tmp_path / "2", 0.0, 0.5, 0.9)
-    code, message = memrl("diff", str(earlier), str(later))
-    assert code == 0, message
-    assert "1 memories added, 0 gone, 0 moved" in message
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -85,7 +78,6 @@ def test_the_difference_of_two_checkpoints_is_told(tmp_path: Path) -> None:
         (["merge", "{tmp}/bank", "{tmp}/other", "--bank", "{tmp}/new"], "hashing-8"),
         (["report", "99", "{tmp}/s.html", "--bank", "{tmp}/bank"], "no step 99"),
         (["report", "1", "{tmp}/s.html", "--bank", "{tmp}/bank", "--run", "nobody"], "nobody"),
-        (["diff", "{tmp}/nothing", "{tmp}/bank"], "is not there"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +14,23 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.experiments.reports.tables import frozen_use_tables
-from memrl_core.experiments.studies.frozen_use import MEMORIES, MERGED, NO_MEMORY, run_cross_model, run_modular_memory
-from memrl_core.experiments.studies.study import Arm, FrozenUse, difference
+from memrl_core.experiments.studies.frozen_use import (
+    MEMORIES,
+    MERGED,
+    NO_MEMORY,
+    Arm,
+    FrozenUse,
+    difference,
+    run_cross_model,
+    run_modular_memory,
+)
+from memrl_core.experiments.studies.study import Study
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel, SimulatedReader
 from memrl_core.prompting import first_messages
 from memrl_core.records import Memory
 
 A, B = "household-train:place", "household-train:heat,cool"
-PREFERENCES = workspace.Preferences()
 
 
 def empty_bank(path: Path) -> MemoryBank:
@@ -29,17 +38,20 @@ def empty_bank(path: Path) -> MemoryBank:
     return MemoryBank.create(str(path), embedder.name, embedder.dimension)
 
 
+def a_study(bank: MemoryBank, *models: str, **more: Any) -> Study:
+    return Study(bank, "study", models or ["simulated"], preferences=workspace.Preferences(), **more)
+
+
 @pytest.fixture(scope="module")
 def modular(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MemoryBank, FrozenUse]]:
     with empty_bank(tmp_path_factory.mktemp("modular") / "bank") as bank:
-        yield bank, run_modular_memory(bank, A, B, tasks=6, seeds=[3, 8], epochs=2, preferences=PREFERENCES)
+        yield bank, run_modular_memory(a_study(bank), A, B, tasks=6, seeds=[3, 8], epochs=2)
 
 
 @pytest.fixture(scope="module")
 def cross(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MemoryBank, FrozenUse]]:
     with empty_bank(tmp_path_factory.mktemp("cross") / "bank") as bank:
-        models = ["simulated", "simulated-0"]
-        yield bank, run_cross_model(bank, models, A, tasks=6, seeds=[1, 2], epochs=2, preferences=PREFERENCES)
+        yield bank, run_cross_model(a_study(bank, "simulated", "simulated-0"), A, tasks=6, seeds=[1, 2], epochs=2)
 
 
 # --- frozen use -------------------------------------------------------------------------------------------------------
@@ -65,14 +77,6 @@ def test_a_frozen_step_is_an_ordinary_step_without_update_and_write(modular: tup
         assert trace.decision and trace.generate
         assert (trace.update, trace.write, trace.reward.credited) == (None, None, ())
     assert any(trace.decision and trace.decision.selected for trace in traces)
-
-
-def test_a_person_who_rates_a_frozen_step_moves_nothing(modular: tuple[MemoryBank, FrozenUse]) -> None:
-    bank, result = modular
-    run = next(arm for arm in result.arms if arm.memory == MERGED).runs[1]
-    trace, before = bank.trace(run, 1), bank.utilities(run)
-    bank.give_reward(run, 1, trace.id, trace.reward.credited, 1.0, "ann")
-    assert bank.utilities(run) == before
 
 
 # --- modular memory ---------------------------------------------------------------------------------------------------
@@ -124,17 +128,12 @@ def test_an_experiment_that_is_stopped_counts_the_seeds_that_were_over(tmp_path:
     one_seed = 2 * 2 * 2 + 5 * 2 * 2
     reported: list[tuple[int, int]] = []
     with empty_bank(tmp_path / "bank") as bank:
-        result = run_modular_memory(
+        study = a_study(
             bank,
-            A,
-            B,
-            tasks=2,
-            seeds=[0, 1],
-            epochs=1,
-            preferences=PREFERENCES,
             on_progress=lambda done, total: reported.append((done, total)),
             cancelled=lambda: len(reported) >= one_seed + 3,
         )
+        result = run_modular_memory(study, A, B, tasks=2, seeds=[0, 1], epochs=1)
         assert result.stopped
         assert {arm.n for arm in result.arms} == {1}
         assert {arm.sd for arm in result.arms} == {None}
@@ -144,7 +143,7 @@ def test_an_experiment_that_is_stopped_counts_the_seeds_that_were_over(tmp_path:
 
 def test_an_experiment_that_is_stopped_at_once_has_a_table_without_a_number(tmp_path: Path) -> None:
     with empty_bank(tmp_path / "bank") as bank:
-        result = run_modular_memory(bank, A, B, tasks=1, seeds=[0], preferences=PREFERENCES, cancelled=lambda: True)
+        result = run_modular_memory(a_study(bank, cancelled=lambda: True), A, B, tasks=1, seeds=[0])
     assert result.differences == ()
     success, differences = frozen_use_tables(result)
     assert {cell for row in success.rows for cell in row[1:]} == {"– (n 0)"} and differences.rows == ()
@@ -160,14 +159,12 @@ def test_an_experiment_that_is_stopped_at_once_has_a_table_without_a_number(tmp_
         {"seeds": [1, 1]},
         {"seeds": [-1]},
         {"epochs": 0},
-        {"model": "simulated-101"},
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_is_stored(tmp_path: Path, wrong: dict[str, object]) -> None:
     with empty_bank(tmp_path / "bank") as bank:
-        asked: dict[str, object] = {"first": A, "second": B, "preferences": PREFERENCES, **wrong}
         with pytest.raises(InputError):
-            run_modular_memory(bank, **asked)
+            run_modular_memory(a_study(bank), **{"first": A, "second": B, **wrong})
         assert bank.runs() == []
 
 
@@ -180,20 +177,10 @@ def test_every_model_uses_every_memory_and_none(cross: tuple[MemoryBank, FrozenU
     assert [(arm.memory, arm.on) for arm in result.arms] == [(m, by) for m in (NO_MEMORY, *names) for by in names]
     for arm in result.arms:
         for run in arm.runs:
-            said_by = {(t.generate.model, t.generate.simulated) for t in bank.traces(run) if t.generate}
-            assert said_by == {(arm.on, True)}
-            assert bank.run(run).simulated
-
-
-def test_a_memory_is_learned_by_the_model_it_is_named_after(cross: tuple[MemoryBank, FrozenUse]) -> None:
-    bank, result = cross
-    for arm in result.arms:
-        for run in arm.runs:
             base = bank.run(run).base
-            if arm.memory == NO_MEMORY:
-                assert base is None
-            else:
-                assert base is not None
+            assert {t.generate.model for t in bank.traces(run) if t.generate} == {arm.on}
+            assert (base is None) == (arm.memory == NO_MEMORY)
+            if base is not None:
                 assert {t.generate.model for t in bank.traces(base) if t.generate} == {arm.memory}
 
 
@@ -210,7 +197,7 @@ def test_to_a_model_that_reads_nothing_every_memory_is_worth_nothing(cross: tupl
 def test_models_that_cannot_be_compared_are_refused(tmp_path: Path, models: list[str]) -> None:
     with empty_bank(tmp_path / "bank") as bank:
         with pytest.raises(InputError):
-            run_cross_model(bank, models, A, tasks=1, seeds=[0], preferences=PREFERENCES)
+            run_cross_model(a_study(bank, *models), A, tasks=1, seeds=[0])
         assert bank.runs() == []
 
 
@@ -243,16 +230,6 @@ def an_arm(success: object, memory: str = "m") -> Arm:
     return Arm(memory, "A", (), np.array(success, dtype=float))
 
 
-def test_mean_and_sd_are_over_seeds() -> None:
-    arm = an_arm([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]])
-    assert (arm.mean, arm.sd, arm.n) == (0.75, pytest.approx(0.25), 3)
-
-
-def test_a_difference_that_never_varies_has_an_interval_without_width() -> None:
-    found = difference(an_arm(np.ones((3, 5)), "one"), an_arm(np.zeros((3, 5)), "other"))
-    assert (found.mean, found.low, found.high) == (1, pytest.approx(1), pytest.approx(1))
-
-
 def test_the_interval_of_one_seed_is_that_of_a_mean_over_tasks() -> None:
     rng = np.random.default_rng(4)
     one, other = rng.random((1, 400)) < 0.7, rng.random((1, 400)) < 0.5
@@ -270,14 +247,3 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
     narrow, wide = difference(an_arm(agree), zero), difference(an_arm(disagree), zero)
     assert narrow.mean == wide.mean == 0.5
     assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
-def test_every_run_of_an_experiment_begins_with_its_name(modular: tuple[MemoryBank, FrozenUse]) -> None:
-    bank, result = modular
-    runs = [info.id for info in bank.runs()]
-    assert len(runs) == 2 * (4 + 10)
-    assert len({run.split("-s")[0] for run in runs}) == 1
-    assert set(result.learning) < set(runs)

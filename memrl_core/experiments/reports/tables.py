@@ -23,7 +23,7 @@ from memrl_core.analysis.compare.methods import (
     method_rows,
 )
 from memrl_core.experiments.reports.report_table import NOTHING, ReportTable, difference, learned_steps, spread, title
-from memrl_core.experiments.studies.study import Arm, FrozenUse
+from memrl_core.experiments.studies.frozen_use import Arm, FrozenUse
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.numerals import percent
 from memrl_core.report.document import Document

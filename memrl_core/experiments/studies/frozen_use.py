@@ -7,98 +7,119 @@ benchmarks used on each).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from memrl_core.agent import workspace
-from memrl_core.bank import MemoryBank
+from memrl_core.analysis.run.rates import percentiles, resampled
 from memrl_core.errors import InputError
 from memrl_core.exchange.new_banks import merge_runs
 from memrl_core.experiments.plan import named_tasks
-from memrl_core.experiments.studies.study import (
-    FrozenUse,
-    Memories,
-    Progress,
-    Study,
-    Use,
-    checked_seeds,
-    difference,
-    used_by_seed,
-)
-from memrl_core.models.base import Cancelled
-from memrl_core.records import Task
-from memrl_core.settings import MemRLSettings
+from memrl_core.experiments.studies.study import Stopped, Study, Use, checked_seeds
 
 NO_MEMORY = "no memory"
+FIRST, SECOND, MERGED, TOGETHER = "A alone", "B alone", "A and B merged", "A and B learned together"
+MEMORIES = {NO_MEMORY: "none", FIRST: "a", SECOND: "b", MERGED: "merged", TOGETHER: "together"}
+"""The memories that `run_modular_memory` compares, and their part of a run's name."""
+
+Floats = npt.NDArray[np.float64]
+Memories = Mapping[str, str | None]
+"""Memories by name: the run that knows each, None for no memory."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arm:
+    """One memory, used frozen on one set of tasks or by one model, which `on` names.
+
+    `success` (seeds, tasks) is 1 where the task ended well; `runs` are the runs in which it was used, one per seed.
+    """
+
+    memory: str
+    on: str
+    runs: tuple[str, ...]
+    success: Floats
+
+    @property
+    def n(self) -> int:
+        """Number of seeds."""
+        return len(self.success)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean success rate; None without a seed."""
+        return float(self.success.mean(axis=1).mean()) if self.n else None
+
+    @property
+    def sd(self) -> float | None:
+        """Sample standard deviation of the success rate over seeds; None for fewer than two."""
+        return float(self.success.mean(axis=1).std(ddof=1)) if self.n > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The success rate with one memory minus that with another, with its 95 % interval."""
+
+    memory: str
+    other: str
+    on: str
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrozenUse:
+    """Memories, each used frozen by several models, or on several sets of tasks.
+
+    `title` says what was learned and used, `across` what `Arm.on` names, and `same` is True where they are used on the
+    very tasks that they were learned on. `learning` are the runs in which the memories came about. `stopped` is True
+    when a person ended it: only seeds that were over by then count.
+    """
+
+    title: str
+    across: str
+    same: bool
+    arms: tuple[Arm, ...]
+    differences: tuple[Difference, ...]
+    learning: tuple[str, ...]
+    stopped: bool
 
 
 def run_cross_model(
-    bank: MemoryBank,
-    models: Sequence[str],
-    learn_on: str,
-    use_on: str = "",
-    *,
-    tasks: int = 0,
-    seeds: Sequence[int] = range(5),
-    epochs: int = 3,
-    settings: MemRLSettings | None = None,
-    preferences: workspace.Preferences | None = None,
-    on_progress: Progress | None = None,
-    cancelled: Cancelled | None = None,
+    study: Study, learn_on: str, use_on: str = "", *, tasks: int = 0, seeds: Sequence[int] = range(5), epochs: int = 3
 ) -> FrozenUse:
     """Learn with each model on the set `learn_on`, then let each use each memory, and none, on `use_on` ("": the same).
 
-    Models are named as in `make_model`, sets as in `named_tasks`, of which the first `tasks` count (0: all). In the
-    result, memories are named by the model that learned them, each compared with no memory and with the user's own.
-    Every run is kept in `bank`. Raises `InputError` for models, sets and seeds that cannot be used, before anything is
-    stored, and what a run raises.
+    Sets are named as in `named_tasks`, of which the first `tasks` count (0: all). Memories are named by the model that
+    learned them; each is compared with no memory and with the user's own. Raises `InputError` for models, sets and
+    seeds that cannot be used, before anything is stored, and what a run raises.
     """
-    chosen = checked_seeds(seeds, epochs)
-    if len(models) < 2 or len(set(models)) < len(models):
+    models, chosen, use_on = study.models, checked_seeds(seeds, epochs), use_on or learn_on
+    if len(set(models)) < max(2, len(models)):
         raise InputError("Name at least two different models. Nothing was started.")
-    use_on = use_on or learn_on
     lessons, trial = named_tasks(learn_on, tasks), named_tasks(use_on, tasks)
-    study = Study(bank, "cross", models, settings, preferences, on_progress, cancelled)
     study.total = len(chosen) * len(models) * (epochs * len(lessons) + (len(models) + 1) * len(trial))
+    # A run's name may hold letters, digits and few signs only.
+    part = {model: f"m{n}-{re.sub('[^A-Za-z0-9.]+', '-', model)}" for n, model in enumerate(models, start=1)}
+    part[NO_MEMORY] = "none"
 
-    def learned(seed: int) -> Memories:
-        runs = {m: study.learn(f"s{seed}-{_part(models, m)}", lessons, epochs, seed, m) for m in models}
-        return {NO_MEMORY: None, **runs}
+    def learn(seed: int) -> Memories:
+        return {NO_MEMORY: None, **{m: study.learn(f"s{seed}-{part[m]}", lessons, epochs, seed, m) for m in models}}
 
-    def used(seed: int, memory: str, model: str, base: str | None) -> Use:
-        return study.use(f"s{seed}-{_part(models, memory)}-to-{_part(models, model)}", trial, seed, model, base)
+    def use(seed: int, memory: str, model: str, base: str | None) -> Use:
+        return study.use(f"s{seed}-{part[memory]}-to-{part[model]}", trial, seed, model, base)
 
-    memories = (NO_MEMORY, *models)
-    arms, learning, stopped = used_by_seed(chosen, learned, used, memories, dict.fromkeys(models, len(trial)))
-    pairs = [(m, NO_MEMORY, by) for by in models for m in models] + [
-        (m, by, by) for by in models for m in models if m != by
-    ]
-    return FrozenUse(
-        f"Cross-model memory · {epochs} epochs · learned on {learn_on}, used on {use_on}",
-        "used by",
-        use_on == learn_on,
-        tuple(arms.values()),
-        tuple(difference(arms[m, by], arms[other, by]) for m, other, by in pairs if arms[m, by].n),
-        learning,
-        stopped,
-    )
-
-
-def _part(models: Sequence[str], model: str) -> str:
-    """A model's part of the name of a run, which may hold letters, digits and few signs only."""
-    if model == NO_MEMORY:
-        return "none"
-    return f"m{models.index(model) + 1}-{re.sub('[^A-Za-z0-9.]+', '-', model)}"
-
-
-FIRST, SECOND, MERGED, TOGETHER = "A alone", "B alone", "A and B merged", "A and B learned together"
-MEMORIES = (NO_MEMORY, FIRST, SECOND, MERGED, TOGETHER)
-_PARTS = {NO_MEMORY: "none", FIRST: "a", SECOND: "b", MERGED: "merged", TOGETHER: "together"}
+    pairs = [(m, NO_MEMORY, by) for by in models for m in models]
+    pairs += [(m, by, by) for by in models for m in models if m != by]
+    title = f"Cross-model memory · {epochs} epochs · learned on {learn_on}, used on {use_on}"
+    on = dict.fromkeys(models, len(trial))
+    return _used(title, "used by", use_on == learn_on, chosen, learn, use, (NO_MEMORY, *models), on, pairs)
 
 
 def run_modular_memory(
-    bank: MemoryBank,
+    study: Study,
     first: str,
     second: str,
     *,
@@ -107,58 +128,93 @@ def run_modular_memory(
     tasks: int = 0,
     seeds: Sequence[int] = range(5),
     epochs: int = 3,
-    model: str = workspace.SIMULATED,
-    settings: MemRLSettings | None = None,
-    preferences: workspace.Preferences | None = None,
-    on_progress: Progress | None = None,
-    cancelled: Cancelled | None = None,
 ) -> FrozenUse:
     """Learn on the sets `first` and `second` apart and together, merge, and use each memory frozen on both.
 
     Sets are named as in `named_tasks`, of which the first `tasks` count (0: all). The memories are used on `first_use`
     and `second_use`; left empty, on the tasks that they were learned on. The merged memory is compared with every
-    other. Every run is kept in `bank`. Raises `InputError` for sets and seeds that cannot be used, before anything is
-    stored, and what a run raises.
+    other. All is done by the study's one model. Raises as `run_cross_model`.
     """
-    chosen = checked_seeds(seeds, epochs)
+    chosen, (model,) = checked_seeds(seeds, epochs), study.models
     learned, used = {"A": first, "B": second}, {"A": first_use or first, "B": second_use or second}
     lessons = {side: named_tasks(name, tasks) for side, name in learned.items()}
     trials = {side: named_tasks(name, tasks) for side, name in used.items()}
-    study = Study(bank, "modular", [model], settings, preferences, on_progress, cancelled)
     a_seed = 2 * epochs * sum(map(len, lessons.values())) + len(MEMORIES) * sum(map(len, trials.values()))
     study.total = len(chosen) * a_seed
 
-    def use(seed: int, memory: str, side: str, base: str | None) -> Use:
-        return study.use(f"s{seed}-{_PARTS[memory]}-on-{side.lower()}", trials[side], seed, model, base)
-
     def learn(seed: int) -> Memories:
-        return _learned(study, lessons, epochs, seed, model)
+        """All memories meet the same tasks equally often."""
+        both = [*lessons["A"], *lessons["B"]]
+        mixed = [both[position] for position in np.random.default_rng(seed).permutation(len(both))]
+        one = study.learn(f"s{seed}-a", lessons["A"], epochs, seed, model)
+        two = study.learn(f"s{seed}-b", lessons["B"], epochs, seed, model)
+        merged = merge_runs(study.bank, one, two, f"{study.name}-s{seed}-merged").run
+        together = study.learn(f"s{seed}-together", mixed, epochs, seed, model)
+        return {NO_MEMORY: None, FIRST: one, SECOND: two, MERGED: merged, TOGETHER: together}
 
-    on = {side: len(trial) for side, trial in trials.items()}
-    arms, learning, stopped = used_by_seed(chosen, learn, use, MEMORIES, on)
+    def use(seed: int, memory: str, side: str, base: str | None) -> Use:
+        return study.use(f"s{seed}-{MEMORIES[memory]}-on-{side.lower()}", trials[side], seed, model, base)
+
     sets = " · ".join(f"{side}: {learned[side]}, used on {used[side]}" for side in learned)
-    return FrozenUse(
-        f"Modular memory · {model} · {epochs} epochs · {sets}",
-        "on",
-        used == learned,
-        tuple(arms.values()),
-        tuple(
-            difference(arms[MERGED, side], arms[other, side])
-            for side in trials
-            for other in MEMORIES
-            if other != MERGED and arms[MERGED, side].n
-        ),
-        learning,
-        stopped,
-    )
+    title = f"Modular memory · {model} · {epochs} epochs · {sets}"
+    on = {side: len(trial) for side, trial in trials.items()}
+    pairs = [(MERGED, other, side) for side in trials for other in MEMORIES if other != MERGED]
+    return _used(title, "on", used == learned, chosen, learn, use, tuple(MEMORIES), on, pairs)
 
 
-def _learned(study: Study, lessons: Mapping[str, Sequence[Task]], epochs: int, seed: int, model: str) -> Memories:
-    """The run that knows each memory, None for no memory. All met the same tasks equally often."""
-    both = [*lessons["A"], *lessons["B"]]
-    mixed = [both[position] for position in np.random.default_rng(seed).permutation(len(both))]
-    first = study.learn(f"s{seed}-a", lessons["A"], epochs, seed, model)
-    second = study.learn(f"s{seed}-b", lessons["B"], epochs, seed, model)
-    merged = merge_runs(study.bank, first, second, f"{study.name}-s{seed}-merged").run
-    together = study.learn(f"s{seed}-together", mixed, epochs, seed, model)
-    return {NO_MEMORY: None, FIRST: first, SECOND: second, MERGED: merged, TOGETHER: together}
+def _used(
+    title: str,
+    across: str,
+    same: bool,
+    seeds: Sequence[int],
+    learn: Callable[[int], Memories],
+    use: Callable[[int, str, str, str | None], Use],
+    memories: Sequence[str],
+    tasks: Mapping[str, int],
+    pairs: Iterable[tuple[str, str, str]],
+) -> FrozenUse:
+    """Each of `memories` used on each of `tasks`, which maps a model or set to the number of its tasks.
+
+    `learn(seed)` makes the memories and `use(seed, memory, on, run)` uses one. `pairs` are two memories and what both
+    are used on, to be compared.
+    """
+    uses: dict[tuple[str, str], list[Use]] = {(memory, on): [] for memory in memories for on in tasks}
+    learning: list[str] = []
+    stopped = False
+    for seed in seeds:
+        try:
+            runs = learn(seed)
+            found = {(memory, on): use(seed, memory, on, runs[memory]) for memory, on in uses}
+        except Stopped:
+            stopped = True
+            break
+        learning += [run for run in runs.values() if run is not None]
+        for key, used in found.items():
+            uses[key].append(used)
+    arms = {
+        (memory, on): Arm(
+            memory, on, tuple(run for run, _ in used),
+            np.array([won for _, won in used], dtype=np.float64).reshape(len(used), tasks[on]),
+        )
+        for (memory, on), used in uses.items()
+    }  # fmt: skip
+    compared = tuple(difference(arms[one, on], arms[other, on]) for one, other, on in pairs if arms[one, on].n)
+    return FrozenUse(title, across, same, tuple(arms.values()), compared, tuple(learning), stopped)
+
+
+def difference(one: Arm, other: Arm) -> Difference:
+    """Two arms that met the same tasks with the same luck: the mean of the paired differences.
+
+    Tasks and seeds are both drawn anew (Owen, 2007, the pigeonhole bootstrap): the interval covers other tasks and
+    other luck, as far as the few seeds show it.
+    """
+    paired = one.success - other.success
+    rng = np.random.default_rng(1)
+
+    def means(tasks: Floats) -> Floats:
+        seeds = rng.multinomial(one.n, np.full(one.n, 1 / one.n), size=len(tasks)).astype(np.float64)
+        weighed: Floats = np.einsum("bs,st,bt->b", seeds, paired, tasks) / paired.size
+        return weighed
+
+    low, high = percentiles(resampled(paired.shape[1], means))
+    return Difference(one.memory, other.memory, one.on, float(paired.mean()), float(low), float(high))
