@@ -23,7 +23,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import REVERSIBLE
 from memrl_core.bank.storage import codec
-from memrl_core.bank.storage.addresses import is_local, plain
+from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.places import is_bank
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
@@ -81,7 +81,6 @@ def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
     Into a bank that holds something, `by`, if a person is named, must be allowed to manage it. Raises `InputError` for
     contents that do not fit, `NotAllowed`, and what opening and writing a bank raises.
     """
-    uri = plain(uri)
     path, made_by = Path(uri), (contents.embedder, contents.dimension, contents.digest)
     if is_local(uri) and (not path.exists() or (path.is_dir() and not any(path.iterdir()))):
         with drafted_folder(uri, NOTHING) as draft, MemoryBank.create(str(draft), *made_by) as bank:

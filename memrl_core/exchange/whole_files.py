@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import BinaryIO
 
-from memrl_core.bank.storage.addresses import is_local, plain, shown
+from memrl_core.bank.storage.addresses import is_local, shown
 from memrl_core.errors import BankFull, BankReadOnly, InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -63,8 +63,8 @@ def drafted_folder(uri: str, kept: str) -> Iterator[Path]:
     `uri` may be an empty folder. Raises `InputError` for a place elsewhere or one that is taken, at the start or at the
     end; `kept` says what of that.
     """
-    target = Path(plain(uri)).absolute()
-    if not is_local(plain(uri)):
+    target = Path(uri).absolute()
+    if not is_local(uri):
         raise InputError(f"A new bank is made on this machine; {shown(uri)} is not. {kept} Name a folder.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"Something is already stored at {uri}. {kept} Choose another place.")

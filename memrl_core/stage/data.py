@@ -29,7 +29,7 @@ selection takes a memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,55 +134,31 @@ def nearest_memories(
 
 def known_of_run(bank: MemoryBank, run: str) -> Known:
     """What a run believed before its first step, and what each of its finished steps changed of that."""
-    before: dict[str, Utility] = {}
+    before: dict[str, Utility] | None = None
+    believed: dict[str, Utility] = {}
     moves: dict[int, dict[str, Utility | None]] = {}
-    last: tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]] | None = None
-    ended = 0
+    last_q, last_visits, ended = np.zeros(0), np.zeros(0, np.int64), 0
     for step, view in bank.walk(run):
-        q = np.full(view.first_row + len(view.ids), np.nan)
-        visits = np.zeros(len(q), dtype=np.int64)
-        seen = view.positions()
-        q[seen + view.first_row], visits[seen + view.first_row] = view.q[seen], view.visits[seen]
-        if last is None:
-            before = {view.ids[i]: Utility(float(view.q[i]), int(view.visits[i])) for i in seen.tolist()}
+        # The walk's view has the same rows at every step.
+        q, visits, seen = np.full(len(view.ids), np.nan), np.zeros(len(view.ids), np.int64), view.positions()
+        q[seen], visits[seen] = view.q[seen], view.visits[seen]
+        if before is None:
+            before = {view.ids[row]: Utility(float(q[row]), int(visits[row])) for row in seen.tolist()}
+            believed = dict(before)
         else:
-            names: dict[int, str] = {}
-            for row in _changed(last, q, visits):
-                names[row] = view.ids[row - view.first_row]
+            changed = (last_q != q) & ~(np.isnan(last_q) & np.isnan(q)) | (last_visits != visits)
             moves[ended] = {
-                name: None if np.isnan(q[row]) else Utility(float(q[row]), int(visits[row]))
-                for row, name in names.items()
+                view.ids[row]: None if np.isnan(q[row]) else Utility(float(q[row]), int(visits[row]))
+                for row in np.flatnonzero(changed).tolist()
             }
-        last, ended = (q, visits), step
-    if last is not None:
-        now = bank.utilities(run, as_of=ended)
-        believed = _believed(before, moves)
-        gone: dict[str, Utility | None] = dict.fromkeys(believed.keys() - now.keys())
-        moves[ended] = gone | {name: known for name, known in now.items() if believed.get(name) != known}
-    return Known(before if last is not None else bank.utilities(run), moves)
-
-
-def _changed(
-    last: tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]],
-    q: npt.NDArray[np.float64],
-    visits: npt.NDArray[np.int64],
-) -> list[int]:
-    """The rows in which q or visits are others than `last`; both may have grown, and NaN is nothing there."""
-    old_q = np.concatenate((last[0], np.full(max(0, len(q) - len(last[0])), np.nan)))[: len(q)]
-    old_visits = np.concatenate((last[1], np.zeros(max(0, len(q) - len(last[1])), dtype=np.int64)))[: len(q)]
-    same = ((old_q == q) | (np.isnan(old_q) & np.isnan(q))) & (old_visits == visits)
-    return [int(row) for row in np.flatnonzero(~same)]
-
-
-def _believed(before: Mapping[str, Utility], moves: Mapping[int, Mapping[str, Utility | None]]) -> dict[str, Utility]:
-    believed = dict(before)
-    for step in sorted(moves):
-        for name, known in moves[step].items():
-            if known is None:
-                believed.pop(name, None)
-            else:
-                believed[name] = known
-    return believed
+            believed = {name: known for name, known in (believed | moves[ended]).items() if known is not None}
+        last_q, last_visits, ended = q, visits, step
+    if before is None:
+        return Known(bank.utilities(run), moves)
+    now = bank.utilities(run, as_of=ended)
+    gone: dict[str, Utility | None] = dict.fromkeys(believed.keys() - now.keys())
+    moves[ended] = gone | {name: known for name, known in now.items() if believed.get(name) != known}
+    return Known(before, moves)
 
 
 def stage_data(source: StageSource) -> dict[str, Any]:
@@ -230,20 +206,16 @@ def finite(data: Any) -> Any:
 
 
 def _run(source: StageSource) -> dict[str, Any]:
-    run = source.run
     try:
-        scale = list(q_range(run.settings))
+        scale = list(q_range(source.run.settings))
     except (KeyError, TypeError, ValueError):
         scale = [-1.0, 0.0, 1.0]
-    return {
-        "id": run.id,
-        "bank": source.bank,
-        "policy": run.policy,
-        "environment": run.environment,
-        "model": run.model,
-        "simulated": run.simulated,
-        "q": scale,
-    }
+    of_run = _fields(source.run, "id", "policy", "environment", "model", "simulated")
+    return {**of_run, "bank": source.bank, "q": scale}
+
+
+def _fields(record: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 @dataclass
@@ -315,14 +287,8 @@ def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Pha
     lines = spectrum(trace.decision) if trace.decision else None
     slides = lines is not None and bool(lines.ids) and bool(trace.decision and trace.decision.normaliser_lines)
     return {
-        "step": trace.step,
-        "epoch": trace.epoch,
-        "task": {
-            "id": trace.task.id,
-            "intent": _cut(trace.task.intent, LONGEST_TEXT),
-            "family": trace.task.family,
-        },
-        "origin": trace.origin,
+        **_fields(trace, "step", "epoch", "origin"),
+        "task": {**_fields(trace.task, "id", "family"), "intent": _cut(trace.task.intent, LONGEST_TEXT)},
         "lacks": list(trace.lacks),
         "query": list(_rounded(query)) if query else None,
         "next": None if next_phase is None else list(Phase).index(next_phase) + 1,
@@ -343,17 +309,10 @@ def _no_step() -> dict[str, Any]:
     """What stands in the place of a run's steps while it has none: its memories are on the map all the same."""
     nothing = dict.fromkeys(("query", "recall", "decision", "prompt", "answer", "reward", "update", "write"))
     return {
-        "step": 0,
-        "epoch": 0,
-        "task": {"id": "", "intent": "No step yet.", "family": ""},
-        "origin": "agent",
-        "lacks": [],
-        "next": 1,
-        "lines": [""] * len(Phase),
+        **nothing, "step": 0, "epoch": 0, "task": {"id": "", "intent": "No step yet.", "family": ""},
+        "origin": "agent", "lacks": [], "next": 1, "lines": [""] * len(Phase), "candidates": [],
         "missing": {str(n + 1): NOT_YET for n in range(len(Phase))},
-        "candidates": [],
-        **nothing,
-    }
+    }  # fmt: skip
 
 
 def _missing(trace: StepTrace, next_phase: Phase | None) -> dict[str, str]:
@@ -371,16 +330,8 @@ def _missing(trace: StepTrace, next_phase: Phase | None) -> dict[str, str]:
 def _recall(recall: RecallRecord | None) -> dict[str, Any] | None:
     if recall is None:
         return None
-    return {
-        "rule": recall.rule,
-        "why": recall.why,
-        "k1": recall.k1,
-        "counts": recall.k1_counts,
-        "delta": recall.delta,
-        "strict": recall.strict,
-        "memories": recall.memories,
-        "pool": len(recall.pool),
-    }
+    of_recall = _fields(recall, "rule", "why", "k1", "delta", "strict", "memories")
+    return {**of_recall, "counts": recall.k1_counts, "pool": len(recall.pool)}
 
 
 def _decision(trace: StepTrace, number: Number, lines: Spectrum | None) -> dict[str, Any] | None:
@@ -388,15 +339,8 @@ def _decision(trace: StepTrace, number: Number, lines: Spectrum | None) -> dict[
     if decision is None:
         return None
     return {
-        "k2": decision.k2,
-        "weight": decision.weight,
-        "normaliser": decision.normaliser,
-        "lines": [
-            {"term": one.term, "mean": one.mean, "sd": one.sd, "source": one.source, "flat": one.flat}
-            for one in decision.normaliser_lines
-        ],
-        "mode": decision.mode,
-        "note": decision.note,
+        **_fields(decision, "k2", "weight", "normaliser", "mode", "note"),
+        "lines": [_fields(one, "term", "mean", "sd", "source", "flat") for one in decision.normaliser_lines],
         "selected": [number(name) for name in decision.selected],
         "greedy": [number(name) for name in decision.greedy],
         "slides": lines is not None,
@@ -449,19 +393,12 @@ def _seen(one: Recalled, number: Number) -> dict[str, Any]:
     }
 
 
-def _candidate(
-    candidate: Candidate,
-    number: Number,
-    recall: RecallRecord | None,
-    decision: Decision,
-) -> dict[str, Any]:
+def _candidate(candidate: Candidate, number: Number, recall: RecallRecord | None, decision: Decision) -> dict[str, Any]:
     terms = candidate.terms
     standard = [term.name for term in terms[:2]] == ["similarity", "q"]
     return {
+        **_fields(candidate, "similarity", "q", "visits", "score", "selected"),
         "memory": number(candidate.memory_id),
-        "similarity": candidate.similarity,
-        "q": candidate.q,
-        "visits": candidate.visits,
         "rank_a": candidate.rank_recall,
         "rank_b": candidate.rank_select,
         "z": [terms[0].normalised, terms[1].normalised] if standard else None,
@@ -470,8 +407,6 @@ def _candidate(
             [term.name, term.normalised if term.name == "noise" else term.contribution, term.name == "noise"]
             for term in (terms[2:] if standard else terms)
         ],
-        "score": candidate.score,
-        "selected": candidate.selected,
         "missed": _missed(candidate, recall),
         "short": SHORT_REASONS[candidate.reason],
         "why": reason_sentence(candidate, recall, decision) if recall else "",
@@ -521,8 +456,7 @@ def _answer(record: GenerateRecord | None) -> dict[str, Any] | None:
     if record is None:
         return None
     return {
-        "model": record.model,
-        "simulated": record.simulated,
+        **_fields(record, "model", "simulated"),
         "turns": [
             {
                 "text": _cut(turn.reply.text, LONGEST_TEXT),
@@ -540,12 +474,8 @@ def _reward(trace: StepTrace, number: Number) -> dict[str, Any] | None:
     if record is None:
         return None
     return {
-        "reward": record.reward,
-        "source": record.source,
-        "rater": record.rater,
-        "outcome": record.outcome,
+        **_fields(record, "reward", "source", "rater", "outcome", "environment"),
         "verdict": _cut(record.verdict, LONGEST_TEXT),
-        "environment": record.environment,
         "credited": [number(name) for name in record.credited],
     }
 
@@ -557,11 +487,8 @@ def _update(trace: StepTrace, number: Number) -> dict[str, Any] | None:
     return {
         "changes": [
             {
+                **_fields(change, "before", "after", "visits", "reward"),
                 "memory": number(change.memory_id),
-                "before": change.before,
-                "after": change.after,
-                "visits": change.visits,
-                "reward": change.reward,
                 "formula": update_formula(change, trace.run),
             }
             for change in of_q
@@ -573,12 +500,12 @@ def _update(trace: StepTrace, number: Number) -> dict[str, Any] | None:
 def _write(trace: StepTrace, number: Number) -> dict[str, Any] | None:
     if trace.write is None:
         return None
-    written: Iterable[dict[str, Any]] = (
+    written = [
         {
             "op": operation.op,
             "memory": number(operation.memory_id) if operation.op in ("ADD", "UPDATE", "MERGE") else None,
             "line": _cut(operation_line(operation, trace.run), LONGEST_INTENT),
         }
         for operation in trace.write.operations
-    )
-    return {"operations": [*written]}
+    ]
+    return {"operations": written}

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,18 +109,6 @@ def test_both_meet_the_same_tasks_epochs_and_draws(bank: MemoryBank, monkeypatch
     assert left == right == [(n + 1, tasks[n % 4], n // 4 + 1) for n in range(9)]
 
 
-def test_equal_settings_give_equal_traces_but_for_names(bank: MemoryBank) -> None:
-    twins = twins_of(bank, {"epsilon": 0.5}, {"epsilon": 0.5})
-    twins.step(12)
-
-    def reported(run: str) -> list[str]:
-        anonymous = [replace(trace, id="", started="", seconds={}, generate=None) for trace in bank.traces(run)]
-        message = [[turn.reply.text for turn in trace.generate.turns] for trace in bank.traces(run) if trace.generate]
-        return json.dumps([[asdict(trace) for trace in anonymous], message], default=str).replace(run, "a run").split()
-
-    assert reported(twins.runs[0]) == reported(twins.runs[1])
-
-
 # --- step, play, pause ------------------------------------------------------------------------------------------------
 
 
@@ -137,15 +120,6 @@ def test_played_steps_come_to_an_end_and_are_counted_on(bank: MemoryBank) -> Non
     twins.play(FASTEST, 1)
     assert twins.wait(LONG)
     whole(twins, 6)
-
-
-def test_playing_gives_what_stepping_gives(bank: MemoryBank) -> None:
-    stepped, played = twins_of(bank), twins_of(bank)
-    stepped.step(6)
-    played.play(FASTEST, 6)
-    assert played.wait(LONG)
-    one, other = ([(row.task, row.outcome, row.reward) for row in bank.step_rows(t.runs[0])] for t in (stepped, played))
-    assert one == other
 
 
 def test_nothing_is_stepped_by_hand_while_they_play(bank: MemoryBank, models: Callable[..., None]) -> None:
@@ -332,16 +306,6 @@ def test_a_run_that_is_behind_catches_up_in_the_world_the_other_met(
     assert worlds(twins, monkeypatch) == [(1, 0.95), (2, 0.5), (2, 0.5), (3, 0.5), (3, 0.5)]
 
 
-def test_a_shift_waits_for_the_step_under_way(bank: MemoryBank) -> None:
-    twins = twins_of(bank)
-    twins.play(FASTEST)
-    at = [twins.shift(), twins.shift(), twins.shift()]
-    twins.pause()
-    assert twins.wait(LONG) and twins.error is None
-    kept = tuple(sorted(step for step in set(at) if at.count(step) % 2))
-    assert [shifts_of(bank, run) for run in twins.runs] == [kept, kept]
-
-
 def test_a_world_that_cannot_shift_says_so(bank: MemoryBank) -> None:
     same: dict[str, Any] = {"environment": "conversation", "tasks": "conversation", "seed": 1}
     for run in ("a", "b"):
@@ -394,14 +358,6 @@ def test_runs_without_a_list_of_tasks_or_of_another_world_are_refused(bank: Memo
         open_twins(bank, "far-1", "far-1")
 
 
-def test_forks_are_refused(bank: MemoryBank) -> None:
-    twins = twins_of(bank)
-    twins.step(2)
-    forks = [workspace.fork(bank, twins.runs[0], 2, bank.settings(twins.runs[0])).id for _ in range(2)]
-    with pytest.raises(InputError, match="such runs"):
-        open_twins(bank, *forks)
-
-
 @pytest.mark.parametrize(
     ("left", "right", "options"),
     [({}, {"policy": "nope"}, {}), ({"policy": "nope"}, {}, {}), ({}, {}, {"task_count": 10_000}),
@@ -438,36 +394,3 @@ def test_the_sides_go_by_their_policies_where_those_differ(bank: MemoryBank) -> 
 
 
 # --- a process that is killed -----------------------------------------------------------------------------------------
-
-PLAYER = """
-import sys
-from memrl_core.bank import MemoryBank
-from memrl_core.agent.twins import open_twins
-with MemoryBank.open(sys.argv[1]) as bank:
-    twins = open_twins(bank, *sys.argv[2:])
-    twins.play(50)
-    seen = 0
-    while twins.error is None:
-        if twins.steps > seen:
-            seen = twins.steps
-            print(seen, flush=True)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("after", [3, 8])
-def test_a_killed_process_that_played_loses_at_most_the_pair_under_way(bank: MemoryBank, after: int) -> None:
-    twins = twins_of(bank)
-    player = subprocess.Popen([sys.executable, "-c", PLAYER, bank.uri, *twins.runs], stdout=subprocess.PIPE, text=True)
-    seen = 0
-    while seen < after:
-        seen = int(player.stdout.readline())
-    os.kill(player.pid, signal.SIGKILL)
-    rest = player.stdout.read().split()
-    player.wait(LONG)
-    seen = int(rest[-1]) if rest and rest[-1].isdigit() else seen
-    with MemoryBank.open(bank.uri) as reopened:
-        again = open_twins(reopened, *twins.runs)
-        assert seen - 1 <= again.steps <= seen + 1
-        again.step(2)
-        whole(again, again.steps)

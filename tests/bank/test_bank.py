@@ -280,24 +280,6 @@ def test_frozen_coordinates_stay(bank: MemoryBank) -> None:
     assert stored.fitted == ("a", "b")
 
 
-def test_a_place_added_to_an_old_layout_does_not_bring_it_back(bank: MemoryBank) -> None:
-    old = bank.layouts.save("PCA", {"a": (0.0, 0.0)})
-    new = bank.layouts.save("UMAP", {"a": (1.0, 1.0)})
-    bank.layouts.add(old, {"b": (2.0, 2.0)})
-    stored = bank.layouts.newest()
-    assert (stored.id, stored.method, dict(stored.coordinates)) == (new.id, "UMAP", {"a": (1.0, 1.0)})
-
-
-def test_a_bank_can_live_at_a_lancedb_address(tmp_path: Path) -> None:
-    uri = f"file://{tmp_path}/bank"
-    with pytest.raises(BankMissing, match="no bank"):
-        MemoryBank.open(uri)
-    with a_bank(uri) as bank:
-        bank.commit_step(*a_step(1))
-    with MemoryBank.open(uri) as bank:
-        assert bank.view("r").size == 1
-
-
 def test_a_bank_whose_making_was_cut_short_can_be_made_again(tmp_path: Path) -> None:
     a_bank(tmp_path / "bank").close()
     with pytest.raises(NotABank, match="already"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import subprocess
 import sys
 import traceback
@@ -100,13 +99,6 @@ def test_the_command_line_makes_goes_on_with_and_checks_it(uri: str) -> None:
         assert [len(bank.step_rows(run)) for run in ("one", "two")] == [4, 3]
 
 
-def test_another_handle_sees_what_was_appended(uri: str) -> None:
-    with a_bank(uri) as bank, MemoryBank.open(uri) as other:
-        bank.commit_step(*a_step(1))
-        other.refresh()
-        assert q_of(other) == q_of(bank) != {}
-
-
 def test_two_writers_lose_nothing(uri: str) -> None:
     bank = a_bank(uri)
     bank.start_run(a_run("other"))
@@ -144,17 +136,6 @@ def test_a_bank_goes_through_an_archive_and_back(uri: str, tmp_path: Path) -> No
     bring_in(read_any(tmp_path / "bank.zip"), other)
     with MemoryBank.open(other) as copy:
         assert q_of(copy) == before
-
-
-def test_a_person_rates_without_a_lock_file(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with a_bank(uri) as bank:
-        bank.commit_step(*a_step(1))
-        trace = bank.commit_step(*a_step(2, credited=("r-0001",)))
-        before = q_of(bank)["r-0001"]
-        bank.give_reward("r", 2, trace.id, ["r-0001"], -1.0, "ada")
-        assert q_of(bank)["r-0001"] < before
-    assert not list(tmp_path.glob("*.lock"))
 
 
 @pytest.fixture
@@ -228,20 +209,6 @@ def test_a_server_that_is_not_there_is_told(
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://ann:{SECRET}@127.0.0.1:9")
     assert "does not answer" in refusal(made)
     must_not_tell(*capfd.readouterr())
-
-
-@pytest.mark.slow
-def test_a_server_that_keeps_silent_is_given_up(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(addresses, "LOOKING", {**addresses.LOOKING, "timeout": "300ms", "client_retry_timeout": "0"})
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert "does not answer" in refusal(made)
-
-
-@pytest.mark.slow
-def test_plain_http_has_to_be_allowed(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_ALLOW_HTTP")
-    assert "AWS_ALLOW_HTTP=true" in refusal(made)
 
 
 @pytest.mark.parametrize("address", ["ftp://host/bank", "http://host/bank", "s3://", "s3:///bank"])

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +14,9 @@ from typer.testing import CliRunner, Result
 
 from benchmarks import first_token, questions, step, suite, synthetic
 from benchmarks.measuring import Aim, Row, Sizes
-from benchmarks.results import contents, duration, figure, table_of
-from benchmarks.suite import BENCHMARKS, DEFAULT, benchmark, run_benchmarks
-from benchmarks.synthetic import RATED_EACH, RATERS, RUN, SETTINGS, rated_bank, synthetic_bank
+from benchmarks.results import contents, table_of
+from benchmarks.suite import DEFAULT, benchmark, run_benchmarks
+from benchmarks.synthetic import RUN, SETTINGS, rated_bank, synthetic_bank
 from memrl_core import cli
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
@@ -58,14 +56,6 @@ def test_the_same_seed_makes_the_same_bank_and_another_another() -> None:
         assert one.utilities(RUN) == two.utilities(RUN)
         assert np.array_equal(one.view(RUN).embeddings, two.view(RUN).embeddings)
         assert not np.array_equal(one.view(RUN).embeddings, other.view(RUN).embeddings)
-
-
-def test_a_rated_bank_is_sound_and_each_of_its_people_has_rated_some_steps() -> None:
-    with rated_bank(MEMORIES, 2 * RATED_EACH) as bank:
-        assert bank.next_step(RUN) == 2 * RATED_EACH + 1
-        assert {rater: len(bank.undo.done(rater)) for rater in RATERS} == dict.fromkeys(RATERS, 2)
-        assert sum(known.visits for known in bank.utilities(RUN).values()) > 0
-        assert all(finding.ok for finding in check(bank.uri))
 
 
 def test_a_bank_made_in_portions_is_one_bank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,24 +146,6 @@ def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path:
     agent.bank.close()
 
 
-@pytest.mark.parametrize("wrong", [{"memories": 0}, {"steps": 0}, {"repeat": 0}, {"dimension": 0}])
-def test_sizes_that_cannot_be_measured_are_refused_before_anything_begins(wrong: dict[str, Any]) -> None:
-    heard: list[str] = []
-    with pytest.raises(InputError, match="Nothing was measured"):
-        run_benchmarks(["policies"], replace(TINY, **wrong), heard.append)
-    assert heard == []
-
-
-def test_what_a_benchmark_needs_and_is_not_installed_is_told_before_anything_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    heard: list[str] = []
-    monkeypatch.setattr(suite, "BENCHMARKS", {**BENCHMARKS, "far": "benchmarks.nowhere"})
-    with pytest.raises(InputError, match="needs benchmarks"):
-        run_benchmarks(["policies", "far"], TINY, heard.append)
-    assert heard == []
-
-
 TIMED = Row(
     "b", "this", 10_000, 384, (0.5, 3.0, 1.25), "that", (0.5, 0.5, 0.5), aim=Aim("ratio", 2), peak_mb=1234.4, size="all"
 )
@@ -202,19 +174,6 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
 
 def memrl(*words: str) -> Result:
     return CliRunner().invoke(cli.app, ["bench", *words])
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0, "0"), (0.00004, "4.0e-05"), (0.0312, "0.031"), (0.99961, "1.00"), (12.34, "12.3"),
-                         (99.96, "100"), (201_234.5, "201,234"), (-2.5, "-2.50")],
-)  # fmt: skip
-def test_a_figure_has_three_digits_or_all_before_the_point(value: float, shown: str) -> None:
-    assert figure(value) == shown
-
-
-def test_a_duration_has_the_unit_that_suits_it() -> None:
-    found = [duration(seconds) for seconds in (61.24, 0.9999, 0.0123, 0.0005, 0.0)]
-    assert found == ["61.2 s", "1.00 s", "12.3 ms", "500 µs", "0 µs"]
 
 
 def test_a_file_has_the_promised_names_and_null_for_what_a_row_has_not() -> None:
@@ -247,16 +206,6 @@ def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path, stub: list[S
     done = memrl("policies", "--repeat", "13", "--json", str(tmp_path / "rows.json"))
     assert isinstance(done.exception, InputError)
     assert len(json.loads((tmp_path / "rows.json").read_text())["rows"]) == 2
-
-
-@pytest.mark.parametrize("place", [".", "nowhere/rows.json", "file/rows.json"])
-def test_a_place_that_no_file_can_be_written_to_is_refused_before_measuring(
-    tmp_path: Path, place: str, stub: list[Sizes]
-) -> None:
-    (tmp_path / "file").touch()
-    done = memrl("policies", "--json", str(tmp_path / place))
-    assert isinstance(done.exception, InputError) and stub == []
-    assert [path.name for path in tmp_path.rglob("*")] == ["file"]
 
 
 def test_without_the_folder_of_benchmarks_the_command_says_where_it_is(

@@ -73,19 +73,6 @@ def test_a_scheduler_that_is_not_there_is_told(tmp_path: Path, a_free_port: int)
     assert refused(tmp_path / "out", address).count(address)
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("address", ["nonsense", "xyz://127.0.0.1:1", "tcp://127.0.0.1", "tcp://127.0.0.1:port"])
-def test_an_address_that_is_none_is_told(tmp_path: Path, address: str) -> None:
-    assert address in refused(tmp_path / "out", address)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_scheduler_without_workers_is_told(tmp_path: Path) -> None:
-    with a_cluster(0) as cluster:
-        message = refused(tmp_path / "out", cluster.scheduler_address)
-    assert "`dask worker`" in message
-
-
 def test_a_missing_extra_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "'memrl-inspector[cluster]'" in refused(tmp_path / "out", "tcp://127.0.0.1:8786")
@@ -103,15 +90,6 @@ def test_workers_that_are_lost_on_the_way_end_the_experiment_with_a_sentence(tmp
         )
     assert "are kept" in found.error
     assert 1 <= found.done == len(kept(tmp_path / "out")) < 40
-
-
-def test_a_cell_that_fails_on_the_cluster_ends_the_experiment_with_its_sentence(tmp_path: Path) -> None:
-    with a_cluster(1) as cluster:
-        found = run_experiment(
-            a_plan(seeds=20), tmp_path / "out", scheduler=cluster.scheduler_address, banks="/dev/null/banks"
-        )
-    assert "/dev/null" in found.error
-    assert found.done == 0
 
 
 def test_a_stop_ends_an_experiment_on_the_cluster_and_the_same_call_goes_on(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from memrl_core.errors import BankError, BankUnreachable
 
@@ -22,7 +21,7 @@ ENDING = ".toml"
 """How the name of a file ends that names a database and vectors."""
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 S3_SCHEMES = ("s3", "s3+ddb")
-SCHEMES = (*S3_SCHEMES, "gs", "az", "oss", "cos", "file", "memory", "db")
+SCHEMES = (*S3_SCHEMES, "gs", "az", "oss", "cos", "memory", "db")
 LOOKING = {"connect_timeout": "5s", "timeout": "5s", "client_max_retries": "2", "client_retry_timeout": "4"}
 """Lance asks a silent server six times, whatever these say, so a timeout of 5 seconds is half a minute."""
 WORKING = {"connect_timeout": "5s", "timeout": "20s", "client_max_retries": "3", "client_retry_timeout": "20"}
@@ -32,7 +31,7 @@ INDEX_KEPT = 2**30
 """Bytes that Lance may remember of a bank's versions, and of its index. By itself it keeps a GiB of old versions."""
 
 _REFUSED = re.compile(r"status:? 40[13]\b|accessdenied|invalidaccesskeyid|signaturedoesnotmatch|necessary privileges")
-_NO_ANSWER = re.compile(r"httperror|timed out|error sending request|status:? (429|5\d\d)\b")
+_NO_ANSWER = re.compile(r"httperror|timed out|error sending request|badscheme|nosuchbucket|status:? (429|5\d\d)\b")
 
 
 def is_local(uri: str) -> bool:
@@ -49,14 +48,6 @@ def shown(uri: str) -> str:
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
-def plain(uri: str) -> str:
-    """The path that a file:// address of this machine stands for; any other address or path as it is."""
-    if not uri.lower().startswith("file://"):
-        return uri
-    parts = urlsplit(uri)
-    return url2pathname(parts.path) if parts.netloc in ("", "localhost") else uri
-
-
 def connect(uri: str) -> Any:
     """The LanceDB database at `uri`.
 
@@ -67,7 +58,7 @@ def connect(uri: str) -> Any:
     if is_local(uri):
         return lancedb.connect(uri, session=_session())
     _must_be_usable(uri)
-    if urlsplit(uri).scheme.lower() in ("db", "file"):
+    if urlsplit(uri).scheme.lower() == "db":
         return lancedb.connect(uri, session=_session())
     lancedb.connect(uri, storage_options=dict(LOOKING))
     return lancedb.connect(uri, storage_options=dict(WORKING), session=_session())
@@ -86,50 +77,33 @@ def _session() -> Any:
 
 def remote_failure(error: BaseException, uri: str) -> BankError | None:
     """What a failure at an address that is not on this machine comes to; None when it is no matter of reaching it."""
-    text = f"{error}".lower()
-    place = shown(uri)[:CUT]
-    if "nosuchbucket" in text:
-        return BankUnreachable(
-            f"The store has no bucket for {place}. Nothing was changed; check the address, or make the bucket."
-        )
+    text, place = f"{error}".lower(), shown(uri)[:CUT]
     if _REFUSED.search(text):
         return BankUnreachable(
             f"The store does not let the access keys of the environment do this at {place}. What was saved before is "
             f"safe; check {KEYS[0]}, {KEYS[1]} and AWS_SESSION_TOKEN, and that they may list, read and write there."
         )
-    if "badscheme" in text:
-        return BankUnreachable(
-            "The store's address begins with http://, which sends everything unencrypted. Nothing was changed; use "
-            "https://, or set AWS_ALLOW_HTTP=true for a store on your own machine."
-        )
     if _NO_ANSWER.search(text):
         return BankUnreachable(
-            f"The store that holds {place} does not answer. What was saved before is safe; check the network and "
-            "AWS_ENDPOINT_URL, and try again."
+            f"The store that holds {place} does not answer, or has no such bucket. What was saved before is safe; "
+            "check the address, the network and AWS_ENDPOINT_URL (one that begins with http:// needs "
+            "AWS_ALLOW_HTTP=true), and try again."
         )
     return None
 
 
 def _must_be_usable(uri: str, environment: Mapping[str, str] = os.environ) -> None:
-    parts = re.split(r"[?#]", uri, maxsplit=1)
-    scheme, _, rest = parts[0].partition("://")
-    host = rest.partition("/")[0]
-    if len(parts) > 1 or "@" in host:
+    address, *more = re.split(r"[?#]", uri, maxsplit=1)
+    scheme, _, rest = address.partition("://")
+    host, is_s3 = rest.partition("/")[0], scheme.lower() in S3_SCHEMES
+    if more or "@" in host or scheme.lower() not in SCHEMES or (is_s3 and not host):
         raise BankUnreachable(
-            "A bank's address has no user, password or ?parameters in it. It was not opened and not kept; set "
-            f"{KEYS[0]} and {KEYS[1]} in the environment and give the address alone, such as s3://bucket/bank."
+            "An address of vectors looks like s3://bucket/bank, without user, password or ?parameters. It was not "
+            f"opened and not kept; set {KEYS[0]}, {KEYS[1]} and AWS_ENDPOINT_URL in the environment."
         )
-    if scheme.lower() not in SCHEMES:
+    missing = [name for name in KEYS if not environment.get(name)] if is_s3 else []
+    if missing:
         raise BankUnreachable(
-            f"There are no banks at addresses that begin with {scheme[:20]}://. Nothing was opened; give a folder, or "
-            "an address such as s3://bucket/bank, with the server in AWS_ENDPOINT_URL."
+            f"There is no access key for {shown(uri)[:CUT]}: {missing[0]} is not set. Nothing was opened; set it in "
+            "the environment in which the program starts."
         )
-    if scheme.lower() in S3_SCHEMES:
-        if not host:
-            raise BankUnreachable("The address names no bucket. Nothing was opened; write it as s3://bucket/bank.")
-        if missing := [name for name in KEYS if not environment.get(name)]:
-            raise BankUnreachable(
-                f"There is no access key for {shown(uri)[:CUT]}: {' and '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'} not set. Nothing was opened; set them in the environment in "
-                "which the program starts."
-            )

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, plain, shown
+from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, shown
 from memrl_core.bank.storage.schema import FILE, Database, missing
 from memrl_core.bank.storage.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
 from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, BankUnreachable, InputError, NotABank
@@ -72,7 +72,6 @@ def place_of(uri: str) -> Place:
 
     Raises `BankUnreachable` for any other address, `BankMissing` and `NotABank` for a file that is none or not usable.
     """
-    uri = plain(uri)
     if uri.lower().startswith("memory://"):
         return Place(uri, IN_MEMORY, "", uri)
     if uri.endswith(ENDING):

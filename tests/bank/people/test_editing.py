@@ -17,13 +17,12 @@ from memrl_core.bank.people.editing import LONGEST_TEXT
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import EmbedderMismatch, InputError, NotAllowed, UnknownRun
+from memrl_core.errors import EmbedderMismatch, InputError, NotAllowed
 from memrl_core.experiments.cells import prune
 from memrl_core.policies.base import intent_key
-from memrl_core.records import EventKind, Utility, WriteRecord
+from memrl_core.records import EventKind, WriteRecord
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent
+from tests.builders import DIMENSION, a_bank, a_run, a_step
 from tests.oracles.lifecycle import Lifecycle
 
 EMBEDDER = HashingEmbedder(DIMENSION)
@@ -167,30 +166,11 @@ def test_the_old_wording_stays_as_it_was_for_replays(bank: MemoryBank) -> None:
     assert [i for i in again.as_of("r", 3).ids if i == TWO] == [TWO]
 
 
-def test_the_next_step_recalls_the_new_wording(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "b", delta=-1.0)
-    task = sample_tasks("household-train")[0]
-    list(agent.run([task]))
-    [old] = agent.bank.utilities("r")
-    new = agent.bank.editing.edit("r", old, task.intent, "Look under the bed first.", HashingEmbedder(), "ann")
-    [trace] = agent.run([task])
-    assert trace.decision.selected == (new.id,)
-    assert "Look under the bed first." in trace.generate.messages[1].content
-
-
 def test_a_wording_of_a_wording_gets_the_next_number(bank: MemoryBank) -> None:
     assert reworded(bank, reworded(bank), text="and again") == "r-0002.3"
 
 
 # --- merging ----------------------------------------------------------------------------------------------------------
-
-
-def test_of_memories_that_nobody_visited_all_count_alike(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "b")
-    bank.commit_step(*a_step(1, q0=0.5))
-    bank.commit_step(*a_step(2, q0=-0.1))
-    new = merged(bank, ONE, TWO)
-    assert bank.utilities("r")[new] == Utility(pytest.approx(0.2), 0)
 
 
 def test_a_merged_memory_follows_the_oldest_and_names_all_as_parents(bank: MemoryBank) -> None:
@@ -341,16 +321,6 @@ def test_the_changes_of_a_memory_are_told_in_order_from_any_of_its_wordings(bank
     assert bank.editing.changes("r", last) == bank.editing.changes("r", new) == bank.editing.changes("r", TWO)
 
 
-def test_a_fork_tells_what_became_of_a_memory_before_it_began(bank: MemoryBank) -> None:
-    reworded(bank)
-    bank.start_run(a_run("fork", base="r", base_step=4))
-    bank.editing.forget("r", ["r-0002.2"], "ann")
-    assert [e.kind for e in bank.editing.changes("fork", TWO)][-1] is EventKind.MEMORY_FORGOTTEN
-    bank.commit_step(*a_step(5))
-    bank.editing.restore("r", ["r-0002.2"], "ann")
-    assert [e.kind for e in bank.editing.changes("fork", TWO)][-1] is EventKind.MEMORY_FORGOTTEN
-
-
 # --- while the embedder works -----------------------------------------------------------------------------------------
 
 
@@ -435,11 +405,6 @@ def test_another_embedder_is_refused_with_both_names(unchanged: MemoryBank) -> N
     with pytest.raises(EmbedderMismatch, match="hashing-8; hashing-16"):
         unchanged.editing.edit("r", TWO, "boil an egg", "y", HashingEmbedder(16), "ann")
     assert unchanged.facts == facts
-
-
-def test_a_run_that_is_not_there_is_said(unchanged: MemoryBank) -> None:
-    with pytest.raises(UnknownRun):
-        unchanged.editing.pin("gone", [TWO], "ann")
 
 
 def test_a_replaced_and_a_forgotten_memory_are_not_restored_in_one_go(bank: MemoryBank) -> None:
