@@ -17,7 +17,7 @@ from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies import make_policy
-from memrl_core.policies.base import Policy, outcome_judged
+from memrl_core.policies.base import outcome_judged
 from memrl_core.records import Consulted, GenerateRecord, MemorySpan, Message, Outcome, Phase, StepTrace, TurnRecall
 from memrl_core.retrieval.view import Asked, MemoryView
 
@@ -130,8 +130,7 @@ class Rerun:
 class Rerunner:
     """Answers one finished step again. Raises `InputError` for a step without a prompt.
 
-    With `policy`, the prompt and what is recalled within the episode follow its rules, on the `view` that it saw; else
-    the step's own. `embed` makes the vectors for what is recalled within an episode.
+    `embed` makes the vectors for what is recalled within an episode.
     """
 
     def __init__(
@@ -140,16 +139,13 @@ class Rerunner:
         trace: StepTrace,
         model: LanguageModel,
         environment: Environment,
-        policy: Policy[Any] | None = None,
-        view: MemoryView | None = None,
         embed: Embed | None = None,
         must_hold: Callable[[], None] | None = None,
     ) -> None:
         if trace.decision is None or trace.generate is None:
             raise InputError("This step was recorded without its prompt, so it cannot be answered again.")
         self._bank, self._trace, self._model, self._environment = bank, trace, model, environment
-        self._policy = policy or make_policy(trace.policy, trace.settings)
-        self._view = view
+        self._policy = make_policy(trace.policy, trace.settings)
         self._embed = embed
         self._must_hold = must_hold
         self.memories = trace.decision.selected
@@ -208,7 +204,7 @@ class Rerunner:
         trace = self._trace
         assert trace.decision is not None
         observation = self._environment.reset(trace.task, seed=trace.decision.seed, at_step=trace.step)
-        return self._view or view_before(self._bank, trace), observation
+        return view_before(self._bank, trace), observation
 
     def _played(
         self,

@@ -1,9 +1,8 @@
-"""Methods side by side: each arm with a bank of its own, or all choosing from one bank; the same tasks and luck."""
+"""Methods side by side: each arm with a bank of its own, the same tasks and luck."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import pandas as pd
 import streamlit as st
@@ -12,7 +11,7 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.compare.methods import Estimate, MethodRow
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.experiments.plan import judged_sets
-from memrl_core.experiments.studies.methods import Arm, MethodsCompared, Mode, compare_methods
+from memrl_core.experiments.studies.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.numerals import percent, signed
 from memrl_core.policies import policy_class, settings_that_fit, usable_policies
@@ -25,7 +24,6 @@ from pages.shared.text import in_badge, literal
 from pages.shared.work import Cancelled, Do, Report, working
 
 USUAL = ("none", "rag", "memp", "memrl")
-MODES: Mapping[str, str] = {"own bank": "Own bank: the whole loop", "same bank": "Same bank: the choice alone"}
 ASKED = "arms_asked"
 
 
@@ -47,27 +45,15 @@ def _form() -> dict[str, str] | None:
             "Methods", known, default=[name for name in USUAL if name in known], key="arms", format_func=_title,
             bind="query-params",
         )  # fmt: skip
-        first, second, third = st.columns(3)
+        first, second = st.columns(2)
         with first:
-            mode = st.selectbox(
-                "Memory", list(MODES), key="mode", format_func=MODES.__getitem__, bind="query-params",
-                help="Own bank: each arm reads, learns and writes for itself. Same bank: one run is made, and each arm "
-                "chooses at every step from what that run had; the model answers anew, nothing is written.",
-            )  # fmt: skip
-            maker = "memrl"
-            if mode == "same bank":
-                maker = st.selectbox(
-                    "The run they choose from is made by", known, known.index("memrl"), key="maker",
-                    format_func=_title, bind="query-params",
-                )  # fmt: skip
-        with second:
             tasks = st.selectbox("Tasks", judged_sets(), key="tasks", bind="query-params")
             most = len(tasks_in(tasks))
             count = st.number_input(
                 "How many tasks", min(2, most), most, min(20, most), key="count", bind="query-params"
             )
             epochs = st.number_input("Epochs", 1, 20, 4, key="epochs", bind="query-params")
-        with third:
+        with second:
             model = chat_model_choice("arms", begin_with=workspace.SIMULATED)
             seeds = st.number_input("Seeds", 1, 30, 3, key="seeds", bind="query-params")
             k2 = st.number_input(
@@ -86,8 +72,8 @@ def _form() -> dict[str, str] | None:
         return None
     if sent:
         st.session_state[ASKED] = {
-            "arms": ",".join(chosen), "mode": str(mode), "tasks": str(tasks), "count": str(int(count)),
-            "seeds": str(int(seeds)), "epochs": str(int(epochs)), "k2": str(int(k2)), "maker": str(maker),
+            "arms": ",".join(chosen), "tasks": str(tasks), "count": str(int(count)),
+            "seeds": str(int(seeds)), "epochs": str(int(epochs)), "k2": str(int(k2)),
             "model": str(model),
         }  # fmt: skip
     asked: dict[str, str] | None = st.session_state.get(ASKED)
@@ -109,14 +95,12 @@ def _comparison(asked: Mapping[str, str]) -> Do[MethodsCompared]:
     def do(report: Report, cancelled: Cancelled) -> MethodsCompared:
         return compare_methods(
             [arm(name) for name in asked["arms"].split(",")],
-            cast(Mode, asked["mode"]),
             tasks=asked["tasks"],
             count=int(asked["count"]),
             seeds=range(int(asked["seeds"])),
             epochs=int(asked["epochs"]),
             model=asked["model"],
-            recorded=arm(asked["maker"]) if asked["mode"] == "same bank" else None,
-            on_progress=lambda done, total, text: report(done, total),
+            on_progress=report,
             cancelled=cancelled,
         )
 
@@ -137,27 +121,22 @@ def _results(found: MethodsCompared) -> None:
             icon=":material/theater_comedy:", color="violet",
         )  # fmt: skip
     _headers(found.rows)
-    if found.mode == "own bank":
-        show(csr_picture([curve for curve in found.curves if curve.arm != found.without], found.luck), "arms_csr")
-        st.caption(
-            "CSR counts a task for ever once it was solved, also by luck. Grey: what as many tries without memory come "
-            "to. Only what lies above the grey band is memory."
-        )
+    show(csr_picture([curve for curve in found.curves if curve.arm != found.without], found.luck), "arms_csr")
+    st.caption(
+        "CSR counts a task for ever once it was solved, also by luck. Grey: what as many tries without memory come "
+        "to. Only what lies above the grey band is memory."
+    )
     show(gain_picture(found.rows), "arms_gain")
-    if found.mode == "own bank":
-        show(forgetting_picture(found.rows), "arms_forgetting")
+    show(forgetting_picture(found.rows), "arms_forgetting")
     show(cost_picture(found.rows), "arms_cost")
     st.markdown("**All numbers**")
-    table = pd.DataFrame(
-        [_row(row, "in the last epoch" if found.mode == "own bank" else "of all steps") for row in found.rows]
-    )
+    table = pd.DataFrame([_row(row) for row in found.rows])
     show_table(table, "arms_table", "A row an arm with what it achieved and what it cost")
     seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds):,} seeds"
-    made = f" The run they chose from was made by {found.recorded}." if found.mode == "same bank" else ""
     st.caption(
         literal(
-            f"Means over {seeds} with 95 % intervals; differences are paired by task and seed, against {found.without}."
-            f"{made} Forgetting A: lost since the last epoch, of all failures; B: of what the last epoch had solved."
+            f"Means over {seeds} with 95 % intervals; differences are paired by task and seed, against "
+            f"{found.without}. Forgetting A: lost since the last epoch, of all failures; B: of what the last epoch had solved."
         )
     )
     download(
@@ -182,10 +161,10 @@ def _headers(rows: Sequence[MethodRow]) -> None:
                 deviations(policy_class(row.policy).spec)
 
 
-def _row(row: MethodRow, when: str) -> dict[str, object]:
+def _row(row: MethodRow) -> dict[str, object]:
     cells: dict[str, object] = {"arm": row.arm, "rules of": BADGES[row.badge][0]}
     for title, found in (
-        (f"solved {when}", row.success),
+        ("solved in the last epoch", row.success),
         ("over no memory", row.gain),
         ("CSR", row.csr),
         ("no memory, as many tries", row.pass_at),
@@ -201,7 +180,6 @@ def _row(row: MethodRow, when: str) -> dict[str, object]:
         "own questions a task": _number(row.consulted, 2),
         "seconds of the model a task": _number(row.seconds, 3),
         "not parsed": "" if row.unparsed != row.unparsed else percent(row.unparsed),
-        "shared with the run's choice": "" if row.overlap != row.overlap else percent(row.overlap),
     }
 
 

@@ -408,8 +408,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     assert list(folder.iterdir()) == []
 
 
-def compared(mode: Any = "own bank", arms: Sequence[Arm] = ARMS, **changes: Any) -> MethodsCompared:
-    return compare_methods(arms, mode, **{"count": 2, "seeds": [0, 1], "epochs": 1, **changes})
+def compared(arms: Sequence[Arm] = ARMS, **changes: Any) -> MethodsCompared:
+    return compare_methods(arms, **{"count": 2, "seeds": [0, 1], "epochs": 1, **changes})
 
 
 @pytest.mark.slow
@@ -419,63 +419,41 @@ def test_arms_in_banks_of_their_own_are_the_cells_of_an_experiment(finished: Exp
     assert (found.steps["model_seconds"] >= 0).all()
     pd.testing.assert_frame_equal(found.steps.drop(columns="model_seconds"), finished.steps)
     assert repr(list(found.rows)) == repr(method_rows(found.steps, "none", "memrl"))
-    assert (found.without, found.reference, found.recorded, found.seeds) == ("none", "memrl", "", (0, 1))
+    assert (found.without, found.reference, found.seeds) == ("none", "memrl", (0, 1))
     assert [curve.arm for curve in found.curves] == names and found.luck is not None
 
 
-@pytest.mark.parametrize("mode", ["own bank", "same bank"])
-def test_progress_rises_to_its_total_and_says_who_is_at_work(mode: str) -> None:
-    reported: list[tuple[int, int, str]] = []
-    compared(mode, on_progress=lambda *at: reported.append(at))
-    runs = 3 if mode == "own bank" else 4
-    assert {total for _, total, _ in reported} == {runs * 4}
-    assert [done for done, _, _ in reported] == sorted(done for done, _, _ in reported)
-    assert reported[-1] == (runs * 4, runs * 4, "nothing · seed 1")
-
-
-@pytest.mark.parametrize("mode", ["own bank", "same bank"])
-def test_an_arm_without_memory_runs_beside_those_that_have_some(mode: str) -> None:
-    found = compared(mode, ARMS[:1], seeds=[0])
+def test_an_arm_without_memory_runs_beside_those_that_have_some() -> None:
+    found = compared(ARMS[:1], seeds=[0])
     assert [row.arm for row in found.rows] == ["MemRL", "no memory"] and found.without == "no memory"
     bare = Arm("bare", "memrl", MemRLSettings(k2=0))
-    assert [row.arm for row in compared(mode, [ARMS[0], bare], seeds=[0]).rows] == ["MemRL", "bare"]
+    assert [row.arm for row in compared([ARMS[0], bare], seeds=[0]).rows] == ["MemRL", "bare"]
 
 
-@pytest.mark.parametrize("mode", ["own bank", "same bank"])
-def test_an_arm_that_fails_is_refused_with_its_sentence_and_the_others_go_on(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_arm_that_fails_is_refused_with_its_sentence_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> Any:
         raise PolicyFailed("It broke.")
 
     monkeypatch.setattr(Rag, "select", failing)
     reported: list[tuple[int, int]] = []
-    found = compared(mode, on_progress=lambda done, total, _: reported.append((done, total)))
-    assert found.refused == {"RAG": "It broke."} and reported[-1][0] == reported[-1][1]
+    found = compared(on_progress=lambda *at: reported.append(at))
+    assert found.refused == {"RAG": "It broke."}
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported) and reported[-1] == (12, 12)
     assert [row.arm for row in found.rows] == ["MemRL", "nothing"]
     assert set(found.steps["arm"]) == {"MemRL", "nothing"} and found.seeds == (0, 1)
 
 
-@pytest.mark.parametrize("mode", ["own bank", "same bank"])
-@pytest.mark.parametrize("after", [0, 30])
-def test_it_ends_within_a_step_with_the_seeds_that_were_over(mode: str, after: int) -> None:
-    asked = 0
+@pytest.mark.parametrize(("after", "seeds"), [(0, ()), (9, (0,))])
+def test_it_ends_within_a_step_with_the_seeds_that_were_over(after: int, seeds: tuple[int, ...]) -> None:
+    steps = 0
 
-    def cancelled() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > after
+    def count(done: int, _: int) -> None:
+        nonlocal steps
+        steps = done
 
-    found = compared(mode, cancelled=cancelled)
-    assert found.stopped and asked <= after + 3
-    assert found.seeds == () and found.rows == () and found.steps.empty
-
-
-def test_the_seeds_that_were_over_before_a_stop_count() -> None:
-    seen: list[str] = []
-    found = compared(on_progress=lambda done, total, text: seen.append(text), cancelled=lambda: "RAG · seed 1" in seen)
-    assert found.stopped and found.seeds == (0,)
-    assert set(found.steps["seed"]) == {0} and len(found.rows) == 3
+    found = compared(on_progress=count, cancelled=lambda: steps >= after)
+    assert found.stopped and steps <= after + 1 and found.seeds == seeds
+    assert (set(found.steps["seed"]) if len(found.steps) else set()) == set(seeds) and bool(found.rows) == bool(seeds)
 
 
 @pytest.mark.parametrize(
@@ -497,16 +475,5 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(
 ) -> None:
     heard: list[int] = []
     with pytest.raises((InputError, SettingsError), match=reported):
-        compared("own bank", arms, on_progress=lambda done, total, text: heard.append(done), **changes)
+        compared(arms, on_progress=lambda done, total: heard.append(done), **changes)
     assert heard == []
-
-
-def test_in_one_bank_the_arm_that_made_the_run_chooses_what_it_chose() -> None:
-    found = compared("same bank", recorded=ARMS[1], count=4, epochs=2, seeds=[0])
-    assert found.recorded == "RAG"
-    own = found.steps[found.steps["arm"] == "RAG"]
-    assert (own["overlap"] == 1).all() and (own["success"] == own["recorded"]).all()
-    rows = {row.arm: row for row in found.rows}
-    assert rows["RAG"].overlap == 1.0 and rows["nothing"].overlap < 1
-    assert rows["RAG"].gain.value == pytest.approx(rows["RAG"].success.value - rows["nothing"].success.value)
-    assert not rows["RAG"].csr.known and not rows["RAG"].lost_of_failures.known and found.curves == ()

@@ -52,12 +52,9 @@ def test_a_link_that_makes_no_sense_is_passed_over(visit: Visit) -> None:
         arms="nope",
         count="-3",
         seeds="9999999999",
-        mode="x",
-        maker="x",
         tasks="x",
     )
     assert app.multiselect(key="arms").value == ["none", "rag", "memp", "memrl"]
-    assert app.selectbox(key="mode").value == "own bank"
 
 
 @pytest.mark.slow
@@ -71,15 +68,6 @@ def test_own_banks_show_csr_beside_luck_gain_forgetting_cost_and_every_number(vi
     assert set(table.value["rules of"]) == {"paper"}
     assert table.value["CSR"].str.contains("%").all() and table.value["forgetting B"].notna().all()
     assert "paired" in reported
-
-
-def test_one_bank_for_all_says_who_made_it_and_how_far_the_choices_agree(visit: Visit) -> None:
-    app = small(visit, mode="Same bank: the choice alone", maker="RAG")
-    app = ended(app.button(key="arms_start").click().run())
-    (table,) = [frame for frame in app.dataframe if "over no memory" in frame.value.columns]
-    shared = dict(zip(table.value["arm"], table.value["shared with the run's choice"], strict=True))
-    assert shared["RAG"] == "100.0 %"
-    assert "was made by RAG" in words(app)
 
 
 def test_an_adapted_arm_carries_its_deviations(visit: Visit) -> None:

@@ -55,8 +55,7 @@ class MethodRow:
     memory, and `against` minus that of the reference. `lost_of_failures` and `lost_of_solved` are the forgetting rates
     A and B (`metrics.forgetting_rate`), means over the epochs after the first. `memories` is how many there are at the
     end. `tokens`, `calls` and `consulted` are means a task; `unparsed` is the share of the method's own questions whose
-    answer could not be read. `seconds` are the model's, a mean a task. `overlap` is how much of the recorded choice it
-    shares, where all arms chose from one bank. What does not apply is nan.
+    answer could not be read. `seconds` are the model's, a mean a task. What does not apply is nan.
     """
 
     arm: str
@@ -75,7 +74,6 @@ class MethodRow:
     lost_of_solved: Estimate = UNKNOWN
     memories: float = float("nan")
     seconds: float = float("nan")
-    overlap: float = float("nan")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,28 +116,6 @@ def method_rows(steps: pd.DataFrame, without: str = "", reference: str = "") -> 
             )
         )
     return rows
-
-
-def same_bank_rows(steps: pd.DataFrame, without: str = "", reference: str = "") -> list[MethodRow]:
-    """A row for each arm of a frame of steps in which all arms chose from the bank of one run, in its order.
-
-    `success`, `gain` and `against` are of all steps, in pairs; what an arm would have kept or lost is not known.
-    """
-    arms = dict(_arms(steps))
-    solved = {arm: _solved(part) for arm, part in arms.items()}
-    return [
-        MethodRow(
-            arm,
-            str(part["policy"].iloc[0]),
-            str(part["badge"].iloc[0]),
-            success=_over_seeds(solved[arm].groupby("seed").mean().to_list()),
-            gain=_gain(solved, arm, without),
-            against=_gain(solved, arm, reference),
-            overlap=float(part["overlap"].mean()),
-            **_cost(part),
-        )
-        for arm, part in arms.items()
-    ]
 
 
 def method_curves(steps: pd.DataFrame) -> list[MethodCurve]:
