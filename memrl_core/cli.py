@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import logging
-import os
 import pkgutil
 import runpy
-import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -98,27 +95,8 @@ def serve(
     command += ["--server.port", str(port), "--server.address", address, "--server.headless", str(headless).lower()]
     hosts = ("*",) if has_login else own_hosts(address)
     command += [word for host in hosts for word in ("--server.allowedHosts", host)]
-    if _is_taken(address, port):
-        other = port + 1 if port < HIGHEST_PORT else port - 1
-        raise InputError(
-            f"Something else listens on port {port} of {address} already, perhaps this app. Nothing was started: open "
-            f"http://{address}:{port}, or choose another port: memrl app --port {other}, or make app PORT={other}."
-        )
     console.print(f"MemRL Inspector is at http://{escape(address)}:{port}{escape(link)}. Ctrl-C ends it.")
     raise typer.Exit(_served(command))
-
-
-def _is_taken(address: str, port: int) -> bool:
-    """Whether a server that listens there now would be in the way."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as trial:
-            # As servers do: a port that a server has just left is free.
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
-            trial.bind(where)
-    except OSError as error:
-        return error.errno == errno.EADDRINUSE
-    return False
 
 
 def _served(command: list[str]) -> int:

@@ -21,7 +21,6 @@ from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.new_banks import merge, reembed
 
 LINES = 20
-PER_CENT = 100
 
 
 def import_file(
@@ -40,9 +39,8 @@ def export_bank(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
 ) -> None:
     """Write a bank to one file."""
-    with MemoryBank.open(bank) as memory, progress() as bars:
-        bar = bars.add_task("written, %", total=PER_CENT)
-        write_bank(memory, out, overwrite, lambda done: bars.update(bar, completed=round(PER_CENT * done)))
+    with console.status("Writing …"), MemoryBank.open(bank) as memory:
+        write_bank(memory, out, overwrite)
     console.print(f"Wrote {escape(str(out))}.")
 
 

@@ -10,10 +10,10 @@ import hashlib
 import json
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import pyarrow as pa
@@ -53,19 +53,16 @@ _UNREADABLE = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeErr
 _TRACE = TypeAdapter(StepTrace)
 _EVENT = TypeAdapter(LedgerEvent)
 
-Progress = Callable[[float], None]
-Record = TypeVar("Record")
 
-
-def write_bank(bank: MemoryBank, target: Path, overwrite: bool = False, on_progress: Progress | None = None) -> None:
+def write_bank(bank: MemoryBank, target: Path, overwrite: bool = False) -> None:
     """Write `bank` as it is at this moment to `target`, whole or not at all; its suffix chooses the kind.
 
     `.zip` is a backup that can be imported, `.jsonl` holds all facts, `.parquet` the memories that any run sees now
-    with their q in each, `.csv` with that of the newest for people. `on_progress` gets the fraction done, from 0 to 1.
+    with their q in each, `.csv` with that of the newest for people.
     Raises `InputError` for another suffix or a target that cannot be written, `BankFull`, `BankReadOnly`,
     `BankDamaged`.
     """
-    kind, on_progress = target.suffix.lower(), on_progress or (lambda fraction: None)
+    kind = target.suffix.lower()
     if kind not in (".zip", *_WRITERS):
         raise InputError(
             f"A bank cannot be written as “{target.name}”. Nothing was written; choose a name that ends in "
@@ -75,10 +72,10 @@ def write_bank(bank: MemoryBank, target: Path, overwrite: bool = False, on_progr
         copy = Path(folder) / "bank"
         bank.write_parts(copy)
         if kind == ".zip":
-            _write_zip(file, copy, bank.embedder, on_progress)
+            _write_zip(file, copy, bank.embedder)
         else:
             with MemoryBank.open(str(copy)) as snapshot:
-                _WRITERS[kind](file, snapshot, on_progress)
+                _WRITERS[kind](file, snapshot)
 
 
 def bank_bytes(bank: MemoryBank, kind: str) -> bytes:
@@ -92,7 +89,7 @@ def bank_bytes(bank: MemoryBank, kind: str) -> bytes:
 # --- zip --------------------------------------------------------------------------------------------------------------
 
 
-def _write_zip(file: BinaryIO, folder: Path, embedder: EmbedderIdentity, on_progress: Progress) -> None:
+def _write_zip(file: BinaryIO, folder: Path, embedder: EmbedderIdentity) -> None:
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     described = {}
     for name, path in paths.items():
@@ -110,7 +107,7 @@ def _write_zip(file: BinaryIO, folder: Path, embedder: EmbedderIdentity, on_prog
     }
     with ZipFile(file, "w", ZIP_DEFLATED) as archive:
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
-        for name, path in _followed(paths.items(), len(paths), on_progress):
+        for name, path in paths.items():
             archive.write(path, name)
 
 
@@ -205,7 +202,7 @@ def _copied(source: IO[bytes], target: IO[bytes], size: int) -> str:
 # --- JSONL, Parquet, CSV ----------------------------------------------------------------------------------------------
 
 
-def _write_jsonl(file: BinaryIO, bank: MemoryBank, on_progress: Progress) -> None:
+def _write_jsonl(file: BinaryIO, bank: MemoryBank) -> None:
     memories = bank.memories()
     header = _header(bank, memories)
     steps = (b'{"step":' + _TRACE.dump_json(t) + b"}" for info in bank.runs() for t in bank.each_trace(info.id))
@@ -214,26 +211,25 @@ def _write_jsonl(file: BinaryIO, bank: MemoryBank, on_progress: Progress) -> Non
         to_json({"memory": {**row, "embedding": row["embedding"].tolist()}}) for row in _memory_rows(bank, memories)
     )
     file.write(to_json(header) + b"\n")
-    total = sum(header["counts"].values())
-    file.writelines(line + b"\n" for line in _followed(chain(steps, events, rows), total, on_progress))
+    file.writelines(line + b"\n" for line in chain(steps, events, rows))
 
 
-def _write_parquet(file: BinaryIO, bank: MemoryBank, on_progress: Progress) -> None:
+def _write_parquet(file: BinaryIO, bank: MemoryBank) -> None:
     memories = _seen(bank)
     belief = pa.struct({"run": pa.string(), "q": pa.float64(), "visits": pa.int64()})
     numbers = {"x": pa.float64(), "y": pa.float64(), "fitted": pa.int64(), "q": pa.float64(), "visits": pa.int64()}
     columns = [*codec.memory_schema(bank.embedder.dimension), *numbers.items(), ("believed", pa.list_(belief))]
     schema = pa.schema(columns, metadata={NAME: to_json(_header(bank, memories))})
-    rows = _followed(_memory_rows(bank, memories), len(memories), on_progress)
+    rows = _memory_rows(bank, memories)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         while chunk := list(islice(rows, ROWS_WRITTEN)):
             writer.write_table(codec.arrow(chunk, schema))
 
 
-def _write_csv(file: BinaryIO, bank: MemoryBank, on_progress: Progress) -> None:
+def _write_csv(file: BinaryIO, bank: MemoryBank) -> None:
     memories = _seen(bank)
     rows = ({**row, "parents": " ".join(row["parents"])} for row in _memory_rows(bank, memories))
-    file.write(csv_bytes(_followed(rows, len(memories), on_progress), TABLE_COLUMNS))
+    file.write(csv_bytes(rows, TABLE_COLUMNS))
 
 
 def _header(bank: MemoryBank, memories: Sequence[Memory]) -> dict[str, Any]:
@@ -286,14 +282,7 @@ def _memory_rows(bank: MemoryBank, memories: Sequence[Memory]) -> Iterator[dict[
         }
 
 
-def _followed(records: Iterable[Record], total: int, on_progress: Progress) -> Iterator[Record]:
-    for done, record in enumerate(records, start=1):
-        yield record
-        if done * 100 // total != (done - 1) * 100 // total:
-            on_progress(done / total)
-
-
-_WRITERS: Mapping[str, Callable[[BinaryIO, MemoryBank, Progress], None]] = {
+_WRITERS: Mapping[str, Callable[[BinaryIO, MemoryBank], None]] = {
     ".jsonl": _write_jsonl,
     ".parquet": _write_parquet,
     ".csv": _write_csv,

@@ -66,15 +66,6 @@ class InstalledModel:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model in memory now: `size` in bytes, of which `size_vram` on a graphics card."""
-
-    name: str
-    size: int
-    size_vram: int
-
-
-@dataclass(frozen=True, slots=True)
 class OllamaStatus:
     """The server at `address` as it was when asked. `remedy` is what to type, empty when nothing is amiss."""
 
@@ -84,7 +75,6 @@ class OllamaStatus:
     remedy: str
     version: str = ""
     models: tuple[InstalledModel, ...] = ()
-    loaded: tuple[LoadedModel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +102,16 @@ def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) 
         elif isinstance(error, ModelSlow):
             sentence = f"Nothing answers at {address} within {timeout:g} s."
         return OllamaStatus(address, "not_running", f"{sentence} Replay and demo still work.", _how_to_start(address))
-    version, loaded = _version(address, timeout), _loaded(address, timeout)
+    version = _version(address, timeout)
     if model is not None and canonical_name(model) not in {installed.name for installed in models}:
         others = [one_line(installed.name) for installed in models if installed.can_chat][:OFFERED]
         choose = f"Pull it, or choose one that is: {', '.join(others)}." if others else "Pull it."
         sentence = f"Model {one_line(canonical_name(model))} is not installed at {address}. {choose}"
-        return OllamaStatus(address, "model_missing", sentence, pull_command(model, address), version, models, loaded)
+        return OllamaStatus(address, "model_missing", sentence, pull_command(model, address), version, models)
     count = "1 model" if len(models) == 1 else f"{len(models) or 'no'} models"
     sentence = f"Ollama{' ' if version else ''}{version} is running at {address} with {count}."
     remedy = "" if models else "\n".join(pull_command(name, address) for name in SUGGESTED)
-    return OllamaStatus(address, "running", sentence, remedy, version, models, loaded)
+    return OllamaStatus(address, "running", sentence, remedy, version, models)
 
 
 def list_models(address: str, timeout: float = 1.0) -> tuple[InstalledModel, ...]:
@@ -247,18 +237,6 @@ def _version(address: str, timeout: float) -> str:
             return str(client._request_raw("GET", "/api/version").json()["version"])
     except FAILURES:
         return ""
-
-
-def _loaded(address: str, timeout: float) -> tuple[LoadedModel, ...]:
-    try:
-        with ollama_client(address, timeout) as client:
-            models = client.ps().models
-    except FAILURES:
-        return ()
-    return tuple(
-        LoadedModel(canonical_name(model.model or model.name or ""), int(model.size or 0), int(model.size_vram or 0))
-        for model in models
-    )
 
 
 def _how_to_start(address: str) -> str:

@@ -136,7 +136,8 @@ def _results(found: MethodsCompared) -> None:
     st.caption(
         literal(
             f"Means over {seeds} with 95 % intervals; differences are paired by task and seed, against "
-            f"{found.without}. Forgetting A: lost since the last epoch, of all failures; B: of what the last epoch had solved."
+            f"{found.without}. Forgetting A: lost since the last epoch, of all failures; B: of what the last epoch had "
+            "solved."
         )
     )
     download(

@@ -267,16 +267,6 @@ def test_a_link_that_is_opened_first_finds_its_page(monkeypatch: pytest.MonkeyPa
     assert PagesManager.uses_pages_directory is False
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_served", lambda command: pytest.fail("the server was started"))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        code, message = memrl("app", "--port", str(port), "--headless")
-    assert (code, str(port) in message, "--port" in message, "PORT=" in message) == (2, True, True, True)
-
-
 def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,14 +218,6 @@ def test_a_vector_keeps_its_smallest_bits(tmp_path: Path) -> None:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_progress_rises_to_one(bank: MemoryBank, tmp_path: Path) -> None:
-    for kind in ("zip", "jsonl", "parquet", "csv"):
-        seen: list[float] = []
-        write_bank(bank, tmp_path / f"x.{kind}", on_progress=seen.append)
-        assert seen == sorted(seen)
-        assert seen[-1] == 1.0
-
-
 def test_what_cannot_be_written_leaves_all_as_it_was(bank: MemoryBank, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.zip, \.jsonl, \.parquet, \.csv"):
         write_bank(bank, tmp_path / "x.xlsx")

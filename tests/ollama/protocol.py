@@ -62,7 +62,6 @@ class Handler(BaseHTTPRequestHandler):
         routes = {
             ("GET", "/api/tags"): self._tags,
             ("GET", "/api/version"): lambda _: self._json({"version": VERSION}),
-            ("GET", "/api/ps"): self._ps,
             ("POST", "/api/show"): self._show,
             ("POST", "/api/embed"): self._embed,
             ("POST", "/api/chat"): self._chat,
@@ -91,17 +90,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def _tags(self, _: dict[str, Any]) -> None:
         self._json({"models": [self._listed(model) for model in self.server.models.values()]})
-
-    def _ps(self, _: dict[str, Any]) -> None:
-        loaded = [
-            {**self._listed(model), "size_vram": model.size // 2, "expires_at": NOW, "context_length": 8192}
-            for model in self.server.models.values()
-            if any(asked.get("model", "") in (model.name, model.name.removesuffix(":latest")) for asked in self._used())
-        ]
-        self._json({"models": loaded})
-
-    def _used(self) -> list[dict[str, Any]]:
-        return [*self.server.asked("/api/chat"), *self.server.asked("/api/embed")]
 
     def _show(self, body: dict[str, Any]) -> None:
         model = self._installed(body)

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, OllamaDown
 from memrl_core.models import stream
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import (
     InstalledModel,
-    LoadedModel,
     PullProgress,
     list_models,
     ollama_status,
@@ -25,19 +23,24 @@ from tests.ollama.scene import LLAMA, NOMIC
 from tests.ollama.server import OllamaServer
 
 
-def test_a_running_server_tells_its_version_models_and_what_is_loaded(server: OllamaServer) -> None:
+def test_a_running_server_tells_its_version_and_models(server: OllamaServer) -> None:
     server.models.pop(NOMIC.name)
     status = ollama_status(server.address, "llama3.2:latest")
     assert (status.state, status.version, status.remedy) == ("running", "0.12.6", "")
     assert "0.12.6" in status.sentence and server.address in status.sentence
     llama = InstalledModel("llama3.2", 2_019_393_189, "llama", ("completion", "tools"), 131_072, True, "3.2B", "Q4_K_M")
-    assert status.models == (llama,) and status.loaded == ()
-    server.models[NOMIC.name] = NOMIC
-    OllamaEmbedder("nomic-embed-text", server.address)
-    assert ollama_status(server.address).loaded == (LoadedModel("nomic-embed-text", NOMIC.size, NOMIC.size // 2),)
+    assert status.models == (llama,)
     server.models.clear()
     empty = ollama_status(server.address)
     assert empty.state == "running" and "ollama pull llama3.2" in empty.remedy
+
+
+def test_a_model_without_a_chat_template_is_told(server: OllamaServer) -> None:
+    server.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
+    assert [(model.name, model.chat_template) for model in ollama_status(server.address).models if model.can_chat] == [
+        ("base", False),
+        ("llama3.2", True),
+    ]
 
 
 def test_no_server_has_its_remedy(nobody: str) -> None:
@@ -141,7 +144,7 @@ def test_a_pull_that_breaks_says_so(server: OllamaServer, fault: str, sentence: 
         list(pull_model(server.address, "mistral"))
 
 
-@pytest.mark.parametrize("path", ["/api/tags", "/api/version", "/api/ps", "/api/show"])
+@pytest.mark.parametrize("path", ["/api/tags", "/api/version", "/api/show"])
 def test_json_that_is_nested_without_end_ends_in_a_sentence(server: OllamaServer, path: str) -> None:
     server.faults.instead[path] = "deep"
     assert ollama_status(server.address, "llama3.2").sentence
