@@ -35,14 +35,6 @@ def test_a_running_server_tells_its_version_and_models(server: OllamaServer) -> 
     assert empty.state == "running" and "ollama pull llama3.2" in empty.remedy
 
 
-def test_a_model_without_a_chat_template_is_told(server: OllamaServer) -> None:
-    server.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
-    assert [(model.name, model.chat_template) for model in ollama_status(server.address).models if model.can_chat] == [
-        ("base", False),
-        ("llama3.2", True),
-    ]
-
-
 def test_no_server_has_its_remedy(nobody: str) -> None:
     status = ollama_status(nobody, "llama3.2")
     assert status.state == "not_running"
