@@ -156,16 +156,6 @@ def test_going_on_with_a_broken_answer_earns_no_reward(tmp_path: Path) -> None:
     assert (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
 
 
-def test_a_stopped_answer_is_kept_and_earns_no_reward(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
-    episode = agent.begin(sample_tasks("household-train")[0])
-    shown: list[str] = []
-    trace = episode.finish(shown.append, cancelled=lambda: len(shown) >= 1)
-    assert trace.generate.turns[-1].reply.stopped
-    assert trace.reward.reward is None
-    assert trace.update.changes == ()
-
-
 def test_a_persons_reward_takes_the_place_of_the_environments(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank")
     list(agent.run(sample_tasks("household-train")[:4]))
@@ -213,14 +203,6 @@ def test_a_conversation_waits_for_a_person(tmp_path: Path) -> None:
     trace = episode.finish()
     assert trace.reward.outcome == "success"
     assert agent.bank.memory(trace.write.operations[0].memory_id).outcome == "success"
-
-
-def test_an_episode_that_has_ended_does_not_go_on(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
-    episode = agent.begin(sample_tasks("household-train")[0])
-    episode.finish()
-    with pytest.raises(StepError, match="has ended"):
-        episode.advance()
 
 
 @pytest.mark.parametrize(("duplicates", "written"), [("keep", 4), ("skip", 2), ("group", 4)])

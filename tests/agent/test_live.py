@@ -103,14 +103,6 @@ def test_stop_leaves_out_the_steps_that_are_still_to_come(tmp_path: Path) -> Non
     assert live.error is None
 
 
-def test_the_list_of_tasks_begins_again_with_the_next_epoch(tmp_path: Path) -> None:
-    live = a_live_run(tmp_path / "bank", tasks=2)
-    live.run_many(3)
-    assert live.wait(20)
-    following = live.next_task()
-    assert (following[0].id, following[1]) == ("train-002", 2)
-
-
 def test_many_tasks_report_progress_and_stop_keeps_what_is_done(tmp_path: Path) -> None:
     live = a_live_run(tmp_path / "bank")
     live.run_many(500)
@@ -150,17 +142,6 @@ def test_stop_keeps_the_answer_under_way_and_it_earns_nothing(tmp_path: Path) ->
     trace = live.agent.bank.trace("r", 1)
     assert trace.generate.turns[-1].reply.stopped
     assert trace.reward.reward is None
-
-
-def test_no_second_move_while_the_agent_works(tmp_path: Path) -> None:
-    model = SlowModel()
-    live = a_live_run(tmp_path / "bank", model)
-    live.run_many(1)
-    assert model.asked.wait(10)
-    with pytest.raises(StepError, match="still working"):
-        live.step()
-    live.stop()
-    assert live.wait(10)
 
 
 def test_a_broken_answer_can_be_tried_again_or_kept(tmp_path: Path) -> None:
@@ -203,12 +184,6 @@ def test_an_intent_that_cannot_be_used_is_refused_and_nothing_begins(tmp_path: P
     with pytest.raises(InputError, match="nothing was started"):
         live.begin(typed)
     assert not live.under_way
-
-
-def test_a_run_without_tasks_asks_for_one(tmp_path: Path) -> None:
-    live = a_live_run(tmp_path / "bank", environment="conversation")
-    with pytest.raises(InputError, match="Type what"):
-        live.step()
 
 
 def test_an_unexpected_failure_is_a_sentence_and_the_step_can_go_on(

@@ -13,10 +13,10 @@ from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.exchange.contents import contents_of
-from memrl_core.exchange.new_banks import merge, merge_runs
+from memrl_core.exchange.new_banks import merge
 from memrl_core.records import StepTrace
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import a_bank, a_run, a_step, a_vector
+from tests.builders import a_bank, a_run, a_step
 from tests.policies.policy_run import an_agent_of
 
 
@@ -80,15 +80,6 @@ def test_every_step_of_a_moved_bank_decides_again_as_it_did(tmp_path: Path) -> N
     move_rows(agent.bank, 5)
     bank = opened(agent.bank)
     assert [again(bank, trace) for trace in bank.traces("r")] == [as_it_was(trace) for trace in traces]
-
-
-def test_a_moved_bank_opens_with_each_vector_at_its_memory(tmp_path: Path) -> None:
-    live = taught(tmp_path / "bank")
-    move_rows(live, 3)
-    view = opened(live).view("r")
-    assert list(view.ids) == list(live.view("r").ids)
-    assert np.array_equal(view.embeddings, [a_vector(step) for step in range(1, 9)])
-    assert [view.position(memory_id) for memory_id in view.ids] == list(range(8))
 
 
 @pytest.mark.parametrize("behind", [1, 4, 8, 9])
@@ -160,12 +151,3 @@ def test_a_memory_is_as_old_as_in_its_own_run_whenever_others_came_to_know_it(tm
     ]
     bank.adopt({}, known_elsewhere, [])
     assert seen(bank.view("r")) == before == seen(opened(bank).view("r"))
-
-
-def test_runs_of_one_bank_merge_alike_for_the_writer_and_for_others(tmp_path: Path) -> None:
-    live = taught(tmp_path / "bank", steps=3)
-    come = contents_of(taught(tmp_path / "older", "older", 3))
-    live.adopt(come.memories, come.events, come.traces)
-    done = merge_runs(live, "r", "older")
-    move_rows(live, 2)
-    assert seen(live.view(done.run)) == seen(opened(live).view(done.run))

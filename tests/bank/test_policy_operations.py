@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from memrl_core.analysis.people.audit import AuditFilter, audit, reconstruct
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.check import check
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankFull, InputError, PolicyFailed
@@ -328,8 +327,3 @@ def test_an_archive_keeps_every_operation_and_what_followed(rewritten: MemoryBan
     assert again.memories() == rewritten.memories()
     for step in (None, *range(7)):
         assert list(again.utilities("r", step).items()) == list(rewritten.utilities("r", step).items())
-
-
-def test_a_bank_whose_policy_rewrites_is_whole(rewritten: MemoryBank) -> None:
-    rewritten.close()
-    assert [finding for finding in check(rewritten.uri) if not finding.ok] == []

@@ -344,12 +344,6 @@ def test_a_link_in_the_zip_leads_nowhere(file: Callable[[str], Path]) -> None:
     read_bank(rezipped(path.rename(path.with_name("named.zip")), lambda new: new.writestr(link, words)))
 
 
-def test_a_zip_of_something_else_is_refused(tmp_path: Path) -> None:
-    with ZipFile(tmp_path / "x.zip", "w") as new:
-        new.writestr("letter.txt", "dear")
-    assert MANIFEST in refusal(tmp_path / "x.zip")
-
-
 @pytest.mark.parametrize("name", ["begun-x.json", "../bank.db", "/vectors/x", "vectors/../../x", "vectors/..\\x"])
 def test_a_manifest_that_names_other_places_is_refused(file: Callable[[str], Path], name: str) -> None:
     assert "two parts" in refusal(with_files(file("zip"), **{name: {"bytes": 1, "sha256": ""}}))
@@ -420,11 +414,6 @@ def test_a_bank_that_is_not_whole_is_refused(file: Callable[[str], Path], statem
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.zip").write_bytes(data)
     refusal(tmp_path / "x.zip")
-
-
-def test_nothing_and_a_folder_are_sentences(tmp_path: Path) -> None:
-    refusal(tmp_path / "nothing.zip")
-    refusal(tmp_path)
 
 
 # --- the page about the format ----------------------------------------------------------------------------------------

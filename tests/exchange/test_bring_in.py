@@ -147,15 +147,6 @@ def test_a_run_that_went_on_elsewhere_goes_on_here(tmp_path: Path) -> None:
     assert everything(MemoryBank.open(str(tmp_path / "b"))) == everything(elsewhere)
 
 
-def test_an_older_state_of_a_run_changes_nothing(tmp_path: Path) -> None:
-    bank = grown(tmp_path / "a", [1, 2])
-    older = contents_of(bank)
-    more_steps(bank, [3])
-    before = everything(bank)
-    assert bring_in(older, str(tmp_path / "a")).account.read[-1] == UNCHANGED
-    assert everything(MemoryBank.open(str(tmp_path / "a"))) == before
-
-
 def test_another_run_of_the_same_name_is_renamed_wherever_it_is_mentioned(tmp_path: Path) -> None:
     here = grown(tmp_path / "a", [1, 2, 3])
     there = grown(tmp_path / "b", [1, 2, 3], text="did another thing")
@@ -170,18 +161,6 @@ def test_another_run_of_the_same_name_is_renamed_wherever_it_is_mentioned(tmp_pa
     assert (memory.run, memory.parents, memory.experience) == ("r-2", ("r-0002-2",), "did another thing in step 3")
     assert bank.trace("r-2", 3).reward.credited == ("r-0002-2",)
     assert all(finding.ok for finding in check(str(tmp_path / "a")))
-
-
-def test_a_renamed_run_is_known_again(tmp_path: Path) -> None:
-    grown(tmp_path / "a", [1, 2]).close()
-    others = [contents_of(grown(tmp_path / name, [1, 2], text=name)) for name in ("b", "c")]
-    first = [bring_in(other, str(tmp_path / "a")) for other in others]
-    assert [arrival.renamed_runs["r"] for arrival in first] == ["r-2", "r-3"]
-    before = everything(MemoryBank.open(str(tmp_path / "a")))
-    again = [bring_in(other, str(tmp_path / "a")) for other in reversed(others)]
-    assert all(arrival.account.read[-1] == UNCHANGED for arrival in again)
-    assert [arrival.renamed_runs["r"] for arrival in again] == ["r-3", "r-2"]
-    assert everything(MemoryBank.open(str(tmp_path / "a"))) == before
 
 
 def test_runs_that_parted_share_what_they_had_in_common(tmp_path: Path) -> None:

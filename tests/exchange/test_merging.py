@@ -93,13 +93,6 @@ def test_two_runs_of_one_bank_are_merged_and_nothing_is_doubled(tmp_path: Path) 
         assert len(out.memories()) == 3
 
 
-def test_the_new_run_takes_a_free_name(tmp_path: Path) -> None:
-    bank = learned(tmp_path / "one", "a", [1])
-    bank.start_run(a_run("b"))
-    names = [merge_runs(bank, "a", "b").run for _ in range(3)]
-    assert names == ["merged", "merged-2", "merged-3"]
-
-
 def test_named_runs_are_merged_instead_of_the_newest(tmp_path: Path) -> None:
     one, two = learned(tmp_path / "one", "a", [1, 1]), learned(tmp_path / "two", "b", [1])
     one.start_run(a_run("empty"))

@@ -175,8 +175,3 @@ def test_a_merged_bank_has_all_that_people_did_and_the_roles_of_the_first(bank: 
         assert ROLES_OF_FIRST in done.notes
         assert believed(made, "r") == believed(bank, "r")
         assert all(finding.ok for finding in check(done.uri))
-
-
-def test_merging_banks_with_the_same_roles_says_nothing_of_roles(tmp_path: Path) -> None:
-    one, two = a_bank(tmp_path / "one", "a"), a_bank(tmp_path / "two", "b")
-    assert merge(one, two, str(tmp_path / "out")).notes == ()

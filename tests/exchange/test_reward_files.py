@@ -20,7 +20,7 @@ from memrl_core.errors import InputError, NotAllowed, UnknownRun
 from memrl_core.exchange import reward_files
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.learning.scales import RatingScales
-from tests.builders import a_bank, a_run, a_step, numbers
+from tests.builders import a_bank, a_run, a_step
 from tests.small_banks import withdraw
 
 STEPS = 4
@@ -141,12 +141,6 @@ def test_rewards_are_written_by_run_step_and_rater(tmp_path: Path) -> None:
     assert len(export_rewards(bank, "jsonl", "a").splitlines()) == 1
     with pytest.raises(UnknownRun):
         export_rewards(bank, "csv", "nobody")
-
-
-def test_half_a_character_in_a_choice_does_not_stop_the_writing(bank: MemoryBank) -> None:
-    bank.ratings.rate(Rating("r", 2, 0.5, "ann", "", {"note": "\ud800"}))
-    assert json.loads(export_rewards(bank, "jsonl"))["given"] == {"note": "\ud800"}
-    assert b"\\ud800" in export_rewards(bank, "csv")
 
 
 def test_a_reward_that_was_given_on_a_scale_is_written_with_its_choice(shared: MemoryBank) -> None:
@@ -280,12 +274,6 @@ def test_lines_are_numbered_as_an_editor_numbers_them(shared: MemoryBank) -> Non
     assert [(line.number, line.effect) for line in lines] == [(2, Effect.NEW), (3, Effect.BAD)]
 
 
-def test_unknown_columns_are_told_once_and_passed_over(shared: MemoryBank) -> None:
-    assert read(shared, "step,reward,colour,created,\n2,1,red,x,\n3,1,blue,x,").unknown == ("colour",)
-    lines = b'{"step": 2, "reward": 1, "a\\u001b": 1}\n{"step": 3, "reward": 1, "b": 2}'
-    assert read_rewards(lines, "jsonl", shared, default_rater="ann").unknown == ("a ", "b")
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -350,16 +338,6 @@ def test_the_suffix_of_a_path_says_its_kind(shared: MemoryBank, tmp_path: Path) 
         read_rewards(tmp_path / "none.csv", None, shared)
 
 
-def test_rows_show_good_lines_and_the_problems_of_bad_ones(shared: MemoryBank) -> None:
-    rows = read(shared, "step,reward,rater,reason\n2,1,bo,fine\n9,good,\x1b[31mbo,why\n").rows()
-    assert rows[0] == {
-        "line": 2, "run": "r", "step": 2, "rater": "bo", "reward": 1.0, "reason": "fine", "then": "new", "problem": "",
-    }  # fmt: skip
-    assert (rows[1]["line"], rows[1]["step"], rows[1]["reward"], rows[1]["then"]) == (3, None, None, "")
-    assert list(rows[1]) == list(rows[0])
-    assert numbers(rows[1]["problem"]) == ["9"]
-
-
 # --- giving them ------------------------------------------------------------------------------------------------------
 
 
@@ -375,22 +353,6 @@ def test_the_good_lines_are_one_deed_that_the_importing_person_can_take_back(ban
     bank.undo.undo("ann")
     assert given_in(bank) == before
     assert bank.utilities("r") == q
-
-
-def test_rewards_that_are_the_same_as_now_are_not_given_again(bank: MemoryBank) -> None:
-    apply_rewards(bank, read(bank, "step,reward\n2,1\n3,1"))
-    events = bank.events()
-    assert apply_rewards(bank, read(bank, "step,reward\n2,1\n3,1"), by="ann") == []
-    assert bank.events() == events
-    assert [event.step for event in apply_rewards(bank, read(bank, "step,reward\n2,1\n3,-1"), by="ann")] == [3]
-
-
-def test_nothing_is_given_when_no_line_is_good(bank: MemoryBank) -> None:
-    events = bank.events()
-    for table in ("step,reward\n", "step,reward\n9,1"):
-        with pytest.raises(InputError, match="No line"):
-            apply_rewards(bank, read(bank, table))
-    assert bank.events() == events
 
 
 def test_rewards_in_the_name_of_others_are_for_those_who_may_manage(bank: MemoryBank) -> None:

@@ -23,7 +23,6 @@ from memrl_core.agent.setup import fits
 from memrl_core.analysis.compare.methods import (
     Estimate,
     MethodRow,
-    arm_without_memory,
     luck_curve,
     method_curves,
     method_rows,
@@ -34,7 +33,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell
 from memrl_core.experiments.executors import Experiment, run_experiment
-from memrl_core.experiments.files import COSTS, PICTURES
+from memrl_core.experiments.files import COSTS
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.reports.report_table import ReportTable
 from memrl_core.experiments.reports.reports import reports
@@ -164,13 +163,6 @@ def test_luck_is_pass_at_as_many_tries_and_ends_where_csr_ends(grids: Grids) -> 
     assert same(luck.value[-1], csr.value[-1])
 
 
-def test_without_an_arm_without_memory_there_is_no_luck_and_no_gain() -> None:
-    steps = pd.DataFrame(frame("a", letters("+- ++")))
-    assert luck_curve(steps, "") is None
-    (row,) = method_rows(steps)
-    assert not row.pass_at.known and not row.gain.known and not row.against.known and row.csr.value == 1.0
-
-
 def test_the_gain_is_the_mean_of_the_last_epochs_differences_task_by_task() -> None:
     mine, nothing = letters("---- ++-?", "---- +++-"), letters("++++ +---", "++++ --+-")
     found = rows_of(frame("a", mine), frame("b", nothing, "none"), without="b", reference="a")
@@ -178,12 +170,6 @@ def test_the_gain_is_the_mean_of_the_last_epochs_differences_task_by_task() -> N
     assert found["a"].gain.value == pytest.approx(3 / 7)
     assert found["b"].against.value == pytest.approx(-3 / 7)
     assert not found["b"].gain.known and not found["a"].against.known
-
-
-def test_a_seed_that_only_one_arm_has_finished_is_not_compared() -> None:
-    found = rows_of(frame("a", letters("+-", "++")), frame("b", letters("--"), "none"), without="b")
-    assert found["a"].gain.value == 0.5
-    assert found["a"].success.value == 0.75
 
 
 def test_forgetting_is_counted_within_a_stage() -> None:
@@ -198,13 +184,6 @@ def test_the_share_of_unparsed_answers_is_of_those_that_were_asked_for() -> None
         row |= {"consulted": asked, "unparsed": unread}
     assert rows_of(reported)["a"].unparsed == 0.5
     assert isnan(rows_of(frame("a", letters("+"), consulted=0))["a"].unparsed)
-
-
-def test_the_arm_without_memory_is_the_policy_none_or_one_that_takes_no_memory() -> None:
-    steps = pd.DataFrame([*frame("a", letters("+")), *frame("b", letters("+")), *frame("c", letters("+"), "none")])
-    assert arm_without_memory(steps, {"a": 0, "b": 3}) == "c"
-    assert arm_without_memory(steps[steps["arm"] != "c"], {"a": 3, "b": 0}) == "b"
-    assert arm_without_memory(steps[steps["arm"] != "c"], {"a": 3}) == ""
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------
@@ -313,14 +292,6 @@ def test_a_cell_is_the_same_again_but_for_how_long_it_took(tmp_path: Path, finis
     assert (took["model_seconds"] > 0).all()
 
 
-def test_every_epoch_of_every_arm_is_in_the_results_with_the_settings_that_its_policy_has(finished: Experiment) -> None:
-    found = pd.read_parquet(finished.out / "results.parquet")
-    assert len(found) == finished.done * 2
-    by_policy = found.groupby("policy")["weight"]
-    assert by_policy.first()["memrl"] == 0.5 and by_policy.count()["rag"] == 0
-    assert set(found["badge"]) <= {"paper", "code", "adapted"}
-
-
 def test_the_report_has_a_row_an_arm_and_the_page_its_pictures(finished: Experiment) -> None:
     (table,) = reports(finished)
     assert [row[0] for row in table.rows] == ["memrl", "rag", "none", "self_rag"]
@@ -350,12 +321,6 @@ def test_a_row_of_the_report_worked_by_hand() -> None:
     assert new[3].startswith("+50.0 pp (") and new[4] == new[3]
     assert new[5:] == ("100.0 %", "50.0 %", "100.0 %", "50.0 %", "8", "12", "3.0", "0.0 %")
     assert luck[3:5] == ("–", "–") and luck[7:9] == ("33.3 %", "100.0 %")
-
-
-def test_no_page_is_made_of_an_experiment_that_does_not_compare_methods(finished: Experiment) -> None:
-    other = finished.plan.model_copy(update={"report": ["accuracy"]})
-    assert picture_page(Experiment(other, finished.out, finished.steps, finished.epochs, 1, 1, False, "")) == ""
-    assert not (finished.out / PICTURES).exists()
 
 
 @pytest.mark.parametrize("width", [40, 80, 400])

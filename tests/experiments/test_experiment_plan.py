@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from memrl_core.errors import InputError
 from memrl_core.experiments import plan as plan_module
 from memrl_core.experiments.cells import cells_of, of_epoch
 from memrl_core.experiments.plan import Plan, Stage, named_tasks, read_plan
-from memrl_core.policies import POLICIES, policy_class
+from memrl_core.policies import POLICIES
 from memrl_core.settings import PRESETS, MemRLSettings
 
 SHIPPED = sorted((Path(__file__).resolve().parents[2] / "sample_data" / "experiments").glob("*.toml"))
@@ -179,16 +178,6 @@ def test_a_grid_combines_policies_with_settings_that_all_of_them_have(tmp_path: 
         ("rag, k2 = 1, δ = 0", "rag", 1),
         ("rag, k2 = 3, δ = 0", "rag", 3),
     ]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_an_arm_of_a_grid_is_named_by_the_symbols_of_its_own_policy(tmp_path: Path, policy: str) -> None:
-    fields = policy_class(policy).Settings.model_fields
-    own = {name: field for name, field in fields.items() if " · " in (field.title or "")}
-    for name, field in own.items():
-        plan = read_plan(a_file(tmp_path, f"[grid]\npolicy = ['{policy}']\n{name} = [{json.dumps(field.default)}]\n"))
-        (arm,) = plan.all_arms()
-        assert arm.name.startswith(f"{policy}, {(field.title or '').split(' · ')[0]} = ")
 
 
 def test_an_arm_that_the_world_cannot_serve_is_refused_with_what_is_missing(

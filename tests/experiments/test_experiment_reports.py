@@ -178,14 +178,6 @@ def test_accuracy_is_that_of_the_last_epoch_and_differences_are_paired_by_seed()
     assert found["old"]["solved before, failing now"] == "12.5 % (0.0…25.0)"
 
 
-@pytest.mark.parametrize(("new", "sign"), [("++++", "+"), ("----", "−")])
-def test_the_interval_of_a_difference_lies_on_its_side(new: str, sign: str) -> None:
-    rows = [row for seed, old in enumerate(["+---", "++--", "+++-"]) for row in epochs_of("old", seed, [old])]
-    rows += [row for seed in range(3) for row in epochs_of("new", seed, [new])]
-    message = cells(the_table(a_plan(), rows))["new"]["against old"]
-    assert message.startswith(f"{sign}50.0 pp ({sign}") and f"…{sign}" in message
-
-
 def test_a_seed_that_only_one_arm_has_is_left_out_of_the_difference() -> None:
     rows = [*epochs_of("old", 0, ["--"]), *epochs_of("new", 0, ["+-"]), *epochs_of("new", 1, ["++"])]
     found = cells(the_table(a_plan(), rows))

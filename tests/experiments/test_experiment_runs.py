@@ -255,17 +255,6 @@ def test_ctrl_c_ends_the_command_with_a_sentence_and_what_is_finished(tmp_path: 
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-@pytest.mark.slow
-def test_ctrl_c_before_the_processes_are_up_is_a_sentence_as_well(tmp_path: Path) -> None:
-    file, out = a_plan_file(tmp_path / "tiny.toml"), tmp_path / "out"
-    process = started(file, out, "--jobs", "2")
-    until((out / "experiment.json").exists, process)
-    os.killpg(process.pid, signal.SIGINT)
-    message, noise = process.communicate(timeout=60)
-    assert (process.returncode, noise) == (130, "")
-    assert "Cancelled." in message
-
-
 # --- a disk that is full, a folder that cannot be used ----------------------------------------------------------------
 
 FULL_FOR_ONE = """
@@ -278,17 +267,6 @@ def tight(cell, uri, *more, **named):
     return original(cell, uri, *more, **named)
 executors.run_cell = tight
 """
-
-
-@pytest.mark.slow
-def test_a_disk_that_is_too_full_ends_the_experiment_with_a_sentence(tmp_path: Path) -> None:
-    file, out = a_plan_file(tmp_path / "tiny.toml", seeds=2), tmp_path / "out"
-    process = started(file, out, "--jobs", "1", before=FULL_FOR_ONE)
-    _, noise = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "is full" in noise and "Traceback" not in noise
-    assert {name.partition("-s")[2][0] for name in kept(out)} == {"0"}
-    assert run_experiment(a_plan(seeds=2), out, jobs=1).done == 4
 
 
 @pytest.mark.slow

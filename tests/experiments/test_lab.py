@@ -110,15 +110,6 @@ def test_a_step_that_only_one_side_has_is_in_no_figure(bank: MemoryBank) -> None
     assert [arm.success.shape for arm in arms_of(twins)] == [(1, 3), (1, 3)]
 
 
-def test_an_unrated_step_counts_for_nothing(bank: MemoryBank) -> None:
-    same = {"environment": "conversation", "tasks": "conversation", "task_count": 2}
-    for run in ("twins-c-left", "twins-c-right"):
-        workspace.start_run(bank, run=run, **same)
-    twins = lab_twins(bank)
-    twins.step(2)
-    assert all(np.isnan(stream.outcomes).tolist() == [True, True] for stream in streams_of(twins))
-
-
 def lab_twins(bank: MemoryBank) -> TwinRuns:
     return TwinRuns(bank, *pairs_in(bank)[0], workspace.Preferences())
 

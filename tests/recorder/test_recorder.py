@@ -18,14 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.decision.moment import replayed
-from memrl_core.analysis.decision.outline import line
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import InputError, StepError, UnknownRun
 from memrl_core.recorder import Recorder
 from memrl_core.recorder.step_report import unit
-from memrl_core.records import Phase
 from memrl_core.settings import MemRLSettings
 from tests.small_banks import DIMENSION, a_bank, a_vector
 
@@ -162,25 +159,6 @@ def test_two_memories_with_one_text_stand_in_two_places_of_the_prompt(recorder: 
     assert [(p.memory_id, p.start, p.end) for p in s.trace.generate.spans] == [(second, 0, 7), (first, 9, 16)]
 
 
-def test_a_stored_step_can_be_replayed_in_words(bank: MemoryBank, recorder: Recorder) -> None:
-    a, b, _ = three_memories(recorder)
-    with recorder.step("bare"):
-        pass
-    with recorder.step("whole", embedding=a_vector(9)) as s:
-        s.recalled([a, b])
-        s.selected([a])
-        s.answered("done")
-        s.rewarded(-1.0)
-        s.wrote("did it")
-    for step, stored_of in ((1, {Phase.EMBED, Phase.REWARD, Phase.UPDATE}), (2, set(Phase))):
-        moment = replayed(bank, "mine", step)
-        assert {phase for phase in Phase if moment.reached(phase)} == stored_of
-        assert moment.trace is not None
-        reported = [line(moment.trace, phase) for phase in Phase]
-        assert reported[0] == ("bare", "whole")[step - 1]
-    assert moment.selected == (a,)
-
-
 # --- q ----------------------------------------------------------------------------------------------------------------
 
 
@@ -241,20 +219,6 @@ def test_a_block_that_raises_is_stored_without_reward_and_goes_on(bank: MemoryBa
     assert any("ZeroDivisionError" in lack for lack in trace.lacks)
     assert bank.utilities("mine")[a].visits == 0
     assert s.trace == trace
-
-
-def test_the_exception_goes_on_even_when_the_step_cannot_be_stored(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError("no room")
-
-    monkeypatch.setattr(recorder.bank, "commit_step", full)
-    with pytest.raises(ZeroDivisionError) as raised, recorder.step("egg"):
-        _ = 1 / 0
-    assert [note.endswith("no room") for note in raised.value.__notes__] == [True]
-    with pytest.raises(OSError, match="no room"), recorder.step("egg"):
-        pass
 
 
 @pytest.mark.parametrize(

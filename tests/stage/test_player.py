@@ -161,14 +161,6 @@ def test_what_is_nearest_in_the_full_space_is_named_on_the_card_and_lit_on_the_m
     assert page.evaluate("player.map.marked") is None
 
 
-def test_points_are_as_large_as_they_were_used_or_all_alike(demo_data: Any, play: Play) -> None:
-    page = play(demo_data, "step=40&phase=7")
-    sizes = "new Set(player.map.glyphs.map((one) => one.size)).size"
-    assert page.evaluate(sizes) > 2
-    page.get_by_label("Size of the map's points").select_option("none")
-    assert page.evaluate(sizes) == 1
-
-
 # Of a glyph: whether the canvas has its colour where the map says that it lies.
 COLOURED = """(at) => {
   const { map } = player;
@@ -217,17 +209,6 @@ def test_of_thousands_a_drag_paints_nothing_and_a_step_makes_only_the_glyphs_ane
     page.keyboard.press("Shift+ArrowRight")
     page.wait_for_selector(".stage[data-step='12']")
     assert 0 < page.evaluate("player.map.byGroup.filter((glyph, at) => glyph !== made[at]).length") < 10
-
-
-def test_at_390_long_names_are_told_apart_and_nothing_of_the_legend_is_cut(demo_data: Any, play: Play) -> None:
-    memories = copy.deepcopy(demo_data["memories"])
-    memories["label"] = [f"a-long-name-{n:03}" for n in range(len(memories["label"]))]
-    page = play({**demo_data, "memories": memories}, "step=39&phase=7", width=390)
-    names = page.locator(".stage-row .stage-strong > title").all_text_contents()
-    shown = page.locator(".stage-row .stage-strong").evaluate_all("all => all.map((one) => one.firstChild.data)")
-    assert len(names) == len(shown) == len(set(shown)) > 5
-    legend = page.locator(".stage-legend")
-    assert legend.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
 
 
 def current(page: Page) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import InputError, UnknownRun
+from memrl_core.errors import InputError
 from tests.analysis.eventful import believed_by_definition
 from tests.builders import a_bank, a_step
 
@@ -80,20 +80,6 @@ def test_only_notes_can_be_removed_and_only_credits_revoked(bank: MemoryBank) ->
             bank.notes.remove(event_id, "ann")
         with pytest.raises(InputError, match="That credit"):
             bank.credits.revoke(event_id, "ann")
-    assert bank.facts == facts
-
-
-def test_nothing_is_written_about_a_run_that_is_not_there(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
-    facts = bank.facts
-    for attempt in (
-        lambda: bank.notes.pin("nobody", 1, "text", "ann"),
-        lambda: bank.notes.standing("nobody"),
-        lambda: bank.credits.assign("nobody", 1, "id", {"m": 1.0}, "ann", ""),
-        lambda: bank.credits.standing("nobody", 1),
-    ):
-        with pytest.raises(UnknownRun):
-            attempt()
     assert bank.facts == facts
 
 

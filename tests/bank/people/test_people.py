@@ -178,15 +178,6 @@ def test_undoing_the_revocation_of_a_reward_gives_it_back_in_the_name_of_its_rat
     assert bank.ratings.mine("r", 2, "bob") is None
 
 
-def test_bob_takes_back_what_a_manager_gave_back_in_his_name(bank: MemoryBank) -> None:
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("bob", Role.RATE, "ann")
-    bank.revoke_reward(_rewarded(bank, "bob"), "ann")
-    bank.undo.undo("ann")
-    assert bank.undo.undo("bob") is not None
-    assert bank.ratings.mine("r", 2, "bob") is None
-
-
 def test_who_manages_no_more_does_not_undo_what_they_did_to_others(bank: MemoryBank) -> None:
     bank.revoke_reward(_rewarded(bank, "bob"), "cid")
     bank.people.assign("ann", Role.MANAGE, "ann")
@@ -211,14 +202,6 @@ def test_a_bank_is_not_closed_to_newcomers_before_somebody_manages_it_by_name(ba
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign(NEWCOMERS, Role.RATE, "ann")
     assert bank.people.role_of("new") is Role.RATE
-
-
-def test_a_manager_can_hand_the_bank_over(bank: MemoryBank) -> None:
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign(NEWCOMERS, Role.LOOK, "ann")
-    bank.people.assign("bob", Role.MANAGE, "ann")
-    bank.people.assign("ann", Role.LOOK, "ann")
-    assert "ann may look" in refused(bank, lambda bank, who: bank.people.assign(who, Role.MANAGE, who), "ann")
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -257,22 +240,7 @@ def test_the_same_person_is_known_however_the_name_was_typed(guarded: MemoryBank
         assert "new may look" in refused(guarded, action, " new\x07")
 
 
-def test_a_role_is_stored_under_the_name_as_it_is_known(bank: MemoryBank) -> None:
-    bank.people.assign(" Eve\n Doe", Role.RATE, "  ann ")
-    assert bank.people.roles() == {"Eve Doe": Role.RATE}
-    assert bank.events("")[-1].rater == "ann"
-
-
 # --- several sessions -------------------------------------------------------------------------------------------------
-
-
-def test_another_session_knows_of_a_role_after_it_refreshes(bank: MemoryBank) -> None:
-    other = MemoryBank.open(bank.uri)
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("eve", Role.LOOK, "ann")
-    other.refresh()
-    assert other.people.roles() == bank.people.roles()
-    assert "eve may look" in refused(other, RATING["pin_note"], "eve")
 
 
 def test_what_looks_at_the_bank_first_knows_of_a_role_at_once(bank: MemoryBank) -> None:
@@ -303,14 +271,6 @@ def test_a_note_and_a_credit_of_another_are_the_managers_to_take_away(bank: Memo
     assert "cid may rate" in refused(bank, away[what], "cid")
     away[what](bank, "ann")
     assert (bank.notes.standing("r") == [], bank.credits.standing("r", 2) is None) == (what == "note", what == "credit")
-
-
-def test_the_environment_is_changed_in_the_name_of_who_did_it(bank: MemoryBank) -> None:
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("cid", Role.RATE, "ann")
-    assert "not change runs" in refused(bank, lambda bank, who: bank.change_environment("r", {"a": 1}, by=who), "cid")
-    bank.change_environment("r", {"shift_at": [9]}, by="ann")
-    assert bank.events("r")[-1].rater == "ann"
 
 
 def test_undo_passes_over_what_a_person_may_do_no_longer(bank: MemoryBank) -> None:

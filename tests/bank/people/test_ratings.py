@@ -135,16 +135,6 @@ def test_the_same_click_twice_counts_once(bank: MemoryBank) -> None:
     assert given == [first.id, changed.id]
 
 
-def test_a_change_is_taken_back_to_the_reward_before_it(bank: MemoryBank) -> None:
-    bank.ratings.rate(Rating("r", 3, 0.5, "ann", "so so"))
-    once = believed(bank)
-    bank.ratings.rate(Rating("r", 3, -1.0, "ann", "bad after all"))
-    bank.undo.undo("ann")
-    mine = bank.ratings.mine("r", 3, "ann")
-    assert (mine.value, mine.reason) == (0.5, "so so")
-    assert believed(bank) == once
-
-
 def test_what_a_reward_would_do_is_what_it_does(bank: MemoryBank) -> None:
     before = bank.utilities("r")
     supposed = bank.ratings.supposed(Rating("r", 2, -0.4, "ann"))
@@ -219,13 +209,6 @@ def test_several_rewards_at_once_are_one_write_and_one_deed(tmp_path: Path) -> N
     assert believed(MemoryBank.open(bank.uri)) == beliefs(steps, {(2, "ann"): 0.5, (3, "bo"): -1.0}, ALPHA)
 
 
-def test_a_rewards_reason_and_scale_are_kept(bank: MemoryBank) -> None:
-    bank.ratings.rate(Rating("r", 3, 0.5, "ann", " right cup, wrong shelf ", {"scale": "stars", "stars": 4}))
-    event = MemoryBank.open(bank.uri).ratings.mine("r", 3, "ann")
-    assert event.reason == "right cup, wrong shelf"
-    assert dict(event.payload) == {"scale": "stars", "stars": 4}
-
-
 def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(bank: MemoryBank) -> None:
     bank.start_run(replace(a_run("fork", base="r", base_step=STEPS), first_step=STEPS + 1))
     bank.start_run(replace(a_run("fork-2", base="fork", base_step=STEPS), first_step=STEPS + 1))
@@ -238,15 +221,6 @@ def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(bank: MemoryBank) 
 
 
 # --- what was done for others, and by others --------------------------------------------------------------------------
-
-
-def test_doing_again_what_was_done_for_another_never_overwrites_what_they_did_since(bank: MemoryBank) -> None:
-    bank.ratings.rate_all([Rating("r", step, 0.5, "bo", given={"by": "ann"}) for step in (2, 3)])
-    bank.undo.undo("ann")
-    bank.ratings.rate(Rating("r", 3, -1.0, "bo"))
-    with pytest.raises(InputError, match="since by bo"):
-        bank.undo.redo("ann")
-    assert [bank.ratings.mine("r", step, "bo") is None for step in (2, 3)] == [True, False]
 
 
 def test_two_rewards_for_one_step_in_one_deed_are_undone_to_what_stood_before(bank: MemoryBank) -> None:
@@ -354,18 +328,6 @@ def test_each_kind_of_deed_is_undone_as_if_the_other_were_not_there(
         for kinds, reference in ((REWARDS, rewards), (MEMORIES, pins)):
             counts = len(handle.undo.done("ann", kinds)), len(handle.undo.undone("ann", kinds))
             assert counts == (len(reference.done.get("ann", [])), len(reference.undone.get("ann", [])))
-
-
-def test_a_new_reward_leaves_the_changes_of_memories_to_be_done_again(bank: MemoryBank) -> None:
-    bank.editing.forget("r", ["r-0001"], "ann")
-    bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
-    bank.undo.undo("ann", MEMORIES)
-    bank.ratings.rate(Rating("r", 2, 1.0, "ann"))
-    assert bank.undo.undone("ann") == []
-    assert bank.undo.redo("ann", REWARDS) is None
-    assert bank.undo.redo("ann", MEMORIES) is not None
-    assert "r-0001" in bank.away("r")
-    assert [len(bank.undo.done("ann", kinds)) for kinds in (None, REWARDS, MEMORIES)] == [3, 2, 1]
 
 
 # --- several handles --------------------------------------------------------------------------------------------------
