@@ -20,7 +20,7 @@ from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents, contents_of, started_with
 from memrl_core.exchange.whole_files import drafted_folder
 from memrl_core.models.base import Cancelled
-from memrl_core.policies import make_policy, policy_class
+from memrl_core.policies import make_policy
 from memrl_core.records import EmbedRecord, RunInfo, StepTrace, Utility
 
 MERGED = "merged"
@@ -187,17 +187,17 @@ def reembed(
 
     Memories, q, visits, ledger and traces are the same, and what steps recorded about similarity; the map is left out.
     `on_progress` gets how many of how many texts are embedded. None when `cancelled()` turned true: nothing is left of
-    the new bank then. Raises `InputError` for a place that is taken and for memories whose texts are not stored,
-    `ModelError`, and what reading and writing a bank raises.
+    the new bank then. Raises `InputError` for a place that is taken, `ModelError`, and what reading and writing a bank
+    raises.
     """
     with drafted_folder(uri, KEPT) as draft:
         found = contents_of(bank)
-        _must_be_of_intents(found.traces)
         keys = {trace.id: _key(trace) for trace in found.traces if trace.embed is not None}
-        # Of memories that share a vector, the intent of the oldest was embedded.
+        written = _texts_written(found.traces)
+        # Of memories that share a vector, the text of the oldest was embedded.
         first: dict[tuple[str, bytes], str] = {}
         texts = {
-            i: first.setdefault((memory.intent_key, vector.tobytes()), memory.intent)
+            i: first.setdefault((memory.intent_key, vector.tobytes()), written.get(i, memory.intent))
             for i, (memory, vector) in found.memories.items()
         }
         wanted = list(dict.fromkeys([*texts.values(), *keys.values()]))
@@ -234,17 +234,18 @@ def _written(made: Contents, bank: MemoryBank, embedder: Embedder, draft: str) -
         return tuple(info.id for info in bank.runs() if dict(new.utilities(info.id)) != dict(bank.utilities(info.id)))
 
 
-def _must_be_of_intents(traces: Sequence[StepTrace]) -> None:
+def _texts_written(traces: Sequence[StepTrace]) -> dict[str, str]:
+    """The text that was embedded, by the id of each memory that a step of a known policy wrote."""
+    texts = {}
     for trace in traces:
         try:
-            policy = policy_class(trace.policy)
+            policy = make_policy(trace.policy, trace.settings)
         except SettingsError:
             continue  # Of another program, which gave intents with their embeddings.
-        if not policy.embeds_intents and trace.write is not None and trace.write.operations:
-            raise InputError(
-                f"The memories of run {trace.run} are found by more than their intent ({policy.spec.title}), and that "
-                f"text is not stored. {KEPT} Start its run again in a bank of the other embedder."
-            )
+        for op in trace.operations:
+            if op.op not in ("NOOP", "DELETE"):
+                texts[op.memory_id] = policy.embedded_text(op, trace)
+    return texts
 
 
 def _key(trace: StepTrace) -> str:

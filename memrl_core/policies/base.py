@@ -208,8 +208,6 @@ class Policy(Generic[S]):
     """Whether the model shall sum the episode up before `write`; False for methods that ask for words of their own."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings that belong together, by name, such as those of a published configuration."""
-    embeds_intents: ClassVar[bool] = True
-    """Whether the embedding of each memory is that of an intent; False where it is of a text that is not stored."""
     strict: bool = True
     """Whether phase A wants similarity > δ (paper), or ≥ δ (official code)."""
     ignored: ClassVar[tuple[str, ...]] = ()
@@ -227,6 +225,10 @@ class Policy(Generic[S]):
     def key(self, asked: Asked) -> str:
         """The text whose embedding is compared with the memories'."""
         return asked.intent
+
+    def embedded_text(self, operation: MemoryOperation, trace: StepTrace) -> str:
+        """The text whose embedding is that of the memory which this operation of the step wrote."""
+        return operation.intent
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """Phase A: the pool for `query` (d,); `coarse` as in `retrieval.recall`."""

@@ -22,11 +22,14 @@ from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import EmbedderMismatch, InputError, ModelError
 from memrl_core.exchange.new_banks import reembed
+from memrl_core.experiments.plan import named_tasks
 from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import settings_of, usable_policies
 from tests.builders import a_run, an_agent
 from tests.ollama.server import OllamaServer
 
 TASKS = sample_tasks("household-train")
+MESSAGES = named_tasks("helpdesk-train")[:10]
 
 
 @pytest.fixture
@@ -92,13 +95,22 @@ def test_what_is_cancelled_or_fails_leaves_nothing(
     assert as_written(MemoryBank.open(bank.uri)) == before
 
 
-def test_memories_of_texts_that_are_not_stored_are_refused(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
-    agent.bank.start_run(replace(a_run("notes"), policy="a_mem", settings={}, embedder=agent.bank.embedder.name))
-    other = Agent(agent.bank, "notes", SimulatedModel(), agent.embedder, agent.environment)
-    list(other.run(TASKS[:1]))
-    with pytest.raises(InputError, match="notes"):
-        reembed(agent.bank, WordLlamaEmbedder(), str(tmp_path / "new"))
+@pytest.mark.parametrize("policy", usable_policies())
+def test_vectors_are_those_that_the_policy_would_have_made(tmp_path: Path, policy: str) -> None:
+    """Back with the first embedder, every memory and every step has the vector that the policy gave it."""
+    agent = an_agent(tmp_path / "bank", environment="helpdesk")
+    own = replace(agent.bank.run("r"), id="own", policy=policy, settings=settings_of(policy, {}).model_dump())
+    agent.bank.start_run(own)
+    list(Agent(agent.bank, "own", SimulatedModel(), agent.embedder, agent.environment).run(MESSAGES, epochs=2))
+    reembed(agent.bank, WordLlamaEmbedder(), str(tmp_path / "other"))
+    with MemoryBank.open(str(tmp_path / "other")) as other:
+        reembed(other, agent.embedder, str(tmp_path / "back"))
+    with MemoryBank.open(str(tmp_path / "back")) as back:
+        assert (len(back.memories()) > 0) == (policy not in ("none", "pass_at_k"))
+        for memory in back.memories():
+            assert np.array_equal(back.embedding(memory.id), agent.bank.embedding(memory.id)), memory
+        for step in range(1, 2 * len(MESSAGES) + 1):
+            assert back.trace("own", step).embed.embedding == agent.bank.trace("own", step).embed.embedding
 
 
 @pytest.mark.slow

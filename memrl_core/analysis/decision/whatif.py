@@ -166,7 +166,7 @@ def embedded_anew(
     """
     view = situation.view
     policy = make_policy(situation.policy, situation.settings)
-    if not policy.embeds_intents or view.learned is not None or view.asked is None:
+    if view.learned is not None or view.asked is None:
         raise InputError(
             f"{policy.spec.title} finds memories by more than the vectors of their intents. Nothing was embedded; "
             "start a run of it in a bank of the other embedder."

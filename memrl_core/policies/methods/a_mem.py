@@ -33,7 +33,7 @@ from memrl_core.policies.base import (
 from memrl_core.policies.ranking import Chosen, TermColumn, ranked, similarities
 from memrl_core.policies.texts import followed, reworded
 from memrl_core.prompting import ANSWER_MARK, WHAT_WENT_WRONG
-from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
+from memrl_core.records import Decision, Memory, MemoryOperation, Reason, Recalled, RecallRecord, StepTrace
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import usual
@@ -103,9 +103,12 @@ class AMem(Policy[AMemSettings]):
 
     spec = SPEC
     Settings = AMemSettings
-    embeds_intents = False
     wants_summary = False
     ignored = ("duplicates", "duplicate_threshold")
+
+    def embedded_text(self, operation: MemoryOperation, trace: StepTrace) -> str:
+        """The note: its content, keywords, tags and context."""
+        return embedded_text(content_of(operation.experience), note_of(operation.data))
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """The k1 nearest, and what is linked with the k2 nearest of them; ranks go by similarity."""
@@ -299,7 +302,7 @@ def content_of(experience: str) -> str:
 
 def embedded_text(content: str, note: Note) -> str:
     """What a note's vector is made of: content ‖ keywords ‖ tags ‖ context."""
-    return "\n".join((content, " ".join(note.keywords), " ".join(note.tags), note.context))
+    return "\n".join((content.rstrip(), " ".join(note.keywords), " ".join(note.tags), note.context))
 
 
 # --- questions to the model, and the templates that stand in for its answers ------------------------------------------

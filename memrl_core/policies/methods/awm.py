@@ -28,7 +28,7 @@ from memrl_core.policies.base import (
 )
 from memrl_core.policies.texts import followed, reworded
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
-from memrl_core.records import Memory, MemoryOperation
+from memrl_core.records import Memory, MemoryOperation, StepTrace
 from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import usual
 
@@ -90,9 +90,12 @@ class Awm(Policy[AwmSettings]):
 
     spec = SPEC
     Settings = AwmSettings
-    embeds_intents = False
     wants_summary = False
     ignored = ("duplicates", "duplicate_threshold")
+
+    def embedded_text(self, operation: MemoryOperation, trace: StepTrace) -> str:
+        """The workflow's name and when to use it."""
+        return _embedded_text(Workflow.model_validate(dict(operation.data)))
 
     def write(self, new: NewExperience, view: MemoryView, ask: Ask) -> tuple[Written, ...]:
         """The workflow of these actions in its new version; nothing but after a success."""
@@ -107,7 +110,7 @@ class Awm(Policy[AwmSettings]):
         workflow = ask(induction_question(kind, earlier.workflow if earlier else None, successes))
         if workflow is None:
             return (nothing(new, NO_ANSWER),)
-        (vector,) = new.embed([f"{workflow.name}\n{workflow.docstring}"])
+        (vector,) = new.embed([_embedded_text(workflow)])
         changes: dict[str, Any] = {"op": "UPDATE", "replaces": (stands,)} if stands else {}
         kept = [{"intent": one.intent, "steps": list(one.steps)} for one in successes]
         data = {"kind": kind, **workflow.model_dump(), "successes": kept}
@@ -125,6 +128,10 @@ class Awm(Policy[AwmSettings]):
             induced = induced_by(op)
             if induced is not None:
                 state.by_kind[str(op.data["kind"])] = induced
+
+
+def _embedded_text(workflow: Workflow) -> str:
+    return f"{workflow.name}\n{workflow.docstring}"
 
 
 # --- workflows: what is kept of one, how it is induced, and how it reads ----------------------------------------------

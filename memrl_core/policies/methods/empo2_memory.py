@@ -31,7 +31,7 @@ from memrl_core.policies.base import (
 from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similar, similarities
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
-from memrl_core.records import Decision, Memory, Recalled, RecallRecord
+from memrl_core.records import Decision, Memory, MemoryOperation, Recalled, RecallRecord, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings, usual
 
@@ -135,7 +135,6 @@ class Empo2Memory(Policy[Empo2Settings]):
     spec = SPEC
     ignored = ("k1_counts", "duplicates", "duplicate_threshold")
     Settings = Empo2Settings
-    embeds_intents = False
 
     def when(self, asked: Asked) -> When:
         """Before every turn."""
@@ -144,6 +143,10 @@ class Empo2Memory(Policy[Empo2Settings]):
     def key(self, asked: Asked) -> str:
         """The intent and the observation."""
         return _key(asked.intent, asked.observation)
+
+    def embedded_text(self, operation: MemoryOperation, trace: StepTrace) -> str:
+        """The intent and the last observation of the episode."""
+        return _key(operation.intent, exchanges(trace)[-1].observation)
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:
         """The k1 best tips of the list beyond the gate."""
