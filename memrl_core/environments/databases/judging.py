@@ -293,6 +293,7 @@ def database_task(task: Task, dialect: Dialect = "sqlite") -> DatabaseTask:
 
 _MADE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
 _GENERATED = re.compile(r"\bas\s*\(", re.IGNORECASE)
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]""")
 
 
 @lru_cache(maxsize=256)
@@ -327,7 +328,7 @@ def _faults_of_made(kind: str, name: str, create: str) -> str:
         return f"the unique index {name[:80]}; write UNIQUE in the table instead." if unique else ""
     if kind != "table":
         return f"the {kind} {name[:80]}; it can only make tables."
-    if _GENERATED.search(on_one_line(create)):
+    if _GENERATED.search(_QUOTED.sub(" ", on_one_line(create))):
         return f"the table {name[:80]} with a column that is computed; make it a plain column with its values."
     return ""
 
