@@ -173,6 +173,7 @@ def run(
     resume: Annotated[
         str, typer.Option(help="Go on with this run where it ended; its own settings, model and tasks are used.")
     ] = "",
+    shift_at: Annotated[int, typer.Option(help="Step at which the world of household or helpdesk changes.", min=0)] = 0,
     model_host: ModelHost = "",
     per_host: PerHost = 1,
     batch: Annotated[int, typer.Option(help="Steps a write; a crash loses at most this many.", min=1, max=1000)] = 1,
@@ -183,7 +184,7 @@ def run(
     env, task_set = environment_and_set(env, task_set)
     given_options = _pairs(model_options or [], "a model option", "temperature=0.7")
     chosen_options = checked_options({**given_options, **({"layout": layout} if layout else {})})
-    world = _pairs(options or [], "an option", "drafts=false")
+    world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
     hosts = None if resume else ctx.with_resource(at_hosts(model, model_host, per_host))
     facts = {} if resume else workspace.must_be_there(model, preferences, hosts)
     with MemoryBank.open(bank) if resume else open_or_create(bank, embedder) as memory:

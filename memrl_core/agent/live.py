@@ -33,6 +33,7 @@ class Waiting:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        self._answered = self._generates = False
         self.begin("")
 
     def begin(self, doing: str) -> None:
@@ -42,16 +43,20 @@ class Waiting:
 
     def on_move(self, episode: Episode) -> None:
         """The episode is about to run its next phase or turn."""
-        if episode.phase is not None:
-            turn = len(episode.trace.turns) + 1
-            of = f"turn {turn} of {self._agent.environment.max_turns}"
-            self.begin(of if episode.phase is Phase.GENERATE else DOING[episode.phase])
+        if episode.phase is None:
+            return
+        turn = len(episode.trace.generate.turns) + 1 if episode.trace.generate else 1
+        of = f"turn {turn} of {self._agent.environment.max_turns}"
+        self.begin(of if episode.phase is Phase.GENERATE else DOING[episode.phase])
+        self._generates = episode.phase is Phase.GENERATE and not self._agent.model.simulated
 
     def on_text(self, piece: str) -> None:
         """A piece of text has come; a server sends one a token."""
-        self._first = self._first if self._tokens else time.monotonic()
+        if not self._tokens:
+            self._first = time.monotonic()
         self.text += piece
         self._tokens += 1
+        self._answered = True
 
     @property
     def seconds(self) -> float:
@@ -60,10 +65,14 @@ class Waiting:
 
     @property
     def line(self) -> str:
-        """The turn or phase, how many tokens have come and how fast, and the time; "" where nothing was begun."""
+        """The turn, what the model does, how many tokens have come and how fast; "" where nothing was begun."""
         parts = [self._doing]
-        if self._tokens > 1 and (writing := time.monotonic() - self._first) > 0:
-            parts.append(f"{self._tokens:,} tokens · {(self._tokens - 1) / writing:.1f} a second")
+        if self._tokens:
+            parts.append(f"{self._tokens:,} token{'' if self._tokens == 1 else 's'}")
+            if (writing := time.monotonic() - self._first) > 0 and self._tokens > 1:
+                parts.append(f"{(self._tokens - 1) / writing:.1f} a second")
+        elif self._generates:
+            parts.append("reading the prompt" if self._answered else "loading the model")
         return " · ".join([*parts, f"{self.seconds:.1f} s"]) if self._doing else ""
 
 

@@ -42,7 +42,7 @@ from memrl_core.errors import (
     ModelMissing,
 )
 from memrl_core.models import gguf, ollama_status
-from memrl_core.models.base import LanguageModel, checked_options
+from memrl_core.models.base import LanguageModel, ModelOptions, checked_options
 from memrl_core.models.gguf import GgufModel, is_gguf
 from memrl_core.models.hosts import HostedModel, Hosts
 from memrl_core.models.ollama import OllamaModel
@@ -58,7 +58,7 @@ from memrl_core.models.ollama_client import (
 )
 from memrl_core.models.simulated import NAME, SimulatedModel, SimulatedReader
 from memrl_core.policies import make_policy, policy_class, settings_of
-from memrl_core.records import RunInfo, StepTrace, Task
+from memrl_core.records import Message, RunInfo, StepTrace, Task
 from memrl_core.settings import PolicySettings
 from memrl_core.settings import home as home
 
@@ -184,6 +184,11 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     return OllamaEmbedder(
         name.removeprefix(OLLAMA_PREFIX), address=preferences.ollama_address, timeout=preferences.timeout
     )
+
+
+def embeds_here(name: str) -> bool:
+    """Whether an embedder runs in this program at once, without a server or a download."""
+    return name.startswith(HASHING) or name in WORDLLAMA
 
 
 def embedder_of(bank: MemoryBank, preferences: Preferences) -> Embedder:
@@ -362,6 +367,20 @@ def _model_at(address: str, name: str, timeout: float, trusted: bool = False) ->
 
         return OpenAIModel(name, address, timeout, trusted)
     return OllamaModel(name.removeprefix(OLLAMA_PREFIX), address=address, timeout=timeout)
+
+
+def rendered(model: str, messages: Sequence[Message], options: ModelOptions, preferences: Preferences) -> str:
+    """The text that the chat template of a model makes of `messages`, as it is installed now.
+
+    Raises `InputError` where the server does not say, and `ModelError`.
+    """
+    if is_gguf(model):
+        return GgufModel(model).rendered(messages, options)
+    address = _address_of(model, preferences)
+    if model.startswith(OPENAI_PREFIX):
+        raise InputError(f"The server at {address} applies the chat template itself, and does not show the result.")
+    name, timeout = model.removeprefix(OLLAMA_PREFIX), preferences.timeout
+    return ollama_status.rendered(address, name, messages, options.think, timeout)
 
 
 def is_simulated(model: str) -> bool:

@@ -20,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import httpx
+
 from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, ModelSlow, NotBound, PromptTooLong
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, tells_no_room
 from memrl_core.models.ollama_client import sendable
@@ -83,6 +85,7 @@ LLAMA = "pip install --only-binary :all: xllamacpp"
 _usable: set[tuple[Path, int]] = set()
 """Files that llama.cpp has loaded, with the time of their last change."""
 
+TEMPLATE_PATIENCE = 10.0
 _ANSWERING = threading.Lock()
 """One answer at a time: a second one would share the cores and slow both."""
 
@@ -170,6 +173,24 @@ class GgufModel:
             window=window,
             notes=slow(written, arrived.writing, options),
         )
+
+    def rendered(self, messages: Sequence[Message], options: ModelOptions) -> str:
+        """The text that the model's chat template makes of `messages`. Raises `ModelError` and `InputError`."""
+        asked = {
+            "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
+            "chat_template_kwargs": {"enable_thinking": options.think},
+        }
+        window = min(options.num_ctx, self._own_window or options.num_ctx)
+        with _ANSWERING:
+            at = _loaded(self.path, window, options.num_thread).listening_address
+            try:
+                reported = httpx.post(f"{at}/apply-template", json=asked, timeout=TEMPLATE_PATIENCE, trust_env=False)
+                return str(reported.raise_for_status().json()["prompt"])
+            except (httpx.HTTPError, ValueError, LookupError):
+                raise InputError(
+                    f"What the chat template of {self.name} makes of the messages is not known: llama.cpp cannot apply "
+                    "it."
+                ) from None
 
 
 class _Arrived(Arriving):

@@ -22,9 +22,11 @@ from memrl_core.models.ollama_client import (
     ollama_stream,
     one_line,
     pull_command,
+    sendable,
     serve_command,
 )
 from memrl_core.models.stream import Broken
+from memrl_core.records import Message
 
 PULL_PATIENCE = 600.0
 """Seconds without news before a pull is given up: checking a large download is silent for minutes."""
@@ -66,6 +68,15 @@ class InstalledModel:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory now: `size` in bytes, of which `size_vram` on a graphics card."""
+
+    name: str
+    size: int
+    size_vram: int
+
+
+@dataclass(frozen=True, slots=True)
 class OllamaStatus:
     """The server at `address` as it was when asked. `remedy` is what to type, empty when nothing is amiss."""
 
@@ -75,6 +86,7 @@ class OllamaStatus:
     remedy: str
     version: str = ""
     models: tuple[InstalledModel, ...] = ()
+    loaded: tuple[LoadedModel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +114,16 @@ def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) 
         elif isinstance(error, ModelSlow):
             sentence = f"Nothing answers at {address} within {timeout:g} s."
         return OllamaStatus(address, "not_running", f"{sentence} Replay and demo still work.", _how_to_start(address))
-    version = _version(address, timeout)
+    version, loaded = _version(address, timeout), _loaded(address, timeout)
     if model is not None and canonical_name(model) not in {installed.name for installed in models}:
         others = [one_line(installed.name) for installed in models if installed.can_chat][:OFFERED]
         choose = f"Pull it, or choose one that is: {', '.join(others)}." if others else "Pull it."
         sentence = f"Model {one_line(canonical_name(model))} is not installed at {address}. {choose}"
-        return OllamaStatus(address, "model_missing", sentence, pull_command(model, address), version, models)
+        return OllamaStatus(address, "model_missing", sentence, pull_command(model, address), version, models, loaded)
     count = "1 model" if len(models) == 1 else f"{len(models) or 'no'} models"
     sentence = f"Ollama{' ' if version else ''}{version} is running at {address} with {count}."
     remedy = "" if models else "\n".join(pull_command(name, address) for name in SUGGESTED)
-    return OllamaStatus(address, "running", sentence, remedy, version, models)
+    return OllamaStatus(address, "running", sentence, remedy, version, models, loaded)
 
 
 def list_models(address: str, timeout: float = 1.0) -> tuple[InstalledModel, ...]:
@@ -177,6 +189,33 @@ def facts(address: str, name: str, timeout: float = 5.0) -> dict[str, Any]:
     return {name: value for name, value in reported.items() if value}
 
 
+def rendered(address: str, name: str, messages: Sequence[Message], think: bool, timeout: float = 5.0) -> str:
+    """The text that the server makes of `messages` by the model's chat template.
+
+    Raises `InputError` where the server does not say (before 0.12), and `ModelError`.
+    """
+    body = {
+        "model": checked_name(name),
+        "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
+        "stream": False,
+        "think": think,
+        # A server that does not know the field answers: with as little as can be.
+        "options": {"num_predict": 1},
+        "_debug_render_only": True,
+    }
+    try:
+        with ollama_client(address, timeout) as client:
+            reported = client._request_raw("POST", "/api/chat", json=body).json()
+        return str(reported["_debug_info"]["rendered_template"])
+    except KeyError:
+        raise InputError(
+            f"What the chat template of {one_line(name)} makes of the messages is not known: this version of Ollama "
+            "does not say."
+        ) from None
+    except FAILURES as error:
+        raise failure(error, address, name, timeout) from None
+
+
 def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> Iterator[PullProgress]:
     """Have the server fetch `name`; yields every report until it is there.
 
@@ -237,6 +276,18 @@ def _version(address: str, timeout: float) -> str:
             return str(client._request_raw("GET", "/api/version").json()["version"])
     except FAILURES:
         return ""
+
+
+def _loaded(address: str, timeout: float) -> tuple[LoadedModel, ...]:
+    try:
+        with ollama_client(address, timeout) as client:
+            models = client.ps().models
+    except FAILURES:
+        return ()
+    return tuple(
+        LoadedModel(canonical_name(model.model or model.name or ""), int(model.size or 0), int(model.size_vram or 0))
+        for model in models
+    )
 
 
 def _how_to_start(address: str) -> str:

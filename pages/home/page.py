@@ -6,8 +6,10 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
+from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.metrics import paired_interval
 from memrl_core.analysis.run.reversals import first_reversal
+from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.lessons.lesson import load_shelf
 from memrl_core.numerals import percent, signed
@@ -21,6 +23,7 @@ from pages.shared.text import failure_kept, literal
 HERE = Path(__file__).parent
 PLAYGROUND = HERE.parent / "playground"
 LESSONS = 3
+LAST = 50  # Steps of a run whose answers are counted: enough to see how it goes, and soon read.
 
 _running = st.components.v2.component(
     "memrl_running",
@@ -33,6 +36,13 @@ _running = st.components.v2.component(
     ),
     isolate_styles=False,
 )
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _valid_answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int) -> str:
+    """How many of the answers that had to be on a list were, from the step `first` to `last`; "" where none had to."""
+    valid, asked = map(sum, zip(*map(valid_answers, _bank.traces(run, (first, last))), strict=True))
+    return f"{percent(valid / asked, 0)} valid answers · " if asked else ""
 
 
 @st.cache_data(show_spinner=False)
@@ -151,11 +161,14 @@ if place is not None:
         st.info("This bank has no run yet. Start one above: its first memory will be the first point on the map.")
     for info in runs[:8]:
         rows = place.bank.step_rows(info.id)
+        valid = ""
+        if rows and not info.simulated:
+            valid = _valid_answers(place.bank, place.bank.uri, info.id, rows[-LAST:][0].step, rows[-1].step)
         with st.container(horizontal=True, vertical_alignment="center", key=f"run_{info.id}"):
             if st.button(literal(info.id), icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
                 places.go_to_steps(bank=place.bank_name, run=info.id)
             st.markdown(
-                f"{len(rows)} steps · {literal(info.environment)} · "
+                f"{len(rows)} steps · {valid}{literal(info.environment)} · "
                 f"{'simulated model' if info.simulated else literal(info.model)} · seed {info.seed} · "
                 f"{literal(info.created[:16].replace('T', ' '))} UTC"
             )

@@ -10,12 +10,14 @@ import streamlit as st
 from pydantic.fields import FieldInfo
 
 from memrl_core.agent import workspace
+from memrl_core.analysis.decision.gate import MOST_INTENTS, GateSuggestion, suggest_delta, suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import delete_bank, valid_name
 from memrl_core.environments import OWN_WORDS, environment_class, environment_names, environment_title, why_unusable
-from memrl_core.environments.tasks import set_names
+from memrl_core.environments.tasks import set_names, tasks_of_set
 from memrl_core.errors import MemRLError
 from memrl_core.models.base import CHOSEN, ModelOptions
+from memrl_core.numerals import fixed, percent
 from memrl_core.policies import policy_class, settings_of, usable_policies
 from memrl_core.settings import PolicySettings
 from pages.shared import place as places
@@ -49,6 +51,8 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
         key = f"new_run_{policy}_{preset}" if preset else f"new_run_{policy}"
         values = settings_fields(settings_of(policy, {}, preset), key, often_changed(policy))
         embedder = "" if new_bank in known else embedder_choice("new_run")
+        if "delta" in often_changed(policy):
+            _propose_delta(values["delta"], embedder, known.get(new_bank), tasks)
         options = _environment_options(environment, model)
         seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
         if place is not None and place.run and new_bank == place.bank_name:
@@ -88,6 +92,36 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
         st.error(literal(str(error)))
         return
     places.go_to_steps(bank=new_bank, run=info.id)
+
+
+def _propose_delta(delta: float, embedder: str, uri: str | None, tasks: str | None) -> None:
+    """A δ for what the bank at `uri` holds, or for the tasks in a new one; nothing where that takes a server."""
+    try:
+        bank = places.opened(uri) if uri else None
+        embedder = bank.embedder.name if bank else embedder
+        if bank is not None and (runs := bank.runs()):
+            found, of = _gate_of_bank(bank, bank.uri, bank.state, runs[-1].id), "that this bank holds"
+        elif tasks not in (None, TYPED) and workspace.embeds_here(embedder):
+            found, of = _gate_of_tasks(embedder, tasks), "of these tasks"
+        else:
+            return
+    except MemRLError:
+        return
+    st.caption(
+        f"δ {fixed(found.delta, 2)} is proposed: a fifth of the pairs of different intents {of} are more alike, as "
+        f"{literal(embedder)} compares them. δ {fixed(delta, 2)} lets {percent(found.passing(delta), 0)} of them pass."
+    )
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def _gate_of_bank(_bank: MemoryBank, uri: str, state: str, run: str) -> GateSuggestion:
+    return suggest_delta(_bank.view(run))
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def _gate_of_tasks(embedder: str, tasks: str) -> GateSuggestion:
+    intents = dict.fromkeys(task.intent for task in tasks_of_set(tasks))
+    return suggested(workspace.make_embedder(embedder, workspace.load_preferences()).embed([*intents][:MOST_INTENTS]))
 
 
 def _take_back(name: str) -> None:

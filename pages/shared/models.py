@@ -16,7 +16,8 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.models.gguf import facts as gguf_facts
 from memrl_core.models.gguf import is_gguf, weights_of
 from memrl_core.models.ollama_client import OPENAI_COMPATIBLE, checked_address, is_local, openai_address
-from memrl_core.models.ollama_status import InstalledModel, OllamaStatus, pull_model
+from memrl_core.models.ollama_status import InstalledModel, LoadedModel, OllamaStatus, pull_model
+from memrl_core.numerals import percent
 from memrl_core.records import Message, Reply
 from pages.shared import place as places
 from pages.shared.header import status_of
@@ -135,7 +136,8 @@ def _at_hand(status: OllamaStatus) -> None:
     names = [*own, *(model.name for model in status.models)]
     if not names:
         return
-    rows = [*map(_own_row, own), *map(_row, status.models)]
+    loaded = {model.name: model for model in status.loaded}
+    rows = [_own_row(name) for name in own] + [_row(model, loaded.get(model.name)) for model in status.models]
     st.dataframe(
         rows,
         hide_index=True,
@@ -163,16 +165,19 @@ def _own_row(name: str) -> dict[str, Any]:
     return {"model": model_label(name), "size (GB)": size, "context": gguf_facts(name).get("context"), "can": "answer"}
 
 
-def _row(model: InstalledModel) -> dict[str, Any]:
-    note = ""
+def _row(model: InstalledModel, loaded: LoadedModel | None) -> dict[str, Any]:
+    in_memory = note = ""
     if not model.can_chat:
         note = "makes embeddings: for the vectors of a bank"
     elif model.chat_template is False:
         note = "no chat template: it goes on with a text instead of answering"
+    if loaded is not None:
+        on_card = percent(loaded.size_vram / loaded.size, 0) if loaded.size else "0 %"
+        in_memory = f"{loaded.size / 1e9:.1f} GB, {on_card} on a graphics card"
     can = ", ".join(SAYS.get(one, one) for one in model.capabilities or ())
     return {
         "model": model.name, "size (GB)": round(model.size / 1e9, 2), "context": model.context, "can": can,
-        "note": note,
+        "loaded": in_memory, "note": note,
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import streamlit as st
 
+from memrl_core.agent import workspace
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
 from memrl_core.analysis.decision.moment import later_reward
@@ -25,6 +26,7 @@ from memrl_core.analysis.decision.outline import (
 )
 from memrl_core.analysis.people.reward_effect import compiled, marked
 from memrl_core.errors import BankError
+from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, signed
 from memrl_core.prompting import offered, sent
 from memrl_core.records import (
@@ -45,10 +47,12 @@ from pages.shared.answer import said
 from pages.shared.arm import arm_line, spec_of
 from pages.shared.text import in_badge, literal, verbatim
 from pages.shared.view import View
+from pages.shared.work import working
 from pages.step.reward_form import credit, reward_form
 
 PROMPT_HEIGHT = 420
 ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
+ARRIVED = "answer_arrived"
 MOST_FORMULAS = 12
 JUDGED_HEIGHT, MOST_LINES = 260, 9
 
@@ -79,8 +83,11 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
 
 
 def parts(view: View) -> None:
-    """One part a phase, each closed until somebody opens it."""
+    """One part a phase, each closed until somebody opens it; the answer opens once when it begins to come."""
     arriving = view.busy and view.live is not None and not view.live.total
+    if arriving and view.moment.trace is not None and st.session_state.get(ARRIVED) != view.moment.trace.id:
+        st.session_state[ARRIVED] = view.moment.trace.id
+        st.session_state[f"part_{Phase.GENERATE.value}"] = view.moment.next_phase is Phase.GENERATE
     reached = view.moment.reached
     _part(view, Phase.EMBED, _task, ready=True)
     _part(view, Phase.SELECT, _rerank, reached(Phase.SELECT))
@@ -252,6 +259,8 @@ def _sent(view: View, record: GenerateRecord) -> None:
         # A memory that is sent as several messages stands in one frame.
         for span, group in groupby(enumerate(messages), lambda one: whole[one[0]].memory_id if one[0] in whole else ""):
             _messages(view, [*group], [] if span else spans, span)
+    if trace.origin == "agent" and not record.simulated:
+        _by_the_template(record, messages)
 
 
 def _messages(view: View, messages: Sequence[tuple[int, Message]], spans: Sequence[MemorySpan], memory_id: str) -> None:
@@ -267,6 +276,26 @@ def _messages(view: View, messages: Sequence[tuple[int, Message]], spans: Sequen
         for _, message in messages:
             _role(message)
             verbatim(message.content)
+
+
+def _by_the_template(record: GenerateRecord, messages: Sequence[Message]) -> None:
+    """What the model's chat template makes of the messages, when a person asks for it."""
+    wanted = st.toggle(
+        "As the model reads it",
+        key="prompt_template",
+        help="The one text that the chat template of the model, as it is installed now, makes of these messages.",
+    )
+    if not wanted:
+        return
+    options, preferences = ModelOptions.model_validate(record.options), workspace.load_preferences()
+
+    def make(*_: object) -> str:
+        return workspace.rendered(record.model, messages, options, preferences)
+
+    text = working("template", f"{record.model} {hash(messages)}", make, "messages")
+    if text is not None:
+        with st.container(height=PROMPT_HEIGHT, key="prompt_as_read"):
+            verbatim(text)
 
 
 def _role(message: Message) -> None:

@@ -103,6 +103,14 @@ def test_stop_leaves_out_the_steps_that_are_still_to_come(tmp_path: Path) -> Non
     assert live.error is None
 
 
+def test_the_list_of_tasks_begins_again_with_the_next_epoch(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank", tasks=2)
+    live.run_many(3)
+    assert live.wait(20)
+    following = live.next_task()
+    assert (following[0].id, following[1]) == ("train-002", 2)
+
+
 def test_many_tasks_report_progress_and_stop_keeps_what_is_done(tmp_path: Path) -> None:
     live = a_live_run(tmp_path / "bank")
     live.run_many(500)
@@ -115,18 +123,24 @@ def test_many_tasks_report_progress_and_stop_keeps_what_is_done(tmp_path: Path) 
 
 
 def test_what_runs_is_told_with_its_turn_its_tokens_and_the_time(tmp_path: Path) -> None:
-    live = a_live_run(tmp_path / "bank")
-    waiting = live.waiting
-    assert waiting.line == ""
+    model = SlowModel()
+    model.simulated = False
+    live = a_live_run(tmp_path / "bank", model)
+    assert live.waiting.line == ""
+    live.agent.model, at_once = SimulatedModel(), live.agent.model
     live.step(4)
     assert live.wait(10)
+    live.agent.model = at_once
+    waiting = live.waiting
+    assert live.episode is not None
     waiting.on_move(live.episode)
-    assert waiting.line.startswith("turn 1 of 10 · 0.")
+    assert waiting.line.startswith("turn 1 of 10 · loading the model · 0.")
     waiting.on_text("> ")
+    assert waiting.line.startswith("turn 1 of 10 · 1 token · 0.")
     waiting.on_text("look")
     assert " 2 tokens · " in waiting.line and " a second · " in waiting.line
     waiting.on_move(live.episode)
-    assert "token" not in waiting.line and not waiting.text
+    assert "reading the prompt" in waiting.line and not waiting.text
 
 
 def test_stop_keeps_the_answer_under_way_and_it_earns_nothing(tmp_path: Path) -> None:
@@ -142,6 +156,17 @@ def test_stop_keeps_the_answer_under_way_and_it_earns_nothing(tmp_path: Path) ->
     trace = live.agent.bank.trace("r", 1)
     assert trace.generate.turns[-1].reply.stopped
     assert trace.reward.reward is None
+
+
+def test_no_second_move_while_the_agent_works(tmp_path: Path) -> None:
+    model = SlowModel()
+    live = a_live_run(tmp_path / "bank", model)
+    live.run_many(1)
+    assert model.asked.wait(10)
+    with pytest.raises(StepError, match="still working"):
+        live.step()
+    live.stop()
+    assert live.wait(10)
 
 
 def test_a_broken_answer_can_be_tried_again_or_kept(tmp_path: Path) -> None:
@@ -184,6 +209,12 @@ def test_an_intent_that_cannot_be_used_is_refused_and_nothing_begins(tmp_path: P
     with pytest.raises(InputError, match="nothing was started"):
         live.begin(typed)
     assert not live.under_way
+
+
+def test_a_run_without_tasks_asks_for_one(tmp_path: Path) -> None:
+    live = a_live_run(tmp_path / "bank", environment="conversation")
+    with pytest.raises(InputError, match="Type what"):
+        live.step()
 
 
 def test_an_unexpected_failure_is_a_sentence_and_the_step_can_go_on(

@@ -104,6 +104,11 @@ def test_what_stands_at_the_beginning_of_two_prompts_is_read_once_and_told(model
     assert f"({reply.cached_tokens} from the server's cache)" in tokens_of(reply)[0]
 
 
+def test_what_the_chat_template_makes_of_messages_is_told(model: GgufModel) -> None:
+    reported = model.rendered([Message("system", "Be brief."), *HELLO], SMALL)
+    assert "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hello<|im_end|>" in reported
+
+
 @pytest.mark.slow
 def test_an_answer_for_which_the_window_is_too_small_says_so(model: GgufModel) -> None:
     reported = [Message("user", "Write a story about an egg. " * 65)]

@@ -62,9 +62,11 @@ class Handler(BaseHTTPRequestHandler):
         routes = {
             ("GET", "/api/tags"): self._tags,
             ("GET", "/api/version"): lambda _: self._json({"version": VERSION}),
+            ("GET", "/api/ps"): self._ps,
             ("POST", "/api/show"): self._show,
             ("POST", "/api/embed"): self._embed,
             ("POST", "/api/chat"): self._chat,
+            ("POST", "/api/generate"): self._generate,
             ("POST", "/api/pull"): self._pull,
         }
         route = routes.get((method, self.path))
@@ -90,6 +92,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def _tags(self, _: dict[str, Any]) -> None:
         self._json({"models": [self._listed(model) for model in self.server.models.values()]})
+
+    def _ps(self, _: dict[str, Any]) -> None:
+        loaded = [
+            {**self._listed(model), "size_vram": model.size // 2, "expires_at": NOW, "context_length": 8192}
+            for model in self.server.models.values()
+            if any(asked.get("model", "") in (model.name, model.name.removesuffix(":latest")) for asked in self._used())
+        ]
+        self._json({"models": loaded})
+
+    def _used(self) -> list[dict[str, Any]]:
+        return [*self.server.asked("/api/chat"), *self.server.asked("/api/embed")]
 
     def _show(self, body: dict[str, Any]) -> None:
         model = self._installed(body)
@@ -151,6 +164,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         if not self._fits(body):
             return
+        if body.get("_debug_render_only") and faults.renders:
+            whole = "".join(f"<|{message['role']}|>{message['content']}" for message in body["messages"])
+            self._json({"model": body["model"], "created_at": NOW, "_debug_info": {"rendered_template": whole}})
+            return
         text = answer(body["messages"], seed) if faults.answer is None else faults.answer
         if body.get("format") and faults.schema == "heeded":
             text = form(body["format"], body["messages"]) if faults.form is None else faults.form
@@ -185,6 +202,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _spent(self, body: dict[str, Any], sentence: int) -> dict[str, int]:
         return {**_counts(_tokens(body), sentence), "eval_duration": int(1e9 * sentence / self.server.faults.a_second)}
+
+    def _generate(self, body: dict[str, Any]) -> None:
+        if self._installed(body) is None:
+            return
+        text = answer([{"role": "user", "content": body.get("prompt", "")}], 0)
+        self._answer(body, ({"response": piece} for piece in _pieces(text)), {"response": ""}, asides=0)
 
     def _answer(self, body: dict[str, Any], made: Iterator[dict[str, Any]], last: dict[str, Any], asides: int) -> None:
         head = {"model": body["model"], "created_at": NOW}

@@ -18,7 +18,8 @@ class Faults:
     answer as its thoughts. `schema` is what becomes of a
     JSON schema, `fields` of `truncate` and `shift`, which came with Ollama 0.12. After `chats_left` answers all models
     are gone. `page` is answered to every chat, as HTML with the status of `instead` if there is one. With
-    `silent_thoughts` it sends none of its own. It says that it has written `a_second` tokens a second.
+    `silent_thoughts` it sends none of its own. It says that it has written `a_second` tokens a second. One that
+    `renders` tells what its chat template makes of messages, as it does from 0.12 on.
     """
 
     instead: dict[str, int | Literal["hang", "drop", "deep"]] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class Faults:
     a_second: float = 40.0
     embedding: Literal["", "zeros", "nan", "huge", "null", "ragged", "too_few"] = ""
     pull_unknown: bool = False
+    renders: bool = True
 
 
 @dataclass(frozen=True)

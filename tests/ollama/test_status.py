@@ -6,16 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, OllamaDown
 from memrl_core.models import stream
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_status import (
     InstalledModel,
+    LoadedModel,
     PullProgress,
     list_models,
     ollama_status,
     pull_model,
+    rendered,
     show_model,
 )
 from memrl_core.records import Message
@@ -23,16 +26,22 @@ from tests.ollama.scene import LLAMA, NOMIC
 from tests.ollama.server import OllamaServer
 
 
-def test_a_running_server_tells_its_version_and_models(server: OllamaServer) -> None:
+def test_a_running_server_tells_its_version_models_and_what_is_loaded(server: OllamaServer) -> None:
     server.models.pop(NOMIC.name)
     status = ollama_status(server.address, "llama3.2:latest")
     assert (status.state, status.version, status.remedy) == ("running", "0.12.6", "")
     assert "0.12.6" in status.sentence and server.address in status.sentence
     llama = InstalledModel("llama3.2", 2_019_393_189, "llama", ("completion", "tools"), 131_072, True, "3.2B", "Q4_K_M")
     assert status.models == (llama,)
-    server.models.clear()
-    empty = ollama_status(server.address)
-    assert empty.state == "running" and "ollama pull llama3.2" in empty.remedy
+    assert status.loaded == ()
+
+
+def test_a_model_without_a_chat_template_is_told(server: OllamaServer) -> None:
+    server.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
+    assert [(model.name, model.chat_template) for model in ollama_status(server.address).models if model.can_chat] == [
+        ("base", False),
+        ("llama3.2", True),
+    ]
 
 
 def test_no_server_has_its_remedy(nobody: str) -> None:
@@ -51,6 +60,17 @@ def test_a_missing_model_has_its_remedy_and_the_alternatives(server: OllamaServe
     assert status.remedy == f"OLLAMA_HOST={server.address[7:]} ollama pull mistral"
 
 
+def test_a_server_without_models_suggests_two(server: OllamaServer) -> None:
+    server.models.clear()
+    status = ollama_status(server.address)
+    assert status.state == "running"
+    assert "with no models" in status.sentence
+    assert [line.split(" ", 1)[1] for line in status.remedy.splitlines()] == [
+        "ollama pull llama3.2",
+        "ollama pull nomic-embed-text",
+    ]
+
+
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [("{}/elsewhere", "is not Ollama"), ("{}", "Nothing answers"), ("localhost", "“localhost”")],
@@ -63,15 +83,23 @@ def test_what_cannot_be_asked_is_a_state_with_a_sentence(server: OllamaServer, a
     assert sentence in status.sentence
 
 
+def test_a_model_in_memory_is_listed_as_loaded(server: OllamaServer) -> None:
+    OllamaEmbedder("nomic-embed-text", server.address)
+    assert ollama_status(server.address).loaded == (LoadedModel("nomic-embed-text", NOMIC.size, NOMIC.size // 2),)
+
+
 def test_which_models_chat_and_which_embed(server: OllamaServer) -> None:
-    server.models["old:1b"] = replace(LLAMA, name="old:1b", capabilities=None, template="{{ .Prompt }}")
-    for _ in range(2):
-        found = list_models(server.address)
-    can = {model.name: (model.can_chat, model.can_embed) for model in found}
+    server.models["old:1b"] = replace(LLAMA, name="old:1b", capabilities=None)
+    can = {model.name: (model.can_chat, model.can_embed) for model in list_models(server.address)}
     assert can == {"llama3.2": (True, False), "nomic-embed-text": (False, True), "old:1b": (True, True)}
-    assert {model.name: model.chat_template for model in found if model.can_chat} == {"llama3.2": True, "old:1b": False}
-    # Once for the same bytes.
-    assert len(server.asked("/api/show")) == 3
+
+
+def test_capabilities_are_asked_once_for_the_same_bytes(server: OllamaServer) -> None:
+    list_models(server.address)
+    list_models(server.address)
+    assert len(server.asked("/api/show")) == 2
+    server.models[LLAMA.name] = replace(LLAMA, capabilities=("completion", "embedding"))
+    assert all(model.can_embed for model in list_models(server.address))
 
 
 def test_a_server_that_cannot_describe_its_models_still_lists_them(server: OllamaServer) -> None:
@@ -94,6 +122,17 @@ def test_one_model_more_closely(server: OllamaServer) -> None:
     assert (shown.context, shown.capabilities) == (2048, ("embedding",))
     with pytest.raises(ModelMissing, match="not installed"):
         show_model(server.address, "mistral")
+
+
+def test_what_the_chat_template_makes_of_messages_is_told_where_the_server_tells_it(server: OllamaServer) -> None:
+    messages = [Message("system", "Act."), Message("user", "Task: go")]
+    assert rendered(server.address, "llama3.2", messages, False) == "<|system|>Act.<|user|>Task: go"
+    server.faults.renders = False
+    with pytest.raises(InputError, match="not known"):
+        rendered(server.address, "llama3.2", messages, False)
+    assert server.asked("/api/chat")[-1]["options"]["num_predict"] == 1
+    with pytest.raises(ModelMissing):
+        rendered(server.address, "mistral", messages, False)
 
 
 def test_a_pull_reports_its_progress_until_the_model_is_there(server: OllamaServer) -> None:
@@ -136,7 +175,7 @@ def test_a_pull_that_breaks_says_so(server: OllamaServer, fault: str, sentence: 
         list(pull_model(server.address, "mistral"))
 
 
-@pytest.mark.parametrize("path", ["/api/tags", "/api/version", "/api/show"])
+@pytest.mark.parametrize("path", ["/api/tags", "/api/version", "/api/ps", "/api/show"])
 def test_json_that_is_nested_without_end_ends_in_a_sentence(server: OllamaServer, path: str) -> None:
     server.faults.instead[path] = "deep"
     assert ollama_status(server.address, "llama3.2").sentence

@@ -18,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
+from memrl_core.analysis.decision.gate import suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.embedders.base import Embedder
@@ -27,7 +28,7 @@ from memrl_core.errors import BankDamaged
 from memrl_core.models import gguf
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, Phase, Reply
-from memrl_core.settings import MemRLSettings
+from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import picture
 from pages.shared import place as places
 from pages.shared.header import status_of
@@ -724,3 +725,59 @@ def test_work_that_ends_while_the_page_is_drawn_leaves_no_button_disabled(
     app.run()
     assert next(answers, None) is None
     assert not app.button(key="step").disabled and not app.button(key="finish").disabled
+
+
+def test_a_delta_on_the_scale_of_the_embedder_is_proposed_beside_the_papers(home: Path, visit: Visit) -> None:
+    app = visit("home")
+    app.text_input(key="new_run_bank").set_value("gated").run()
+    intents = [*dict.fromkeys(task.intent for task in sample_tasks("household-train"))]
+    for embedder in ("wordllama", "hashing"):
+        found = suggested(workspace.make_embedder(embedder, workspace.load_preferences()).embed(intents))
+        proposed, passing = f"{found.delta:.2f}", f"{100 * found.passing(0.2):.0f} %"
+        app.selectbox(key="new_run_embedder").set_value(embedder).run()
+        assert app.number_input(key="new_run_memrl_delta").value == 0.2
+        (page_text,) = (caption.value for caption in app.caption if "is proposed" in caption.value)
+        assert proposed in page_text and passing in page_text
+
+
+def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path, visit: Visit) -> None:
+    app = visit("home")
+    app.text_input(key="new_run_bank").set_value("official").run()
+    app.selectbox(key="new_preset_memrl").set_value("lifelong").run()
+    app.number_input(key="new_run_memrl_lifelong_k2").set_value(2).run()
+    button(app, "start_run").click().run()
+    with MemoryBank.open(str(workspace.banks_folder() / "official")) as bank:
+        (info,) = bank.runs()
+        assert info.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["transcript", "turns"])
+def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of_it(
+    home: Path, visit: Visit, layout: str
+) -> None:
+    with OllamaServer() as server:
+        preferences = workspace.Preferences(ollama_address=server.address)
+        workspace.save_preferences(preferences)
+        with MemoryBank.create(str(workspace.banks_folder() / "real"), "hashing-1024", 1024) as bank:
+            options: dict[str, Any] = {"environment_options": {"own_words": False}, "model_options": {"layout": layout}}
+            settings = MemRLSettings(delta=-1, k2=1)
+            workspace.start_run(
+                bank, environment="household", tasks="household-train", model="llama3.2", run="r", settings=settings,
+                task_count=2, **options,
+            )  # fmt: skip
+            live = workspace.live_run(bank, "r", preferences)
+            traces = list(live.agent.run(live.tasks))
+        offered = [turn.reply.offered for trace in traces if trace.generate for turn in trace.generate.turns]
+        recent = [text.value for text in visit("home", bank="real").markdown if "· seed 0 ·" in text.value]
+        assert f"{100 * offered.count(True) / len(offered):.0f}" in recent[0] and "valid answers" in recent[0]
+        assert traces[1].decision.selected == ("r-0001",)
+        app = visit("step", bank="real", step="2")
+        app.session_state["part_GENERATE"] = True
+        app.run()
+        frames = [one.key for one in app.button if one.key and one.key.startswith("open_prompt_")]
+        assert len(frames) == 1 and not any((one.key or "").startswith("open_sent_") for one in app.button)
+        app.toggle(key="prompt_template").set_value(True).run()
+        assert app.session_state["work_template"][1].wait(30)
+        app.run()
+        assert any(block.value.startswith("<|system|>") for block in app.code)
