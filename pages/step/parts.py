@@ -67,7 +67,7 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
     summary = line(view.moment.trace, phase) if view.moment.trace and ready else ""
     label = f"**{number} · {_title(view, phase)}**" + (f" — {literal(summary)}" if summary else "")
     key = f"part_{phase.value}"
-    # An expander forgets that it is open when its label changes, unless it is told so.
+    # An expander forgets that it is open when its label changes, unless the session state says so.
     st.session_state[key] = st.session_state.get(key, False)
     with st.expander(label, key=key, on_change="rerun") as box:
         if not box.open:

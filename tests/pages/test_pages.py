@@ -623,28 +623,6 @@ def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_no
     assert badges
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["transcript", "turns"])
-def test_the_prompt_frames_each_memory(home: Path, visit: Visit, layout: str) -> None:
-    with OllamaServer() as server:
-        preferences = workspace.Preferences(ollama_address=server.address)
-        workspace.save_preferences(preferences)
-        with MemoryBank.create(str(workspace.banks_folder() / "real"), "hashing-1024", 1024) as bank:
-            options: dict[str, Any] = {"environment_options": {"own_words": False}, "model_options": {"layout": layout}}
-            settings = MemRLSettings(delta=-1, k2=1)
-            workspace.start_run(
-                bank, environment="household", tasks="household-train", model="llama3.2", run="r", settings=settings,
-                task_count=2, **options,
-            )  # fmt: skip
-            live = workspace.live_run(bank, "r", preferences)
-            traces = list(live.agent.run(live.tasks))
-        assert traces[1].decision.selected == ("r-0001",)
-        app = visit("step", bank="real", step="2")
-        opened(app, Phase.GENERATE)
-        frames = [one.key for one in app.button if one.key and one.key.startswith("open_prompt_")]
-        assert len(frames) == 1 and not any((one.key or "").startswith("open_sent_") for one in app.button)
-
-
 def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.number_input(key="new_run_memrl_k2").set_value(99)
