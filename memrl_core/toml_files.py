@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -16,9 +18,8 @@ Model = TypeVar("Model", bound=BaseModel)
 Where = tuple[str | int, ...]
 MOST_NAMED = 10
 """Faults of one file that are listed one by one."""
-
-_TABLE = re.compile(r"\s*\[(\[?)([^\[\]#]+)\]")
-_KEY = re.compile(r"\s*([\w\"'-]+(?:\s*\.\s*[\w\"'-]+)*)\s*=")
+MOST_LINES = 300
+"""Lines in which the place of a fault is looked for."""
 
 
 def read_model(path: Path, model: type[Model]) -> Model:
@@ -44,52 +45,21 @@ def read_model(path: Path, model: type[Model]) -> Model:
 
 
 def line_of(text: str, where: Sequence[str | int]) -> int | None:
-    """The line, from 1, on which the key `where` stands, else the nearest one around it, else the first one in it.
+    """The line, from 1, on which the value at `where` ends; without one, the first line of what it belongs in.
 
-    None when there is none of these.
+    It is the first line with which the beginning of the file, read for itself, holds that value.
     """
-    sought = tuple(where)
-    keys = list(_keys(text))
-    around = [(len(key), -number) for number, key in keys if key == sought[: len(key)]]
-    if around:
-        return -max(around)[1]
-    return next((number for number, key in keys if key[: len(sought)] == sought), None) if sought else None
+    lines = text.splitlines()[:MOST_LINES]
+    depth = next((depth for depth in range(len(where), 0, -1) if _holds(text, where[:depth])), 0)
+    ends = range(1, len(lines) + 1) if depth else ()
+    return next((end for end in ends if _holds("\n".join(lines[:end]), where[:depth])), None)
 
 
-def _keys(text: str) -> Iterator[tuple[int, Where]]:
-    """Every table and key with its line; entries of arrays of tables are counted from 0."""
-    table: Where = ()
-    counts: dict[Where, int] = {}
-    quoted = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if quoted:
-            quoted = "" if quoted in line else quoted
-            continue
-        if header := _TABLE.match(line):
-            name = _parts(header[2])
-            table = _placed(name, counts)
-            if header[1]:
-                counts[name] = counts.get(name, -1) + 1
-                table = (*table, counts[name])
-                counts = {known: n for known, n in counts.items() if known == name or known[: len(name)] != name}
-            yield number, table
-        elif key := _KEY.match(line):
-            yield number, (*table, *_parts(key[1]))
-            quoted = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), "")
-
-
-def _parts(dotted: str) -> tuple[str, ...]:
-    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
-
-
-def _placed(name: tuple[str, ...], counts: dict[Where, int]) -> Where:
-    """A table's name with the number of the entry it belongs to after each array of tables in it."""
-    placed: list[str | int] = []
-    for end, part in enumerate(name, start=1):
-        placed.append(part)
-        if end < len(name) and name[:end] in counts:
-            placed.append(counts[name[:end]])
-    return tuple(placed)
+def _holds(text: str, where: Sequence[str | int]) -> bool:
+    with suppress(ValueError, LookupError, TypeError):
+        reduce(getitem, where, tomllib.loads(text))  # type: ignore[arg-type]
+        return True
+    return False
 
 
 def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationError) -> str:

@@ -187,13 +187,14 @@ class Episode:
         phase = self.phase
         begun = time.perf_counter()
         try:
-            record = _PHASES[phase](self, on_text, cancelled)
+            field, run = _PHASES[phase]
+            record = run(self, on_text, cancelled)
         except (ModelInterrupted, ModelSlow):
             self.failed += 1
             raise
         self.failed = 0
         spent = {**self.trace.seconds, phase: self.trace.seconds.get(phase, 0.0) + time.perf_counter() - begun}
-        changes: dict[str, Any] = {"seconds": spent, _FIELDS[phase]: record}
+        changes: dict[str, Any] = {"seconds": spent, field: record}
         self.trace = replace(self.trace, **changes)
         if phase is Phase.WRITE:
             try:
@@ -307,15 +308,10 @@ class Episode:
         )
 
     def _after(self, phase: Phase) -> Phase | None:
-        if phase is Phase.GENERATE and not self._generation_ended():
-            return Phase.GENERATE
-        order = list(Phase)
-        position = order.index(phase) + 1
-        return order[position] if position < len(order) else None
-
-    def _generation_ended(self) -> bool:
-        assert self.trace.generate is not None
-        return ended(self.trace.generate.turns[-1])
+        if phase is Phase.GENERATE and not ended(self.trace.turns[-1]):
+            return phase
+        order: list[Phase | None] = [*Phase, None]
+        return order[order.index(phase) + 1]
 
     def _embed(self, on_text: OnText | None, cancelled: Cancelled | None) -> EmbedRecord:
         embedder = self._agent.embedder
@@ -355,19 +351,16 @@ class Episode:
         Once a turn: when the answer fails and is asked for again, what was recalled for it stands.
         """
         at, known = self._turn_recall
-        if at != turn:
-            known = self._recall_for(turn, cancelled)
-            self._turn_recall = turn, known
-        return known
-
-    def _recall_for(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:
+        if at == turn:
+            return known
         assert self._view.asked is not None
-        asked = self._asked(self._view.asked.embedding, turn)
-        if not self.policy.when(asked).now:
-            return None
-        ask, seed = self._asking(Phase.GENERATE, None, cancelled), step_seed(self.seed, turn)
-        found = recalled_for(self.policy, asked, self._view, self._agent.embed, ask, seed)
-        self._keep(ask)
+        asked, found = self._asked(self._view.asked.embedding, turn), None
+        if self.policy.when(asked).now:
+            ask = self._asking(Phase.GENERATE, None, cancelled)
+            seed = step_seed(self.seed, turn)
+            found = recalled_for(self.policy, asked, self._view, self._agent.embed, ask, seed)
+            self._keep(ask)
+        self._turn_recall = turn, found
         return found
 
     def _asking(self, phase: Phase, on_text: OnText | None, cancelled: Cancelled | None) -> Asking:
@@ -492,21 +485,13 @@ def step_seed(run_seed: int, step: int) -> int:
     return int(np.random.SeedSequence([run_seed, step]).generate_state(1, np.uint32)[0])
 
 
-_PHASES: dict[Phase, Callable[[Episode, OnText | None, Cancelled | None], PhaseRecord]] = {
-    Phase.EMBED: Episode._embed,
-    Phase.RECALL: Episode._recall,
-    Phase.SELECT: Episode._select,
-    Phase.GENERATE: Episode._generate,
-    Phase.REWARD: Episode._reward,
-    Phase.UPDATE: Episode._update,
-    Phase.WRITE: Episode._write,
+_PHASES: dict[Phase, tuple[str, Callable[[Episode, OnText | None, Cancelled | None], PhaseRecord]]] = {
+    Phase.EMBED: ("embed", Episode._embed),
+    Phase.RECALL: ("recall", Episode._recall),
+    Phase.SELECT: ("decision", Episode._select),
+    Phase.GENERATE: ("generate", Episode._generate),
+    Phase.REWARD: ("reward", Episode._reward),
+    Phase.UPDATE: ("update", Episode._update),
+    Phase.WRITE: ("write", Episode._write),
 }
-_FIELDS = {
-    Phase.EMBED: "embed",
-    Phase.RECALL: "recall",
-    Phase.SELECT: "decision",
-    Phase.GENERATE: "generate",
-    Phase.REWARD: "reward",
-    Phase.UPDATE: "update",
-    Phase.WRITE: "write",
-}
+"""The order of the work: the field of the trace that each phase fills, and what fills it."""

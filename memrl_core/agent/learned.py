@@ -53,7 +53,7 @@ def learned_now(bank: MemoryBank, run: str) -> Any:
     if not learns(_cached_policy(info.policy, bank.settings(run))):
         return None
     with _lock:
-        return _newest(bank, run, info.policy).state
+        return _grown(bank, run, info.policy).state
 
 
 def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> Any:
@@ -67,7 +67,7 @@ def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> A
         return None
     with _lock:
         known = next((late - 1 for late in bank.late_changes(run) if late >= step), None)
-        growing = _newest(bank, run, name) if known is None else _as_known(bank, run, name, known)
+        growing = _grown(bank, run, name, known)
         if growing.step < step:
             return copy.deepcopy(growing.state)
         at = max((kept for kept in growing.kept if kept < step), default=None)
@@ -97,50 +97,34 @@ def learn_at(bank: MemoryBank, trace: StepTrace, reward: float | None, outcome: 
     if not learns(policy):
         return ()
     with _lock:
-        growing = _newest(bank, trace.run, trace.policy)
+        growing = _grown(bank, trace.run, trace.policy)
         # Before it learns: a policy that fails half-way leaves a state that must be made anew.
         growing.begun = trace.id
         return policy.learn(growing.state, Lesson(trace, reward, outcome, bank.embedding, bank.memory))
 
 
-def _newest(bank: MemoryBank, run: str, name: str) -> _Growing:
+def _grown(bank: MemoryBank, run: str, name: str, known: int | None = None) -> _Growing:
+    """The state after the newest step, or after step `known` by what was known then; kept, and grown with new steps."""
     states = _states.setdefault(bank, {})
-    growing = states.get((run, name))
+    key = run, name if known is None else f"{name} as known at {known}"
+    growing = states.get(key)
     rewarding = bank.outside_changes(run)
-    newest = bank.next_step(run) - 1
     if growing is None or growing.rewarding != rewarding or _was_abandoned(bank, run, growing):
-        first = bank.run(run).first_step - 1
-        growing = _Growing(name, rewarding, first, _begin(bank, run, name))
-        states[run, name] = growing
+        growing = states[key] = _Growing(name, rewarding, bank.run(run).first_step - 1, _begin(bank, run, name))
+    newest = bank.next_step(run) - 1
     try:
-        for trace in _read(bank, run, growing.step + 1, newest):
+        for trace in _read(bank, run, growing.step + 1, newest if known is None else min(known, newest)):
             if growing.begun == trace.id:
                 _remember(_policy_at(bank, run, name, trace.step), growing.state, _lesson(bank, trace))
             else:
-                _take(bank, run, name, growing.state, trace)
+                _take(bank, run, name, growing.state, trace, known)
             growing.begun, growing.step = "", trace.step
             if trace.step % KEPT_EVERY == 0:
                 growing.kept[trace.step] = copy.deepcopy(growing.state)
     except BaseException:
         # It may have learned half a step.
-        del states[run, name]
+        del states[key]
         raise
-    return growing
-
-
-def _as_known(bank: MemoryBank, run: str, name: str, known: int) -> _Growing:
-    """The state after the steps up to `known`, by what was known until then."""
-    states, key = _states.setdefault(bank, {}), (run, f"{name} as known at {known}")
-    growing = states.get(key)
-    rewarding = bank.outside_changes(run)
-    if growing is None or growing.rewarding != rewarding:
-        growing = _Growing(name, rewarding, bank.run(run).first_step - 1, _begin(bank, run, name))
-        for trace in _read(bank, run, growing.step + 1, min(known, bank.next_step(run) - 1)):
-            _take(bank, run, name, growing.state, trace, known)
-            growing.step = trace.step
-            if trace.step % KEPT_EVERY == 0:
-                growing.kept[trace.step] = copy.deepcopy(growing.state)
-        states[key] = growing
     return growing
 
 

@@ -86,7 +86,42 @@ UNEXPECTED = "Something unexpected went wrong ({error}). What was saved is safe;
 log = logger(__name__)
 
 
-class LiveRun:
+class InBackground:
+    """Work that goes on in a thread, one piece at a time; `error` is what stopped the last."""
+
+    unexpected = UNEXPECTED
+
+    def __init__(self) -> None:
+        self.error: MemRLError | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether work goes on in the background."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the work in the background; True when it has ended."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return not self.busy
+
+    def _begin_work(self, work: Callable[[], None]) -> None:
+        self.error = None
+        self._thread = threading.Thread(target=self._guarded, args=(work,), daemon=True, name=type(self).__name__)
+        self._thread.start()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except MemRLError as error:
+            self.error = error
+        except Exception as error:
+            log.exception("work in the background failed in an unexpected way")
+            self.error = StepError(self.unexpected.format(error=type(error).__name__))
+
+
+class LiveRun(InBackground):
     """One run that is being advanced: its agent, its tasks, the episode under way and the work in the background.
 
     `episode` is the step under way or the one that ended last; `error` what stopped the last move; `waiting` what runs
@@ -94,23 +129,17 @@ class LiveRun:
     """
 
     def __init__(self, agent: Agent, tasks: Sequence[Task]) -> None:
+        super().__init__()
         self.agent = agent
         self.tasks = tuple(tasks)
         self.episode: Episode | None = None
-        self.error: MemRLError | None = None
         self.waiting = Waiting(agent)
         self.done = 0
         self.total = 0
         self._asked = 0
         self._mark = StepMark(agent.bank.uri, agent.run_id)
         self._cancel = threading.Event()
-        self._thread: threading.Thread | None = None
         self._lock = threading.RLock()
-
-    @property
-    def busy(self) -> bool:
-        """Whether work goes on in the background."""
-        return self._thread is not None and self._thread.is_alive()
 
     @property
     def under_way(self) -> bool:
@@ -183,10 +212,7 @@ class LiveRun:
     def keep_partial(self) -> None:
         """Go on with what had arrived when the model failed."""
         with self._lock:
-            self._must_be_idle()
-            if self.episode is None:
-                raise StepError("No step is under way.")
-            self.episode.keep_partial()
+            self._idle_episode().keep_partial()
             self.error = None
 
     def drop(self) -> None:
@@ -199,20 +225,17 @@ class LiveRun:
     def rate(self, value: float, rater: str, reason: str = "", given: Mapping[str, Any] | None = None) -> LedgerEvent:
         """A person's reward for the step under way, appended at once."""
         with self._lock:
-            self._must_be_idle()
-            if self.episode is None:
-                raise StepError("No step is under way.")
-            return self.episode.rate(value, rater, reason, given)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the work in the background; True when it has ended."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-        return not self.busy
+            return self._idle_episode().rate(value, rater, reason, given)
 
     def _must_be_idle(self) -> None:
         if self.busy:
             raise StepError(BUSY)
+
+    def _idle_episode(self) -> Episode:
+        self._must_be_idle()
+        if self.episode is None:
+            raise StepError("No step is under way.")
+        return self.episode
 
     def _work(self, move: Callable[[], None], total: int = 0) -> None:
         with self._lock:
@@ -222,10 +245,9 @@ class LiveRun:
     def _start(self, move: Callable[[], None], total: int = 0) -> None:
         self._must_be_idle()
         self._cancel.clear()
-        self.error, self.done, self.total = None, 0, total
+        self.done, self.total = 0, total
         self.waiting.begin("")
-        self._thread = threading.Thread(target=self._guarded, args=(move,), daemon=True, name="live run")
-        self._thread.start()
+        self._begin_work(move)
 
     def _steps(self) -> None:
         with self._lock:
@@ -242,15 +264,6 @@ class LiveRun:
                     return  # A key too many must not leave the answer unrated.
         finally:
             self._asked = 0
-
-    def _guarded(self, move: Callable[[], None]) -> None:
-        try:
-            move()
-        except MemRLError as error:
-            self.error = error
-        except Exception as error:
-            log.exception("a step failed in an unexpected way")
-            self.error = StepError(UNEXPECTED.format(error=type(error).__name__))
 
     def _advance(self) -> None:
         assert self.episode is not None
@@ -286,14 +299,6 @@ class LiveRun:
                 return
 
     def _run_many(self, count: int) -> None:
-        for _ in range(count):
-            if self._cancel.is_set():
-                return
-            if not self.under_way:
-                self._begin_listed()
-            assert self.episode is not None
-            while self.episode.phase is not None:
-                if self._cancel.is_set():
-                    return
-                self._advance()
-            self.done += 1
+        while self.done < count and not self._cancel.is_set():
+            self._finish(unrated=True)
+            self.done += not self.under_way

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memrl_core.agent import Agent, workspace
+from memrl_core.agent import workspace
+from memrl_core.agent.live import InBackground
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments import make_environment
-from memrl_core.errors import InputError, MemRLError, SettingsError, StepError
-from memrl_core.logs import logger
+from memrl_core.errors import InputError, SettingsError, StepError
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.records import Task
 from memrl_core.settings import MemRLSettings, PolicySettings, symbol
@@ -25,8 +25,6 @@ UNEXPECTED = "Something unexpected went wrong ({error}). The finished steps are 
 FASTEST = 50.0
 WRITE_EVERY = 0.4
 """Seconds of play that are written at a time: an append costs more than a step."""
-
-log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +43,25 @@ class Change:
     text: str
 
 
-class TwinRuns:
+class TwinRuns(InBackground):
     """Two runs that are advanced together.
 
     `runs` are their names, left and right; `tasks` the list that an epoch goes through; `error` what stopped the play.
     """
 
+    unexpected = UNEXPECTED
+    playing = InBackground.busy
+
     def __init__(self, bank: MemoryBank, left: str, right: str, preferences: workspace.Preferences) -> None:
+        super().__init__()
         self.bank = bank
         self.runs = left, right
-        self.error: MemRLError | None = None
         self.tasks: tuple[Task, ...] = tuple(workspace.tasks_of(bank.run(left)))
         self._agents = [workspace.live_run(bank, run, preferences).agent for run in self.runs]
         self._pause = threading.Event()
         self._pace = 1.0
         self._written = 0
         self._between = threading.Lock()
-        self._thread: threading.Thread | None = None
 
     @property
     def steps(self) -> int:
@@ -76,11 +76,6 @@ class TwinRuns:
     def shifts(self) -> tuple[int, ...]:
         """The steps from which on the world's reliabilities are swapped, up to the next step."""
         return tuple(step for step in shifts_of(self.bank, self.runs[0]) if step <= self.steps + 1)
-
-    @property
-    def playing(self) -> bool:
-        """Whether steps are being done in the background."""
-        return self._thread is not None and self._thread.is_alive()
 
     def step(self, count: int = 1) -> None:
         """Do `count` steps in each run. Raises `StepError` while they play, and what a step raises."""
@@ -104,11 +99,9 @@ class TwinRuns:
         if self.playing:
             return
         self._pause.clear()
-        self.error = None
         self._written = self._finished
         last = None if steps is None else self._written + steps
-        self._thread = threading.Thread(target=self._play, args=(last,), daemon=True, name="twins")
-        self._thread.start()
+        self._begin_work(lambda: self._play(last))
 
     def change_speed(self, per_second: float) -> None:
         """Play at another speed from the next step on. Raises `InputError` as `play` does."""
@@ -119,12 +112,6 @@ class TwinRuns:
     def pause(self) -> None:
         """Stop playing; a step under way in either run is dropped, and done again when they go on."""
         self._pause.set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until they no longer play; False when `timeout` seconds were not enough."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-        return not self.playing
 
     def shift(self) -> int:
         """Swap the reliabilities under both from the next step on; returns that step.
@@ -160,20 +147,14 @@ class TwinRuns:
         return self._agents[0].embed(texts)
 
     def _play(self, last: int | None) -> None:
-        try:
-            while not self._pause.is_set() and (last is None or self._finished < last):
-                together = max(1, round(WRITE_EVERY / self._pace))
-                if last is not None:
-                    together = min(together, last - self._finished)
-                with self.bank.batch(2 * together):
-                    for _ in range(together):
-                        self._one_pair()
-                self._written = self._finished
-        except MemRLError as error:
-            self.error = error
-        except Exception as error:
-            log.exception("twin runs failed in an unexpected way")
-            self.error = StepError(UNEXPECTED.format(error=type(error).__name__))
+        while not self._pause.is_set() and (last is None or self._finished < last):
+            together = max(1, round(WRITE_EVERY / self._pace))
+            if last is not None:
+                together = min(together, last - self._finished)
+            with self.bank.batch(2 * together):
+                for _ in range(together):
+                    self._one_pair()
+            self._written = self._finished
 
     def _one_pair(self) -> None:
         if self._pause.is_set():
@@ -186,15 +167,11 @@ class TwinRuns:
     def _advance(self, cancelled: Callable[[], bool]) -> None:
         """One step in each run; a run that is behind catches up alone."""
         following = [self.bank.next_step(run) for run in self.runs]
+        epoch, task = divmod(min(following) - 1, len(self.tasks))
         for agent, step in zip(self._agents, following, strict=True):
-            if step == min(following):
-                self._one(agent, step, cancelled)
-
-    def _one(self, agent: Agent, step: int, cancelled: Callable[[], bool]) -> None:
-        task = self.tasks[(step - 1) % len(self.tasks)]
-        episode = agent.begin(task, (step - 1) // len(self.tasks) + 1)
-        while episode.phase is not None and not cancelled():
-            episode.advance(cancelled=cancelled)
+            episode = agent.begin(self.tasks[task], epoch + 1) if step == min(following) else None
+            while episode is not None and episode.phase is not None and not cancelled():
+                episode.advance(cancelled=cancelled)
 
 
 def start_twins(

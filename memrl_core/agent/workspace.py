@@ -23,7 +23,7 @@ from memrl_core.agent.setup import fits, give
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import ENDING, is_local
 from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
-from memrl_core.embedders.base import Embedder, Vectors
+from memrl_core.embedders.base import Embedder
 from memrl_core.embedders.fastembed import PREFIX as FASTEMBED_PREFIX
 from memrl_core.embedders.fastembed import FastEmbedder
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -177,7 +177,7 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     if name.startswith(FASTEMBED_PREFIX):
         return FastEmbedder(name)
     if name.startswith(OPENAI_PREFIX):
-        _need_openai()
+        _openai()
         from memrl_core.embedders.openai import OpenAIEmbedder
 
         return OpenAIEmbedder(name, preferences.openai_address, preferences.timeout)
@@ -221,30 +221,32 @@ def _hashing(name: str) -> HashingEmbedder:
     return HashingEmbedder(int(size)) if size.isascii() and size.isdigit() else HashingEmbedder()
 
 
-def _need_openai() -> None:
-    """Raise `ModelMissing` where the client is not installed, which is imported only where it is needed."""
+def _openai() -> Any:
+    """The module of OpenAI-compatible servers, imported only where it is needed.
+
+    Raises `ModelMissing` where their client is not installed.
+    """
     if importlib.util.find_spec("openai") is None:
         raise ModelMissing(
             "The client of OpenAI-compatible servers is not installed. Nothing was started; run `pip install openai`, "
             "or choose another model."
         )
+    from memrl_core.models import openai
+
+    return openai
 
 
-def must_be_there(model: str, preferences: Preferences, hosts: Hosts | None = None) -> dict[str, Any]:
+def must_be_there(model: str, preferences: Preferences, hosts: Hosts | None = None, ask: bool = True) -> dict[str, Any]:
     """What the model's server, or file, says of its weights; empty for a simulated one.
 
     Raises `ModelError` unless the model can be asked now, at one of the `hosts` where some are given, and `InputError`
-    for what is no name of one, or hosts that have different weights.
+    for what is no name of one, or hosts that have different weights. Without `ask`, nothing is loaded or answered.
     """
-    if is_gguf(model):
-        gguf.must_load(model)
-    return _facts(model, preferences, True, hosts)
-
-
-def _facts(model: str, preferences: Preferences, ask: bool, hosts: Hosts | None) -> dict[str, Any]:
     if is_simulated(model):
         return {}
     if is_gguf(model):
+        if ask:
+            gguf.must_load(model)
         return gguf.facts(model)
     if hosts is None:
         return _facts_at(_address_of(model, preferences), model, preferences.timeout, ask)
@@ -268,10 +270,8 @@ def _facts(model: str, preferences: Preferences, ask: bool, hosts: Hosts | None)
 
 def _facts_at(address: str, model: str, timeout: float, ask: bool, trusted: bool = False) -> dict[str, Any]:
     if model.startswith(OPENAI_PREFIX):
-        _need_openai()
-        from memrl_core.models import openai
-
-        return openai.facts(model, address, timeout, ask, trusted)
+        reported: dict[str, Any] = _openai().facts(model, address, timeout, ask, trusted)
+        return reported
     return ollama_status.facts(address, model.removeprefix(OLLAMA_PREFIX), timeout)
 
 
@@ -301,10 +301,7 @@ def openai_models(preferences: Preferences) -> tuple[str, ...]:
     """
     if preferences.openai_address == OPENAI and not os.environ.get("OPENAI_API_KEY"):
         return ()
-    _need_openai()
-    from memrl_core.models import openai
-
-    return tuple(OPENAI_PREFIX + name for name in openai.list_models(preferences.openai_address))
+    return tuple(OPENAI_PREFIX + name for name in _openai().list_models(preferences.openai_address))
 
 
 def _must_be_the_same(info: RunInfo, preferences: Preferences, hosts: Hosts | None = None) -> None:
@@ -316,7 +313,7 @@ def _must_be_the_same(info: RunInfo, preferences: Preferences, hosts: Hosts | No
         return
     try:
         hurried = preferences.model_copy(update={"timeout": min(preferences.timeout, PATIENCE)})
-        now = _facts(info.model, hurried, False, hosts)
+        now = must_be_there(info.model, hurried, hosts, ask=False)
     except ModelError:
         return
     if differs := _other_weights(info.model_facts, now):
@@ -362,10 +359,8 @@ def make_model(name: str, preferences: Preferences, hosts: Hosts | None = None) 
 
 def _model_at(address: str, name: str, timeout: float, trusted: bool = False) -> LanguageModel:
     if name.startswith(OPENAI_PREFIX):
-        _need_openai()
-        from memrl_core.models.openai import OpenAIModel
-
-        return OpenAIModel(name, address, timeout, trusted)
+        served: LanguageModel = _openai().OpenAIModel(name, address, timeout, trusted)
+        return served
     return OllamaModel(name.removeprefix(OLLAMA_PREFIX), address=address, timeout=timeout)
 
 
@@ -551,17 +546,12 @@ def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences, model
     info = bank.run(trace.run)
     if trace.origin != "agent":
         raise InputError("This step was not made here, so its world and model cannot be asked again.")
-    world = make_environment(info.environment, **info.environment_options)
-
-    def embed(texts: Sequence[str]) -> Vectors:
-        return embedder_of(bank, preferences).embed(texts)
-
     return Rerunner(
         bank,
         trace,
         make_model(model or info.model, preferences),
-        world,
-        embed=embed,
+        make_environment(info.environment, **info.environment_options),
+        embed=lambda texts: embedder_of(bank, preferences).embed(texts),
         must_hold=None if model not in ("", info.model) else lambda: _must_be_the_same(info, preferences),
     )
 
@@ -575,14 +565,8 @@ def live_run(bank: MemoryBank, run: str, preferences: Preferences, hosts: Hosts 
     info = bank.run(run)
     _must_be_the_same(info, preferences, hosts)
     embedder = embedder_of(bank, preferences)
-    agent = Agent(
-        bank,
-        run,
-        make_model(info.model, preferences, hosts),
-        embedder,
-        make_environment(info.environment, **info.environment_options),
-    )
-    return LiveRun(agent, tasks_of(info))
+    world = make_environment(info.environment, **info.environment_options)
+    return LiveRun(Agent(bank, run, make_model(info.model, preferences, hosts), embedder, world), tasks_of(info))
 
 
 def reconnect(live: LiveRun, preferences: Preferences) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -149,11 +150,8 @@ def show_model(address: str, name: str, timeout: float = 5.0) -> InstalledModel:
     Raises `ModelMissing` and other `ModelError`s, and `InputError` for a bad name.
     """
     wanted = checked_name(name)
-    try:
-        with ollama_client(address, timeout) as client:
-            shown = client.show(wanted)
-    except FAILURES as error:
-        raise failure(error, address, wanted, timeout) from None
+    with _asking(address, wanted, timeout) as client:
+        shown = client.show(wanted)
     details, facts = shown.details, shown.modelinfo or {}
     context = facts.get(f"{facts.get('general.architecture', '')}.context_length")
     return InstalledModel(
@@ -203,17 +201,14 @@ def rendered(address: str, name: str, messages: Sequence[Message], think: bool, 
         "options": {"num_predict": 1},
         "_debug_render_only": True,
     }
-    try:
-        with ollama_client(address, timeout) as client:
-            reported = client._request_raw("POST", "/api/chat", json=body).json()
-        return str(reported["_debug_info"]["rendered_template"])
-    except KeyError:
-        raise InputError(
-            f"What the chat template of {one_line(name)} makes of the messages is not known: this version of Ollama "
-            "does not say."
-        ) from None
-    except FAILURES as error:
-        raise failure(error, address, name, timeout) from None
+    with _asking(address, name, timeout) as client:
+        reported = client._request_raw("POST", "/api/chat", json=body).json()
+        if "_debug_info" in reported:
+            return str(reported["_debug_info"]["rendered_template"])
+    raise InputError(
+        f"What the chat template of {one_line(name)} makes of the messages is not known: this version of Ollama does "
+        "not say."
+    )
 
 
 def pull_model(address: str, name: str, cancelled: Cancelled | None = None) -> Iterator[PullProgress]:
@@ -255,12 +250,19 @@ def weights_and_server(address: str, name: str, timeout: float = 5.0) -> tuple[s
 
 
 def _listed(address: str, timeout: float) -> Sequence[ollama.ListResponse.Model]:
+    with _asking(address, "", timeout) as client:
+        models: Sequence[ollama.ListResponse.Model] = client.list().models
+        return models
+
+
+@contextmanager
+def _asking(address: str, name: str, timeout: float) -> Iterator[Any]:
+    """A client for one question, about the model `name` unless that is "". What fails within it is a `ModelError`."""
     try:
         with ollama_client(address, timeout) as client:
-            models: Sequence[ollama.ListResponse.Model] = client.list().models
-            return models
+            yield client
     except FAILURES as error:
-        raise failure(error, address, "", timeout) from None
+        raise failure(error, address, name, timeout) from None
 
 
 @lru_cache(maxsize=256)
@@ -271,19 +273,15 @@ def _shown(address: str, name: str, digest: str, timeout: float) -> InstalledMod
 
 def _version(address: str, timeout: float) -> str:
     """The server's version, which the official client does not ask for; empty when it is not known."""
-    try:
-        with ollama_client(address, timeout) as client:
-            return str(client._request_raw("GET", "/api/version").json()["version"])
-    except FAILURES:
-        return ""
+    with suppress(ModelError), _asking(address, "", timeout) as client:
+        return str(client._request_raw("GET", "/api/version").json()["version"])
+    return ""
 
 
 def _loaded(address: str, timeout: float) -> tuple[LoadedModel, ...]:
-    try:
-        with ollama_client(address, timeout) as client:
-            models = client.ps().models
-    except FAILURES:
-        return ()
+    models: Sequence[ollama.ProcessResponse.Model] = ()
+    with suppress(ModelError), _asking(address, "", timeout) as client:
+        models = client.ps().models
     return tuple(
         LoadedModel(canonical_name(model.model or model.name or ""), int(model.size or 0), int(model.size_vram or 0))
         for model in models

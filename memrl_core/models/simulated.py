@@ -86,6 +86,7 @@ class SimulatedModel:
     ) -> Reply:
         """Answer with one of the offered lines, or with the carried-over text where nothing is offered."""
         begun = time.perf_counter()
+        messages = self._read(messages, options.seed)
         answer = _answer(_in_blocks(messages), options.seed)
         written, stopped = "", False
         for piece in re.findall(r"\s*\S+\s*$|\s*\S+", answer):
@@ -98,13 +99,9 @@ class SimulatedModel:
         read = sum(len(message.content.split()) for message in messages)
         return Reply(written, stopped, read, len(written.split()), time.perf_counter() - begun)
 
-
-def plans(prompt: str) -> list[tuple[str, ...]]:
-    """What each memory of a prompt says to do, carried over to the prompt's task, in the order in which they are tried.
-
-    What it encourages comes first. A memory that only says what to avoid has no lines.
-    """
-    return [(*one.encouraged, *one.lines) for one in _carried(prompt)[1]]
+    def _read(self, messages: Sequence[Message], seed: int) -> Sequence[Message]:
+        """What of the messages it takes note of."""
+        return messages
 
 
 def next_line(plans: Sequence[Sequence[str]], done: Sequence[str], choices: Sequence[str]) -> str | None:
@@ -247,14 +244,11 @@ def _carried_over(lines: Sequence[str], replaced: Mapping[str, str]) -> tuple[st
 NAME = re.compile(r"simulated-(\d{1,3})")
 
 
-class SimulatedReader:
+class SimulatedReader(SimulatedModel):
     """The simulated model, which reads the memories in `percent` of the steps, as each step's seed decides.
 
     In the others it answers as if there were none (a `LanguageModel`).
     """
-
-    simulated = True
-    binds = False
 
     def __init__(self, percent: int) -> None:
         if not 0 <= percent <= 100:
@@ -263,19 +257,10 @@ class SimulatedReader:
             )
         self.name = f"simulated-{percent}"
         self._percent = percent
-        self._model = SimulatedModel()
 
-    def chat(
-        self,
-        messages: Sequence[Message],
-        options: ModelOptions,
-        on_text: OnText | None = None,
-        cancelled: Cancelled | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Reply:
-        """What the simulated model answers to what was read."""
-        reads = np.random.default_rng(options.seed).random() * 100 < self._percent
-        return self._model.chat(messages if reads else _without_memories(messages), options, on_text, cancelled)
+    def _read(self, messages: Sequence[Message], seed: int) -> Sequence[Message]:
+        reads = np.random.default_rng(seed).random() * 100 < self._percent
+        return messages if reads else _without_memories(messages)
 
 
 def _without_memories(messages: Sequence[Message]) -> list[Message]:

@@ -19,7 +19,7 @@ import pytest
 
 from memrl_core.environments.databases.world import Sql
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
-from memrl_core.models.simulated import plans
+from memrl_core.models.simulated import _carried
 from memrl_core.prompting import FOLLOW, STEPS_THAT_WORKED, TASK_LINE, YOUR_TASK
 from memrl_core.records import Task
 
@@ -166,7 +166,7 @@ def pairs_of_a_family() -> Iterator[tuple[Task, Task]]:
 def carried_over(known: Task, statement: str, new: Task) -> str:
     """What the simulated model makes of `statement`, remembered from one task, in another."""
     memory = f"[memory m]\n{TASK_LINE}{known.intent}\n{STEPS_THAT_WORKED}\n> {statement}\n"
-    return plans(f"{FOLLOW}\n\n{memory}\n{YOUR_TASK}\n\n{TASK_LINE}{new.intent}\n")[0][0]
+    return _carried(f"{FOLLOW}\n\n{memory}\n{YOUR_TASK}\n\n{TASK_LINE}{new.intent}\n")[1][0].lines[0]
 
 
 def test_the_reference_of_one_task_becomes_that_of_another_when_its_words_are_replaced() -> None:
