@@ -9,8 +9,15 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from memrl_core.analysis.people.batch import batch_progress, drawn_batch
-from memrl_core.analysis.people.rating_queue import QueueFilter, Show, facts_of, queue, ratings_wanted
+from memrl_core.analysis.people.rating_queue import (
+    QueueFilter,
+    Show,
+    batch_progress,
+    drawn_batch,
+    facts_of,
+    queue,
+    ratings_wanted,
+)
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
 from memrl_core.commands.console import BankOption, console

@@ -11,12 +11,13 @@ import pandas as pd
 import pyarrow as pa
 
 from memrl_core.analysis.run.metrics import (
+    TaskState,
     cumulative_success,
     epoch_accuracy,
-    epoch_changes,
     forgetting_rate,
     outcome_grid,
     solved_before_failing_now,
+    task_states,
 )
 from memrl_core.experiments.cells import SECONDS
 from memrl_core.experiments.plan import Plan
@@ -60,18 +61,14 @@ def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
         outcomes = np.where(part["success"].isna(), "unrated", np.where(part["success"] == True, "success", "failure"))  # noqa: E712
         grid = outcome_grid(zip(part["task"], part["epoch"], outcomes, strict=True))
         success = grid.success
-        changes = epoch_changes(success)
+        states = task_states(success)
         measures = {
             "accuracy": epoch_accuracy(success),
             "csr": cumulative_success(success),
             "solved_before_failing_now": solved_before_failing_now(success),
             "forgetting_rate_of_failures": forgetting_rate(success, of="failures"),
             "forgetting_rate_of_solved": forgetting_rate(success, of="solved"),
-            "newly_solved": changes.newly_solved,
-            "kept": changes.kept,
-            "forgotten": changes.forgotten,
-            "recovered": changes.recovered,
-            "never": changes.never,
+            **{state.name.lower(): (states == state).sum(axis=1) for state in TaskState if state},
         }
         per_epoch = part.groupby("epoch")
         own = part["used_same_task"].map(any).groupby(part["epoch"]).mean()

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from memrl_core.analysis.decision import findings
+from memrl_core.analysis.decision import explain
 from memrl_core.analysis.decision.labels import SHORT_REASONS
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.figures.decision.decision_diagram import decision_diagram
@@ -56,10 +56,10 @@ def _about(case: Case) -> None:
     trace = case.at
     heading = f"**Step {trace.step}** · {literal(trace.task.intent)}"
     if trace.decision is not None:
-        heading += f"\n\nGiven to the model: **{literal(findings.names(trace.decision.selected, case.run))}**"
+        heading += f"\n\nGiven to the model: **{literal(explain.names(trace.decision.selected, case.run))}**"
         if case.changed and case.decision is not None:
             heading += (
-                f" · under the settings tried out: **{literal(findings.names(case.decision.selected, case.run))}**"
+                f" · under the settings tried out: **{literal(explain.names(case.decision.selected, case.run))}**"
             )
     st.markdown(heading)
     if trace.origin != "agent":

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.decision import findings
+from memrl_core.analysis.decision import explain
 from memrl_core.analysis.memory.belief import trust
 from memrl_core.analysis.memory.provenance import provenance
 from memrl_core.analysis.memory.relations import (
@@ -20,7 +20,7 @@ from memrl_core.analysis.memory.relations import (
     partners,
     with_and_without,
 )
-from memrl_core.analysis.run.rates import Rate
+from memrl_core.analysis.run.metrics import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import fixed, percent, signed
@@ -42,7 +42,7 @@ def origin(case: Case, a: str) -> None:
         st.info("This run does not know this memory, so it has no q for it.")
         return
     history = case.bank.history(case.run, a, as_of=case.place.step)
-    st.markdown(literal(findings.origin(found, a, case.run, brought=history[0].visits)))
+    st.markdown(literal(explain.origin(found, a, case.run, brought=history[0].visits)))
     if not found.contributions:
         return
     step = chosen_step(

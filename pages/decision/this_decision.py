@@ -8,10 +8,10 @@ import numpy as np
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.decision import findings
+from memrl_core.analysis.decision import explain
 from memrl_core.analysis.decision.explain import score_formula
-from memrl_core.analysis.decision.required import admission, newcomers, required_q
-from memrl_core.analysis.decision.spectrum import spectrum
+from memrl_core.analysis.decision.gate import admission, newcomers
+from memrl_core.analysis.decision.spectrum import required_q, spectrum
 from memrl_core.analysis.decision.whatif import Moved, Situation, by_normaliser, decided, embedded_anew, moved
 from memrl_core.embedders.base import Embedder
 from memrl_core.environments.tasks import check_intent
@@ -38,7 +38,7 @@ def pair(case: Case, a: str, b: str) -> None:
         for memory_id in (i for i, c in ((a, one), (b, other)) if c is None):
             st.markdown(literal(_why_not_looked_at(case, memory_id)))
         return
-    st.markdown(literal(findings.pair(one, other, case.run, case.decision)))
+    st.markdown(literal(explain.pair(one, other, case.run, case.decision)))
     if one.terms and other.terms:
         verbatim("\n".join(score_formula(candidate, case.run) for candidate in (one, other)))
         show(difference_picture(one, other, case.run), "waterfall")
@@ -55,14 +55,14 @@ def flips(case: Case) -> None:
     """At which λ would the choice change?"""
     assert case.decision is not None
     lines = spectrum(case.decision)
-    st.markdown(literal(findings.flips(lines, case.weighed.weight, case.run)))
+    st.markdown(literal(explain.flips(lines, case.weighed.weight, case.run)))
     if lines.flips:
         show_table(
             [
                 {
                     "λ": flip.weight,
-                    "added": findings.names(flip.enters, case.run),
-                    "removed": findings.names(flip.leaves, case.run),
+                    "added": explain.names(flip.enters, case.run),
+                    "removed": explain.names(flip.leaves, case.run),
                 }
                 for flip in lines.flips
             ],
@@ -82,7 +82,7 @@ def required(case: Case, a: str, b: str) -> None:
         except InputError as error:
             st.info(literal(str(error)))
             continue
-        st.markdown(literal(findings.requirement(found, case.run)))
+        st.markdown(literal(explain.requirement(found, case.run)))
     st.caption(
         "Greedy selection, everything else as it was. A changed q also moves the mean and the sd of the pool, and "
         "with them every z: the figures account for that."
@@ -93,14 +93,14 @@ def gate(case: Case, b: str) -> None:
     """What kept B out of the pool?"""
     assert case.situation is not None and case.recall is not None
     try:
-        st.markdown(literal(findings.admitted(admission(case.situation, b, case.weighed), case.run)))
+        st.markdown(literal(explain.admitted(admission(case.situation, b, case.weighed), case.run)))
     except InputError as error:
         st.info(literal(str(error)))
     if case.changed:
         new = newcomers(case.situation, case.weighed_as_recorded, case.weighed)
         st.markdown(
             f"With the settings on the left the pool has {len(case.recall.pool):,} members; new in it: "
-            f"{literal(findings.names([m.memory_id for m in new], case.run))}."
+            f"{literal(explain.names([m.memory_id for m in new], case.run))}."
         )
     else:
         st.caption("Move δ or k1 on the left to see who would come in.")
@@ -132,7 +132,7 @@ def normalisers(case: Case) -> None:
         st.markdown(f"**Yes**: {', '.join(others)} would select other memories than {own}.")
     else:
         st.markdown("**No**: every way to bring similarity and q to one scale selects the same memories.")
-    rows = [{"normaliser": name, "selects": findings.names(chosen, case.run)} for name, chosen in found.items()]
+    rows = [{"normaliser": name, "selects": explain.names(chosen, case.run)} for name, chosen in found.items()]
     show_table(rows, "normalisers", "What each normaliser would select from this pool")
     st.caption("pool: z within the pool. fixed: the official code's. raw: as they are.")
 
@@ -140,7 +140,7 @@ def normalisers(case: Case) -> None:
 def draw(case: Case) -> None:
     """Was this an exploration draw, and what would greedy have done?"""
     assert case.decision is not None
-    st.markdown(literal(findings.draw(case.decision, case.run)))
+    st.markdown(literal(explain.draw(case.decision, case.run)))
     st.caption(f"Seed of the draw: {case.decision.seed}.")
 
 
@@ -165,7 +165,7 @@ def other_embedder(case: Case) -> None:
     ):
         entered = [row.memory_id for row, then, here in zip(rows, was, now, strict=True) if here and not then]
         left = [row.memory_id for row, then, here in zip(rows, was, now, strict=True) if then and not here]
-        change = f"added {findings.names(entered, case.run)}; removed {findings.names(left, case.run)}"
+        change = f"added {explain.names(entered, case.run)}; removed {explain.names(left, case.run)}"
         st.markdown(literal(f"{what}: {change}." if entered or left else f"{what}: the same memories."))
     show_table(
         [_beside(case, row) for row in rows],

@@ -10,7 +10,7 @@ import streamlit as st
 
 from memrl_core.analysis.compare.counterfactual import Supposed, Ties, changes, counterfactual, ties_of
 from memrl_core.analysis.compare.off_policy import Earned, would_have_earned
-from memrl_core.analysis.decision import findings
+from memrl_core.analysis.decision import explain
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, harm, profile, starvation, with_role
 from memrl_core.analysis.memory.uses import attempts
@@ -129,7 +129,7 @@ def calibrated(case: Case) -> None:
 
 def _calibration(case: Case, found: Calibration) -> None:
     unit = "Per use" if found.kind == "prequential" else "Per memory"
-    sentences = [findings.correlated(found.per_use, unit), findings.correlated(found.per_bin, "Per bin")]
+    sentences = [explain.correlated(found.per_use, unit), explain.correlated(found.per_bin, "Per bin")]
     st.markdown("\n".join(f"- {literal(sentence)}" for sentence in sentences))
     if found.bins.empty:
         st.caption("No rated use yet.")
@@ -220,8 +220,8 @@ def ties(case: Case) -> None:
                 {
                     "step": one.step,
                     "task": one.task,
-                    f"by {found.rule}": findings.names(one.recorded, case.run),
-                    f"by {found.other}": findings.names(one.selected, case.run),
+                    f"by {found.rule}": explain.names(one.recorded, case.run),
+                    f"by {found.other}": explain.names(one.selected, case.run),
                 }
                 for one in found.changed[:SHOWN]
             ],
@@ -267,8 +267,8 @@ def supposed(case: Case) -> None:
             {
                 "step": one.step,
                 "task": one.task,
-                "would enter": findings.names(one.entered, case.run),
-                "would leave": findings.names(one.left, case.run),
+                "would enter": explain.names(one.entered, case.run),
+                "would leave": explain.names(one.left, case.run),
             }
             for one in differing[:SHOWN]
         ],
@@ -409,8 +409,8 @@ def forgot(case: Case) -> None:
                 "task": one.task,
                 "solved in step": one.solved_step,
                 "failed in step": one.failed_step,
-                "no longer given": "not recorded" if one.left is None else findings.names(one.left, case.run),
-                "given instead": "not recorded" if one.entered is None else findings.names(one.entered, case.run),
+                "no longer given": "not recorded" if one.left is None else explain.names(one.left, case.run),
+                "given instead": "not recorded" if one.entered is None else explain.names(one.entered, case.run),
             }
             for one in lost[:SHOWN]
         ],

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.audit import (
-    COLUMNS,
-    AuditFilter,
-    AuditRow,
-    Group,
-    audit,
-    audit_rows_for_export,
-    reconstruct,
-)
+from memrl_core.analysis.people.audit import COLUMNS, Group, audit, reconstruct, who_did
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.exchange.spreadsheet import csv_bytes, file_name
@@ -30,8 +22,7 @@ SHOWN = 500
 def audit_trail(place: Place) -> None:
     """Who did what, newest first; below, every move of one memory's q with the rewards behind it."""
     bank = place.bank
-    chosen = _filters(bank)
-    rows = audit(bank, chosen)
+    rows = audit(bank, **_filters(bank))
     st.markdown(f"**{len(rows):,}** events" + (f", of which the newest {SHOWN} are shown" if len(rows) > SHOWN else ""))
     if not rows:
         st.info("Nobody has done anything like that here. Take a filter away, or let the program's own events in.")
@@ -46,7 +37,7 @@ def audit_trail(place: Place) -> None:
         with st.container(horizontal=True, gap="small"):
             download(
                 f"These {len(rows):,} as CSV",
-                lambda: csv_bytes(audit_rows_for_export(rows), list(COLUMNS)),
+                lambda: csv_bytes([{**row, "memories": " ".join(row["memories"])} for row in rows], COLUMNS),
                 file_name(place.bank_name, "audit", kind="csv"),
                 "audit_csv",
             )
@@ -54,7 +45,7 @@ def audit_trail(place: Place) -> None:
     _of_memory(place)
 
 
-def _filters(bank: MemoryBank) -> AuditFilter:
+def _filters(bank: MemoryBank) -> dict[str, Any]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="audit_filters"):
         people = ["", *sorted({actor_of(event) for event in bank.lately()})]
         who = st.selectbox("Who", people, key="audit_who", width=180, format_func=lambda name: name or "everybody")
@@ -65,20 +56,21 @@ def _filters(bank: MemoryBank) -> AuditFilter:
         since = st.date_input("From (UTC)", None, key="audit_since", width=150)
         until = st.date_input("To (UTC)", None, key="audit_until", width=150)
         program = st.checkbox("The program and the environment too", key="audit_program")
-    return AuditFilter(
-        who=who, kind=kind, run=run, memory=memory.strip(), since=since, until=until, people_only=not program
-    )
-
-
-def _shown(row: AuditRow) -> dict[str, str | int]:
     return {
-        "when (UTC)": row.event.created[:19].replace("T", " "),
-        "who": row.who,
-        "what": row.words + (" (undone since)" if row.undone else ""),
-        "reason": row.event.reason,
-        "run": row.event.run,
-        "step": row.event.step,
-        "memories": ", ".join(memory_label(memory_id, row.event.run) for memory_id in row.memories),
+        "who": who, "kind": kind, "run": run, "memory": memory.strip(), "since": since, "until": until,
+        "people_only": not program,
+    }  # fmt: skip
+
+
+def _shown(row: dict[str, Any]) -> dict[str, str | int]:
+    return {
+        "when (UTC)": row["created"][:19].replace("T", " "),
+        "who": row["who"],
+        "what": row["words"] + (" (undone since)" if row["undone"] else ""),
+        "reason": row["reason"],
+        "run": row["run"],
+        "step": row["step"],
+        "memories": ", ".join(memory_label(memory_id, row["run"]) for memory_id in row["memories"]),
     }
 
 
@@ -102,10 +94,10 @@ def _of_memory(place: Place) -> None:
             "step": move.step,
             "q before": move.before,
             "reward": move.reward,
-            "from": ", ".join(f"{who} ({when[:19].replace('T', ' ')} UTC)" for who, when in move.given),
+            "from": ", ".join(f"{who_did(e)} ({e.created[:19].replace('T', ' ')} UTC)" for e in move.events),
             "α": move.alpha,
             "q after": move.after,
-            "events": " ".join(move.events),
+            "events": " ".join(event.id for event in move.events),
         }
         for move in moves
     ]

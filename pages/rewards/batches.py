@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.people.batch import ENVIRONMENT, assigned_to, batch_progress, drawn_batch
-from memrl_core.analysis.people.rating_queue import LARGEST_WHOLE, QueueFilter, RatedStep, queue
-from memrl_core.analysis.run.rates import Rate
+from memrl_core.analysis.people.rating_queue import (
+    ENVIRONMENT,
+    LARGEST_WHOLE,
+    QueueFilter,
+    RatedStep,
+    assigned_to,
+    batch_progress,
+    drawn_batch,
+    queue,
+)
+from memrl_core.analysis.run.metrics import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import LONGEST_BATCH_NAME, Batch
 from memrl_core.bank.people.roles import Role

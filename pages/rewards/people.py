@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.analysis.people.agreement import Agreement, agreement, disagreements, pairwise_table
+from memrl_core.analysis.people.agreement import Agreement, agreement, disagreements
 from memrl_core.analysis.people.rating_queue import RatedStep, facts_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import NEWCOMERS, Role
@@ -39,18 +39,17 @@ def people(place: Place) -> None:
         st.info("Nobody has rated a step of this run yet. The queue shows what waits.")
     else:
         _measures(found, len(given))
-        pairs = pairwise_table(given, middle)
-        if pairs:
+        if found.pairs:
             show_table(
                 [
                     {
                         "rater": pair.first,
                         "and": pair.second,
                         "steps both rated": pair.shared_steps,
-                        "same judgement": percent(pair.share),
+                        "same judgement": percent(pair.same / pair.shared_steps),
                         "Cohen's κ": "–" if pair.kappa is None else fixed(pair.kappa),
                     }
-                    for pair in pairs
+                    for pair in found.pairs
                 ],
                 "rater_pairs",
                 "For each two raters, how many steps both rated and how far they agree",

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, duration_words, pairs
+from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, pairs
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.bank.people.undo import REWARDS, Action
@@ -309,7 +309,8 @@ def _progress_line(session: RatingSession) -> None:
         return
     more = f"{len(session.skipped):,} skipped" if session.skipped else ""
     if now.pace is not None and now.total > now.done:
-        more = f"{now.pace:.0f} s each · {duration_words(now.left or 0.0)} left{' · ' if more else ''}{more}"
+        minutes = now.pace * (now.total - now.done) / 60
+        more = f"{now.pace:.0f} s each · about {minutes:.0f} min left{' · ' if more else ''}{more}"
     st.markdown(f"**{now.done} of {now.total}** rated", width="content", help=more or None)
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.audit import Sentences, who
+from memrl_core.analysis.people.audit import Sentences, who_did
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import MEMORIES
@@ -121,7 +121,7 @@ def what_became_of(view: View, memory: Memory) -> None:
         for event in events:
             why = f": {event.reason}" if event.reason else ""
             when = event.created[:16].replace("T", " ")
-            st.markdown(f"- {when} UTC · {literal(f'{who(event)} {sentences.of(event)}{why}')}")
+            st.markdown(f"- {when} UTC · {literal(f'{who_did(event)} {sentences.of(event)}{why}')}")
 
 
 @st.dialog("Change a memory", width="large")

@@ -9,13 +9,13 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.analysis.people.batch import assigned_to
 from memrl_core.analysis.people.rating_queue import (
     LARGEST_WHOLE,
     QueueFilter,
     RatedStep,
     RatingSession,
     Show,
+    assigned_to,
     facts_of,
     queue,
     ratings_wanted,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrl_core.analysis.people.audit import AuditFilter, audit, reconstruct
+from memrl_core.analysis.people.audit import audit, reconstruct
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -298,16 +298,16 @@ def test_what_became_of_a_memory_tells_what_the_policy_did(rewritten: MemoryBank
 
 
 def test_the_audit_tells_what_the_policy_did_as_the_programs(rewritten: MemoryBank) -> None:
-    rows = audit(rewritten, AuditFilter(people_only=False, kind="memories"))
-    rows = [row for row in reversed(rows) if row.event.step > 3]
-    assert [row.words for row in rows] == [
+    rows = audit(rewritten, people_only=False, kind="memories")
+    rows = [row for row in reversed(rows) if row["step"] > 3]
+    assert [row["words"] for row in rows] == [
         "edited #1: now #4",
-        "merged #4 and #2 into #5",
+        "merged #4, #2 into #5",
         "forgot #3",
         "wrote #6 with q +0.000",
     ]
-    assert {row.who for row in rows} == {"the program"}
-    assert [row.words for row in audit(rewritten, AuditFilter())] == ["gave +0.000 to step 3"]
+    assert {row["who"] for row in rows} == {"the program"}
+    assert [row["words"] for row in audit(rewritten)] == ["gave +0.000 to step 3"]
 
 
 def test_the_q_of_what_the_policy_replaced_and_of_what_took_its_place_is_followed_back(rewritten: MemoryBank) -> None:

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.compare.counterfactual import counterfactual
-from memrl_core.analysis.decision.findings import names
+from memrl_core.analysis.decision.explain import names
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank

@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people import rating_queue
-from memrl_core.analysis.people.agreement import agreement, pairwise_table
+from memrl_core.analysis.people.agreement import agreement
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
@@ -125,7 +125,7 @@ def test_of_three_raters_each_pair_has_its_kappa_and_all_have_one_alpha(demo: Pa
     assert "κ compares two raters" in plain(app)
     pairs = table(app, "Cohen's κ").to_dict("records")
     assert [(row["rater"], row["and"]) for row in pairs] == [("ann", "bob"), ("ann", "cem"), ("bob", "cem")]
-    assert [row["Cohen's κ"] for row in pairs] == [f"{one.kappa:.3f}" for one in pairwise_table(steps, 0.0)]
+    assert [row["Cohen's κ"] for row in pairs] == [f"{one.kappa:.3f}" for one in agreement(steps, 0.0).pairs]
 
 
 def test_the_disputed_steps_are_listed_and_lead_to_a_queue_of_exactly_these(demo: Path, visit: Visit) -> None:

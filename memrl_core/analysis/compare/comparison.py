@@ -17,7 +17,7 @@ import pandas as pd
 
 from memrl_core.analysis.compare.alignment import Alignment, ComparedStep, Line, Row, align, counterparts, parted_after
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.run.rates import Floats, percentiles, resampled
+from memrl_core.analysis.run.metrics import Floats, percentiles, resampled
 from memrl_core.bank import MemoryBank
 from memrl_core.numerals import percent, signed
 from memrl_core.policies import settings_fields_of

@@ -20,9 +20,10 @@ from memrl_core.analysis.run.metrics import (
     forgetting_rate,
     outcome_grid,
     pass_at_k,
+    percentiles,
+    resampled,
     seed_interval,
 )
-from memrl_core.analysis.run.rates import percentiles, resampled
 
 Floats = npt.NDArray[np.float64]
 NO_MEMORY = "none"

@@ -15,7 +15,7 @@ import pandas as pd
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.memory.exposure import starvation
-from memrl_core.analysis.run.rates import Rate, rate
+from memrl_core.analysis.run.metrics import Rate, rate
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.records import Memory

@@ -1,7 +1,7 @@
 """How far several raters agree on the same steps.
 
 Sources: Cohen (1960), A coefficient of agreement for nominal scales; Krippendorff (2011), Computing Krippendorff's
-alpha-reliability. Rewards R are finite; their judgement is read against the midpoint of r− and r+.
+alpha-reliability. Rewards R are finite; a judgement is 1 above the midpoint of r− and r+, 0 on it, −1 below it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import combinations
 
 import krippendorff
@@ -22,20 +21,9 @@ MOST_CELLS = 10_000_000
 Ratings = Mapping[str, Mapping[str, float]]
 
 
-class Judgement(StrEnum):
-    """What a reward says about an answer: above, at or below the midpoint."""
-
-    GOOD = "good"
-    NEUTRAL = "neutral"
-    BAD = "bad"
-
-
-Judged = Sequence[tuple[Judgement, Judgement]]
-
-
 @dataclass(frozen=True, slots=True)
 class RaterPair:
-    """Two raters on the `shared_steps` that both rated: `same` of them, the `share`, with the same judgement.
+    """Two raters on the `shared_steps` that both rated: `same` of them with the same judgement.
 
     `kappa` is Cohen's κ over the judgements, −1 … 1; None where both gave one and the same judgement throughout.
     """
@@ -44,13 +32,12 @@ class RaterPair:
     second: str
     shared_steps: int
     same: int
-    share: float
     kappa: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far all raters of a run agree.
+    """How far all raters of a run agree; `pairs` are every two that share a step, by name.
 
     `share` is the part of all pairs of ratings of one step with the same judgement, 0 … 1. `kappa` is Cohen's κ when
     exactly two raters share steps; `alpha` is Krippendorff's α of R at interval level (1: as one, 0: as by chance).
@@ -59,6 +46,7 @@ class Agreement:
 
     raters: tuple[str, ...]
     steps_rated_by_two_or_more: int
+    pairs: tuple[RaterPair, ...]
     share: float | None
     kappa: float | None
     alpha: float | None
@@ -75,11 +63,9 @@ class Disagreement:
     opposite: bool
 
 
-def judgement(reward: float, midpoint: float) -> Judgement:
-    """Good above the midpoint, bad below it, neutral within 1e-9 of it."""
-    if abs(reward - midpoint) <= TOLERANCE:
-        return Judgement.NEUTRAL
-    return Judgement.GOOD if reward > midpoint else Judgement.BAD
+def judgement(reward: float, midpoint: float) -> int:
+    """1 above the midpoint, −1 below it, 0 within 1e-9 of it."""
+    return 0 if abs(reward - midpoint) <= TOLERANCE else 1 if reward > midpoint else -1
 
 
 def agreement(ratings: Ratings, midpoint: float) -> Agreement:
@@ -87,18 +73,24 @@ def agreement(ratings: Ratings, midpoint: float) -> Agreement:
     raters = tuple(sorted({rater for given in ratings.values() for rater in given}))
     shared = [given for given in ratings.values() if len(given) > 1]
     if not shared:
-        return Agreement(raters, 0, None, None, None, "No step has two ratings yet.")
-    judged = _judged_by_both(ratings, midpoint)
-    alike = [one is other for both in judged.values() for one, other in both]
-    kappa, no_kappa = _kappa_of_all(judged)
-    alpha, no_alpha = _alpha(shared)
-    return Agreement(raters, len(shared), sum(alike) / len(alike), kappa, alpha, f"{no_kappa} {no_alpha}".strip())
-
-
-def pairwise_table(ratings: Ratings, midpoint: float) -> list[RaterPair]:
-    """Every two raters that share a step, by name."""
-    judged = _judged_by_both(ratings, midpoint)
-    return [_rater_pair(*names, both) for names, both in sorted(judged.items())]
+        return Agreement(raters, 0, (), None, None, None, "No step has two ratings yet.")
+    judged: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for given in shared:
+        for first, second in combinations(sorted(given), 2):
+            judged[first, second].append((judgement(given[first], midpoint), judgement(given[second], midpoint)))
+    pairs = tuple(
+        RaterPair(*names, len(both), sum(one == other for one, other in both), _kappa(both))
+        for names, both in sorted(judged.items())
+    )
+    share = sum(pair.same for pair in pairs) / sum(pair.shared_steps for pair in pairs)
+    kappa, notes = pairs[0].kappa if len(pairs) == 1 else None, []
+    if len(pairs) > 1:
+        notes.append("κ compares two raters; more share steps, so it stands with each pair.")
+    elif kappa is None:
+        names = f"{pairs[0].first[:80]} and {pairs[0].second[:80]}"
+        notes.append(f"κ has no value: {names} never used a second judgement.")
+    alpha, why_not = _alpha(shared)
+    return Agreement(raters, len(shared), pairs, share, kappa, alpha, " ".join([*notes, why_not]).strip())
 
 
 def disagreements(ratings: Ratings, midpoint: float, least: float) -> list[Disagreement]:
@@ -106,49 +98,24 @@ def disagreements(ratings: Ratings, midpoint: float, least: float) -> list[Disag
 
     Those with good against bad come first, then the wider range, then the lower step id.
     """
-    found = []
+    rows = []
     for step_id, given in ratings.items():
-        if len(given) < 2:
-            continue
-        apart = max(given.values()) - min(given.values())
-        opposite = {Judgement.GOOD, Judgement.BAD} <= {judgement(reward, midpoint) for reward in given.values()}
-        if opposite or apart >= least - TOLERANCE:
-            found.append(Disagreement(step_id, dict(given), apart, opposite))
-    return sorted(found, key=lambda one: (not one.opposite, -one.range, one.step_id))
+        if len(given) > 1:
+            apart = max(given.values()) - min(given.values())
+            opposite = {1, -1} <= {judgement(reward, midpoint) for reward in given.values()}
+            if opposite or apart >= least - TOLERANCE:
+                rows.append(Disagreement(step_id, dict(given), apart, opposite))
+    return sorted(rows, key=lambda row: (not row.opposite, -row.range, row.step_id))
 
 
-def _judged_by_both(ratings: Ratings, midpoint: float) -> dict[tuple[str, str], Judged]:
-    judged = defaultdict(list)
-    for given in ratings.values():
-        found = sorted((rater, judgement(reward, midpoint)) for rater, reward in given.items())
-        for (first, one), (second, other) in combinations(found, 2):
-            judged[first, second].append((one, other))
-    return dict(judged)
-
-
-def _rater_pair(first: str, second: str, both: Judged) -> RaterPair:
-    same = sum(one is other for one, other in both)
-    return RaterPair(first, second, len(both), same, same / len(both), _kappa(both))
-
-
-def _kappa(both: Judged) -> float | None:
-    one, other = ([str(judged) for judged in side] for side in zip(*both, strict=True))
+def _kappa(both: Sequence[tuple[int, int]]) -> float | None:
+    one, other = zip(*both, strict=True)
     if len({*one, *other}) == 1:
         return None
-    # Imported where it is needed: every command reads this module, and scikit-learn takes half a second.
+    # Imported where it is needed: every command reads this module, and most need none of this.
     from sklearn.metrics import cohen_kappa_score
 
     return float(cohen_kappa_score(one, other))
-
-
-def _kappa_of_all(judged: Mapping[tuple[str, str], Judged]) -> tuple[float | None, str]:
-    if len(judged) > 1:
-        return None, "κ compares two raters; more share steps, so it stands with each pair."
-    (((first, second), both),) = judged.items()
-    kappa = _kappa(both)
-    if kappa is None:
-        return None, f"κ has no value: {first[:80]} and {second[:80]} never used a second judgement."
-    return kappa, ""
 
 
 def _alpha(shared: Sequence[Mapping[str, float]]) -> tuple[float | None, str]:
@@ -157,11 +124,8 @@ def _alpha(shared: Sequence[Mapping[str, float]]) -> tuple[float | None, str]:
         return None, "α has no value: all rewards on the shared steps are equal."
     if len(shared) * len(rewards) ** 2 > MOST_CELLS:
         return None, f"α was left out: {len(rewards):,} different rewards on {len(shared):,} shared steps are too many."
-    row = {rater: number for number, rater in enumerate(sorted({rater for given in shared for rater in given}))}
-    table = np.full((len(row), len(shared)), np.nan)
-    for column, given in enumerate(shared):
-        for rater, reward in given.items():
-            table[row[rater], column] = reward
+    import pandas as pd  # See `_kappa`.
+
+    table = pd.DataFrame(shared).to_numpy(dtype=np.float64).T
     # α is the same at any scale of R; at this one the squares of very large R stay finite.
-    table /= np.nanmax(np.abs(table))
-    return float(krippendorff.alpha(table, level_of_measurement="interval")), ""
+    return float(krippendorff.alpha(table / np.nanmax(np.abs(table)), level_of_measurement="interval")), ""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import groupby
 from typing import Any, Literal
 
-from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from memrl_core.analysis.decision.findings import names
+from memrl_core.analysis.decision.explain import names
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.outline import shortened
 from memrl_core.analysis.memory.provenance import chapters, entries
-from memrl_core.analysis.people.linked_filter import LinkedFilter
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import NEWCOMERS, Role, actor_of
 from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
@@ -21,26 +22,9 @@ from memrl_core.learning import active_rewards, assigned_credit, named_by, order
 from memrl_core.learning.scales import RatingScales
 from memrl_core.numerals import short, signed
 from memrl_core.policies import settings_fields_of
-from memrl_core.records import EventKind, LedgerEvent, UtilityPoint
+from memrl_core.records import EventKind, LedgerEvent
 
-
-@dataclass(frozen=True, slots=True)
-class QMove:
-    """One move of a q: after = before + alpha · (reward − before).
-
-    A memory's first entry has no reward: `after` is what it began with, and `events` the one that wrote it, brought it
-    in or put it in the place of others. Else `events` are the rewards that counted, with the credit that took their
-    place for this memory; `given` says by whom each was given, and when.
-    """
-
-    step: int
-    before: float | None
-    reward: float | None
-    alpha: float | None
-    after: float
-    events: tuple[str, ...]
-    given: tuple[tuple[str, str], ...]
-
+# --- one q ------------------------------------------------------------------------------------------------------------
 
 BEGINS = (
     EventKind.MEMORY_WRITTEN,
@@ -50,46 +34,51 @@ BEGINS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class QMove:
+    """One move of a q: after = before + alpha · (reward − before).
+
+    A memory's first entry has no reward: `after` is what it began with, and `events` the one that wrote it, brought it
+    in or put it in the place of others. Else `events` are the rewards that counted, with the credit that took their
+    place for this memory.
+    """
+
+    step: int
+    before: float | None
+    reward: float | None
+    alpha: float | None
+    after: float
+    events: tuple[LedgerEvent, ...]
+
+
 def reconstruct(bank: MemoryBank, run: str, memory_id: str) -> list[QMove]:
     """Every entry of a memory's q in order; the last `after` is q now. Empty when the run has never known the memory.
 
     What a reworded or merged memory took over from older ones stands in their own moves. Raises `UnknownRun`.
     """
     behind = chapters(bank, run)
-    found: list[QMove] = []
+    moves: list[QMove] = []
     for (number, step), members in groupby(entries(bank, behind, memory_id), key=lambda e: (e[0], e[1].step)):
         events, settings = behind[number].steps[step], behind[number].settings[step]
-        points = [point for _, point in members]
-        if points[0].before is None:
-            begun = [event for event in events if event.kind in BEGINS and memory_id in event.memory_ids]
-            found.append(_move(points.pop(0), begun[:1], None))
-        if points:
-            found += _moves(points, events, settings)
-    return found
+        active, own = active_rewards(events), memory_id in assigned_credit(events)
+        parts = iter(shares_in(active, settings)[-1:] if own else shares_in(active, settings))
+        revoked = {event.revokes for event in events}
+        credits = [e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked][-1:] if own else []
+        for _, point in members:
+            if point.before is None:
+                alpha, begun = None, [e for e in events if e.kind in BEGINS and memory_id in e.memory_ids][:1]
+            else:
+                alpha, part = settings.get("alpha"), next(parts)
+                begun = [*(event for event in active if event.id in part), *credits]
+            moves.append(QMove(point.step, point.before, point.reward, alpha, point.after, tuple(begun)))
+    return moves
 
 
-def _moves(
-    points: Sequence[UtilityPoint], events: Sequence[LedgerEvent], settings: Mapping[str, Any]
-) -> Iterator[QMove]:
-    """A memory's moves in one step, each with the events that are in its reward."""
-    active, own = active_rewards(events), points[0].memory_id in assigned_credit(events)
-    parts = shares_in(active, settings)
-    revoked = {event.revokes for event in events}
-    credits = [e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked][-1:] if own else []
-    for point, part in zip(points, parts[-1:] if own else parts, strict=True):
-        yield _move(point, [*(event for event in active if event.id in part), *credits], settings.get("alpha"))
-
-
-def _move(point: UtilityPoint, events: Sequence[LedgerEvent], alpha: float | None) -> QMove:
-    given = tuple((who(event), event.created) for event in events)
-    ids = tuple(event.id for event in events)
-    return QMove(point.step, point.before, point.reward, alpha, point.after, ids, given)
-
+# --- the rows ---------------------------------------------------------------------------------------------------------
 
 Group = Literal["all", "rewards", "memories", "settings", "people", "notes"]
 
 COLUMNS = ("created", "who", "words", "run", "step", "memories", "value", "reason", "undone", "kind", "seq", "event_id")
-"""The columns of the rows for an export, in their order."""
 GROUPS: Mapping[Group, tuple[str, ...]] = {
     "all": ("",),
     "rewards": ("reward_", "credit_"),
@@ -101,79 +90,48 @@ GROUPS: Mapping[Group, tuple[str, ...]] = {
 """How the names of the events of each group begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """One event of the ledger as a person reads it.
+def audit(
+    bank: MemoryBank,
+    *,
+    who: str = "",
+    kind: Group = "all",
+    run: str = "",
+    memory: str = "",
+    since: date | None = None,
+    until: date | None = None,
+    people_only: bool = True,
+) -> list[dict[str, Any]]:
+    """What was done in a bank, the newest first by the ledger's own order; a row of `COLUMNS` for each event.
 
-    `who` is a person, "the environment" or "the program"; `memories` are all that the event is about; `words` say in
-    one sentence what was done; `undone` that the same person took it back later.
+    Rows are of one person, kind, run or memory where these are given, and of the days (UTC) from `since` to `until`;
+    with `people_only`, of persons only. `who` is a person, "the environment" or "the program"; `memories` are the ids
+    of all that the event is about; `words` say in one sentence what was done; `undone` that the same person took it
+    back later.
     """
-
-    event: LedgerEvent
-    who: str
-    memories: tuple[str, ...]
-    words: str
-    undone: bool
-
-
-class AuditFilter(LinkedFilter):
-    """Which events an audit shows; the same in the address bar of a page."""
-
-    who: str = Field("", title="Who", description="What this person did only; what everybody did when empty.")
-    kind: Group = Field("all", title="What", description="Events of this kind only.")
-    memory: str = Field("", title="Memory", description="What is about this memory only; about any when empty.")
-    people_only: bool = Field(
-        True,
-        title="People only",
-        description="Without what no person is named for, such as rewards of the environment and written memories.",
-    )
-
-
-# --- the rows ---------------------------------------------------------------------------------------------------------
-
-
-def audit(bank: MemoryBank, chosen: AuditFilter) -> list[AuditRow]:
-    """What was done in a bank, as far as it was asked for; the newest first, by the ledger's own order."""
     events = bank.events()
     sentences = Sentences(events)
     return [
-        AuditRow(
-            event, who(event), tuple(dict.fromkeys(named_by(event))), sentences.of(event), event.id in sentences.undone
-        )
-        for event in reversed(events)
-        if _asked(event, chosen)
-    ]
-
-
-def _asked(event: LedgerEvent, chosen: AuditFilter) -> bool:
-    return (
-        (not chosen.people_only or bool(actor_of(event)))
-        and event.kind.startswith(GROUPS[chosen.kind])
-        and (not chosen.run or event.run == chosen.run)
-        and (not chosen.who or who(event) == chosen.who)
-        and chosen.holds(event.created)
-        and (not chosen.memory or chosen.memory in named_by(event))
-    )
-
-
-def audit_rows_for_export(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
-    """The rows as a table of `COLUMNS`; several memories stand in one cell, separated by blanks."""
-    return [
         {
-            "created": row.event.created,
-            "who": row.who,
-            "words": row.words,
-            "run": row.event.run,
-            "step": row.event.step,
-            "memories": " ".join(row.memories),
-            "value": row.event.value,
-            "reason": row.event.reason,
-            "undone": row.undone,
-            "kind": row.event.kind,
-            "seq": row.event.seq,
-            "event_id": row.event.id,
+            "created": event.created,
+            "who": who_did(event),
+            "words": sentences.of(event),
+            "run": event.run,
+            "step": event.step,
+            "memories": tuple(dict.fromkeys(named_by(event))),
+            "value": event.value,
+            "reason": event.reason,
+            "undone": event.id in sentences.undone,
+            "kind": event.kind,
+            "seq": event.seq,
+            "event_id": event.id,
         }
-        for row in rows
+        for event in reversed(events)
+        if (actor_of(event) or not people_only)
+        and event.kind.startswith(GROUPS[kind])
+        and run in ("", event.run)
+        and who in ("", who_did(event))
+        and str(since or "") <= event.created[:10] <= str(until or "9999")
+        and (not memory or memory in named_by(event))
     ]
 
 
@@ -187,13 +145,12 @@ DID = {
     EventKind.MEMORY_UNPINNED: "unpinned",
 }
 AS = {Role.LOOK: "an onlooker (may look)", Role.RATE: "a rater (may rate)", Role.MANAGE: "a manager (may manage)"}
-CHOICES = {
-    "thumb": {"up": "thumbs up", "down": "thumbs down"},
-    "choice": {"better": "the better of two", "worse": "the worse of two", "equal": "one of two equals"},
-}
+RULES = (EventKind.SETTINGS_CHANGED, EventKind.ENVIRONMENT_CHANGED, EventKind.SCALES_CHANGED)
+CHOSEN = ("stars", "grade", "thumb", "choice", "marks")
+"""What the payload of a reward keeps of a choice on a scale."""
 
 
-def who(event: LedgerEvent) -> str:
+def who_did(event: LedgerEvent) -> str:
     """Who appended an event: a person by name, "the environment" for its own rewards, else "the program"."""
     given = event.kind is EventKind.REWARD_GIVEN and event.source == "environment"
     return actor_of(event) or ("the environment" if given else "the program")
@@ -207,26 +164,24 @@ class Sentences:
         self._events = {event.id: event for event in known}
         self._runs = {event.run: event for event in known if event.kind is EventKind.RUN_STARTED}
         self._before: dict[str, LedgerEvent | None] = {}
-        self._together: dict[str, list[LedgerEvent]] = {}
+        self._together: dict[str, list[LedgerEvent]] = defaultdict(list)
         standing: dict[tuple[str, str], LedgerEvent] = {}
+        rules: dict[tuple[str, str], list[LedgerEvent]] = defaultdict(list)
         for event in known:
             if TOGETHER in event.payload:
-                self._together.setdefault(event.payload[TOGETHER], []).append(event)
+                self._together[event.payload[TOGETHER]].append(event)
             if event.kind is EventKind.REWARD_GIVEN and event.source == "person":
                 self._before[event.id] = standing.get((event.step_id, event.rater))
                 standing[event.step_id, event.rater] = event
-            elif event.kind is EventKind.REWARD_REVOKED:
-                revoked = self._events.get(event.revokes)
-                if revoked is not None and standing.get((revoked.step_id, revoked.rater)) is revoked:
+            elif event.kind is EventKind.REWARD_REVOKED and event.revokes in self._events:
+                revoked = self._events[event.revokes]
+                if standing.get((revoked.step_id, revoked.rater)) is revoked:
                     del standing[revoked.step_id, revoked.rater]
-        for kind in (EventKind.SETTINGS_CHANGED, EventKind.ENVIRONMENT_CHANGED, EventKind.SCALES_CHANGED):
-            rules: dict[str, list[LedgerEvent]] = {}
-            for event in known:
-                if event.kind is kind:
-                    earlier = rules.setdefault(event.run, [])
-                    in_force = [other for other in earlier if order_key(other) < order_key(event)]
-                    self._before[event.id] = max(in_force, key=order_key, default=None)
-                    earlier.append(event)
+            elif event.kind in RULES:
+                earlier = rules[event.run, event.kind]
+                in_force = [other for other in earlier if order_key(other) < order_key(event)]
+                self._before[event.id] = max(in_force, key=order_key, default=None)
+                earlier.append(event)
         self.undone = {event.id for undo in known if UNDOES in undo.payload for event in self._action(undo)}
 
     def of(self, event: LedgerEvent) -> str:
@@ -250,7 +205,11 @@ class Sentences:
     def _plain(self, event: LedgerEvent) -> str:
         payload, value = event.payload, signed(event.value or 0.0)
         revoked = self._events.get(event.revokes)
-        memories = _named(event.memory_ids, event.run)
+
+        def named(memory_ids: Sequence[str]) -> str:
+            return names(tuple(memory_ids), event.run, MOST_NAMED)
+
+        memories = named(event.memory_ids)
         match event.kind:
             case EventKind.REWARD_GIVEN:
                 return self._given(event)
@@ -270,11 +229,11 @@ class Sentences:
                 return f"brought in {memories} with q {value}"
             case EventKind.MEMORY_RESTORED:
                 gone = payload.get("takes_away", ())
-                return f"restored {memories}{f' in the place of {_named(gone, event.run)}' if gone else ''}"
+                return f"restored {memories}{f' in the place of {named(gone)}' if gone else ''}"
             case EventKind.MEMORY_EDITED:
-                return f"edited {_named(payload['replaces'], event.run)}: now {memories}"
+                return f"edited {named(payload['replaces'])}: now {memories}"
             case EventKind.MEMORY_MERGED:
-                return f"merged {_named(payload['replaces'], event.run)} into {memories}"
+                return f"merged {named(payload['replaces'])} into {memories}"
             case EventKind.MEMORY_FORGOTTEN | EventKind.MEMORY_PINNED | EventKind.MEMORY_UNPINNED:
                 return f"{DID[event.kind]} {memories}"
             case EventKind.RUN_STARTED:
@@ -301,7 +260,8 @@ class Sentences:
     def _given(self, event: LedgerEvent) -> str:
         value, before, actor = event.value or 0.0, self._before.get(event.id), actor_of(event)
         whose = "" if actor in ("", event.rater) else f" in the name of {_short(event.rater) or 'the environment'}"
-        more = f"{whose}{_choice(event.payload)}"
+        chosen = [f"{name} {_shown(event.payload[name])}" for name in CHOSEN if name in event.payload]
+        more = f"{whose} ({_short(', '.join(chosen))})" if chosen else whose
         if before is None or before.value == value:
             return f"gave {signed(value)} to step {event.step}{' again' if before else ''}{more}"
         return f"changed {signed(before.value or 0.0)} to {signed(value)} for step {event.step}{more}"
@@ -314,30 +274,14 @@ class Sentences:
             return f"changed the rating scales: {_changes(known, event.payload['scales'], RatingScales.model_fields)}"
         if event.kind is EventKind.ENVIRONMENT_CHANGED:
             known = before.payload["options"] if before else began.get("environment_options", {})
-            return f"changed the environment: {_changes(known, event.payload['options'])}"
+            return f"changed the environment: {_changes(known, event.payload['options'], {})}"
         known = before.payload["settings"] if before else began.get("settings", {})
         fields = settings_fields_of(str(began.get("policy", "memrl")))
         return f"changed settings: {_changes(known, event.payload['settings'], fields)}"
 
 
-def _choice(payload: Mapping[str, Any]) -> str:
-    """What a person chose on a scale, in brackets; a file may have brought in anything."""
-    rated = ""
-    if "stars" in payload:
-        rated = f"{payload['stars']} of 5 stars"
-    elif "grade" in payload:
-        rated = f"grade {_shown(payload['grade'])}"
-    elif isinstance(payload.get("marks"), Mapping):
-        rated = ", ".join(f"{name} {mark}" for name, mark in payload["marks"].items())
-    else:
-        for name, words in CHOICES.items():
-            rated = rated or words.get(str(payload.get(name)), "")
-    return f" ({_short(rated)})" if rated else ""
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any], fields: Mapping[str, FieldInfo] | None = None) -> str:
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
     """What differs, such as "λ 0.5 → 0.7"."""
-    fields = fields or {}
     changes = []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
@@ -353,17 +297,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return short(value)
     if isinstance(value, Mapping):
-        return _short(" ".join(map(_shown, value.values())))
+        return _short(", ".join(f"{name} {_shown(one)}" for name, one in value.items()))
     return _short(", ".join(map(_shown, value)) if isinstance(value, list | tuple) else str(value))
 
 
-def _named(memory_ids: Sequence[str], run: str) -> str:
-    if not 1 < len(memory_ids) <= MOST_NAMED:
-        return names(tuple(memory_ids), run, MOST_NAMED)
-    *first, last = (memory_label(memory_id, run) for memory_id in memory_ids)
-    return f"{', '.join(first)} and {last}"
-
-
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= CUT else f"{line[: CUT - 1]}…"
+    return shortened(text, CUT)

@@ -1,6 +1,6 @@
-"""Which finished steps wait for a person's reward, in which order, and how long the rest will take.
+"""Which finished steps wait for a person's reward, in which order, and how steps are shared out among raters.
 
-A random sample is drawn among all steps of the asked run, policy and days, whoever has rated them; only then are those
+A random sample is drawn among all steps of the chosen run, policy and days, whoever has rated them; only then are those
 left out that the person has rated. So a reward takes its own step out and moves no other, and the sample comes to an
 end. As nobody's reward decides what is in it, it stands for all those steps, and people with the same seed rate the
 same ones. Where some of it was rated before, fewer than `sample` steps are shown.
@@ -12,28 +12,44 @@ others keep their order.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from itertools import chain, pairwise
 from operator import attrgetter
 from statistics import median
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from memrl_core.analysis.people.agreement import disagreements
-from memrl_core.analysis.people.linked_filter import LinkedFilter
+from memrl_core.analysis.people.agreement import disagreements, judgement
+from memrl_core.analysis.run.metrics import Rate, rate
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.batches import Batch
+from memrl_core.bank.people.roles import person_name
+from memrl_core.errors import InputError
 from memrl_core.records import EventKind
+
+# --- one person's way through a queue ---------------------------------------------------------------------------------
 
 TOO_SOON = 0.3
 """Seconds after an output has come up within which nobody can have read it: a key that was held, or hit twice."""
+LONGEST_GAP = 600.0
+"""Seconds between two ratings from which the person was away."""
 
 Place = Any
 """What is rated at once: a step, as (run, number), or a pair of steps; hashable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many of `total` places are `done`, and the seconds per rating; None while these are not known."""
+
+    done: int
+    total: int
+    pace: float | None
 
 
 @dataclass
@@ -58,9 +74,14 @@ class RatingSession:
 
     @property
     def progress(self) -> Progress:
-        """How far the person is."""
-        remaining = len(self.places) - len(self.closed.union(self.rated))
-        return progress(list(self.rated.values()), remaining, len(self.rated))
+        """How far the person is; the pace is the median time between two ratings of this session.
+
+        A gap of more than ten minutes was a break, and one below zero a clock that was set back: neither counts.
+        """
+        gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(self.rated.values())]
+        counted = [gap for gap in gaps if 0 <= gap <= LONGEST_GAP]
+        total = len(self.rated) + len(self.places) - len(self.closed.union(self.rated))
+        return Progress(len(self.rated), total, median(counted) if counted else None)
 
     def shows(self, clock: float) -> None:
         """Note that what is looked at has come up at `clock`, in seconds of a clock that only runs forward."""
@@ -101,12 +122,12 @@ class RatingSession:
         self.go_to(place)
 
     def follow(self, waiting: Sequence[Place]) -> int:
-        """Take in what waits now that others have rated, and say how many are new; those are added at the end.
+        """Take in what waits now that others have rated, new ones at the end; returns how many are new.
 
-        Who was through looks at the first that waits again.
+        A person who was at the end looks at the first that waits again.
         """
-        known, wait = set(self.places), set(waiting)
-        self.closed = {place for place in self.places if place not in wait and place not in self.rated}
+        known = set(self.places)
+        self.closed = known - set(waiting) - self.rated.keys()
         new = tuple(place for place in waiting if place not in known)
         self.places += new
         if self.place is None:
@@ -115,180 +136,15 @@ class RatingSession:
 
     def _go_on(self) -> None:
         order = chain(range(self.at + 1, len(self.places)), range(min(self.at + 1, len(self.places))))
-        waiting = (i for i in order if self.places[i] not in self.rated and self.places[i] not in self.closed)
-        first_skipped = None
-        for position in waiting:
-            if self.places[position] not in self.skipped:
-                self.at = position
-                return
-            first_skipped = position if first_skipped is None else first_skipped
-        self.at = len(self.places) if first_skipped is None else first_skipped
+        waiting = [i for i in order if self.places[i] not in self.rated and self.places[i] not in self.closed]
+        fresh = (i for i in waiting if self.places[i] not in self.skipped)
+        self.at = next(chain(fresh, waiting), len(self.places))
 
 
-Show = Literal["awaiting", "batch", "wanting", "unrated", "disputed", "influential", "random", "all"]
-Bounds = Mapping[str, tuple[float, float]]
-
-LARGEST_WHOLE = 2**53 - 1
-"""The largest whole number that a field in a browser holds exactly."""
-LONGEST_GAP = 600.0
-"""Seconds between two ratings from which the person was away."""
-
-
-_age = attrgetter("created", "run", "step", "id")
-_influence = attrgetter("recalls", "created", "run", "step", "id")
-
-
-class QueueFilter(LinkedFilter):
-    """Which steps a queue shows; the same in the address bar of a page."""
-
-    show: Show = Field(
-        "awaiting",
-        title="Show",
-        description="awaiting: not rated by you. batch: of these, those assigned to you. wanting: of these, those that "
-        "fewer people than are wanted have rated. unrated: rated by nobody. disputed: people differ among themselves. "
-        "influential: awaiting, the most recalled first. random: a sample of "
-        "those awaiting. all: every step.",
-    )
-    policy: str = Field("", title="Policy", description="Steps under this policy only; under any when empty.")
-    seed: int = Field(
-        0, ge=0, le=LARGEST_WHOLE, title="Seed", description="The same seed draws the same random sample."
-    )
-    sample: int = Field(30, ge=1, le=100_000, title="Sample size", description="How many steps are drawn at random.")
-
-
-# --- the queue --------------------------------------------------------------------------------------------------------
-
-
-def ratings_wanted(facts: Iterable[RatedStep], wanted: int | None) -> int:
-    """How many should rate a step: what was `wanted`, else one, and two once two people have rated in the bank."""
-    return wanted or min(max(len({rater for step in facts for rater in step.people}), 1), 2)
-
-
-def queue(
-    facts: Sequence[RatedStep],
-    chosen: QueueFilter,
-    rater: str,
-    wanted: Mapping[str, int],
-    bounds: Bounds,
-    assigned: Sequence[tuple[str, int]] = (),
-) -> list[RatedStep]:
-    """The steps that `rater` is shown, first one first.
-
-    `wanted` maps every run to how many people should rate its steps, `bounds` to its (r−, r+); `assigned` are the steps
-    of the rater's parts of batches, in their order. Runs stand in the order
-    in which `facts` names them first, their steps by number; the newest steps are those created last. What is equal
-    there goes by run, step and id. A step given twice counts once, as given last.
-    """
-    asked = [
-        step
-        for step in {fact.id: fact for fact in facts}.values()
-        if (not chosen.run or step.run == chosen.run)
-        and (not chosen.policy or step.policy == chosen.policy)
-        and chosen.holds(step.created)
-    ]
-    match chosen.show:
-        case "awaiting":
-            return _in_run_order(_awaiting(asked, rater), facts)
-        case "batch":
-            waiting = {(step.run, step.step): step for step in _awaiting(asked, rater)}
-            return [waiting[place] for place in dict.fromkeys(assigned) if place in waiting]
-        case "wanting":
-            few = [step for step in _awaiting(asked, rater) if len(step.people) < wanted[step.run]]
-            return _in_run_order(few, facts)
-        case "unrated":
-            return _in_run_order([step for step in asked if not step.people], facts)
-        case "disputed":
-            return _disputed(asked, bounds)
-        case "influential":
-            return sorted(_awaiting(asked, rater), key=_influence, reverse=True)
-        case "random":
-            return _awaiting(_drawn(asked, chosen.seed, chosen.sample), rater)
-        case "all":
-            return sorted(asked, key=_age, reverse=True)
-
-
-def pairs(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str) -> list[tuple[RatedStep, RatedStep]]:
-    """Two answers to one task each, of which `rater` has not rated both: the two oldest, the two after them, and so on.
-
-    No answer is in two pairs, so no comparison takes the place of another. Of the filter, run, policy and days count. A
-    task that was answered once has no pair.
-    """
-    tasks: dict[str, list[RatedStep]] = {}
-    for step in sorted(queue(facts, chosen.model_copy(update={"show": "all"}), rater, {}, {}), key=_age):
-        tasks.setdefault(step.task, []).append(step)
-    return [
-        (first, second)
-        for steps in tasks.values()
-        for first, second in zip(steps[::2], steps[1::2], strict=False)
-        if rater not in first.people or rater not in second.people
-    ]
-
-
-def _awaiting(steps: Iterable[RatedStep], rater: str) -> list[RatedStep]:
-    return [step for step in steps if rater not in step.people]
-
-
-def _in_run_order(steps: Iterable[RatedStep], facts: Sequence[RatedStep]) -> list[RatedStep]:
-    runs: dict[str, list[RatedStep]] = {fact.run: [] for fact in facts}
-    for step in steps:
-        runs[step.run].append(step)
-    return [step for members in runs.values() for step in sorted(members, key=attrgetter("step", "id"))]
-
-
-def _disputed(steps: Sequence[RatedStep], bounds: Bounds) -> list[RatedStep]:
-    """Those that count as in dispute among people, run by run, each run's most disputed first."""
-    found: list[RatedStep] = []
-    for run in dict.fromkeys(step.run for step in steps):
-        (low, high), members = bounds[run], {step.id: step for step in steps if step.run == run}
-        given = {step.id: step.people for step in members.values()}
-        found += [members[one.step_id] for one in disagreements(given, (low + high) / 2, (high - low) / 2)]
-    return found
-
-
-def _drawn(steps: Iterable[RatedStep], seed: int, size: int) -> list[RatedStep]:
-    ordered = sorted(steps, key=_age)
-    numbers = np.random.default_rng(seed).random(len(ordered))
-    return [ordered[place] for place in np.argsort(numbers, kind="stable")[:size].tolist()]
-
-
-# --- how far the person is --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How many of `total` steps are `done`.
-
-    `pace` is seconds per rating and `left` seconds until all are done; None while that is not known.
-    """
-
-    done: int
-    total: int
-    pace: float | None
-    left: float | None
-
-
-def progress(times: Sequence[datetime], remaining: int, done: int) -> Progress:
-    """How fast a person rates, by the `times` of this session's ratings in the order in which they were given.
-
-    The pace is the median gap. A gap of more than ten minutes was a break, and one below zero a clock that was set
-    back: neither counts. Without any gap that counts the pace is not known.
-    """
-    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
-    counted = [gap for gap in gaps if 0 <= gap <= LONGEST_GAP]
-    pace = median(counted) if counted else None
-    return Progress(done, done + remaining, pace, None if pace is None else pace * remaining)
-
-
-def duration_words(seconds: float) -> str:
-    """A duration of zero or more seconds for a person, such as "about 40 s", "about 4 min" or "about 1 h 20 min"."""
-    if round(seconds) < 60:
-        return f"about {round(seconds)} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return "about " + " ".join([f"{hours} h"] * (hours > 0) + [f"{minutes} min"] * (minutes > 0))
-
+# --- the steps of a bank with their rewards ---------------------------------------------------------------------------
 
 NOBODY: Mapping[str, float] = {}
-CHANGES = (EventKind.REWARD_REVOKED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
+REPLACES = (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,45 +177,262 @@ def facts_of(bank: MemoryBank) -> list[RatedStep]:
     not known to have used any memory.
     """
     policies = {info.id: info.policy for info in bank.runs()}
-    rows = [row for run in policies for row in bank.step_rows(run)]
-    places = {row.id: place for place, row in enumerate(rows)}
-    environment: list[float | None] = [None] * len(rows)
-    people: dict[int, dict[str, float]] = {}
-    prompts: list[tuple[str, ...]] = [()] * len(rows)
-    writers: dict[str, int] = {}
+    rows = {row.id: row for run in policies for row in bank.step_rows(run)}
+    environment: dict[str, float | None] = {}
+    people: dict[str, dict[str, float]] = {}
+    prompts: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    writers: dict[str, str] = {}
     events = bank.events()
-    changes = [event for event in events if event.kind in CHANGES]
-    revoked = {event.revokes for event in changes}
-    given, written = EventKind.REWARD_GIVEN, EventKind.MEMORY_WRITTEN
+    revoked = {event.revokes for event in events if event.kind is EventKind.REWARD_REVOKED}
     for event in events:
-        place = places.get(event.step_id)
-        if place is None or event.step != rows[place].step or event.run != rows[place].run:
+        row = rows.get(event.step_id)
+        if row is None or event.step != row.step or event.run != row.run:
             continue
-        if event.kind is written:
-            for memory_id in event.memory_ids:
-                writers[memory_id] = place
-        elif event.kind is given and event.source == "environment":
-            environment[place] = None if event.id in revoked else event.value
-            prompts[place] += event.memory_ids
-        elif event.kind is given and event.source == "person":
-            rewards = people.setdefault(place, {})
-            if event.id in revoked:
-                rewards.pop(event.rater, None)
-            else:
-                rewards[event.rater] = event.value or 0.0
+        if event.kind is EventKind.MEMORY_WRITTEN:
+            writers |= dict.fromkeys(event.memory_ids, row.id)
+        elif event.kind is EventKind.REWARD_GIVEN and event.source == "environment":
+            environment[row.id] = None if event.id in revoked else event.value
+            prompts[row.id] += event.memory_ids
+        elif event.kind is EventKind.REWARD_GIVEN and event.id in revoked:
+            people.get(row.id, {}).pop(event.rater, None)
+        elif event.kind is EventKind.REWARD_GIVEN:
+            people.setdefault(row.id, {})[event.rater] = event.value or 0.0
     for memory in bank.memories():
-        place = writers.get(memory.id)
-        if place is not None and memory.parents != prompts[place]:
-            prompts[place] += memory.parents
-    for event in changes:
-        replaced = event.payload.get("replaces")
-        if replaced and replaced[0] in writers:
-            writers[event.memory_ids[0]] = writers[replaced[0]]
-    recalls = Counter(writers[i] for prompt in prompts for i in set(prompt) if i in writers)
+        if memory.id in writers:
+            prompts[writers[memory.id]] += memory.parents
+    for event in events:
+        oldest = next(iter(event.payload.get("replaces", ())), "") if event.kind in REPLACES else ""
+        if oldest in writers:
+            writers[event.memory_ids[0]] = writers[oldest]
+    recalls = Counter(writers[i] for prompt in prompts.values() for i in set(prompt) if i in writers)
     return [
         RatedStep(
             row.id, row.run, row.step, row.epoch, row.task, policies[row.run], row.created,
-            environment[place], people.get(place, NOBODY), recalls[place],
+            environment.get(row.id), people.get(row.id, NOBODY), recalls[row.id],
         )
-        for place, row in enumerate(rows)
+        for row in rows.values()
     ]  # fmt: skip
+
+
+# --- the queue --------------------------------------------------------------------------------------------------------
+
+Show = Literal["awaiting", "batch", "wanting", "unrated", "disputed", "influential", "random", "all"]
+Day = Annotated[date | None, BeforeValidator(lambda day: date.fromisoformat(day) if isinstance(day, str) else day)]
+"""A day, in text as 2026-01-31 only: pydantic would also read digits as seconds since 1970."""
+Bounds = Mapping[str, tuple[float, float]]
+
+LARGEST_WHOLE = 2**53 - 1
+"""The largest whole number that a field in a browser holds exactly."""
+
+_age = attrgetter("created", "run", "step", "id")
+_influence = attrgetter("recalls", "created", "run", "step", "id")
+
+
+class QueueFilter(BaseModel):
+    """Which steps a queue shows; the same on a page, in its address and in the core."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    run: str = Field("", title="Run", description="Of this run only; of every run when empty.")
+    since: Day = Field(None, title="From", description="From this day (UTC) on.")
+    until: Day = Field(None, title="To", description="Up to and with this day (UTC).")
+    show: Show = Field(
+        "awaiting",
+        title="Show",
+        description="awaiting: not rated by you. batch: of these, those assigned to you. wanting: of these, those that "
+        "fewer people than are wanted have rated. unrated: rated by nobody. disputed: people differ among themselves. "
+        "influential: awaiting, the most recalled first. random: a sample of "
+        "those awaiting. all: every step.",
+    )
+    policy: str = Field("", title="Policy", description="Steps under this policy only; under any when empty.")
+    seed: int = Field(0, ge=0, le=LARGEST_WHOLE, title="Seed", description="The same seed draws the same sample.")
+    sample: int = Field(30, ge=1, le=100_000, title="Sample size", description="How many steps are drawn at random.")
+
+    def to_query(self) -> dict[str, str]:
+        """What differs from the default, as parameters of a URL."""
+        return {name: str(value) for name, value in self.model_dump(mode="json", exclude_defaults=True).items()}
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """The filter in the parameters of a URL, and a sentence for each value that cannot be; other names are ignored.
+
+        Such a value is left at its default.
+        """
+        named = {name: query[name] for name in cls.model_fields if name in query}
+        try:
+            return cls.model_validate_strings(named), []
+        except ValidationError as error:
+            wrong = {str(problem["loc"][0]): None for problem in error.errors()}
+        sentences = [
+            f"The link's {name} “{named.pop(name)[:80]}” cannot be used, so the default was taken; choose another."
+            for name in wrong
+        ]
+        return cls.model_validate_strings(named), sentences
+
+    def lets_in(self, step: RatedStep) -> bool:
+        """Whether a step is of the chosen run, policy and days."""
+        within = str(self.since or "") <= step.created[:10] <= str(self.until or "9999")
+        return within and self.run in ("", step.run) and self.policy in ("", step.policy)
+
+
+def ratings_wanted(facts: Iterable[RatedStep], wanted: int | None) -> int:
+    """How many should rate a step: what was `wanted`, else one, and two once two people have rated in the bank."""
+    return wanted or min(max(len({rater for step in facts for rater in step.people}), 1), 2)
+
+
+def queue(
+    facts: Sequence[RatedStep],
+    chosen: QueueFilter,
+    rater: str,
+    wanted: Mapping[str, int],
+    bounds: Bounds,
+    assigned: Sequence[tuple[str, int]] = (),
+) -> list[RatedStep]:
+    """The steps that `rater` is shown, first one first; without an order of their own, in that of `facts`.
+
+    `wanted` maps every run to how many people should rate its steps, `bounds` to its (r−, r+); `assigned` are the steps
+    of the rater's parts of batches, in their order. The newest steps are those created last.
+    """
+    inside = [step for step in facts if chosen.lets_in(step)]
+    waiting = [step for step in inside if rater not in step.people]
+    match chosen.show:
+        case "awaiting":
+            return waiting
+        case "batch":
+            at = {(step.run, step.step): step for step in waiting}
+            return [at[place] for place in assigned if place in at]
+        case "wanting":
+            return [step for step in waiting if len(step.people) < wanted[step.run]]
+        case "unrated":
+            return [step for step in inside if not step.people]
+        case "disputed":
+            return _disputed(inside, bounds)
+        case "influential":
+            return sorted(waiting, key=_influence, reverse=True)
+        case "random":
+            by_age = sorted(inside, key=_age)
+            numbers = np.random.default_rng(chosen.seed).random(len(by_age))
+            drawn = [by_age[place] for place in np.argsort(numbers, kind="stable")[: chosen.sample].tolist()]
+            return [step for step in drawn if rater not in step.people]
+        case "all":
+            return sorted(inside, key=_age, reverse=True)
+
+
+def pairs(facts: Sequence[RatedStep], chosen: QueueFilter, rater: str) -> list[tuple[RatedStep, RatedStep]]:
+    """Two answers to one task each, of which `rater` has not rated both: the two oldest, the two after them, and so on.
+
+    No answer is in two pairs, so no comparison takes the place of another. Of the filter, run, policy and days count. A
+    task that was answered once has no pair.
+    """
+    tasks: dict[str, list[RatedStep]] = defaultdict(list)
+    for step in sorted(filter(chosen.lets_in, facts), key=_age):
+        tasks[step.task].append(step)
+    return [
+        (first, second)
+        for steps in tasks.values()
+        for first, second in zip(steps[::2], steps[1::2], strict=False)
+        if rater not in first.people or rater not in second.people
+    ]
+
+
+def _disputed(steps: Sequence[RatedStep], bounds: Bounds) -> list[RatedStep]:
+    """Those that count as in dispute among people, run by run, each run's most disputed first."""
+    rows: list[RatedStep] = []
+    for run in dict.fromkeys(step.run for step in steps):
+        (low, high), members = bounds[run], {step.id: step for step in steps if step.run == run}
+        given = {step.id: step.people for step in members.values()}
+        rows += [members[one.step_id] for one in disagreements(given, (low + high) / 2, (high - low) / 2)]
+    return rows
+
+
+# --- batches: steps shared out among raters ---------------------------------------------------------------------------
+
+ENVIRONMENT = ""
+"""Whose rewards are known: the environment's, or else those of the person of that name."""
+UNCHANGED = "Nothing was saved"
+
+
+@dataclass(frozen=True, slots=True)
+class PartProgress:
+    """How far a rater is with their part, and on how many gold items their judgement is that of the known reward."""
+
+    rater: str
+    steps: int
+    done: int
+    gold: Rate
+
+
+def drawn_batch(
+    name: str,
+    steps: Sequence[RatedStep],
+    raters: Iterable[str],
+    *,
+    count: int,
+    overlap: int = 1,
+    gold_share: float = 0.0,
+    known: str = ENVIRONMENT,
+    seed: int = 0,
+) -> Batch:
+    """A batch of `count` of these steps of one run, or of all if there are fewer, drawn with a seed; not stored yet.
+
+    Each step goes to `overlap` raters who have not rated it, or to as many as there are, so that all have equally much
+    to do. `gold_share` of the steps are gold items: the reward that `known` gave is remembered. They lie anywhere in
+    the queues and look like the others. Raises `InputError` where that cannot be.
+    """
+    names = list(dict.fromkeys(person_name(rater) for rater in raters if rater.strip()))
+    if not names:
+        raise InputError(f"Nobody would rate this batch. {UNCHANGED}; name one rater or more.")
+    if not 1 <= overlap <= len(names):
+        raise InputError(
+            f"A step cannot get {overlap} ratings of {len(names)} raters. {UNCHANGED}; name more, or want fewer."
+        )
+    if known in names:
+        raise InputError(f"{known[:80]} cannot rate what {known[:80]}'s own rewards are to judge. {UNCHANGED}.")
+    open_to = {step.step: [rater for rater in names if rater not in step.people] for step in steps}
+    candidates = [step for step in steps if open_to[step.step]]
+    if not candidates:
+        raise InputError(f"These raters have rated all of these steps. {UNCHANGED}; choose other steps.")
+    rng = np.random.default_rng(seed)
+    mixed = [candidates[place] for place in rng.permutation(len(candidates))]
+    count = min(count, len(mixed))
+    wanted_gold = round(gold_share * count)
+    rewards = {step.step: step.people.get(known) if known else step.environment for step in mixed}
+    truth = {step: reward for step, reward in rewards.items() if reward is not None}
+    if wanted_gold > len(truth):
+        raise InputError(
+            f"{wanted_gold} gold items are wanted, and {len(truth)} of these steps have a reward of "
+            f"{known[:80] or 'the environment'}. {UNCHANGED}; want fewer, or let another's rewards be known."
+        )
+    gold = list(truth)[:wanted_gold]
+    others = [step for step in rewards if step not in set(gold)][: count - len(gold)]
+    parts: dict[str, list[int]] = {rater: [] for rater in names}
+    # Gold first: each rater gets equally much of it, then equally much in all.
+    for step in [*gold, *others]:
+        by_chance = [open_to[step][place] for place in rng.permutation(len(open_to[step]))]
+        for rater in sorted(by_chance, key=lambda one: len(parts[one]))[:overlap]:
+            parts[rater].append(step)
+    return Batch(
+        run=candidates[0].run,
+        name=name,
+        parts={rater: tuple(int(step) for step in rng.permutation(part)) for rater, part in parts.items()},
+        gold={step: truth[step] for step in gold},
+        overlap=overlap,
+        seed=seed,
+    )
+
+
+def assigned_to(batches: Iterable[Batch], rater: str) -> list[tuple[str, int]]:
+    """The steps, (run, number), of a rater's parts of all batches that are open, the oldest batch first."""
+    opened = (batch for batch in batches if not batch.closed)
+    return list(dict.fromkeys((batch.run, step) for batch in opened for step in batch.parts.get(rater, ())))
+
+
+def batch_progress(batch: Batch, facts: Iterable[RatedStep], midpoint: float) -> list[PartProgress]:
+    """Each rater's progress in a batch, by the rewards that stand in `facts`."""
+    people = {step.step: step.people for step in facts if step.run == batch.run}
+    rows = []
+    for rater, steps in batch.parts.items():
+        given = {step: people[step][rater] for step in steps if rater in people.get(step, {})}
+        gold = [(given[step], batch.gold[step]) for step in given if step in batch.gold]
+        right = [judgement(one, midpoint) == judgement(truth, midpoint) for one, truth in gold]
+        rows.append(PartProgress(rater, len(steps), len(given), rate("success" if one else "failure" for one in right)))
+    return rows

@@ -1,4 +1,4 @@
-"""What people have taught a run: q now beside what it would be without their rewards, and what follows from it.
+"""What people's rewards did to a run: q now beside what it would be without them, and what follows from that.
 
 All else stays as it is: which memories there are, what was recalled, the rewards of everybody else. The q before a step
 is the fold of the ledger up to it; a reward given late, revoked or only supposed changes that fold from its step on.
@@ -38,8 +38,6 @@ OTHER_RULES = "selected by rules that are not known here"
 NOT_BY_Q = "selected by rules that do not go by q"
 POOL_BY_Q = "recalled by q too, which a late reward may change"
 
-_step = attrgetter("step")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
@@ -53,12 +51,11 @@ class Choice:
     visits: tuple[int, ...]
     selected: tuple[str, ...]
 
-    def selected_with(self, q: Mapping[str, float]) -> tuple[str, ...]:
-        """What the step would have selected with this q of its pool. Raises `InputError` when one is not finite."""
-        return self.selected if q == self.q else self.decided(q)
-
     def decided(self, q: Mapping[str, float]) -> tuple[str, ...]:
-        """The policy's selection with this q of the pool; the same seed makes the same draw."""
+        """The policy's selection with this q of the pool; the same seed makes the same draw.
+
+        Raises `InputError` when a q is not finite.
+        """
         ids = [member.memory_id for member in self.recall.pool]
         view = MemoryView(
             ids=ids,
@@ -139,18 +136,24 @@ def compiled(
 
 
 def selections_with(
-    choices: Choices, q_before: Callable[[str, int], float], steps: Iterable[int] | None = None
+    choices: Choices, histories: Histories, steps: Iterable[int] | None = None
 ) -> dict[int, tuple[str, ...]]:
-    """What each step (None: every one) would have selected with `q_before(memory_id, step)`, the q just before it.
+    """What each of `steps` (None: every one that can be decided) would have selected with the q of `histories` then.
 
-    Steps that are left out are passed over. Raises `InputError` when a q is not finite.
+    Where a memory has no entry before the step, as one that was imported anew, the q recorded stays. Raises
+    `InputError` when a q is not finite.
     """
-    wanted = choices.of_step if steps is None else [step for step in steps if step in choices.of_step]
-    found = {}
-    for step in wanted:
+    selections = {}
+    for step in choices.of_step if steps is None else steps:
         choice = choices.of_step[step]
-        found[step] = choice.selected_with({memory_id: q_before(memory_id, step) for memory_id in choice.q})
-    return found
+        q = {i: _q_before(histories.get(i, ()), step, recorded) for i, recorded in choice.q.items()}
+        selections[step] = choice.selected if q == choice.q else choice.decided(q)
+    return selections
+
+
+def _q_before(points: Sequence[UtilityPoint], step: int, recorded: float) -> float:
+    earlier = bisect_left(points, step, key=attrgetter("step"))
+    return points[earlier - 1].after if earlier else recorded
 
 
 def differing(choices: Choices, one: Histories, two: Histories) -> list[Differing]:
@@ -160,28 +163,17 @@ def differing(choices: Choices, one: Histories, two: Histories) -> list[Differin
     """
     changed = [memory_id for memory_id in choices.steps_of if one.get(memory_id) != two.get(memory_id)]
     steps = sorted({step for memory_id in changed for step in choices.steps_of[memory_id]})
-    with_one = selections_with(choices, _q_by(choices, one), steps)
-    with_two = selections_with(choices, _q_by(choices, two), steps)
-    pairs = ((step, selected, with_two[step]) for step, selected in with_one.items())
-    return [Differing(step, selected, would) for step, selected, would in pairs if set(selected) != set(would)]
+    return _other(*(selections_with(choices, histories, steps) for histories in (one, two)))
 
 
 def marked(choices: Choices, histories: Histories) -> list[Differing]:
     """The steps that select other memories with the q of `histories` than they did when they ran, in order."""
-    now = selections_with(choices, _q_by(choices, histories))
-    pairs = ((step, choices.of_step[step].selected, would) for step, would in now.items())
-    return [Differing(step, selected, would) for step, selected, would in pairs if set(selected) != set(would)]
+    recorded = {step: choice.selected for step, choice in choices.of_step.items()}
+    return _other(recorded, selections_with(choices, histories))
 
 
-def _q_by(choices: Choices, histories: Histories) -> Callable[[str, int], float]:
-    """q before a step by `histories`; where an entry is missing, as for a memory imported anew, the q recorded."""
-
-    def q_before(memory_id: str, step: int) -> float:
-        points = histories.get(memory_id, ())
-        earlier = bisect_left(points, step, key=_step)
-        return points[earlier - 1].after if earlier else choices.of_step[step].q[memory_id]
-
-    return q_before
+def _other(one: Mapping[int, tuple[str, ...]], two: Mapping[int, tuple[str, ...]]) -> list[Differing]:
+    return [Differing(step, one[step], would) for step, would in two.items() if set(one[step]) != set(would)]
 
 
 def _choice(trace: StepTrace, policies: dict[str, Policy[Any]]) -> Choice | str:
@@ -219,13 +211,12 @@ class RewardEffect:
     """What rewarding events did to a run.
 
     `moved` maps the memories that the run sees now to their q (without the events, now) where these differ, the largest
-    difference first. `without` and `now` are the histories that differ, of memories that it no longer sees too. `q` is
-    what every memory has now, seen or not.
+    difference first. `without` are the histories that would differ, of memories that it no longer sees too. `q` is what
+    every memory has now, seen or not.
     """
 
     moved: Mapping[str, tuple[float, float]]
     without: Histories
-    now: Histories
     q: Mapping[str, float]
 
 
@@ -261,30 +252,25 @@ def reward_effect(bank: MemoryBank, run: str, event_ids: Collection[str]) -> Rew
 
     Other events are left as they are. Raises `UnknownRun`.
     """
-    seen, away, now = bank.utilities(run), bank.away(run), bank.histories(run)
-    then = _histories(bank, run, frozenset(event_ids))
-    differ = [memory_id for memory_id, points in now.items() if points != then[memory_id]]
-    moved = {i: (then[i][-1].after, seen[i].q) for i in differ if i in seen and then[i][-1].after != seen[i].q}
-    return RewardEffect(
-        dict(sorted(moved.items(), key=lambda item: -abs(item[1][1] - item[1][0]))),
-        {memory_id: then[memory_id] for memory_id in differ},
-        {memory_id: now[memory_id] for memory_id in differ},
-        {memory_id: utility.q for memory_id, utility in (*away.items(), *seen.items())},
-    )
-
-
-def _histories(bank: MemoryBank, run: str, left_out: Collection[str]) -> dict[str, Sequence[UtilityPoint]]:
-    """`bank.histories` without some rewarding events."""
+    seen, now = bank.utilities(run), bank.histories(run)
+    left_out = frozenset(event_ids)
 
     def kept(event: LedgerEvent) -> LedgerEvent | None:
         return None if event.id in left_out and event.kind in REWARDING else event
 
     fold, before = refolded(bank, run, kept), bank.run(run).first_step - 1
-    found: dict[str, Sequence[UtilityPoint]] = {}
+    without: dict[str, Sequence[UtilityPoint]] = {}
     for memory_id, points in fold.histories.items():
-        given = fold.inherited.get(memory_id, 0)
-        found[memory_id] = [*(replace(point, step=before) for point in points[:given]), *points[given:]]
-    return found
+        inherited = fold.inherited.get(memory_id, 0)
+        then = [*(replace(point, step=before) for point in points[:inherited]), *points[inherited:]]
+        if then != now[memory_id]:
+            without[memory_id] = then
+    moved = {i: (points[-1].after, seen[i].q) for i, points in without.items() if i in seen}
+    return RewardEffect(
+        dict(sorted(((i, q) for i, q in moved.items() if q[0] != q[1]), key=lambda one: -abs(one[1][1] - one[1][0]))),
+        without,
+        {memory_id: utility.q for memory_id, utility in (*bank.away(run).items(), *seen.items())},
+    )
 
 
 # --- selections -------------------------------------------------------------------------------------------------------
@@ -297,10 +283,9 @@ def selections_changed(choices: Choices, reward_effect: RewardEffect, last: int)
     step itself had.
     """
     steps = sorted(choices.of_step)[-last:] if last > 0 else []
-    latest = {step: choices.of_step[step] for step in steps}
-    steps_of = {i: [step for step in where if step in latest] for i, where in choices.steps_of.items()}
     without = {memory_id: points[-1].after for memory_id, points in reward_effect.without.items()}
-    return differing(Choices(latest, steps_of, {}), _ever({**reward_effect.q, **without}), _ever(reward_effect.q))
+    always = ({**reward_effect.q, **without}, reward_effect.q)
+    return _other(*(selections_with(choices, _ever(q), steps) for q in always))
 
 
 def _ever(q: Mapping[str, float]) -> Histories:

@@ -10,23 +10,19 @@ The memories of one step share its outcome: they are one observation, not severa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import scipy  # Its parts are loaded where they are first used.
 
-from memrl_core.analysis.run.rates import effective_count, percentiles, resampled, wilson
+from memrl_core.analysis.run.metrics import RATED, Floats, pearson, percentiles, resampled, wilson
 from memrl_core.records import Utility
 
 BINS = 10
-FLAT = 1e-9
 NO_VARIANCE = 1e-12
 FEWEST_STEPS = 4
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class Correlation:
     r: float | None
     low: float | None
     high: float | None
-    steps: int | None = None
+    steps: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,43 +55,41 @@ class Calibration:
 
 def prequential(uses: pd.DataFrame, low: float, high: float) -> Calibration:
     """q before each use against the outcome of that use; `low` and `high` are r− and r+."""
-    rated = uses[uses["selected"] & uses["outcome"].isin(["success", "failure"])]
-    q, won = rated["q"].to_numpy(dtype=float), (rated["outcome"] == "success").to_numpy(dtype=float)
-    steps, step = np.unique(rated["step"].to_numpy(), return_inverse=True)
-    place = _places(q, low, high)
-    bins = calibrated_bins(q, won, step, low, high)
-    per_use, per_bin = correlation(q, won), correlation(bins["q"].to_numpy(), bins["success"].to_numpy())
-    ends = _by_steps(q, won, step, place, len(steps))
-    intervals = [_with_interval(one, ends[:, at], len(steps)) for at, one in enumerate((per_use, per_bin))]
-    return Calibration("prequential", pd.DataFrame({"q": q, "success": won}), bins, *intervals)
+    rated = _rated(uses)
+    return _calibrated("prequential", rated, rated["q"].to_numpy(dtype=float), low, high)
 
 
 def in_sample(uses: pd.DataFrame, utilities: Mapping[str, Utility], low: float, high: float) -> Calibration:
     """q now against the outcomes of the very uses that made it: how q describes its own past."""
-    rated = uses[uses["selected"] & uses["outcome"].isin(["success", "failure"])]
+    rated = _rated(uses)
     rated = rated[rated["memory_id"].isin(utilities.keys())]
     q = np.array([utilities[i].q for i in rated["memory_id"]], dtype=np.float64)
+    return _calibrated("in-sample", rated, q, low, high)
+
+
+def _rated(uses: pd.DataFrame) -> pd.DataFrame:
+    return uses[uses["selected"] & uses["outcome"].isin(RATED)]
+
+
+def _calibrated(
+    kind: Literal["prequential", "in-sample"], rated: pd.DataFrame, q: Floats, low: float, high: float
+) -> Calibration:
     won = (rated["outcome"] == "success").to_numpy(dtype=float)
-    by_memory = pd.DataFrame({"memory": rated["memory_id"].to_numpy(), "q": q, "success": won})
-    pairs = by_memory.groupby("memory", sort=False).mean().reset_index(drop=True)
     steps, step = np.unique(rated["step"].to_numpy(), return_inverse=True)
+    pairs, ends = pd.DataFrame({"q": q, "success": won}), np.full((2, 2), np.nan)
+    if kind == "in-sample":
+        pairs = pairs.groupby(rated["memory_id"].to_numpy(), sort=False).mean().reset_index(drop=True)
+    elif len(steps) >= FEWEST_STEPS:
+        ends = _by_steps(q, won, step, _places(q, low, high), len(steps))
     bins = calibrated_bins(q, won, step, low, high)
-    found = [correlation(part["q"].to_numpy(), part["success"].to_numpy()) for part in (pairs, bins)]
-    none = np.full(2, np.nan)
-    return Calibration("in-sample", pairs, bins, *(_with_interval(one, none, len(steps)) for one in found))
+    found = (_correlation(part, ends[:, at], len(steps)) for at, part in enumerate((pairs, bins)))
+    return Calibration(kind, pairs, bins, *found)
 
 
-def correlation(x: Floats, y: Floats) -> Correlation:
-    """Pearson's r of two samples (n,), from three pairs on; without an interval, which needs to know the steps."""
-    if len(x) < 3 or np.ptp(x) < FLAT or np.ptp(y) < FLAT:
-        return Correlation(len(x), None, None, None)
-    return Correlation(len(x), float(scipy.stats.pearsonr(x, y).statistic), None, None)
-
-
-def _with_interval(found: Correlation, ends: Floats, steps: int) -> Correlation:
-    if found.r is None or steps < FEWEST_STEPS or np.isnan(ends).any():
-        return replace(found, low=None, high=None, steps=steps)
-    return replace(found, low=float(ends[0]), high=float(ends[1]), steps=steps)
+def _correlation(pairs: pd.DataFrame, ends: Floats, steps: int) -> Correlation:
+    r = pearson(pairs["q"].to_numpy(), pairs["success"].to_numpy())
+    low, high = (None, None) if r is None or np.isnan(ends).any() else ends.tolist()
+    return Correlation(len(pairs), r, low, high, steps)
 
 
 def _places(q: Floats, low: float, high: float) -> npt.NDArray[np.int64]:
@@ -113,7 +107,7 @@ def calibrated_bins(
     for number in np.unique(place).tolist():
         members = place == number
         share = float(won[members].mean())
-        ends = wilson(share, effective_count(cluster[members]))
+        ends = wilson(share, cluster[members])
         steps = len(np.unique(cluster[members]))
         rows.append((edges[number], edges[number + 1], q[members].mean(), int(members.sum()), steps, share, *ends))
     return pd.DataFrame(rows, columns=["low", "high", "q", "n", "steps", "success", "success_low", "success_high"])
@@ -121,8 +115,6 @@ def calibrated_bins(
 
 def _by_steps(q: Floats, won: Floats, step: npt.NDArray[np.int64], place: npt.NDArray[np.int64], steps: int) -> Floats:
     """The 95 % ends of r per use and of r per bin, (2, 2), when steps are drawn anew; nan where r is never defined."""
-    if steps < FEWEST_STEPS:
-        return np.full((2, 2), np.nan)
     ones = np.ones_like(q)
     moments = np.stack([np.bincount(step, x, steps) for x in (ones, q, won, q * q, won * won, q * won)], axis=1)
     cell = step * BINS + place

@@ -2,28 +2,131 @@
 
 A *success grid* is (epochs, tasks) float64: 1 solved, 0 failed, nan not attempted or not rated. Where two definitions
 are in use, both are here and the docstring says whose each is. A share of nothing is nan.
+
+Intervals are Wilson's for counts, else percentiles of redrawn tasks. Whole tasks are drawn anew (Efron, 1979), not
+steps: the epochs of one task hang together, and the steps of several runs on it stay paired.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import IntEnum
-from math import comb
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # Its parts are loaded where they are first used.
 
-from memrl_core.analysis.run import calibration
-from memrl_core.analysis.run.rates import RATED, Floats, percentiles, resampled
 from memrl_core.errors import InputError
 
-Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
+RESAMPLES = 2000
+LEVEL = 0.95
+AT_ONCE = 100
+RATED = ("success", "failure")
 SLACK = 1e-9
-"""How far a mean may fall short of a bound by rounding alone."""
+"""How far a mean may fall short of a bound, or two values may differ, by rounding alone."""
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+
+def resampled(tasks: int, statistic: Callable[[Floats], Floats], seed: int = 0) -> Floats:
+    """A statistic on `RESAMPLES` draws of `tasks` tasks with replacement: (RESAMPLES, ...).
+
+    `statistic` maps how often each task was drawn (b, tasks) to values (b, ...).
+    """
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for _ in range(RESAMPLES // AT_ONCE):
+        drawn = rng.integers(tasks, size=(AT_ONCE, tasks)) + np.arange(AT_ONCE)[:, None] * tasks
+        counts = np.bincount(drawn.ravel(), minlength=AT_ONCE * tasks).reshape(AT_ONCE, tasks)
+        blocks.append(statistic(counts.astype(np.float64)))
+    return np.concatenate(blocks)
+
+
+def percentiles(values: Floats) -> Floats:
+    """The ends of the middle `LEVEL` of draws (n, ...) as (2, ...); draws without a value (nan) are left out.
+
+    nan where no draw has a value.
+    """
+    tail = (1 - LEVEL) / 2
+    flat = values.reshape(len(values), -1)
+    ends = np.full((2, flat.shape[1]), np.nan)
+    for column in range(flat.shape[1]):
+        known = flat[~np.isnan(flat[:, column]), column]
+        if known.size:
+            ends[:, column] = np.quantile(known, (tail, 1 - tail))
+    return ends.reshape(2, *values.shape[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`successes` of `n`; `low` … `high` is the 95 % Wilson interval of the share. All three are None when n is 0."""
+
+    successes: int
+    n: int
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+def rate(outcomes: Iterable[str]) -> Rate:
+    """The share of successes among the rated outcomes; what was not rated does not count."""
+    rated = [outcome == "success" for outcome in outcomes if outcome in RATED]
+    successes, n = sum(rated), len(rated)
+    if n == 0:
+        return Rate(0, 0, None, None, None)
+    interval = scipy.stats.binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
+    return Rate(successes, n, successes / n, float(interval.low), float(interval.high))
+
+
+def wilson(share: float, clusters: npt.ArrayLike) -> tuple[float, float]:
+    """The 95 % Wilson interval of the share of successes of uses in these clusters (n,), n > 0.
+
+    The memories of one step share its outcome, so the uses of one step are one cluster: together they stand for
+    (Σ nᵢ)² / Σ nᵢ² independent outcomes (Kish 1965).
+    """
+    sizes = np.unique(np.asarray(clusters), return_counts=True)[1]
+    n = float(sizes.sum() ** 2 / (sizes**2).sum())
+    z = float(scipy.stats.norm.ppf((1 + LEVEL) / 2))
+    middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    return max(0.0, (middle - half) / (1 + z**2 / n)), min(1.0, (middle + half) / (1 + z**2 / n))
+
+
+def seed_interval(values: Floats) -> tuple[Floats, Floats]:
+    """The 95 % interval (low, high) of the mean over seeds, (seeds, ...) -> (...) each, by drawing seeds anew.
+
+    Percentile bootstrap (Efron 1979), 2,000 draws with a fixed seed. nan where fewer than two seeds have a value; with
+    fewer than about ten it is somewhat too narrow.
+    """
+    known = ~np.isnan(values)
+    if len(values) < 2:
+        nothing = np.full(values.shape[1:], np.nan)
+        return nothing, nothing
+    filled = np.where(known, values, 0.0)
+
+    def mean(drawn: Floats) -> Floats:
+        return _share(np.tensordot(drawn, filled, 1), np.tensordot(drawn, known.astype(np.float64), 1))
+
+    low, high = np.where(known.sum(axis=0) < 2, np.nan, percentiles(resampled(len(values), mean)))
+    return low, high
+
+
+def paired_interval(one: Floats, other: Floats) -> tuple[Floats, Floats]:
+    """The `seed_interval` of `one` - `other`, (seeds, ...) each with the same seeds in the same order.
+
+    Narrower than two separate intervals, because what a seed does to both cancels. Raises `InputError` when the shapes
+    differ.
+    """
+    if one.shape != other.shape:
+        raise InputError(
+            "A paired difference needs the same seeds and steps on both sides. Leave out what only one has."
+        )
+    return seed_interval(one - other)
+
 
 # --- the grid of tasks and epochs -------------------------------------------------------------------------------------
 
@@ -40,8 +143,8 @@ class OutcomeGrid:
 def outcome_grid(attempts: Iterable[tuple[str, int, str]]) -> OutcomeGrid:
     """The grid of (task, epoch, outcome) in the order of steps; tasks stand in the order of their first attempt.
 
-    Of several attempts at a task in one epoch the last rated one counts. `attempts.attempts` has the outcomes as they
-    are rated now, `MemoryBank.step_rows` as the steps ended.
+    Of several attempts at a task in one epoch the last rated one counts. `uses.attempts` has the outcomes as they are
+    rated now, `MemoryBank.step_rows` as the steps ended.
     """
     tried = list(attempts)
     tasks = {task: column for column, task in enumerate(dict.fromkeys(task for task, _, _ in tried))}
@@ -72,7 +175,7 @@ def solved_before_failing_now(success: Floats) -> Floats:
 
     When every task is rated in every epoch it is CSR - SR, the gap between the curves of arXiv 2601.03192, figure 4.
     """
-    return _share((_ever_before(success) & (success == 0)).sum(axis=1), _tasks(success))
+    return _share((task_states(success) == TaskState.FORGOTTEN).sum(axis=1), _tasks(success))
 
 
 def forgetting_rate(success: Floats, of: Literal["failures", "solved"] = "failures") -> Floats:
@@ -91,39 +194,21 @@ class TaskState(IntEnum):
     """What an epoch made of a task, given all its rated attempts before (own division)."""
 
     NOT_ATTEMPTED = 0  # or attempted and not rated
-    NEVER = 1  # fails, as ever before
-    NEWLY_SOLVED = 2  # the first success
-    KEPT = 3  # solved now and in the last attempt
+    NEWLY_SOLVED = 1  # the first success
+    KEPT = 2  # solved now and in the last attempt
+    FORGOTTEN = 3  # fails now, and some attempt before solved it
     RECOVERED = 4  # solved now, not in the last attempt, but in one before it
-    FORGOTTEN = 5  # fails now, and some attempt before solved it
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EpochChanges:
-    """How many tasks are in each `TaskState`, (E,) each; together they are the tasks rated in the epoch."""
-
-    newly_solved: Ints
-    kept: Ints
-    forgotten: Ints
-    recovered: Ints
-    never: Ints
+    NEVER = 5  # fails, as ever before
 
 
 def task_states(success: Floats) -> npt.NDArray[np.int8]:
     """The `TaskState` of every task in every epoch, (E, tasks)."""
-    earlier, last = _ever_before(success), _last_before(success)
-    solved, failed = success == 1, success == 0
-    states = np.full(success.shape, TaskState.NOT_ATTEMPTED, dtype=np.int8)
-    states[failed] = np.where(earlier, TaskState.FORGOTTEN, TaskState.NEVER)[failed]
+    earlier, last = np.zeros(success.shape, dtype=bool), _last_before(success)
+    earlier[1:] = np.logical_or.accumulate(success == 1, axis=0)[:-1]
+    failed = np.where(earlier, TaskState.FORGOTTEN, TaskState.NEVER)
     again = np.where(last == 1, TaskState.KEPT, TaskState.RECOVERED)
-    states[solved] = np.where(earlier, again, TaskState.NEWLY_SOLVED)[solved]
-    return states
-
-
-def epoch_changes(success: Floats) -> EpochChanges:
-    """The states of `task_states`, counted by epoch."""
-    states = task_states(success)
-    return EpochChanges(*((states == TaskState[field.name.upper()]).sum(axis=1) for field in fields(EpochChanges)))
+    solved = np.where(earlier, again, TaskState.NEWLY_SOLVED)
+    return np.select([success == 0, success == 1], [failed, solved], TaskState.NOT_ATTEMPTED).astype(np.int8)
 
 
 def pass_at_k(successes: Iterable[int], samples: Iterable[int], k: int) -> float:
@@ -140,7 +225,7 @@ def pass_at_k(successes: Iterable[int], samples: Iterable[int], k: int) -> float
                 f"pass@{k} needs at least {max(k, 1)} samples of each task; one has {solved} successes in {tried}. "
                 "Choose a smaller k of at least 1."
             )
-        chances.append(1 - comb(int(tried) - int(solved), k) / comb(int(tried), k))
+        chances.append(1 - math.comb(int(tried) - int(solved), k) / math.comb(int(tried), k))
     return _mean(np.array(chances))
 
 
@@ -218,12 +303,19 @@ class Correlation:
     n: int
 
 
+def pearson(x: Floats, y: Floats) -> float | None:
+    """Pearson's r of two samples (n,); None with fewer than three pairs, or where a side does not vary."""
+    if len(x) < 3 or np.ptp(x) < SLACK or np.ptp(y) < SLACK:
+        return None
+    return float(scipy.stats.pearsonr(x, y).statistic)
+
+
 def correlation(q: Floats, outcome: Floats) -> Correlation:
     """q against what came of it, (n,) each, a pair a use: the r of single uses. Pairs with a nan are left out."""
     known = ~(np.isnan(q) | np.isnan(outcome))
-    found = calibration.correlation(q[known], outcome[known])
-    spearman = None if found.r is None else float(scipy.stats.spearmanr(q[known], outcome[known]).statistic)
-    return Correlation(found.r, spearman, found.n)
+    x, y = q[known], outcome[known]
+    r = pearson(x, y)
+    return Correlation(r, None if r is None else float(scipy.stats.spearmanr(x, y).statistic), len(x))
 
 
 def binned_correlation(q: Floats, outcome: Floats, low: float, high: float, bins: int) -> Correlation:
@@ -242,53 +334,11 @@ def binned_correlation(q: Floats, outcome: Floats, low: float, high: float, bins
     return correlation(mean_q, mean_outcome)
 
 
-# --- over seeds -------------------------------------------------------------------------------------------------------
-
-
-def seed_interval(values: Floats) -> tuple[Floats, Floats]:
-    """The 95 % interval (low, high) of the mean over seeds, (seeds, ...) -> (...) each, by drawing seeds anew.
-
-    Percentile bootstrap (Efron 1979), 2,000 draws with a fixed seed. nan where fewer than two seeds have a value; with
-    fewer than about ten it is somewhat too narrow.
-    """
-    known = ~np.isnan(values)
-    if len(values) < 2:
-        nothing = np.full(values.shape[1:], np.nan)
-        return nothing, nothing
-    filled = np.where(known, values, 0.0)
-
-    def mean(drawn: Floats) -> Floats:
-        return _share(np.tensordot(drawn, filled, 1), np.tensordot(drawn, known.astype(np.float64), 1))
-
-    low, high = np.where(known.sum(axis=0) < 2, np.nan, percentiles(resampled(len(values), mean)))
-    return low, high
-
-
-def paired_interval(one: Floats, other: Floats) -> tuple[Floats, Floats]:
-    """The `seed_interval` of `one` - `other`, (seeds, ...) each with the same seeds in the same order.
-
-    Narrower than two separate intervals, because what a seed does to both cancels. Raises `InputError` when the shapes
-    differ.
-    """
-    if one.shape != other.shape:
-        raise InputError(
-            "A paired difference needs the same seeds and steps on both sides. Leave out what only one has."
-        )
-    return seed_interval(one - other)
-
-
 # --- shared -----------------------------------------------------------------------------------------------------------
 
 
 def _tasks(success: Floats) -> int:
     return int((~np.isnan(success)).any(axis=0).sum())
-
-
-def _ever_before(success: Floats) -> npt.NDArray[np.bool_]:
-    """Whether an epoch before solved the task, (E, tasks)."""
-    before = np.zeros(success.shape, dtype=bool)
-    before[1:] = np.logical_or.accumulate(success == 1, axis=0)[:-1]
-    return before
 
 
 def _last_before(success: Floats) -> Floats:

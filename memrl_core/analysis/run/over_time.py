@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.run.rates import RATED, rate
+from memrl_core.analysis.run.metrics import RATED, rate
 from memrl_core.bank import MemoryBank
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.analysis.run.rates import percentiles, resampled
+from memrl_core.analysis.run.metrics import percentiles, resampled
 from memrl_core.errors import InputError
 from memrl_core.exchange.new_banks import merge_runs
 from memrl_core.experiments.plan import named_tasks

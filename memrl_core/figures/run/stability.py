@@ -19,11 +19,10 @@ from memrl_core.analysis.run.metrics import (
     TaskState,
     cumulative_success,
     epoch_accuracy,
-    epoch_changes,
+    rate,
     solved_before_failing_now,
     task_states,
 )
-from memrl_core.analysis.run.rates import rate
 from memrl_core.figures.palette import (
     ARM_BANDS,
     ARMS,
@@ -367,6 +366,6 @@ def _title(arms: Sequence[Arm], sentence: Callable[[Floats, int], str]) -> str:
 
 
 def _gap_said(success: Floats, row: int) -> str:
-    lost, tasks = epoch_changes(success).forgotten[row], success.shape[1]
+    lost, tasks = (task_states(success)[row] == TaskState.FORGOTTEN).sum(), success.shape[1]
     csr, accuracy = cumulative_success(success)[row], epoch_accuracy(success)[row]
     return f"{lost} of {tasks} tasks were solved before and fail now (CSR {csr:.0%}, accuracy {accuracy:.0%})"

@@ -35,7 +35,7 @@ from memrl_core.analysis.compare.comparison import (
     shared_past,
 )
 from memrl_core.analysis.compare.counterfactual import counterfactual
-from memrl_core.analysis.run.rates import percentiles
+from memrl_core.analysis.run.metrics import percentiles
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.settings import MemRLSettings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.decision.required import admission, newcomers
+from memrl_core.analysis.decision.gate import admission, newcomers
 from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError

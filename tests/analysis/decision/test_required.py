@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.analysis.decision.required import Requirement, required_q
+from memrl_core.analysis.decision.spectrum import Requirement, required_q
 from memrl_core.analysis.decision.whatif import Situation, decided
 from memrl_core.errors import InputError
 from memrl_core.retrieval import exact_similarity

@@ -1,26 +1,38 @@
-"""What people have taught a run: held against folds and selections in plain Python, and against never having rated."""
+"""What people's rewards did to a run's q and selections: against folds and selections in plain Python."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.people.reward_effect import (
+    FROM_A_FILE,
+    NOT_RECORDED,
+    OTHER_RULES,
     AnsweredBothWays,
+    Choice,
+    Choices,
     Differing,
     actions_since,
+    compiled,
+    differing,
+    marked,
     moves_sentence,
     rerun_tasks,
     reruns_sentence,
     reward_effect,
     selections_changed,
     selections_sentence,
+    selections_with,
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
@@ -29,21 +41,260 @@ from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.learning import REWARDING
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.records import EventKind, StepTrace
+from memrl_core.policies.methods.memrl import MemRL
+from memrl_core.recorder import Recorder
+from memrl_core.records import EventKind, Recalled, RecallRecord, StepTrace, UtilityPoint
+from memrl_core.settings import MemRLSettings
 from tests.analysis.eventful import an_eventful_bank, believed_by_definition
-from tests.analysis.people.test_later_selections import choices_of, selection_by_definition
-from tests.builders import a_bank, a_run, a_step, an_agent, numbers
+from tests.builders import DIMENSION, a_bank, a_run, a_step, a_vector, an_agent, numbers
+from tests.oracles.ledger import believed
+from tests.oracles.selection import taken, z_sides
 
-STEPS = 24
-OWN: dict[str, Any] = {"delta": -1.0, "weight": 0.7, "k1": 6, "k2": 1, "alpha": 0.5}
+STEPS = 20
+OWN: dict[str, Any] = {"epsilon": 0.15, "delta": -1.0, "weight": 0.7, "k1": 6, "k2": 2, "alpha": 0.5}
+KINDS: Sequence[dict[str, Any]] = (
+    {},
+    {"normaliser": "fixed", "weight": 0.9},
+    {"normaliser": "raw", "weight": 0.4},
+    {"k1": 3, "k1_counts": "intent", "epsilon": 0.0},
+)
+
+of_every_kind = pytest.mark.parametrize("bank", range(len(KINDS)), indirect=True)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A run under each kind of settings; halfway λ and α change."""
+    made = []
+    for number, kind in enumerate(KINDS):
+        path = tmp_path_factory.mktemp("learned") / "bank"
+        agent = an_agent(path, **{**OWN, **kind})
+        tasks = [sample_tasks("household-train")[i] for i in np.random.default_rng(number).integers(12, size=STEPS)]
+        with agent.bank.batch(STEPS):
+            list(agent.run(tasks[: STEPS // 2]))
+            agent.bank.change_settings("r", {**agent.bank.settings("r"), "weight": 0.5, "alpha": 0.2}, STEPS // 2 + 1)
+            list(agent.run(tasks[STEPS // 2 :]))
+        agent.bank.close()
+        made.append(path)
+    return made
+
+
+@pytest.fixture
+def bank(request: pytest.FixtureRequest, folders: list[Path], tmp_path: Path) -> MemoryBank:
+    """A copy of one of the runs (the first, unless a test asks for others), to be rated."""
+    shutil.copytree(folders[getattr(request, "param", 0)], tmp_path / "bank")
+    return MemoryBank.open(str(tmp_path / "bank"))
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The seeds of the selections that are made from now on."""
+    seeds: list[int] = []
+    select = MemRL.select
+
+    def counting(policy: MemRL, recalled: Any, view: Any, seed: int) -> Any:
+        seeds.append(seed)
+        return select(policy, recalled, view, seed)
+
+    monkeypatch.setattr(MemRL, "select", counting)
+    return seeds
+
+
+def choices_of(bank: MemoryBank, run: str = "r") -> Choices:
+    found = compiled(bank, run)
+    assert found is not None
+    return found
+
+
+def rated(bank: MemoryBank, step: int, value: float, run: str = "r") -> str:
+    trace = bank.trace(run, step)
+    return bank.give_reward(run, step, trace.id, trace.decision.selected, value, "ann").id
+
+
+def selection_by_definition(trace: StepTrace, q: Mapping[str, float]) -> set[str]:
+    """What a step selects with q; a random draw does not look at q."""
+    if trace.decision.mode == "explore":
+        return set(trace.decision.selected)
+    own, pool = trace.settings, trace.recall.pool
+    near = [member.similarity for member in pool]
+    values = [q[member.memory_id] for member in pool]
+    sides = z_sides(near, values, own["normaliser"], own["fixed_mean"], own["fixed_sd"])
+    return {pool[i].memory_id for i in taken(*sides, near, own["weight"], own["k2"], trace.decision.seed)}
+
+
+def selections_by_definition(bank: MemoryBank, run: str = "r") -> dict[int, set[str]]:
+    """What every step would select now, with q folded from the events about the steps before it."""
+    info = bank.run(run)
+    start = believed_by_definition(bank, info.base, info.base_step) if info.base else None
+    finished = {row.id for row in bank.step_rows(run)}
+    found = {}
+    for trace in bank.traces(run):
+        known = believed([e for e in bank.events(run) if e.step < trace.step], finished, start)
+        found[trace.step] = selection_by_definition(trace, {i: q for i, (q, _) in known.items()})
+    return found
+
+
+def marks_by_definition(bank: MemoryBank, run: str = "r") -> dict[int, set[str]]:
+    chosen = {t.step: set(t.decision.selected) for t in bank.traces(run) if t.decision}
+    return {step: now for step, now in selections_by_definition(bank, run).items() if now != chosen[step]}
+
+
+def point(memory_id: str, step: int, q: float) -> UtilityPoint:
+    return UtilityPoint(memory_id, step, None, q, 0, None, None, ())
+
+
+def as_sets(found: Sequence[Differing]) -> dict[int, set[str]]:
+    return {one.step: set(one.would) for one in found}
+
+
+# --- a run that was rated late ----------------------------------------------------------------------------------------
+
+
+@of_every_kind
+def test_a_run_that_nobody_rated_late_has_no_marks_and_costs_no_decision(bank: MemoryBank, decided: list[int]) -> None:
+    choices = choices_of(bank)
+    assert (list(choices.of_step), choices.left_out, choices.why_left_out) == (list(range(1, STEPS + 1)), {}, "")
+    decided.clear()
+    assert marked(choices, bank.histories("r")) == marked(choices, {}) == []
+    assert decided == []
+
+
+@of_every_kind
+def test_late_rewards_mark_the_steps_that_select_otherwise_by_definition(bank: MemoryBank) -> None:
+    choices, rng = choices_of(bank), np.random.default_rng(5)
+    for step in rng.integers(2, STEPS, size=4):
+        before, selected = bank.histories("r"), selections_by_definition(bank)
+        rated(bank, int(step), float(rng.choice([-4.0, 4.0])))
+        after, would = bank.histories("r"), selections_by_definition(bank)
+        found = differing(choices, before, after)
+        assert as_sets(found) == {s: would[s] for s in would if would[s] != selected[s]}
+        assert all(set(one.selected) == selected[one.step] for one in found)
+        assert as_sets(marked(choices, after)) == marks_by_definition(bank)
+    marks = marked(choices, after)
+    assert marks
+    assert all(one.selected == choices.of_step[one.step].selected for one in marks)
+
+
+def test_a_run_that_begins_with_the_memory_of_another_takes_its_last_q(tmp_path: Path) -> None:
+    agent, tasks = an_agent(tmp_path / "bank", **OWN), sample_tasks("household-train")
+    with agent.bank.batch(10):
+        list(agent.run(tasks[:10]))
+    agent.bank.start_run(replace(a_run("s", base="r", base_step=10, **OWN), embedder=agent.bank.embedder.name))
+    agent.run_id = "s"
+    with agent.bank.batch(12):
+        list(agent.run(tasks[:12]))
+    choices = choices_of(agent.bank, "s")
+    assert marked(choices, agent.bank.histories("s")) == []
+    for step in (1, 3, 5):
+        rated(agent.bank, step, -6.0, "s")
+    marks = marked(choices, agent.bank.histories("s"))
+    assert marks and as_sets(marks) == marks_by_definition(agent.bank, "s")
+
+
+# --- any q ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=st.sampled_from(range(len(KINDS))), seed=st.integers(0, 10_000))
+def test_any_q_selects_what_the_definition_selects(
+    prepared: list[tuple[Choices, list[StepTrace]]], kind: int, seed: int
+) -> None:
+    choices, traces = prepared[kind]
+    q = dict(zip(choices.steps_of, np.random.default_rng(seed).integers(-3, 4, len(choices.steps_of)) / 4, strict=True))
+    found = selections_with(choices, {i: [point(i, 0, float(value))] for i, value in q.items()})
+    assert {s: set(chosen) for s, chosen in found.items()} == {t.step: selection_by_definition(t, q) for t in traces}
+
+
+@pytest.fixture(scope="module")
+def prepared(folders: list[Path]) -> list[tuple[Choices, list[StepTrace]]]:
+    banks = [MemoryBank.open(str(path)) for path in folders]
+    return [(choices_of(bank), bank.traces("r")) for bank in banks]
+
+
+@pytest.mark.parametrize(
+    ("entries", "steps"),
+    [
+        ([(0, -1.0), (2, 1.0), (2, -0.5), (3, 0.5)], {4}),
+        ([(0, -1.0), (2, -0.5), (2, 1.0), (3, -0.5)], {3}),
+        ([(0, 1.0), (1, -1.0)], {1}),
+    ],
+)
+def test_of_the_entries_about_earlier_steps_the_last_one_counts(
+    entries: list[tuple[int, float]], steps: set[int]
+) -> None:
+    pool = Recalled("a", 0.9, 1, None), Recalled("b", 0.8, 2, None)
+    recall = RecallRecord(2, "record", -1.0, True, 2, pool, ())
+    policy = MemRL(MemRLSettings(k1=2, k2=1, weight=1.0))
+    made = {s: Choice(s, policy, recall, 0, {"a": 0.0, "b": 0.0}, (0, 0), ("a",)) for s in range(1, 5)}
+    histories = {"a": [point("a", 0, 0.0)], "b": [point("b", step, q) for step, q in entries]}
+    choices = Choices(made, {"a": list(made), "b": list(made)}, {})
+    assert as_sets(marked(choices, histories)) == {step: {"b"} for step in steps}
+
+
+# --- what can be decided again ----------------------------------------------------------------------------------------
+
+
+def test_steps_of_others_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    bank = MemoryBank.create(str(tmp_path / "bank"), "hashing-8", DIMENSION)
+    recorder = Recorder(bank, "r", MemRLSettings(k2=1, weight=0.0))
+    near, far = (recorder.remember(f"intent {n}", f"experience {n}", a_vector(n)) for n in range(2))
+    for chosen in (near, far):
+        with recorder.step("heat the egg") as step:
+            step.recalled({near: 0.9, far: 0.1})
+            step.selected([chosen])
+    bank.commit_step(*a_step(3))
+    first = bank.trace("r", 1)
+    strange = {"origin": "import"}, {"settings": {"k1": -1}}, {"policy": "unheard of"}
+    others = [replace(first, id=f"other-{n}", step=4 + n, **change) for n, change in enumerate(strange)]
+    bank.adopt({}, [], others)
+    choices = choices_of(bank)
+    assert list(choices.of_step) == [1]
+    assert choices.left_out == {2: OTHER_RULES, 3: NOT_RECORDED, 4: FROM_A_FILE, 5: OTHER_RULES, 6: OTHER_RULES}
+    assert numbers(choices.why_left_out) == ["5", "6", "3", "1", "1"]
+
+
+def test_a_part_of_a_run_is_read_and_its_reading_can_be_followed_and_stopped(folders: list[Path]) -> None:
+    bank, seen = MemoryBank.open(str(folders[0])), list[tuple[int, int]]()
+    part = compiled(bank, "r", (5, 9), None, lambda done, total: seen.append((done, total)))
+    assert list(part.of_step) == [5, 6, 7, 8, 9]
+    assert seen == [(n, 5) for n in range(1, 6)]
+    assert all(step in part.of_step for steps in part.steps_of.values() for step in steps)
+    assert compiled(bank, "r", cancelled=lambda: True) is None
+
+
+@of_every_kind
+def test_of_a_run_that_goes_on_only_the_new_steps_are_read(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, each = list[Any](), bank.each_trace
+    monkeypatch.setattr(bank, "each_trace", lambda run, steps: read.append(steps) or each(run, steps))
+    known = compiled(bank, "r", (1, 12))
+    first = bank.trace("r", 1)
+    bank.adopt({}, [], [replace(first, id=f"late-{n}", step=STEPS + n, recall=None) for n in (1, 2)])
+    found, anew = compiled(bank, "r", known=known), choices_of(bank)
+    assert found is not None and _as_read(found) == _as_read(anew)
+    assert anew.left_out == {STEPS + 1: NOT_RECORDED, STEPS + 2: NOT_RECORDED}
+    assert read == [(1, 12), (13, STEPS + 2), (1, STEPS + 2)]
+
+
+def _as_read(choices: Choices) -> Any:
+    of_step = [(c.step, c.policy.spec, c.recall, c.seed, c.q, c.visits, c.selected) for c in choices.of_step.values()]
+    return list(choices.of_step), of_step, list(choices.steps_of.items()), choices.left_out
+
+
+# --- what rewards did to q --------------------------------------------------------------------------------------------
+
+TAUGHT = 24
+GREEDY = {**OWN, "epsilon": 0.0, "k2": 1}
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """A run of an agent whose every step "ann" has rated against the environment; it stays as it is."""
-    agent, tasks = an_agent(tmp_path_factory.mktemp("taught") / "bank", **OWN), sample_tasks("household-train")
-    with agent.bank.batch(STEPS):
-        traces = list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=STEPS)]))
+    agent, tasks = (
+        an_agent(tmp_path_factory.mktemp("rated") / "bank", **GREEDY),
+        sample_tasks("household-train"),
+    )
+    with agent.bank.batch(TAUGHT):
+        traces = list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=TAUGHT)]))
     verdicts = {trace.step: trace.reward.environment or 0.0 for trace in traces[1:] if trace.reward}
     agent.bank.ratings.rate_all([Rating("r", step, -verdict, "ann") for step, verdict in verdicts.items()])
     agent.bank.close()
@@ -51,7 +302,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
 
 
 @pytest.fixture
-def bank(learned: MemoryBank, tmp_path: Path) -> MemoryBank:
+def rated_bank(learned: MemoryBank, tmp_path: Path) -> MemoryBank:
     """A copy of it, to go on with."""
     shutil.copytree(learned.uri, tmp_path / "bank")
     return MemoryBank.open(str(tmp_path / "bank"))
@@ -109,19 +360,18 @@ def test_the_histories_without_are_those_of_a_bank_that_was_never_rated(tmp_path
         found, never = reward_effect(bank, run, ids_of(bank)), unrated.histories(run)
         assert set(found.moved) == {"r-0002", "r-0004"}
         assert found.without == {i: never[i] for i in found.moved}
-        assert found.now == {i: bank.histories(run)[i] for i in found.moved}
 
 
-def test_what_was_taught_goes_on_in_the_memory_that_takes_the_place_of_another(bank: MemoryBank) -> None:
-    first = next(iter(reward_effect(bank, "r", ids_of(bank)).moved))
-    old = bank.memory(first)
-    new = bank.editing.edit("r", first, old.intent, "reworded", HashingEmbedder(), "ann")
-    found = reward_effect(bank, "r", ids_of(bank))
-    without = believed_by_definition(bank, "r", without=ids_of(bank))
+def test_what_rewards_moved_goes_on_in_the_memory_that_takes_the_place_of_another(rated_bank: MemoryBank) -> None:
+    first = next(iter(reward_effect(rated_bank, "r", ids_of(rated_bank)).moved))
+    old = rated_bank.memory(first)
+    new = rated_bank.editing.edit("r", first, old.intent, "reworded", HashingEmbedder(), "ann")
+    found = reward_effect(rated_bank, "r", ids_of(rated_bank))
+    without = believed_by_definition(rated_bank, "r", without=ids_of(rated_bank))
     assert first not in found.moved
-    assert found.moved[new.id] == (pytest.approx(without[first][0]), bank.utilities("r")[new.id].q)
+    assert found.moved[new.id] == (pytest.approx(without[first][0]), rated_bank.utilities("r")[new.id].q)
     assert found.without[first][-1].after == pytest.approx(without[first][0])
-    assert found.q[first] == bank.away("r")[first].q
+    assert found.q[first] == rated_bank.away("r")[first].q
 
 
 # --- selections -------------------------------------------------------------------------------------------------------
@@ -136,7 +386,7 @@ def test_the_selections_that_a_person_has_changed_are_those_by_definition(learne
     pairs = {
         trace.step: (selection_by_definition(trace, without), selection_by_definition(trace, now))
         for trace in learned.traces("r")
-        if trace.step > STEPS - last
+        if trace.step > TAUGHT - last
     }
     found = selections_changed(choices_of(learned), reward_effect(learned, "r", ids), last)
     assert {d.step: (set(d.selected), set(d.would)) for d in found} == {s: p for s, p in pairs.items() if p[0] != p[1]}
@@ -145,8 +395,8 @@ def test_the_selections_that_a_person_has_changed_are_those_by_definition(learne
 
 def test_no_selection_changes_for_events_that_moved_nothing(learned: MemoryBank) -> None:
     found = reward_effect(learned, "r", [])
-    assert (found.moved, found.now, found.without) == ({}, {}, {})
-    assert selections_changed(choices_of(learned), found, STEPS) == []
+    assert (found.moved, found.without) == ({}, {})
+    assert selections_changed(choices_of(learned), found, TAUGHT) == []
 
 
 # --- answered again ---------------------------------------------------------------------------------------------------
@@ -164,12 +414,12 @@ def test_the_recorded_memories_give_the_recorded_outcome_and_answer(learned: Mem
     assert learned.facts == facts
 
 
-def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(bank: MemoryBank) -> None:
-    trace = bank.trace("r", STEPS)
-    steps = [Differing(STEPS, trace.decision.selected, ())]
-    before = rerun_tasks(bank, "r", steps, lambda t: rerunner(bank, t))
-    bank.editing.forget("r", trace.decision.selected, "ann")
-    assert rerun_tasks(bank, "r", steps, lambda t: rerunner(bank, t)) == before
+def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(rated_bank: MemoryBank) -> None:
+    trace = rated_bank.trace("r", TAUGHT)
+    steps = [Differing(TAUGHT, trace.decision.selected, ())]
+    before = rerun_tasks(rated_bank, "r", steps, lambda t: rerunner(rated_bank, t))
+    rated_bank.editing.forget("r", trace.decision.selected, "ann")
+    assert rerun_tasks(rated_bank, "r", steps, lambda t: rerunner(rated_bank, t)) == before
 
 
 def test_how_far_it_is_is_reported_and_a_stop_keeps_the_tasks_that_were_answered_twice(learned: MemoryBank) -> None:
@@ -213,13 +463,13 @@ def test_what_a_person_did_since_a_moment_is_found(tmp_path: Path, monkeypatch: 
     assert actions_since(bank, "ann") == given
 
 
-def test_what_a_person_does_for_another_is_their_own_deed(bank: MemoryBank) -> None:
-    theirs = bank.ratings.mine("r", STEPS, "ann")
-    bank.revoke_reward(theirs.id, "cy")
-    bank.undo.undo("cy")
-    revoked, given = actions_since(bank, "cy")
+def test_what_a_person_does_for_another_is_their_own_action(rated_bank: MemoryBank) -> None:
+    theirs = rated_bank.ratings.mine("r", TAUGHT, "ann")
+    rated_bank.revoke_reward(theirs.id, "cy")
+    rated_bank.undo.undo("cy")
+    revoked, given = actions_since(rated_bank, "cy")
     assert (revoked.kind, given.kind, given.rater) == (EventKind.REWARD_REVOKED, EventKind.REWARD_GIVEN, "ann")
-    assert given.id not in ids_of(bank)
+    assert given.id not in ids_of(rated_bank)
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -22,7 +21,6 @@ from memrl_core.analysis.run.metrics import (
     correlation,
     cumulative_success,
     epoch_accuracy,
-    epoch_changes,
     forgetting_rate,
     forward_transfer,
     outcome_grid,
@@ -83,16 +81,6 @@ def test_measures_of_a_grid_follow_from_each_tasks_outcomes(success: np.ndarray)
     assert same(solved_before_failing_now(success), [oracle.failing_after_success(grid, e) for e in epochs])
     named = [[TaskState(state).name.lower().replace("_", " ") for state in row] for row in task_states(success)]
     assert named == [[oracle.state(grid, e, t) for t in range(len(grid[0]))] for e in epochs]
-
-
-@given(grids())
-def test_the_changes_of_an_epoch_are_the_tasks_rated_in_it(success: np.ndarray) -> None:
-    changes = epoch_changes(success)
-    counted = {name: getattr(changes, name) for name in ("newly_solved", "kept", "forgotten", "recovered", "never")}
-    assert sum(counted.values()).tolist() == (~np.isnan(success)).sum(axis=1).tolist()
-    for epoch, row in enumerate(task_states(success)):
-        states = Counter(TaskState(state).name.lower() for state in row)
-        assert {name: int(counts[epoch]) for name, counts in counted.items()} == {n: states[n] for n in counted}
 
 
 @given(grids())

@@ -13,7 +13,8 @@ import scipy.stats
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.memory.uses import COLUMNS, uses
-from memrl_core.analysis.run.calibration import BINS, correlation, in_sample, prequential
+from memrl_core.analysis.run.calibration import BINS, in_sample, prequential
+from memrl_core.analysis.run.metrics import pearson
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.records import StepTrace, Utility
@@ -239,5 +240,4 @@ def test_in_sample_has_no_interval_of_r() -> None:
     ],
 )
 def test_r_is_none_where_it_is_not_defined(x: list[float], y: list[float], r: float | None) -> None:
-    found = correlation(np.array(x, float), np.array(y, float))
-    assert (found.n, found.r) == (len(x), r)
+    assert pearson(np.array(x, float), np.array(y, float)) == r
