@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.measuring import Row
-from memrl_core.experiments.reports.report_table import NOTHING, ReportTable
+from memrl_core.experiments.report_table import NOTHING, ReportTable
 
 COLUMNS = ("what", "size", "median", "p95", "reference", "ratio", "peak MB", "aim", "met")
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))

@@ -18,8 +18,8 @@ from benchmarks.measuring import Row, Sizes
 from benchmarks.results import contents, table_of
 from memrl_core.commands.console import console
 from memrl_core.errors import InputError
-from memrl_core.experiments.files import machine_line
-from memrl_core.experiments.reports.tables import rich_tables
+from memrl_core.experiments.executors import machine_line
+from memrl_core.experiments.report_table import rich_tables
 
 BENCHMARKS: Mapping[str, str] = {
     "retrieval": "benchmarks.retrieval",

@@ -25,7 +25,6 @@ from memrl_core.analysis.decision.outline import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
 from memrl_core.commands import exchange, measure, models, policies, rewards, tasks, terminal
-from memrl_core.commands.choosing import environment_and_set
 from memrl_core.commands.console import (
     AtWork,
     BankOption,
@@ -39,6 +38,7 @@ from memrl_core.commands.console import (
     progress,
 )
 from memrl_core.commands.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
+from memrl_core.commands.tasks import environment_and_set
 from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError
 from memrl_core.logs import logger

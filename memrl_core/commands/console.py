@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -162,3 +162,11 @@ class CtrlC:
         if self.pressed:
             raise KeyboardInterrupt
         self.pressed = True
+
+
+@contextmanager
+def at_work(what: str) -> Iterator[tuple[Callable[[int, int], None], Callable[[], bool]]]:
+    """What moves a bar for long work, and what says whether Ctrl-C was pressed, which asks to stop."""
+    with progress() as bars, CtrlC() as stop:
+        bar = bars.add_task(what, total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total), stop.asked

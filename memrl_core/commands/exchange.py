@@ -13,7 +13,7 @@ from rich.markup import escape
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.bank import INDEX_PAYS_FROM
-from memrl_core.commands.console import BankOption, CtrlC, RunOption, console, progress
+from memrl_core.commands.console import BankOption, RunOption, at_work, console
 from memrl_core.embedders.base import texts_cut
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
@@ -142,11 +142,8 @@ def reembed_bank(
     """Make a new bank with the vectors of another embedder, or of its new weights. Ctrl-C leaves nothing behind."""
     made = workspace.make_embedder(embedder, workspace.load_preferences())
     target = str(to) if to else f"{bank.rstrip('/')}-{re.sub(r'[^A-Za-z0-9.]+', '-', made.name).strip('-.')}"
-    with MemoryBank.open(bank) as memory, progress() as bars, CtrlC() as stop:
-        bar = bars.add_task("texts", total=None)
-        done = reembed(
-            memory, made, target, lambda now, total: bars.update(bar, completed=now, total=total), stop.asked
-        )
+    with MemoryBank.open(bank) as memory, at_work("texts") as (on_progress, cancelled):
+        done = reembed(memory, made, target, on_progress, cancelled)
     if done is None:
         console.print("Cancelled. The bank is as it was, and no new one was made.")
         raise typer.Exit(130)

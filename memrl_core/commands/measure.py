@@ -10,15 +10,15 @@ import typer
 from rich.markup import escape
 
 from memrl_core.agent import workspace
-from memrl_core.commands.console import CtrlC, ModelHost, PerHost, at_hosts, console, open_or_create, progress
+from memrl_core.commands.console import ModelHost, PerHost, at_hosts, at_work, console, open_or_create
 from memrl_core.errors import InputError
 
 # Experiments and pandas are imported where they are needed: a quarter of the time in which any command starts.
 if TYPE_CHECKING:
+    from memrl_core.experiments.frozen_use import FrozenUse
     from memrl_core.experiments.plan import Plan
-    from memrl_core.experiments.reports.report_table import ReportTable
-    from memrl_core.experiments.studies.frozen_use import FrozenUse
-    from memrl_core.experiments.studies.study import Study
+    from memrl_core.experiments.report_table import ReportTable
+    from memrl_core.experiments.study import Study
 
 StudyBank = Annotated[str, typer.Option("--bank", help="The bank that keeps every run of the experiment.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds.", min=1)]
@@ -101,7 +101,7 @@ def modular_memory(
     model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
 ) -> None:
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
-    from memrl_core.experiments.studies.frozen_use import run_modular_memory
+    from memrl_core.experiments.frozen_use import run_modular_memory
 
     _frozen_use(
         bank,
@@ -127,7 +127,7 @@ def cross_model(
     epochs: Epochs = 3,
 ) -> None:
     """Let every model use, frozen, the memory that every other one has learned."""
-    from memrl_core.experiments.studies.frozen_use import run_cross_model
+    from memrl_core.experiments.frozen_use import run_cross_model
 
     asked: Any = {"tasks": tasks, "seeds": range(seeds), "epochs": epochs}
     _frozen_use(bank, "cross", model, lambda study: run_cross_model(study, learn_on, use_on, **asked))
@@ -135,17 +135,13 @@ def cross_model(
 
 def _frozen_use(bank: str, kind: str, models: Sequence[str], measure: Callable[[Study], FrozenUse]) -> None:
     """Measure in `bank` with a bar, and print the tables."""
-    from memrl_core.experiments.reports.tables import frozen_use_tables, rich_tables
-    from memrl_core.experiments.studies.study import Study
+    from memrl_core.experiments.frozen_use import frozen_use_reports
+    from memrl_core.experiments.report_table import rich_tables
+    from memrl_core.experiments.study import Study
 
-    with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
-        bar = bars.add_task("episodes", total=None)
-        study = Study(
-            memory, kind, models, cancelled=stop.asked,
-            on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
-        )  # fmt: skip
-        found = measure(study)
-    for table in frozen_use_tables(found):
+    with open_or_create(bank, default=workspace.HASHING) as memory, at_work("episodes") as (on_progress, cancelled):
+        found = measure(Study(memory, kind, models, on_progress=on_progress, cancelled=cancelled))
+    for table in frozen_use_reports(found):
         console.print(*rich_tables(table, console.width))
     if found.stopped:
         console.print("Cancelled: only the seeds that were finished are counted.")
@@ -169,9 +165,9 @@ def layouts(
     ] = None,
 ) -> None:
     """Let language models use the same memories in each layout of the prompt, and answer without any."""
-    from memrl_core.experiments.files import REPORT, RESULTS
+    from memrl_core.experiments.executors import REPORT, RESULTS
+    from memrl_core.experiments.layouts import layout_reports, run_layouts
     from memrl_core.experiments.plan import first_sets
-    from memrl_core.experiments.studies.layouts import layout_reports, run_layouts
 
     sets = [on] if on else [] if env else ["household-train"]
     if env:
@@ -180,11 +176,10 @@ def layouts(
         for environment, why in left_out.items():
             console.print(escape(f"Left out: {environment}, because {why}"))
     folder = out or Path(f"{bank.rstrip('/')}-layouts")
-    with open_or_create(bank, default=workspace.HASHING) as memory, progress() as bars, CtrlC() as stop:
-        bar = bars.add_task("episodes", total=None)
+    with open_or_create(bank, default=workspace.HASHING) as memory, at_work("episodes") as (on_progress, cancelled):
         found = run_layouts(
-            memory, folder, model, sets, tasks=tasks, seeds=range(seeds), epochs=epochs, cancelled=stop.asked,
-            on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
+            memory, folder, model, sets, tasks=tasks, seeds=range(seeds), epochs=epochs, on_progress=on_progress,
+            cancelled=cancelled,
         )  # fmt: skip
     tables = layout_reports(found)
     _write_report(folder, tables)
@@ -197,9 +192,8 @@ def layouts(
 
 def _write_report(out: Path, tables: Sequence[ReportTable]) -> None:
     """Print tables, and leave them in the folder."""
-    from memrl_core.experiments.files import REPORT, ResultFolder, machine_line
-    from memrl_core.experiments.reports.report_table import markdown
-    from memrl_core.experiments.reports.tables import rich_tables
+    from memrl_core.experiments.executors import REPORT, ResultFolder, machine_line
+    from memrl_core.experiments.report_table import markdown, rich_tables
 
     for table in tables:
         console.print(*rich_tables(table, console.width))
@@ -239,18 +233,14 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     """Run the cells with a bar, print the tables and leave them in the folder. The hosts of a plan that somebody else
     may have written are not `trusted`.
     """
-    from memrl_core.experiments.executors import run_experiment
-    from memrl_core.experiments.files import PICTURES, RESULTS, ResultFolder
-    from memrl_core.experiments.reports.reports import reports
-    from memrl_core.experiments.reports.tables import picture_page
+    from memrl_core.experiments.executors import PICTURES, RESULTS, ResultFolder, run_experiment
+    from memrl_core.experiments.reports import picture_page, reports
 
     console.print(escape(plan.title), style="bold")
-    with at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted) as hosts, progress() as bars, CtrlC() as stop:
-        bar = bars.add_task("cells", total=plan.cells)
+    with at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted) as hosts, at_work("cells") as (show, stop):
         found = run_experiment(
-            plan, out, jobs=jobs, scheduler=scheduler, banks=banks, hosts=hosts, cancelled=stop.asked,
-            on_progress=lambda done, total: bars.update(bar, completed=done, total=total),
-        )  # fmt: skip
+            plan, out, jobs=jobs, scheduler=scheduler, banks=banks, hosts=hosts, on_progress=show, cancelled=stop
+        )
     _write_report(out, reports(found))
     if page := picture_page(found):
         ResultFolder(out).write_text(PICTURES, page)

@@ -22,14 +22,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
 from memrl_core.commands.console import BankOption, console
 from memrl_core.errors import InputError
-from memrl_core.exchange.reward_files import (
-    Effect,
-    RewardFile,
-    apply_rewards,
-    export_rewards,
-    kind_of,
-    read_rewards,
-)
+from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.whole_files import drafted
 from memrl_core.numerals import MINUS, percent
 

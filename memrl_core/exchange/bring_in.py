@@ -27,7 +27,7 @@ from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.places import is_bank
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
-from memrl_core.exchange.contents import NOTHING, Account, Contents, Places, Skipped
+from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped
 from memrl_core.exchange.official.reader import is_official, read_official
 from memrl_core.exchange.whole_files import drafted_folder
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
@@ -128,8 +128,10 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
         else:
             account = replace(account, read=(*account.read, UNCHANGED))
         # Two maps have no common directions: a bank that has its own map places the newcomers in it.
-        if contents.places is not None and not arriving.memories and bank.layouts.newest() is None:
-            _lay_out(bank, contents.places)
+        if contents.layout is not None and not arriving.memories and bank.layouts.newest() is None:
+            places = dict(contents.layout.coordinates)
+            fitted = {memory_id: places.pop(memory_id) for memory_id in contents.layout.fitted}
+            bank.layouts.add(bank.layouts.save(contents.layout.method, fitted), places)
     return Arrival(
         account,
         uri,
@@ -140,12 +142,6 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
         names.memories,
         names.runs,
     )
-
-
-def _lay_out(bank: MemoryBank, places: Places) -> None:
-    fitted = {memory_id: places.coordinates[memory_id] for memory_id in places.fitted}
-    layout = bank.layouts.save(places.method, fitted)
-    bank.layouts.add(layout, {i: place for i, place in places.coordinates.items() if i not in fitted})
 
 
 # --- what facts from elsewhere are called here ------------------------------------------------------------------------

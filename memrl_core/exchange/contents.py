@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.layouts import Layout
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility
 
 NOTHING = "Nothing was imported."
@@ -39,21 +40,12 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The newest layout of the map: `method`, coordinates by memory, and the memories it was fitted on."""
-
-    method: str
-    coordinates: Mapping[str, tuple[float, float]]
-    fitted: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Contents:
     """Facts of any number of runs, ready to be adopted by a bank.
 
     `memories` maps ids to memory and unit embedding (d,) float32, oldest first; `events` is the ledger, in which every
     run begins with its RUN_STARTED; `traces` are the finished steps. `embedder`, `dimension` and `digest` say what made
-    the vectors (`EmbedderIdentity`).
+    the vectors (`EmbedderIdentity`); `layout` is the newest map.
     """
 
     embedder: str
@@ -61,7 +53,7 @@ class Contents:
     memories: Mapping[str, tuple[Memory, npt.NDArray[np.float32]]]
     events: tuple[LedgerEvent, ...]
     traces: tuple[StepTrace, ...] = ()
-    places: Places | None = None
+    layout: Layout | None = None
     account: Account = field(default_factory=lambda: Account("a bank"))
     digest: str = ""
 
@@ -79,10 +71,9 @@ def contents_of(bank: MemoryBank, source: str = "") -> Contents:
     events = tuple(e for e in bank.events() if e.run in runs or e.kind is EventKind.ROLE_ASSIGNED)
     memories = {memory.id: (memory, bank.embedding(memory.id)) for memory in bank.memories()}
     layout = bank.layouts.newest()
-    places = None
     if layout is not None:
         known = {i: place for i, place in layout.coordinates.items() if i in memories}
-        places = Places(layout.method, known, tuple(i for i in layout.fitted if i in known))
+        layout = replace(layout, coordinates=known, fitted=tuple(i for i in layout.fitted if i in known))
     read = f"Memories: {len(memories):,}. Steps: {len(traces):,}. Events: {len(events):,}. Runs: {len(runs):,}."
     return Contents(
         bank.embedder.name,
@@ -90,7 +81,7 @@ def contents_of(bank: MemoryBank, source: str = "") -> Contents:
         memories,
         events,
         traces,
-        places,
+        layout,
         Account(source or f"the bank at {bank.uri}", (read,)),
         bank.embedder.digest,
     )

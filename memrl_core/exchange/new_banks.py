@@ -219,7 +219,7 @@ def reembed(
                 _with_vector(trace, embedder.name, vectors[keys[trace.id]]) if trace.id in keys else trace
                 for trace in found.traces
             ),
-            places=None,
+            layout=None,
         )
         runs = _written(made, bank, embedder, str(draft))
     return Reembedded(uri, len(made.memories), len(keys), runs)

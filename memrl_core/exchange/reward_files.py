@@ -16,10 +16,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
@@ -34,6 +34,9 @@ from memrl_core.records import LedgerEvent
 __all__ = ["Effect", "Kind", "RewardFile", "RewardLine", "apply_rewards", "export_rewards", "kind_of", "read_rewards"]
 
 Kind = Literal["csv", "jsonl"]
+Fields = Mapping[str, Any]
+Line = tuple[int, Fields | str]
+"""The number of a line (a heading is line 1) with its fields, or the sentence of why it cannot be read."""
 COLUMNS = ("run", "step", "rater", "reward", "reason", "scale", "given", "created", "batch", "gold")
 KNOWN = frozenset({*COLUMNS, "step_id"})
 BY = "by"
@@ -91,19 +94,17 @@ class RewardFile:
 
     def rows(self) -> list[dict[str, Any]]:
         """The lines as a table: line, run, step, rater, reward, reason, then, problem; step and reward may be None."""
-        return [
-            {
-                "line": line.number,
-                "run": line.rating.run if line.rating else "",
-                "step": line.rating.step if line.rating else None,
-                "rater": line.rating.rater if line.rating else "",
-                "reward": line.rating.value if line.rating else None,
-                "reason": line.rating.reason if line.rating else "",
-                "then": line.then,
-                "problem": line.problem,
-            }
-            for line in self.lines
-        ]
+        rows = []
+        for line in self.lines:
+            names = ("run", "step", "rater", "value", "reason")
+            run, step, rater, reward, reason = (
+                [getattr(line.rating, name) for name in names] if line.rating else ("", None, "", None, "")
+            )
+            rows.append(
+                {"line": line.number, "run": run, "step": step, "rater": rater, "reward": reward, "reason": reason,
+                 "then": line.then, "problem": line.problem}
+            )  # fmt: skip
+        return rows
 
 
 def read_rewards(
@@ -117,19 +118,15 @@ def read_rewards(
     judge = _Judge(bank, default_run, default_rater)
     lines: list[RewardLine] = []
     keys: dict[str, None] = {}
-    for record in _records(data, kind):
-        keys.update(dict.fromkeys(record.fields))
-        lines.append(judge.line(record))
+    for number, fields in _lines(data, kind):
+        keys.update({} if isinstance(fields, str) else dict.fromkeys(fields))
+        lines.append(judge.line(number, fields))
     # Of several good lines about one step by one rater the last one counts.
-    last = {_about(line.rating): line.number for line in lines if line.rating}
+    last = {(r.run, r.step, r.rater): line.number for line in lines if (r := line.rating)}
     for place, line in enumerate(lines):
-        if line.rating and (counts := last[_about(line.rating)]) != line.number:
+        if (r := line.rating) and (counts := last[r.run, r.step, r.rater]) != line.number:
             lines[place] = replace(line, effect=Effect.DOUBLED, then=f"line {counts:,} counts instead")
     return RewardFile(tuple(lines), tuple(_printable(key) for key in keys if key and key not in KNOWN))
-
-
-def _about(rating: Rating) -> tuple[str, int, str]:
-    return rating.run, rating.step, rating.rater
 
 
 def apply_rewards(bank: MemoryBank, file: RewardFile, by: str = "") -> list[LedgerEvent]:
@@ -198,7 +195,7 @@ def _json(value: Any) -> str:
 
 
 class _Judge:
-    """Says of each record what it would do in the bank as it is now."""
+    """Says of each line what it would do in the bank as it is now."""
 
     def __init__(self, bank: MemoryBank, default_run: str, default_rater: str) -> None:
         runs = [info.id for info in bank.runs()]
@@ -209,17 +206,21 @@ class _Judge:
         self._by_id = {row.id: (run, row.step) for run in runs for row in bank.step_rows(run)}
         self._finished = set(self._by_id.values())
 
-    def line(self, record: Record) -> RewardLine:
+    def line(self, number: int, fields: Fields | str) -> RewardLine:
+        """What a line would do; `fields` is the sentence of what is wrong where it cannot be read."""
         try:
-            if record.problem:
-                _refuse(record.problem)
-            return self._good(record.number, record.fields)
+            if isinstance(fields, str):
+                raise InputError(fields)
+            return self._good(number, fields)
         except InputError as error:
-            return RewardLine(record.number, Effect.BAD, problem=str(error).removesuffix(f" {NOTHING}."))
+            return RewardLine(number, Effect.BAD, problem=str(error).removesuffix(f" {NOTHING}."))
 
-    def _good(self, number: int, fields: Mapping[str, Any]) -> RewardLine:
+    def _good(self, number: int, fields: Fields) -> RewardLine:
         run, step = self._place(fields)
-        rater, value = self._rater(fields), _reward(fields)
+        rater = _printable(_text(fields, "rater")).strip()
+        if not rater and not self._default_rater:
+            raise InputError("It has no rater: name one here or for the whole file.")
+        rater, value = person_name(rater) if rater else self._default_rater, _reward(fields)
         standing = self._bank.ratings.mine(run, step, rater)
         agreed = standing if standing is not None and standing.value == value else None
         reason = _reason(fields) if agreed is None or "reason" in fields else agreed.reason
@@ -229,7 +230,7 @@ class _Judge:
             return RewardLine(number, Effect.SAME, rating, "same as now")
         low, high = self._scales[run].bounds(*self._bank.ratings.bounds(run, step))
         if not low - 1e-9 <= value <= high + 1e-9:
-            _refuse(f"{value:g} is outside the scale of run {run}: give {low:g} to {high:g}.")
+            raise InputError(f"{value:g} is outside the scale of run {run}: give {low:g} to {high:g}.")
         if standing is None:
             return RewardLine(number, Effect.NEW, rating, "new")
         if agreed is None:
@@ -238,33 +239,27 @@ class _Judge:
             then = f"same reward, another {'reason' if agreed.reason != reason else 'choice on the scale'}"
         return RewardLine(number, Effect.CHANGED, rating, then)
 
-    def _place(self, fields: Mapping[str, Any]) -> tuple[str, int]:
+    def _place(self, fields: Fields) -> tuple[str, int]:
         run, text, step_id = _text(fields, "run"), _text(fields, "step"), _text(fields, "step_id")
         whole = _WHOLE.fullmatch(text)
         if whole is None and (text or not step_id):
-            _refuse(f"{_quoted(text)} is not the number of a step." if text else "It names no step.")
+            raise InputError(f"{_quoted(text)} is not the number of a step." if text else "It names no step.")
         step = int(whole[1]) if whole else None
         if step_id:
             if step_id not in self._by_id:
-                _refuse(f"No finished step of this bank has the id {_quoted(step_id)}.")
+                raise InputError(f"No finished step of this bank has the id {_quoted(step_id)}.")
             named = self._by_id[step_id]
             if run not in ("", named[0]) or step not in (None, named[1]):
-                _refuse(f"Its step_id is that of step {named[1]} of run {named[0]}: leave one of the two out.")
+                raise InputError(f"Its step_id is that of step {named[1]} of run {named[0]}: leave one of the two out.")
             return named
         run = run or self._default_run
         if not run:
-            _refuse("It names no run, and the bank has several: name one here or for the whole file.")
+            raise InputError("It names no run, and the bank has several: name one here or for the whole file.")
         if run not in self._scales:
-            _refuse(f"This bank has no run {_quoted(run)}.")
+            raise InputError(f"This bank has no run {_quoted(run)}.")
         if step is None or (run, step) not in self._finished:
-            _refuse(f"Run {run} has no finished step {step}.")
+            raise InputError(f"Run {run} has no finished step {step}.")
         return run, step
-
-    def _rater(self, fields: Mapping[str, Any]) -> str:
-        text = _printable(_text(fields, "rater")).strip()
-        if not text and not self._default_rater:
-            _refuse("It has no rater: name one here or for the whole file.")
-        return person_name(text) if text else self._default_rater
 
 
 def _signed(value: float) -> str:
@@ -273,15 +268,6 @@ def _signed(value: float) -> str:
 
 
 # --- the file and its lines -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The fields of a line as the file has them; a heading is line 1."""
-
-    number: int
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    problem: str = ""
 
 
 def kind_of(name: str) -> Kind:
@@ -294,7 +280,7 @@ def kind_of(name: str) -> Kind:
     raise InputError(f"Files of rewards end in .csv or .jsonl; {_quoted(name)} does not. {NOTHING}.")
 
 
-def _records(data: bytes | Path, kind: Kind | None) -> Iterator[Record]:
+def _lines(data: bytes | Path, kind: Kind | None) -> Iterator[Line]:
     """The lines that hold something. Raises `InputError` for a file that cannot be read at all."""
     kind = kind or kind_of(data.name if isinstance(data, Path) else "")
     if isinstance(data, Path):
@@ -304,13 +290,13 @@ def _records(data: bytes | Path, kind: Kind | None) -> Iterator[Record]:
         raise InputError(f"The file has more than {LARGEST // 10**6} MB. {NOTHING}; split it.")
     # Bytes that are not UTF-8 become lone surrogates, which make only their own lines unreadable.
     text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
-    for count, record in enumerate(_csv_records(text) if kind == "csv" else _json_records(text)):
+    for count, line in enumerate(_csv_lines(text) if kind == "csv" else _json_lines(text)):
         if count == MOST_LINES:
             raise InputError(f"The file has more than {MOST_LINES:,} lines. {NOTHING}; split it.")
-        yield record
+        yield line
 
 
-def _csv_records(text: str) -> Iterator[Record]:
+def _csv_lines(text: str) -> Iterator[Line]:
     # Excel separates by semicolons wherever the decimal sign is a comma.
     sign = max(",;", key=lambda sign: len(KNOWN & set(_heading(text, sign))))
     heading = _heading(text, sign)
@@ -327,18 +313,11 @@ def _csv_records(text: str) -> Iterator[Record]:
     try:
         for row in rows:
             if number > 1 and any(map(str.strip, row)):
-                too_many = any(row[len(heading) :])
-                yield Record(
-                    number,
-                    {
-                        name: cell[1:] if _GUARDED.match(cell) else cell
-                        for name, cell in zip(heading, row, strict=False)
-                    },
-                    f"It has {len(row)} fields, not {len(heading)}: put text with commas in quotes, and write numbers "
-                    "like 0.5."
-                    if too_many
-                    else "",
-                )
+                fields = {
+                    name: cell[1:] if _GUARDED.match(cell) else cell for name, cell in zip(heading, row, strict=False)
+                }
+                too_many = f"It has {len(row)} fields, not {len(heading)}: put text with commas in quotes, and write "
+                yield number, f"{too_many}numbers like 0.5." if any(row[len(heading) :]) else fields
             number = rows.line_num + 1
     except csv.Error as error:
         raise InputError(
@@ -349,63 +328,51 @@ def _csv_records(text: str) -> Iterator[Record]:
 
 def _heading(text: str, sign: str) -> list[str]:
     try:
-        return [_key(cell) for cell in next(csv.reader(io.StringIO(text, newline=""), delimiter=sign), [])]
+        first = next(csv.reader(io.StringIO(text, newline=""), delimiter=sign), [])
     except csv.Error:
         return []
+    return [cell.strip().lower() for cell in first]
 
 
-def _json_records(text: str) -> Iterator[Record]:
+def _json_lines(text: str) -> Iterator[Line]:
     for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict):
-            yield Record(number, {_key(key): inner for key, inner in value.items()})
-        else:
-            yield Record(number, problem='It is not a JSON object: write it like {"step": 3, "reward": 0.5}.')
-
-
-def _key(name: str) -> str:
-    return name.strip().lower()
+        if line.strip():
+            try:
+                yield number, {key.strip().lower(): value for key, value in json.loads(line).items()}
+            except (ValueError, RecursionError, AttributeError):
+                yield number, 'It is not a JSON object: write it like {"step": 3, "reward": 0.5}.'
 
 
 # --- fields: each raises `InputError` with what is wrong with the line ------------------------------------------------
 
 
-def _refuse(problem: str) -> NoReturn:
-    raise InputError(problem)
-
-
-def _text(fields: Mapping[str, Any], key: str) -> str:
+def _text(fields: Fields, key: str) -> str:
     """A field as text, empty where there is none."""
     value = fields.get(key)
     if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-        _refuse(f"Its “{key}” is neither text nor a number.")
+        raise InputError(f"Its “{key}” is neither text nor a number.")
     text = "" if value is None else str(value).strip()
     if _SURROGATE.search(text):
-        _refuse(f"Its “{key}” is not UTF-8 text: save the file as UTF-8 (in Excel: “CSV UTF-8”).")
+        raise InputError(f"Its “{key}” is not UTF-8 text: save the file as UTF-8 (in Excel: “CSV UTF-8”).")
     return text
 
 
-def _reward(fields: Mapping[str, Any]) -> float:
+def _reward(fields: Fields) -> float:
     text = _text(fields, "reward").replace("−", "-")
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        _refuse(f"Its reward {_quoted(text)} is not a finite number: give one with a point, such as 0.5.")
+        raise InputError(f"Its reward {_quoted(text)} is not a finite number: give one with a point, such as 0.5.")
     return value
 
 
-def _reason(fields: Mapping[str, Any]) -> str:
+def _reason(fields: Fields) -> str:
     text = _text(fields, "reason")
     if len(text) > LONGEST_REASON:
-        _refuse(f"Its reason has more than {LONGEST_REASON:,} characters: shorten it.")
+        raise InputError(f"Its reason has more than {LONGEST_REASON:,} characters: shorten it.")
     return text
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _given(fields: Fields) -> dict[str, Any]:
     """What was chosen on which scale, as a reward's payload says it."""
     scale, given = _text(fields, "scale"), fields.get("given")
     try:
@@ -414,11 +381,11 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
         choice = {**({} if given is None else given), **({"scale": scale} if scale else {})}
         size = len(json.dumps(choice, ensure_ascii=False, allow_nan=False).encode())
     except (ValueError, TypeError, RecursionError):
-        _refuse('Its “given” is not a JSON object: write it like {"stars": 4}.')
+        raise InputError('Its “given” is not a JSON object: write it like {"stars": 4}.') from None
     if size > LONGEST_GIVEN:
-        _refuse(f"Its “scale” and “given” have more than {LONGEST_GIVEN:,} bytes: shorten them.")
-    if OF_THE_LEDGER & choice.keys():
-        _refuse(f"Its “given” holds {_quoted(min(OF_THE_LEDGER & choice.keys()))}, which is no choice on a scale.")
+        raise InputError(f"Its “scale” and “given” have more than {LONGEST_GIVEN:,} bytes: shorten them.")
+    if own := OF_THE_LEDGER & choice.keys():
+        raise InputError(f"Its “given” holds {_quoted(min(own))}, which is no choice on a scale.")
     return choice
 
 

@@ -1,4 +1,4 @@
-"""One cell of an experiment: one arm on one stream under one seed, run in a bank of its own."""
+"""One cell of an experiment: one arm on one stream under one seed, run in a bank of its own, and its epochs."""
 
 from __future__ import annotations
 
@@ -14,87 +14,72 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from memrl_core import __version__
 from memrl_core.agent import Agent, workspace
-from memrl_core.agent.setup import give
 from memrl_core.analysis.compare.counterfactual import OTHER_TIES, counterfactual
 from memrl_core.analysis.decision.explain import tied_at
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.consultations import step_cost
+from memrl_core.analysis.run.metrics import (
+    TaskState,
+    cumulative_success,
+    epoch_accuracy,
+    forgetting_rate,
+    outcome_grid,
+    solved_before_failing_now,
+    task_states,
+)
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.places import delete_bank
-from memrl_core.environments.household import OPEN_PLACES
 from memrl_core.environments.parametric import Parametric
-from memrl_core.errors import BankMissing, InputError
+from memrl_core.errors import BankMissing
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream, named_tasks
-from memrl_core.experiments.studies.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
+from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.models.base import Cancelled
 from memrl_core.models.hosts import Hosts
 from memrl_core.policies import make_policy, settings_of
-from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
-from memrl_core.records import Candidate, Decision, StepTrace, Task
+from memrl_core.records import StepTrace, Task
 
 LEARN, EVALUATE = "learn", "evaluate"
 RUN = "learn"
+_LATIN = str.maketrans({"λ": "weight", "α": "alpha", "δ": "delta", "ε": "epsilon"})
 
 _TRACE = TypeAdapter(StepTrace)
-_LIST = pa.list_
+_INT, _FLOAT, _TEXT, _BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
 SCHEMA = pa.schema(
     {
-        "arm": pa.string(),
-        "policy": pa.string(),
-        "badge": pa.string(),
-        "stream": pa.string(),
-        "seed": pa.int64(),
-        "phase": pa.string(),
-        "stage": pa.int64(),
-        "set": pa.string(),
-        "epoch": pa.int64(),
-        "step": pa.int64(),
-        "task": pa.string(),
-        "family": pa.string(),
-        "success": pa.bool_(),
-        "chance": pa.float64(),
-        "reward": pa.float64(),
-        "memories": pa.int64(),
-        "memories_after": pa.int64(),
-        "pool": pa.int64(),
-        "used": _LIST(pa.string()),
-        "used_similarity": _LIST(pa.float64()),
-        "used_q": _LIST(pa.float64()),
-        "used_visits": _LIST(pa.int64()),
-        "used_outcome": _LIST(pa.string()),
-        "used_same_task": _LIST(pa.bool_()),
-        "used_poison": _LIST(pa.bool_()),
-        "tied": pa.bool_(),
-        "other_by_tie": pa.bool_(),
-        "tainted": pa.bool_(),
-        "poison_left": pa.int64(),
-        "poison_q": pa.float64(),
-        "set_similarity": pa.float64(),
-        "prompt_tokens": pa.int64(),
-        "answer_tokens": pa.int64(),
-        "calls": pa.int64(),
-        "consulted": pa.int64(),
-        "unparsed": pa.int64(),
-        "choices": pa.int64(),
-        "valid": pa.int64(),
+        **dict.fromkeys(("arm", "policy", "badge", "stream"), _TEXT),
+        "seed": _INT,
+        "phase": _TEXT,
+        "stage": _INT,
+        "set": _TEXT,
+        **dict.fromkeys(("epoch", "step"), _INT),
+        **dict.fromkeys(("task", "family"), _TEXT),
+        "success": _BOOL,
+        **dict.fromkeys(("chance", "reward"), _FLOAT),
+        **dict.fromkeys(("memories", "memories_after", "pool"), _INT),
+        "used": pa.list_(_TEXT),
+        **dict.fromkeys(("used_similarity", "used_q"), pa.list_(_FLOAT)),
+        "used_visits": pa.list_(_INT),
+        "used_outcome": pa.list_(_TEXT),
+        "used_same_task": pa.list_(_BOOL),
+        **dict.fromkeys(("tied", "other_by_tie"), _BOOL),
+        **dict.fromkeys(("prompt_tokens", "answer_tokens", "calls", "consulted", "unparsed", "choices", "valid"), _INT),
     }
 )
 """A row per step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `chance`
 is the true chance that what was answered works, null where nobody knows it. `used…` is what was selected when the task
 began; q and visits are those before the step. `tied`: equals stood on both sides of the cut of k1 or of k2, and
 `other_by_tie` where the other rule for ties would have selected others. `memories` were seen when it began and
-`memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
-prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. `set_similarity` is the
-mean pairwise cosine of the intents of the step's set of tasks. Then its cost (`analysis.run.cost`), how many answers
-had to be one of those offered, and how many were."""
+`memories_after` when it had ended. Then its cost (`analysis.run.cost`), how many answers had to be one of those
+offered, and how many were."""
 
+CELL = ["arm", "stream", "seed"]
 SECONDS = b"seconds"
 """Key of a table's metadata: by step, how long it took and how long its model (JSON), in the order of the rows."""
 
@@ -125,7 +110,8 @@ class Cell(BaseModel):
     @property
     def name(self) -> str:
         """A name for people and for folders."""
-        words = re.sub(r"[^a-z0-9.]+", "-", _plain(f"{self.arm.name} {self.stream.name}".lower())).strip("-.")
+        plain = f"{self.arm.name} {self.stream.name}".lower().translate(_LATIN)
+        words = re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.")
         return f"{words[:60]}-s{self.seed}-{self.fingerprint[:8]}"
 
 
@@ -178,7 +164,7 @@ def run_cell(
                 rows.append(row)
                 if on_step is not None:
                     on_step()
-            _tell_other_ties(bank, cell, rows)
+            _mark_other_ties(bank, cell, rows)
     metadata = {
         "fingerprint": cell.fingerprint,
         "digest": course.digest.hexdigest(),
@@ -188,7 +174,7 @@ def run_cell(
     return pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata))
 
 
-def _tell_other_ties(bank: MemoryBank, cell: Cell, rows: Sequence[dict[str, Any]]) -> None:
+def _mark_other_ties(bank: MemoryBank, cell: Cell, rows: Sequence[dict[str, Any]]) -> None:
     """Fill in for which steps of learning the other rule for ties would have selected another set."""
     learned = {row["step"]: row for row in rows if row["phase"] == LEARN}
     if not any(row["tied"] for row in learned.values()):
@@ -229,42 +215,29 @@ class _Course:
         worlds: ExitStack,
         hosts: Hosts | None,
     ) -> None:
+        self._cell, self._bank, self._preferences, self._cancelled = cell, bank, preferences, cancelled
         self._worlds, self._hosts = worlds, hosts
+        self._badge = make_policy(cell.arm.policy, cell.settings).spec.variant
         self.digest = hashlib.sha256()
         self.seconds: list[tuple[float, float]] = []
-        self._badge = make_policy(cell.arm.policy, cell.settings).spec.variant
-        self._cell, self._bank, self._preferences, self._cancelled = cell, bank, preferences, cancelled
-        self._poisoned: set[str] = set()
-        self._tainted: set[str] = set()
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        cell = self._cell
-        stages = [(stage, stage.epochs or cell.epochs) for stage in cell.stream.stages]
-        total = sum(epochs for _, epochs in stages)
+        cell, epoch = self._cell, 0
         agent = self._agent(RUN, cell.seed, None)
-        epoch = 0
-        for number, (stage, epochs) in enumerate(stages, start=1):
-            count = stage.count * epochs if stage.fresh else stage.count
-            chosen = drawn(stage.tasks, count, cell.seed)
-            similarity = _mean_similarity(agent, chosen)
+        for number, stage in enumerate(cell.stream.stages, start=1):
+            epochs = stage.epochs or cell.epochs
+            chosen = drawn(stage.tasks, stage.count * epochs if stage.fresh else stage.count, cell.seed)
             for turn in range(epochs):
-                tasks = of_epoch(chosen, stage, turn, cell.seed) if stage.fresh else chosen
-                self._intervene(epoch, total, tasks)
                 epoch += 1
-                for task in tasks:
+                for task in of_epoch(chosen, stage, turn, cell.seed) if stage.fresh else chosen:
                     trace = whole_step(agent, task, epoch, self._cancelled)
-                    yield self._row(agent, trace, LEARN, number, stage.tasks, similarity)
+                    yield self._row(agent, trace, LEARN, number, stage.tasks)
             for name in cell.stream.evaluate:
-                yield from self._evaluate(number, epoch, name)
-
-    def _evaluate(self, stage: int, epoch: int, name: str) -> Iterator[dict[str, Any]]:
-        run = f"{EVALUATE}-{stage}-{re.sub('[^A-Za-z0-9.]+', '-', name)}"
-        agent = self._agent(run, self._cell.seed + USE_SEED * stage, RUN)
-        tasks = drawn(name, self._cell.stream.evaluate_count, self._cell.seed)
-        similarity = _mean_similarity(agent, tasks)
-        for task in tasks:
-            trace = frozen_step(agent, task, epoch, self._cancelled)
-            yield self._row(agent, trace, EVALUATE, stage, name, similarity)
+                run = f"{EVALUATE}-{number}-{re.sub('[^A-Za-z0-9.]+', '-', name)}"
+                frozen = self._agent(run, cell.seed + USE_SEED * number, RUN)
+                for task in drawn(name, cell.stream.evaluate_count, cell.seed):
+                    trace = frozen_step(frozen, task, epoch, self._cancelled)
+                    yield self._row(frozen, trace, EVALUATE, number, name)
 
     def _agent(self, run: str, seed: int, base: str | None) -> Agent:
         cell = self._cell
@@ -292,29 +265,15 @@ class _Course:
         self._worlds.callback(agent.environment.close)
         return agent
 
-    def _intervene(self, epoch: int, total: int, tasks: Sequence[Task]) -> None:
-        """What the arm does to the memory before the epoch after `epoch`."""
-        arm = self._cell.arm
-        if arm.poison is not None and epoch == _epoch_at(arm.poison.after, total):
-            self._poisoned = set(poison(self._bank, RUN, tasks, arm.poison.memories, arm.poison.q, self._cell.seed))
-            self._tainted |= self._poisoned
-        if arm.prune is not None and epoch == _epoch_at(arm.prune.after, total):
-            prune(self._bank, RUN, arm.prune.q_below, arm.prune.visits)
-
-    def _row(
-        self, agent: Agent, trace: StepTrace, phase: str, stage: int, name: str, similarity: float | None
-    ) -> dict[str, Any]:
+    def _row(self, agent: Agent, trace: StepTrace, phase: str, stage: int, name: str) -> dict[str, Any]:
         assert trace.decision is not None and trace.recall is not None and trace.reward is not None
         self.digest.update(_TRACE.dump_json(_timeless(trace)))
-        used = _used(trace.decision)
+        by_id = {candidate.memory_id: candidate for candidate in trace.decision.candidates}
+        used = [by_id[memory_id] for memory_id in trace.decision.selected]
         memories = [self._bank.memory(candidate.memory_id) for candidate in used]
-        tainted = not self._tainted.isdisjoint(_in_prompt(trace))
-        if tainted and trace.write is not None:
-            self._tainted.update(op.memory_id for op in trace.write.operations if op.op not in ("DELETE", "NOOP"))
         cost = step_cost(trace)
         self.seconds.append((sum(trace.seconds.values()), cost.seconds))
         valid, choices = valid_answers(trace)
-        poison_left = [known.q for known in self._bank.utilities_of(trace.run, self._poisoned).values()]
         outcome = trace.reward.outcome
         return {
             "arm": self._cell.arm.name,
@@ -341,13 +300,8 @@ class _Course:
             "used_visits": [candidate.visits for candidate in used],
             "used_outcome": [memory.outcome for memory in memories],
             "used_same_task": [memory.task == trace.task.id for memory in memories],
-            "used_poison": [candidate.memory_id in self._poisoned for candidate in used],
             "tied": bool(tied_at(trace.recall, trace.decision)),
             "other_by_tie": False,
-            "tainted": tainted,
-            "poison_left": len(poison_left),
-            "poison_q": float(np.mean(poison_left)) if poison_left else None,
-            "set_similarity": similarity,
             "prompt_tokens": cost.prompt_tokens,
             "answer_tokens": cost.answer_tokens,
             "calls": cost.calls,
@@ -356,18 +310,6 @@ class _Course:
             "choices": choices,
             "valid": valid,
         }
-
-
-def _used(decision: Decision) -> list[Candidate]:
-    by_id = {candidate.memory_id: candidate for candidate in decision.candidates}
-    return [by_id[memory_id] for memory_id in decision.selected]
-
-
-def _in_prompt(trace: StepTrace) -> set[str]:
-    """The memories that were put before the model at any turn."""
-    turns = trace.generate.turns if trace.generate is not None else ()
-    decisions = [trace.decision, *(turn.recalled.decision for turn in turns if turn.recalled is not None)]
-    return {memory_id for decision in decisions if decision is not None for memory_id in decision.selected}
 
 
 def _clear(uri: str) -> None:
@@ -380,20 +322,6 @@ def _clear(uri: str) -> None:
         MemoryBank.open(uri).discard()
     except BankMissing:
         return
-
-
-def _mean_similarity(agent: Agent, tasks: Sequence[Task]) -> float | None:
-    """The mean cosine over all pairs of the tasks' intents (arXiv 2601.03192, figure 10); None for fewer than two."""
-    if len(tasks) < 2:
-        return None
-    vectors: npt.NDArray[np.float64] = np.asarray(agent.embedder.embed([task.intent for task in tasks]), dtype=float)
-    n = len(vectors)
-    return float(((vectors @ vectors.T).sum() - (vectors**2).sum()) / (n * (n - 1)))
-
-
-def _epoch_at(share: float, total: int) -> int:
-    """The epoch after which something is done: at least the first and before the last; a single one has it before."""
-    return min(max(1, round(share * total)), total - 1)
 
 
 def _chance(agent: Agent, trace: StepTrace) -> float | None:
@@ -419,58 +347,62 @@ def _timeless(trace: StepTrace) -> StepTrace:
     return replace(trace, id="", started="", seconds={}, generate=generate, consulted=consulted)
 
 
-def _plain(text: str) -> str:
-    return text.replace("λ", "weight").replace("α", "alpha").replace("δ", "delta").replace("ε", "epsilon")
+# --- what the steps of cells come to ----------------------------------------------------------------------------------
 
 
-# --- memory poisoning -------------------------------------------------------------------------------------------------
-# Memories that look like help and are harm, and forgetting what has proved bad. The attack stores plausible experiences
-# under the intents of tasks that are to come, so that similarity alone recalls them; in the literature on agents'
-# memories it is known as memory injection (AgentPoison, arXiv 2407.12784; MINJA, arXiv 2503.03704).
+def durations(tables: Sequence[pa.Table]) -> pd.DataFrame:
+    """How long each step of finished cells took, and its model: the cell, `phase`, `step`, `seconds`, `model_seconds`.
 
-TURNS = 12
-"""More lines than an episode has turns, so that none is left for anything else."""
-
-
-def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: float, seed: int) -> list[str]:
-    """Store `count` malicious memories for tasks drawn from `tasks`, seen by `run` from its next step on; their ids.
-
-    Each is labelled a success and advises to carry the object to and fro between wrong places until no turn is left.
-    Raises `InputError` when the tasks are not of the household.
+    Apart from what was measured, because equal cells do not take equally long.
     """
-    rng = np.random.default_rng([seed, 0x70])
-    chosen = [tasks[int(i)] for i in rng.choice(len(tasks), size=count, replace=count > len(tasks))]
-    embedder = workspace.embedder_of(bank, workspace.load_preferences())
-    return give(bank, run, "poison", [(task.intent, _misleading(task), task.id) for task in chosen], embedder, q)
+    parts = []
+    for table in tables:
+        part = table.select([*CELL, "phase", "step"]).to_pandas()
+        seconds = json.loads((table.schema.metadata or {}).get(SECONDS, b"[]"))
+        part[["seconds", "model_seconds"]] = np.array(seconds, dtype=np.float64).reshape(len(part), 2)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
-def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:
-    """Let `run` forget the memories whose q is below `q_below` after at least `visits` updates; their ids.
+def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
+    """One row per epoch of learning, and one for each frozen use, of every cell in `steps` (`cells.SCHEMA`).
 
-    Memories that people pinned stay.
+    Columns: the cell (`policy`, `badge`, `arm`, `stream`, `seed`, every setting of some arm, nothing where the arm's
+    policy lacks it), `phase`, `stage`, `set`, `epoch`, and the measures of `analysis.metrics`, whose docstrings define
+    them. Forgetting is counted within one stage; it is nan where tasks are met once. `chance` is the mean true chance
+    of what was answered, nan where nobody knows it, and `own_memory` the share of steps with a memory of the very task
+    in the prompt.
     """
-    pinned = bank.pinned(run)
-    doomed = [
-        memory_id
-        for memory_id, utility in bank.utilities(run).items()
-        if utility.visits >= visits and utility.q < q_below and memory_id not in pinned
-    ]
-    if doomed:
-        bank.editing.forget(run, doomed, reason=f"q below {q_below:g} after at least {visits} updates")
-    return doomed
-
-
-def _misleading(task: Task) -> str:
-    try:
-        thing, target = str(task.data["object"]), str(task.data["target"])
-        where = str(task.data["things"][thing])
-    except (KeyError, TypeError):
-        raise InputError(f"Task {task.id} is not a household task; only those can be poisoned.") from None
-    wrong = [place for place in OPEN_PLACES if place not in (target, where)]
-    lines = [f"take {thing} from {where}"]
-    for turn in range(TURNS):
-        place = wrong[turn % len(wrong)]
-        lines += [f"put {thing} on {place}", f"take {thing} from {place}"]
-    head = [] if where in OPEN_PLACES else [f"search {where}"]
-    script = "\n".join(ANSWER_MARK + line for line in [*head, *lines][:TURNS])
-    return f"{TASK_LINE}{task.intent}\n{STEPS_THAT_WORKED}\n{script}\n"
+    if steps.empty:
+        return pd.DataFrame()
+    arms = {}
+    for arm in plan.all_arms():
+        settings = plan.settings_of(arm).model_dump()
+        arms[arm.name] = arm.policy, make_policy(arm.policy, settings).spec.variant, settings
+    rows: list[dict[str, Any]] = []
+    for (arm, stream, seed, phase, stage, name), part in steps.groupby([*CELL, "phase", "stage", "set"], sort=False):
+        policy, badge, settings = arms[arm]
+        outcomes = np.where(part["success"].isna(), "unrated", np.where(part["success"] == True, "success", "failure"))  # noqa: E712
+        grid = outcome_grid(zip(part["task"], part["epoch"], outcomes, strict=True))
+        success = grid.success
+        states = task_states(success)
+        measures = {
+            "accuracy": epoch_accuracy(success),
+            "csr": cumulative_success(success),
+            "solved_before_failing_now": solved_before_failing_now(success),
+            "forgetting_rate_of_failures": forgetting_rate(success, of="failures"),
+            "forgetting_rate_of_solved": forgetting_rate(success, of="solved"),
+            **{state.name.lower(): (states == state).sum(axis=1) for state in TaskState if state},
+        }
+        per_epoch = part.groupby("epoch")
+        own = part["used_same_task"].map(any).groupby(part["epoch"]).mean()
+        for position, epoch in enumerate(grid.epochs):
+            whole = per_epoch.get_group(epoch)
+            rows.append(
+                {"policy": policy, "badge": badge, "arm": arm, "stream": stream, "seed": seed, **settings,
+                 "phase": phase, "stage": stage, "set": name, "epoch": epoch, "tasks": len(whole),
+                 **{key: values[position] for key, values in measures.items()},
+                 "chance": whole["chance"].astype(float).mean(), "own_memory": own[epoch],
+                 "memories": int(whole["memories"].iloc[-1])}
+            )  # fmt: skip
+    return pd.DataFrame(rows)

@@ -64,9 +64,7 @@ def opening_pair(bank: MemoryBank) -> TwinRuns:
 
 
 def settings_for(question: str) -> tuple[MemRLSettings, MemRLSettings]:
-    """The settings of both sides for one of `QUESTIONS`. Raises `InputError` for another."""
-    if question not in QUESTIONS:
-        raise InputError(f"There is no question “{question[:80]}”. Known: {'; '.join(QUESTIONS)}.")
+    """The settings of both sides for one of `QUESTIONS`."""
     left, right = QUESTIONS[question]
     return MemRLSettings.of(left), MemRLSettings.of(right)
 

@@ -32,77 +32,70 @@ from memrl_core.records import Task
 from memrl_core.settings import PolicySettings, symbol
 from memrl_core.toml_files import read_model
 
-MOST_SEEDS = 1000
 MOST_CELLS = 10_000
 DEFAULT_POLICY = "memrl"
 EVERY = "all"
 """In the grid, in place of names: every policy that comes with the program."""
-HOUSEHOLD = "household"
-"""The environment whose memories can be poisoned."""
 SHIFT = "shift_at"
 """The option of environments whose world can shift."""
-OWN = "own_memories"
-"""What a stream's grid may set of the stream itself."""
-OF_STAGES = ("repeat", "tasks")
-"""What it may set of its stages; everything else in it is an option of the environment."""
+OF_STREAM, OF_STAGES = ("own_memories",), ("repeat", "tasks")
+"""What a stream's grid may set of the stream and of its stages; all else in it is an option of the environment."""
 Report = Literal[
-    "accuracy", "forgetting", "correlation", "failures", "similarity", "transfer", "shift", "streams",
-    "poison", "methods", "environments", "conditions",
+    "accuracy", "forgetting", "correlation", "failures", "transfer", "shift", "streams", "methods", "environments",
+    "conditions",
 ]  # fmt: skip
+
+
+def _clause(error: Exception) -> str:
+    """The message of an error without its frame, to stand in another sentence."""
+    if isinstance(error, ValidationError):
+        return str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")
+    return str(error).removeprefix("Settings were not changed. ").removesuffix(".")
 
 
 def _model_options(chosen: dict[str, Any]) -> dict[str, Any]:
     try:
         return checked_options(chosen)
     except SettingsError as error:
-        raise ValueError(str(error).removeprefix("Settings were not changed. ").removesuffix(".")) from None
+        raise ValueError(_clause(error)) from None
+
+
+def _policy(name: str) -> str:
+    if name not in policy_names():
+        raise ValueError(f"there is no policy “{name[:80]}”. Allowed: {', '.join(policy_names())}")
+    _settings(name)
+    return name
+
+
+def _set_of_tasks(name: str) -> str:
+    try:
+        named_tasks(name)
+    except InputError as error:
+        raise ValueError(_clause(error)) from None
+    return name
 
 
 ModelChoices = Annotated[dict[str, Any], AfterValidator(_model_options)]
+PolicyName = Annotated[str, AfterValidator(_policy)]
+SetName = Annotated[str, AfterValidator(_set_of_tasks)]
+Values = Annotated[list[Any], Field(min_length=1)]
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Poison(_Part):
-    """Malicious memories that are put into a run: similar to its tasks, labelled a success, and always a failure.
-
-    They come in after the share `after` of all epochs, `memories` of them, each with the intent of one of the tasks and
-    the utility `q`.
-    """
-
-    after: float = Field(0.4, ge=0, le=1, description="Share of the epochs after which they come in.")
-    memories: int = Field(6, ge=1, le=1000, description="How many.")
-    q: float = Field(0.0, ge=-10, le=10, description="The utility that they come in with.")
-
-
-class Prune(_Part):
-    """Forget what has proved bad: memories with a q below `q_below` after at least `visits` updates."""
-
-    after: float = Field(0.7, ge=0, le=1, description="Share of the epochs after which memories are forgotten.")
-    q_below: float = Field(0.0, ge=-10, le=10)
-    visits: int = Field(1, ge=0, le=1000)
-
-
 class ArmPlan(_Part):
-    """One way to run the agent: a policy and its settings, and what is done to its memory on the way.
+    """One way to run the agent: a policy and its settings.
 
     `settings` stand over those of the policy's `preset`, where one is named, and both over the plan's.
     """
 
     name: str = Field(min_length=1, max_length=80)
-    policy: str = DEFAULT_POLICY
+    policy: PolicyName = DEFAULT_POLICY
     preset: str = ""
     settings: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     model_options: ModelChoices = Field(default_factory=dict, description="Over those of the experiment.")
-    poison: Poison | None = None
-    prune: Prune | None = None
-
-    @field_validator("policy")
-    @classmethod
-    def _known(cls, policy: str) -> str:
-        return _one_of_the_policies(policy)
 
     @field_validator("preset")
     @classmethod
@@ -128,7 +121,7 @@ class Stage(_Part):
     of them is, with that chance, one of an earlier epoch after all.
     """
 
-    tasks: str = "household-train"
+    tasks: SetName = "household-train"
     count: int = Field(0, ge=0, description="How many tasks, drawn anew for each seed; 0 takes all.")
     epochs: int | None = Field(None, ge=1, le=1000)
     fresh: bool = False
@@ -140,11 +133,6 @@ class Stage(_Part):
         if repeat and not before.data.get("fresh"):
             raise ValueError("without fresh = true every task comes in every epoch; leave repeat out, or add fresh")
         return repeat
-
-    @field_validator("tasks")
-    @classmethod
-    def _there(cls, name: str) -> str:
-        return _must_be_a_set(name)
 
 
 class Stream(_Part):
@@ -168,28 +156,57 @@ class Stream(_Part):
     def _sets_are_there(cls, names: list[str]) -> list[str]:
         if len(set(names)) < len(names):
             raise ValueError("a set is listed twice; each is used once after a stage")
-        return [_must_be_a_set(name) for name in names]
+        return [_set_of_tasks(name) for name in names]
 
     @model_validator(mode="after")
     def _one_world(self) -> Self:
         worlds = {environment_of(name) for name in (*(stage.tasks for stage in self.stages), *self.evaluate)}
         if len(worlds) > 1:
             raise ValueError(f"sets for {' and '.join(sorted(worlds))} in one stream; give each its own stream")
-        world = worlds.pop()
-        if self.shift_at and SHIFT not in environment_class(world).Options.model_fields:
-            raise ValueError(f"these tasks are for {world}, which cannot shift; the household and the helpdesk can")
+        if self.shift_at and SHIFT not in environment_class(self.environment).Options.model_fields:
+            raise ValueError(
+                f"these tasks are for {self.environment}, which cannot shift; the household and the helpdesk can"
+            )
         if SHIFT in self.options:
             raise ValueError(f"{SHIFT} stands in the stream itself, not among the options of its environment")
         try:
-            make_environment(world, **self.options)
+            make_environment(self.environment, **self.options)
         except InputError as error:
-            raise ValueError(f"options: {str(error).removesuffix('.')}") from None
+            raise ValueError(f"options: {_clause(error)}") from None
         return self
 
     @property
     def environment(self) -> str:
         """The environment of its tasks."""
         return environment_of(self.stages[0].tasks)
+
+
+class _Conditions(BaseModel):
+    """A stream of a file that stands for several: one for each combination of its `grid`, named by its values."""
+
+    model_config = ConfigDict(extra="allow")
+
+    grid: dict[str, Values]
+    stages: list[dict[str, Any]] = [{}]
+    options: dict[str, Any] = {}
+
+    def streams(self) -> list[dict[str, Any]]:
+        """Every combination. Raises `ValueError` with the name of one that cannot be run, and why."""
+        found = []
+        for chosen in _combined(self.grid):
+            name = " · ".join(f"{key} {value}" for key, value in chosen.items())
+            own, of_stages = (
+                {key: chosen.pop(key) for key in keys if key in chosen} for keys in (OF_STREAM, OF_STAGES)
+            )
+            stages = [{**stage, **of_stages} for stage in self.stages]
+            options = {**self.options, **chosen}
+            one = {**(self.model_extra or {}), **own, "name": name[:80], "stages": stages, "options": options}
+            try:
+                Stream.model_validate(one)
+            except ValidationError as error:
+                raise ValueError(f"{name}: {_clause(error)}") from None
+            found.append(one)
+        return found
 
 
 class Plan(_Part):
@@ -206,7 +223,7 @@ class Plan(_Part):
 
     title: str = Field(min_length=1, max_length=200)
     question: str = ""
-    seeds: int = Field(10, ge=1, le=MOST_SEEDS)
+    seeds: int = Field(10, ge=1, le=1000)
     epochs: int = Field(10, ge=1, le=1000)
     model: str = SIMULATED
     model_options: ModelChoices = Field(default_factory=dict, description="Options of the model, such as temperature.")
@@ -224,19 +241,24 @@ class Plan(_Part):
     @field_validator("streams", mode="before")
     @classmethod
     def _every_condition(cls, streams: Any) -> Any:
-        return [one for stream in streams for one in _conditions(stream)] if isinstance(streams, list) else streams
+        found: list[Any] = []
+        for stream in streams if isinstance(streams, list) else ():
+            try:
+                grid = isinstance(stream, dict) and "grid" in stream
+                found += _Conditions.model_validate(stream).streams() if grid else [stream]
+            except ValueError as error:
+                raise ValueError(f"grid: {_clause(error)}") from None
+        return found if isinstance(streams, list) else streams
 
     @field_validator("grid")
     @classmethod
     def _can_be_combined(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        for name, values in grid.items():
-            if not values:
-                raise ValueError(f"{name}: the list is empty; give at least one value")
+        if empty := [name for name, values in grid.items() if not values]:
+            raise ValueError(f"{empty[0]}: the list is empty; give at least one value")
         if grid.get("policy") == [EVERY]:
             grid = {**grid, "policy": list(POLICIES)}
-        if math.prod(map(len, grid.values())) > MOST_CELLS:
-            raise ValueError(f"these are more than {MOST_CELLS:,} combinations; give fewer values")
-        policies = [_one_of_the_policies(policy) for policy in grid.get("policy", [DEFAULT_POLICY])]
+        _combined(grid)
+        policies = [_policy(str(policy)) for policy in grid.get("policy", [DEFAULT_POLICY])]
         for name, values in grid.items():
             for value in values if name != "policy" else ():
                 _must_be_in_all({name: value}, policies)
@@ -250,9 +272,8 @@ class Plan(_Part):
             for name, value in settings.items():
                 having = [policy for policy in policies if name in _settings(policy)]
                 if not having:
-                    raise ValueError(
-                        f"there is no setting “{name[:80]}”. Allowed: {', '.join(_known_to_any(policies))}"
-                    )
+                    known = dict.fromkeys(one for policy in policies for one in _settings(policy))
+                    raise ValueError(f"there is no setting “{name[:80]}”. Allowed: {', '.join(known)}")
                 _must_be_in_all({name: value}, having)
         return settings
 
@@ -271,12 +292,8 @@ class Plan(_Part):
                 settings = self.settings_of(arm).model_dump()
                 make_policy(arm.policy, settings)
             except SettingsError as error:
-                message = str(error).removeprefix("Settings were not changed. ").removesuffix(".")
-                raise ValueError(f"{where}: arm “{arm.name}”: {message}") from None
-            worlds = dict.fromkeys(stream.environment for stream in self.streams)
-            if arm.poison is not None and set(worlds) != {HOUSEHOLD}:
-                raise ValueError(f"{where}: arm “{arm.name}”: only memories of the {HOUSEHOLD} can be poisoned")
-            for environment in worlds:
+                raise ValueError(f"{where}: arm “{arm.name}”: {_clause(error)}") from None
+            for environment in dict.fromkeys(stream.environment for stream in self.streams):
                 if missing := fits(arm.policy, environment, settings):
                     raise ValueError(f"{where}: arm “{arm.name}”: {missing.removesuffix('.')}")
         for what, names in (("arms", [arm.name for arm in arms]), ("streams", [s.name for s in self.streams])):
@@ -325,32 +342,39 @@ def read_plan(
     With `streams` only the streams of these names are run. Raises `InputError` with line, key and what is allowed.
     """
     plan = read_model(path, Plan)
-    changes: dict[str, Any] = {"seeds": seeds, "model": model}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    if unknown := [name for name in streams if name not in (stream.name for stream in plan.streams)]:
-        known = ", ".join(stream.name for stream in plan.streams)
-        raise InputError(f"{path} has no stream {', '.join(unknown)}. Nothing was started; its streams are {known}.")
+    known = [stream.name for stream in plan.streams]
+    if unknown := [name for name in streams if name not in known]:
+        raise InputError(
+            f"{path} has no stream {', '.join(unknown)}. Nothing was started; its streams are {', '.join(known)}."
+        )
+    chosen = plan.model_dump()
+    chosen |= {
+        key: value for key, value in (("seeds", seeds), ("epochs", epochs), ("model", model)) if value is not None
+    }
     if streams:
-        changes["streams"] = [stream.model_dump() for stream in plan.streams if stream.name in streams]
+        chosen["streams"] = [stream for stream in chosen["streams"] if stream["name"] in streams]
     if epochs is not None:
-        chosen = changes.get("streams", [stream.model_dump() for stream in plan.streams])
-        for stream in chosen:
-            stream["stages"] = [{**stage, "epochs": None} for stage in stream["stages"]]
-        changes |= {"epochs": epochs, "streams": chosen}
-    if not changes:
+        for stage in (stage for stream in chosen["streams"] for stage in stream["stages"]):
+            stage["epochs"] = None
+    if chosen == plan.model_dump():
         return plan
     try:
-        return Plan.model_validate({**plan.model_dump(), **changes})
+        return Plan.model_validate(chosen)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        message = ": ".join([*map(str, problem["loc"]), problem["msg"].removeprefix("Value error, ")])
+        message = ": ".join([*map(str, error.errors()[0]["loc"]), _clause(error)])
         raise InputError(f"The experiment cannot run like this: {message}. Nothing was started.") from None
+
+
+def _combined(grid: Mapping[str, Sequence[Any]]) -> Iterable[dict[str, Any]]:
+    """Every combination of the values of a grid. Raises `ValueError` for too many."""
+    if math.prod(map(len, grid.values())) > MOST_CELLS:
+        raise ValueError(f"these are more than {MOST_CELLS:,} combinations; give fewer values")
+    return (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
 
 
 def _all_arms(arms: Sequence[ArmPlan], grid: Mapping[str, Sequence[Any]]) -> list[ArmPlan]:
     combined = []
-    for values in itertools.product(*grid.values()) if grid else ():
-        chosen = dict(zip(grid, values, strict=True))
+    for chosen in _combined(grid) if grid else ():
         policy = str(chosen.pop("policy", DEFAULT_POLICY))
         symbols = {name: symbol(name, policy_class(policy).Settings) for name in chosen}
         parts = [policy] * ("policy" in grid) + [f"{symbols[name]} = {value}" for name, value in chosen.items()]
@@ -358,83 +382,26 @@ def _all_arms(arms: Sequence[ArmPlan], grid: Mapping[str, Sequence[Any]]) -> lis
     return [*arms, *combined] or [ArmPlan(name="MemRL")]
 
 
-def _conditions(stream: Any) -> list[Any]:
-    """The streams that one of a file stands for: one for each combination of its grid, named by its values.
-
-    Raises `ValueError` with the name of a combination that cannot be run, and why.
-    """
-    if not isinstance(stream, Mapping) or "grid" not in stream:
-        return [stream]
-    grid = stream["grid"]
-    if not isinstance(grid, Mapping) or not all(isinstance(values, list) and values for values in grid.values()):
-        raise ValueError("grid: it maps names to lists of values, none of them empty")
-    if math.prod(map(len, grid.values())) > MOST_CELLS:
-        raise ValueError(f"grid: these are more than {MOST_CELLS:,} combinations; give fewer values")
-    given, options = stream.get("stages", [{}]), stream.get("options", {})
-    if not (isinstance(given, list) and all(isinstance(one, Mapping) for one in (*given, options))):
-        raise ValueError("grid: the stages beside it are tables in a list, and the options are one table")
-    found = []
-    for values in itertools.product(*grid.values()):
-        chosen = dict(zip(grid, values, strict=True))
-        name = " · ".join(f"{key} {value}" for key, value in chosen.items())
-        of_stages = {key: chosen.pop(key) for key in OF_STAGES if key in chosen}
-        stages = [{**stage, **of_stages} for stage in given]
-        own = {OWN: chosen.pop(OWN)} if OWN in chosen else {}
-        rest = {key: value for key, value in stream.items() if key != "grid"} | own
-        one = {**rest, "name": name[:80], "stages": stages, "options": {**options, **chosen}}
-        try:
-            Stream.model_validate(one)
-        except ValidationError as error:
-            message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-            raise ValueError(f"grid: {name}: {message}") from None
-        found.append(one)
-    return found
-
-
-def _one_of_the_policies(policy: Any) -> str:
-    known = policy_names()
-    if policy not in known:
-        raise ValueError(f"there is no policy “{str(policy)[:80]}”. Allowed: {', '.join(known)}")
-    _settings(str(policy))
-    return str(policy)
-
-
 def _settings(policy: str) -> Mapping[str, Any]:
     try:
         return policy_class(policy).Settings.model_fields
     except SettingsError as error:
-        raise ValueError(str(error).removesuffix(".")) from None
-
-
-def _known_to_any(policies: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(name for policy in policies for name in _settings(policy)))
+        raise ValueError(_clause(error)) from None
 
 
 def _must_be_in_all(settings: Mapping[str, Any], policies: Sequence[str]) -> None:
     """Raise `ValueError` for a setting that one of the policies lacks, or a value outside its range in one of them."""
-    for name, value in settings.items():
-        for policy in policies:
-            if name not in _settings(policy):
-                shared = [known for known in _settings(policy) if all(known in _settings(other) for other in policies)]
-                raise ValueError(f"the policy {policy} has no setting “{name[:80]}”. Allowed: {', '.join(shared)}")
-            _must_be_in_range(name, value, _settings(policy)[name])
-
-
-def _must_be_in_range(name: str, value: Any, field: Any) -> None:
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])
-    try:
-        adapter.validate_python(value)
-    except ValidationError as error:
-        message = error.errors(include_url=False)[0]["msg"]
-        raise ValueError(f"{name}: {message[:1].lower()}{message[1:]} (given: {value!r})") from None
-
-
-def _must_be_a_set(name: str) -> str:
-    try:
-        named_tasks(name)
-    except InputError as error:
-        raise ValueError(str(error).removesuffix(".")) from None
-    return name
+    for (name, value), policy in itertools.product(settings.items(), policies):
+        field: Any = _settings(policy).get(name)
+        if field is None:
+            shared = [known for known in _settings(policy) if all(known in _settings(other) for other in policies)]
+            raise ValueError(f"the policy {policy} has no setting “{name[:80]}”. Allowed: {', '.join(shared)}")
+        adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])
+        try:
+            adapter.validate_python(value)
+        except ValidationError as error:
+            message = _clause(error)
+            raise ValueError(f"{name}: {message[:1].lower()}{message[1:]} (given: {value!r})") from None
 
 
 def first_sets(wanted: Sequence[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
@@ -466,20 +433,20 @@ def named_tasks(name: str, count: int = 0) -> list[Task]:
     What stands behind the colon is a family, or several with commas between them. Raises `InputError` for a set or
     family that does not exist, and where only people can judge: nothing could be measured there.
     """
+    from memrl_core.environments.own_tasks.environment import left_to_people
+
     set_name, _, listed = name.partition(":")
     tasks = tasks_of_set(set_name.strip())
     there = list(dict.fromkeys(task.family for task in tasks))
+    # The name of one family may hold commas.
     families = [family for family in there if family and family.strip() == listed.strip()]
     families = families or [family.strip() for family in listed.split(",") if family.strip()]
-    for family in families:
-        if family not in there:
-            raise InputError(f"The set {set_name} has no family “{family[:80]}”. Known: {', '.join(there)}.")
+    if unknown := [family for family in families if family not in there]:
+        raise InputError(f"The set {set_name} has no family “{unknown[0][:80]}”. Known: {', '.join(there)}.")
     for environment in dict.fromkeys(task.environment for task in tasks):
         if make_environment(environment).reward_source != "environment":
             raise InputError(f"In {environment} only a person gives rewards. Choose a set that is judged by its world.")
     chosen = [task for task in tasks if not families or task.family in families]
-    from memrl_core.environments.own_tasks.environment import left_to_people
-
     if all(map(left_to_people, chosen)):
         raise InputError(
             f"The tasks of {name[:80]} have no reference, so only people can judge them, and nothing can be measured. "

@@ -18,8 +18,8 @@ from memrl_core.analysis.compare.comparison import (
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.compare.comparison import reward_picture
-from memrl_core.report.decision import bank_name, model_name
 from memrl_core.report.document import Document
+from memrl_core.report.step import bank_name, model_name
 
 
 def comparison_report(bank: MemoryBank, comparison: Comparison, settings: Mapping[str, tuple[str, ...]]) -> str:

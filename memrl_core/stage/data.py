@@ -48,11 +48,13 @@ from memrl_core.records import (
     Decision,
     GenerateRecord,
     Memory,
+    MemoryOperation,
     Phase,
-    Recalled,
     RecallRecord,
+    RewardRecord,
     RunInfo,
     StepTrace,
+    UpdateRecord,
     Utility,
     UtilityPoint,
 )
@@ -283,9 +285,9 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Phase | None) -> dict[str, Any]:
-    query = source.queries.get(trace.step)
-    lines = spectrum(trace.decision) if trace.decision else None
-    slides = lines is not None and bool(lines.ids) and bool(trace.decision and trace.decision.normaliser_lines)
+    query, decision = source.queries.get(trace.step), trace.decision
+    lines = spectrum(decision) if decision and decision.normaliser_lines else None
+    lines = lines if lines and lines.ids else None
     return {
         **_fields(trace, "step", "epoch", "origin"),
         "task": {**_fields(trace.task, "id", "family"), "intent": _cut(trace.task.intent, LONGEST_TEXT)},
@@ -294,14 +296,14 @@ def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Pha
         "next": None if next_phase is None else list(Phase).index(next_phase) + 1,
         "lines": [_cut(line(trace, phase), LONGEST_INTENT) for phase in Phase],
         "missing": _missing(trace, next_phase),
-        "recall": _recall(trace.recall),
-        "decision": _decision(trace, number, lines if slides else None),
-        "candidates": _candidates(trace, number, lines if slides else None),
-        "prompt": _prompt(trace.generate, number),
-        "answer": _answer(trace.generate),
-        "reward": _reward(trace, number),
-        "update": _update(trace, number),
-        "write": _write(trace, number),
+        "recall": trace.recall and _recall(trace.recall),
+        "decision": decision and _decision(trace, decision, number, lines),
+        "candidates": _candidates(trace, number, lines),
+        "prompt": _prompt(trace.generate, number) if trace.generate and trace.generate.messages else None,
+        "answer": trace.generate and _answer(trace.generate),
+        "reward": trace.reward and _reward(trace.reward, number),
+        "update": trace.update and _update(trace.update, trace.run, number),
+        "write": trace.write and {"operations": [_written(one, trace.run, number) for one in trace.write.operations]},
     }
 
 
@@ -316,33 +318,24 @@ def _no_step() -> dict[str, Any]:
 
 
 def _missing(trace: StepTrace, next_phase: Phase | None) -> dict[str, str]:
-    records = (trace.embed, trace.recall, trace.decision, trace.generate, trace.reward, trace.update, trace.write)
-    waiting = list(Phase).index(next_phase) if next_phase is not None else len(records)
+    """Why a phase has no record; a task without its vector is a task all the same."""
+    records = (trace.recall, trace.decision, trace.generate, trace.reward, trace.update, trace.write)
+    waiting = list(Phase).index(next_phase) if next_phase is not None else len(Phase)
     why = NEVER_CAME if trace.origin == "agent" else NOT_REPORTED
-    return {
-        str(n + 1): NOT_YET if n >= waiting else why
-        for n, record in enumerate(records)
-        # A task without its vector is a task all the same.
-        if record is None and n > 0
-    }
+    return {str(n + 1): NOT_YET if n >= waiting else why for n, record in enumerate(records, start=1) if record is None}
 
 
-def _recall(recall: RecallRecord | None) -> dict[str, Any] | None:
-    if recall is None:
-        return None
+def _recall(recall: RecallRecord) -> dict[str, Any]:
     of_recall = _fields(recall, "rule", "why", "k1", "delta", "strict", "memories")
     return {**of_recall, "counts": recall.k1_counts, "pool": len(recall.pool)}
 
 
-def _decision(trace: StepTrace, number: Number, lines: Spectrum | None) -> dict[str, Any] | None:
-    decision = trace.decision
-    if decision is None:
-        return None
+def _decision(trace: StepTrace, decision: Decision, number: Number, lines: Spectrum | None) -> dict[str, Any]:
     return {
         **_fields(decision, "k2", "weight", "normaliser", "mode", "note"),
         "lines": [_fields(one, "term", "mean", "sd", "source", "flat") for one in decision.normaliser_lines],
-        "selected": [number(name) for name in decision.selected],
-        "greedy": [number(name) for name in decision.greedy],
+        "selected": list(map(number, decision.selected)),
+        "greedy": list(map(number, decision.greedy)),
         "slides": lines is not None,
         "flips": [flip.weight for flip in lines.flips] if lines else [],
         "warnings": warnings(trace.recall, decision, trace.run) if trace.recall else [],
@@ -350,55 +343,49 @@ def _decision(trace: StepTrace, number: Number, lines: Spectrum | None) -> dict[
 
 
 def _candidates(trace: StepTrace, number: Number, lines: Spectrum | None) -> list[dict[str, Any]]:
+    """The memories that were considered, in the order of phase A, those that missed the pool last."""
     recall, decision = trace.recall, trace.decision
     if decision is None:
-        seen = (*recall.pool, *recall.left_out) if recall else ()
-        return [_seen(one, number) for one in seen]
+        # Phase B has not spoken yet.
+        return [
+            {
+                "memory": number(one.memory_id),
+                "similarity": one.similarity,
+                "rank_a": one.rank_recall,
+                "missed": one.reason is not None,
+                "short": SHORT_REASONS[one.reason] if one.reason else "",
+                "why": "",
+            }
+            for one in ((*recall.pool, *recall.left_out) if recall else ())
+        ]
+    pool = {seen.memory_id for seen in recall.pool} if recall else set()
+    missed = {c.memory_id: c.memory_id not in pool if recall else c.rank_select is None for c in decision.candidates}
+    ranks = {c.memory_id: c.rank_recall for c in decision.candidates}
     taken = _taken(lines) if lines else {}
-    ties = _ties(trace, lines) if lines else {}
-    ordered = sorted(decision.candidates, key=lambda c: (_missed(c, recall), c.rank_recall))
+    ties: dict[str, int] = {}
+    if lines:
+        # What orders members of a pool with equal scores and similarities: the step's seed, or age.
+        rule: Ties = "older" if trace.settings.get("ties") == "older" else "seeded"
+        keys = order_of_equals(np.array([ranks[name] for name in lines.ids], dtype=np.int64), rule, decision.seed)
+        ties = dict(zip(lines.ids, keys.argsort().argsort().tolist(), strict=True))
     return [
         {
-            **_candidate(c, number, recall, decision),
+            **_candidate(c),
+            "memory": number(c.memory_id),
+            "missed": missed[c.memory_id],
+            "why": reason_sentence(c, recall, decision) if recall else "",
             "tie": ties.get(c.memory_id, c.rank_select),
             "taken": taken.get(c.memory_id),
         }
-        for c in ordered
+        for c in sorted(decision.candidates, key=lambda c: (missed[c.memory_id], c.rank_recall))
     ]
 
 
-def _ties(trace: StepTrace, lines: Spectrum) -> dict[str, int]:
-    """By what members of a pool with equal scores and similarities are ordered: as the step's seed drew, or by age."""
-    assert trace.decision is not None
-    ranks = {c.memory_id: c.rank_recall for c in trace.decision.candidates}
-    ties: Ties = "older" if trace.settings.get("ties") == "older" else "seeded"
-    keys = order_of_equals(np.array([ranks[name] for name in lines.ids], dtype=np.int64), ties, trace.decision.seed)
-    return dict(zip(lines.ids, keys.argsort().argsort().tolist(), strict=True))
-
-
-def _missed(candidate: Candidate, recall: RecallRecord | None) -> bool:
-    pool = {seen.memory_id for seen in recall.pool} if recall else None
-    return candidate.rank_select is None if pool is None else candidate.memory_id not in pool
-
-
-def _seen(one: Recalled, number: Number) -> dict[str, Any]:
-    """A memory that phase A looked at, while phase B has not spoken."""
-    return {
-        "memory": number(one.memory_id),
-        "similarity": one.similarity,
-        "rank_a": one.rank_recall,
-        "missed": one.reason is not None,
-        "short": SHORT_REASONS[one.reason] if one.reason else "",
-        "why": "",
-    }
-
-
-def _candidate(candidate: Candidate, number: Number, recall: RecallRecord | None, decision: Decision) -> dict[str, Any]:
+def _candidate(candidate: Candidate) -> dict[str, Any]:
     terms = candidate.terms
     standard = [term.name for term in terms[:2]] == ["similarity", "q"]
     return {
         **_fields(candidate, "similarity", "q", "visits", "score", "selected"),
-        "memory": number(candidate.memory_id),
         "rank_a": candidate.rank_recall,
         "rank_b": candidate.rank_select,
         "z": [terms[0].normalised, terms[1].normalised] if standard else None,
@@ -407,9 +394,7 @@ def _candidate(candidate: Candidate, number: Number, recall: RecallRecord | None
             [term.name, term.normalised if term.name == "noise" else term.contribution, term.name == "noise"]
             for term in (terms[2:] if standard else terms)
         ],
-        "missed": _missed(candidate, recall),
         "short": SHORT_REASONS[candidate.reason],
-        "why": reason_sentence(candidate, recall, decision) if recall else "",
     }
 
 
@@ -426,86 +411,59 @@ def _taken(lines: Spectrum) -> dict[str, list[list[float]]]:
     return ranges
 
 
-def _prompt(record: GenerateRecord | None, number: Number) -> list[dict[str, Any]] | None:
-    if record is None or not record.messages:
-        return None
+def _prompt(record: GenerateRecord, number: Number) -> list[dict[str, Any]]:
     messages, spans = sent(record, 0)
     shown = []
     for n, message in enumerate(messages):
-        parts: list[list[Any]] = []
+        parts: list[tuple[str, int | None]] = []
         at = 0
         for span in sorted((span for span in spans if span.message == n), key=lambda span: span.start):
-            parts += [
-                [message.content[at : span.start], None],
-                [message.content[span.start : span.end], span.memory_id],
-            ]
+            parts.append((message.content[at : span.start], None))
+            parts.append((message.content[span.start : span.end], number(span.memory_id)))
             at = span.end
-        parts.append([message.content[at:], None])
+        parts.append((message.content[at:], None))
         shown.append(
-            {
-                "role": message.role,
-                "parts": [
-                    [_cut(text, LONGEST_TEXT), None if name is None else number(name)] for text, name in parts if text
-                ],
-            }
+            {"role": message.role, "parts": [[_cut(text, LONGEST_TEXT), name] for text, name in parts if text]}
         )
     return shown
 
 
-def _answer(record: GenerateRecord | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    return {
-        **_fields(record, "model", "simulated"),
-        "turns": [
-            {
-                "text": _cut(turn.reply.text, LONGEST_TEXT),
-                "observation": _cut(turn.observation, LONGEST_TEXT),
-                "recalled": _cut(turn.recalled.text, LONGEST_TEXT) if turn.recalled else "",
-                "notes": [*(["stopped"] if turn.reply.stopped else []), *reply_notes(turn.reply)],
-            }
-            for turn in record.turns
-        ],
-    }
+def _answer(record: GenerateRecord) -> dict[str, Any]:
+    turns = [
+        {
+            "text": _cut(turn.reply.text, LONGEST_TEXT),
+            "observation": _cut(turn.observation, LONGEST_TEXT),
+            "recalled": _cut(turn.recalled.text, LONGEST_TEXT) if turn.recalled else "",
+            "notes": [*(["stopped"] if turn.reply.stopped else []), *reply_notes(turn.reply)],
+        }
+        for turn in record.turns
+    ]
+    return {**_fields(record, "model", "simulated"), "turns": turns}
 
 
-def _reward(trace: StepTrace, number: Number) -> dict[str, Any] | None:
-    record = trace.reward
-    if record is None:
-        return None
+def _reward(record: RewardRecord, number: Number) -> dict[str, Any]:
     return {
         **_fields(record, "reward", "source", "rater", "outcome", "environment"),
         "verdict": _cut(record.verdict, LONGEST_TEXT),
-        "credited": [number(name) for name in record.credited],
+        "credited": list(map(number, record.credited)),
     }
 
 
-def _update(trace: StepTrace, number: Number) -> dict[str, Any] | None:
-    if trace.update is None:
-        return None
-    of_q = trace.update.of_q
-    return {
-        "changes": [
-            {
-                **_fields(change, "before", "after", "visits", "reward"),
-                "memory": number(change.memory_id),
-                "formula": update_formula(change, trace.run),
-            }
-            for change in of_q
-        ],
-        "others": len(trace.update.changes) - len(of_q),
-    }
-
-
-def _write(trace: StepTrace, number: Number) -> dict[str, Any] | None:
-    if trace.write is None:
-        return None
-    written = [
+def _update(update: UpdateRecord, run: str, number: Number) -> dict[str, Any]:
+    changes = [
         {
-            "op": operation.op,
-            "memory": number(operation.memory_id) if operation.op in ("ADD", "UPDATE", "MERGE") else None,
-            "line": _cut(operation_line(operation, trace.run), LONGEST_INTENT),
+            **_fields(change, "before", "after", "visits", "reward"),
+            "memory": number(change.memory_id),
+            "formula": update_formula(change, run),
         }
-        for operation in trace.write.operations
+        for change in update.of_q
     ]
-    return {"operations": written}
+    return {"changes": changes, "others": len(update.changes) - len(changes)}
+
+
+def _written(operation: MemoryOperation, run: str, number: Number) -> dict[str, Any]:
+    return {
+        "op": operation.op,
+        "memory": number(operation.memory_id) if operation.op in ("ADD", "UPDATE", "MERGE") else None,
+        "line": _cut(operation_line(operation, run), LONGEST_INTENT),
+    }

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from benchmarks import first_token, questions, step, suite, synthetic
+from benchmarks import first_token, step, suite
 from benchmarks.measuring import Aim, Row, Sizes
 from benchmarks.results import contents, table_of
 from benchmarks.suite import DEFAULT, benchmark, run_benchmarks
-from benchmarks.synthetic import RUN, SETTINGS, rated_bank, synthetic_bank
+from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 from memrl_core import cli
 from memrl_core.analysis.memory.uses import uses
 from memrl_core.bank import MemoryBank
@@ -43,32 +43,6 @@ def test_a_synthetic_bank_is_sound_and_as_large_as_asked() -> None:
         assert [row.step for row in bank.step_rows(RUN)] == list(range(1, STEPS + 1))
         assert len(uses(bank, RUN)) == STEPS * SETTINGS.k1
         bank.flush()
-        assert all(finding.ok for finding in check(bank.uri))
-
-
-def test_the_same_seed_makes_the_same_bank_and_another_another() -> None:
-    with (
-        synthetic_bank(MEMORIES, 5) as one,
-        synthetic_bank(MEMORIES, 5) as two,
-        synthetic_bank(MEMORIES, 5, 1) as other,
-    ):
-        assert one.traces(RUN) == two.traces(RUN)
-        assert one.utilities(RUN) == two.utilities(RUN)
-        assert np.array_equal(one.view(RUN).embeddings, two.view(RUN).embeddings)
-        assert not np.array_equal(one.view(RUN).embeddings, other.view(RUN).embeddings)
-
-
-def test_a_bank_made_in_portions_is_one_bank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthetic, "MEMORIES_AT_ONCE", 7)
-    monkeypatch.setattr(synthetic, "SIMILARITIES_AT_ONCE", 100)
-    with synthetic_bank(MEMORIES, 5, dimension=6) as bank:
-        view = bank.view(RUN)
-        assert view.ids == [f"m-{number:06d}" for number in range(MEMORIES)]
-        assert view.embeddings.shape == (MEMORIES, 6)
-        assert np.allclose(np.linalg.norm(view.embeddings, axis=1), 1)
-        for trace in bank.traces(RUN):
-            nearest = np.argsort(-(view.embeddings @ np.array(trace.embed.embedding)))[: SETTINGS.k1]
-            assert {c.memory_id for c in trace.recall.pool} == {view.ids[row] for row in nearest}
         assert all(finding.ok for finding in check(bank.uri))
 
 
@@ -118,20 +92,6 @@ def test_a_recall_multiplies_the_only_copy_of_the_vectors() -> None:
         further = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert further < view.embeddings.nbytes / 10
-
-
-def test_the_whole_run_questions_are_asked_of_every_step() -> None:
-    with synthetic_bank(MEMORIES, STEPS) as bank:
-        before, after = questions.calibrations(bank)
-        assert before == after == STEPS * SETTINGS.k2
-        assert sum(questions.roles(bank).values()) > 0
-
-
-def test_the_queue_that_is_measured_holds_what_nobody_has_rated() -> None:
-    with rated_bank(MEMORIES, STEPS) as bank:
-        rated = {event.step for event in bank.events(RUN) if event.rater}
-        assert len(rated) == 4
-        assert [step.step for step in questions.awaiting(bank)] == [n for n in range(1, STEPS + 1) if n not in rated]
 
 
 def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path: Path) -> None:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from statistics import median
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.measuring import Aim, Row, in_turns, peak, resident_mb
+from benchmarks.measuring import Aim, Row
 
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20).map(tuple)
-
-
-def test_an_action_and_its_reference_take_turns() -> None:
-    order: list[str] = []
-    found, beside = in_turns(lambda: order.append("a"), lambda: order.append("r"), 3)
-    assert "".join(order) == "arararar"
-    assert len(found) == len(beside) == 3
 
 
 @given(TIMES, TIMES)
@@ -48,13 +40,3 @@ def test_a_ratio_is_that_of_the_medians(taken: tuple[float, ...], beside: tuple[
 )
 def test_an_aim_is_met_up_to_its_limit_and_never_by_what_is_missing(aim: Aim | None, met: bool | None) -> None:
     assert Row("b", "w", 1, None, (2.0, 1.0, 3.0), "r", (1.0,), aim=aim).is_met is met
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(resident_mb() is None, reason="this system does not tell the memory of a process")
-def test_the_peak_holds_what_was_given_back_meanwhile_and_nothing_from_before() -> None:
-    with peak() as with_more:
-        np.ones(10_000_000).sum()
-    with peak() as without:
-        pass
-    assert with_more.mb - without.mb > 50

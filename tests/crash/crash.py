@@ -24,7 +24,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
 from memrl_core.exchange.archive import read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
-from tests.crash.whole import Acknowledged, Rows, faults
+from tests.crash.whole import Rows, acknowledged_by, count_of, faults
 from tests.crash.work import Job, Stored, agent_of, contents_called, stored_by, stored_of, tasks_from
 from tests.crash.worker import PROGRAM, Worker
 
@@ -107,13 +107,13 @@ def _round(scene: Scene, worker: Worker, number: int, seed: int) -> Round:
     scene.reported += worker.reported
     try:
         with MemoryBank.open(scene.uri) as bank:
-            broke += faults(bank, Rows.of(scene.uri), Acknowledged.by(scene.reported))
+            broke += faults(bank, Rows.of(scene.uri), acknowledged_by(scene.reported))
             broke += _done_again(scene, bank, kind, worker.reported)
-            broke += faults(bank, Rows.of(scene.uri), Acknowledged.by(scene.reported))
+            broke += faults(bank, Rows.of(scene.uri), acknowledged_by(scene.reported))
     except MemRLError as error:
         broke.append(f"The bank could not be opened or written: {error}")
     broke += [finding.sentence for finding in check(scene.uri) if not finding.ok]
-    return Round(number, kind, Acknowledged.by(worker.reported).facts, tuple(dict.fromkeys(broke)))
+    return Round(number, kind, count_of(acknowledged_by(worker.reported)), tuple(dict.fromkeys(broke)))
 
 
 def _why(worker: Worker) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankError, MemRLError
-from tests.crash.whole import Acknowledged, Rows, faults
-from tests.crash.work import Job, Stored, digest
+from tests.crash.whole import Facts, Rows, acknowledged_by, count_of, faults, unknown_to
+from tests.crash.work import Job, digest
 from tests.crash.worker import PROGRAM, Worker
 
 BETWEEN_LOOKS = 0.05
@@ -53,6 +53,9 @@ def together(kinds: Sequence[str], turns: int, folder: Path, program: Sequence[s
 
 
 def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) -> Together:
+    def acknowledged() -> Facts:
+        return acknowledged_by(reported for worker in workers for reported in tuple(worker.reported))
+
     failures: list[str] = []
     looks = unseen = 0
     digests: list[str] = []
@@ -60,9 +63,10 @@ def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) 
         for worker, job in zip(workers, jobs, strict=True):
             worker.begin(job)
         while not all(worker.has_ended_its_work for worker in workers):
-            reported = _reported(workers)
+            # What was acknowledged before the refresh is known after it.
+            before = acknowledged()
             bank.refresh()
-            unseen += _not_seen(bank, reported)
+            unseen += len(unknown_to(bank, before))
             looks += 1
             time.sleep(BETWEEN_LOOKS)
         for worker in workers:
@@ -74,30 +78,7 @@ def _followed(bank: MemoryBank, workers: Sequence[Worker], jobs: Sequence[Job]) 
         digests.append(digest(MemoryBank.open(bank.uri)))
     except (BankError, MemRLError) as error:
         failures.append(str(error))
-    acknowledged, rows = Acknowledged.by(_reported(workers)), Rows.of(bank.uri)
-    failures += faults(bank, rows, acknowledged)
-    return Together(
-        acknowledged.facts,
-        looks,
-        tuple(rows.lost(acknowledged)),
-        tuple(rows.doubled()),
-        unseen,
-        tuple(digests),
-        tuple(failures),
-    )
-
-
-def _reported(workers: Sequence[Worker]) -> list[Stored]:
-    return [reported for worker in workers for reported in tuple(worker.reported)]
-
-
-def _not_seen(bank: MemoryBank, reported: Sequence[Stored]) -> int:
-    """How many facts that were acknowledged before the last refresh this handle does not know."""
-    acknowledged = Acknowledged.by(reported)
-    steps = {row.id for info in bank.runs() for row in bank.step_rows(info.id)}
-    events = {event.id for event in bank.events_of(acknowledged.ledger)}
-    return (
-        len(acknowledged.memories.keys() - set(bank.memory_ids()))
-        + len(acknowledged.ledger.keys() - events)
-        + len(acknowledged.steps.keys() - steps)
-    )
+    facts, rows = acknowledged(), Rows.of(bank.uri)
+    failures += faults(bank, rows, facts)
+    lost, doubled = tuple(rows.lost(facts)), tuple(rows.doubled())
+    return Together(count_of(facts), looks, lost, doubled, unseen, tuple(digests), tuple(failures))

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from memrl_core.bank import MemoryBank
-from memrl_core.exchange.contents import contents_of
-from tests.analysis.eventful import an_eventful_bank
 from tests.builders import a_bank, a_step
 from tests.crash import crash
 from tests.crash.crash import KINDS, crash_rounds
-from tests.crash.whole import Acknowledged, Rows, believed_by, faults
-from tests.crash.work import Stored, contents_called, stored_by
+from tests.crash.whole import Rows, acknowledged_by, believed_by, faults
+from tests.crash.work import stored_by
 
 LONG_ENOUGH = 3.0
 BROKEN = """
@@ -72,34 +68,6 @@ def test_the_reference_believes_what_the_bank_believes(tmp_path: Path) -> None:
     bank.revoke_reward(given.id, "ann")
     bank.give_reward("r", 6, "never ended", ("r-0001",), 1.0, "ann")
     rows = Rows.of(bank.uri)
-    assert faults(bank, rows, Acknowledged.by(reported)) == []
+    assert faults(bank, rows, acknowledged_by(reported)) == []
     assert rows.unfinished("r") == [6]
-    assert believed_by(rows.events, rows.steps)["r"]["r-0001"][1] == 4
-
-
-@pytest.mark.parametrize(
-    "reported", [Stored(memories=("m",)), Stored(events=("e",)), Stored(steps=("s",)), Stored(places={"l": 2})], ids=str
-)
-def test_what_was_acknowledged_and_is_not_there_is_a_fault(tmp_path: Path, reported: Stored) -> None:
-    bank = a_bank(tmp_path / "bank")
-    assert any("lost" in fault for fault in faults(bank, Rows.of(bank.uri), Acknowledged.by([reported])))
-
-
-def test_a_handle_that_has_not_read_on_is_a_fault(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank")
-    reported = stored_by([MemoryBank.open(bank.uri).commit_step(*a_step(1))])
-    found = faults(bank, Rows.of(bank.uri), Acknowledged.by([reported]))
-    assert any("the bank" in fault for fault in found)
-    assert any("another q" in fault for fault in found)
-    bank.refresh()
-    assert faults(bank, Rows.of(bank.uri), Acknowledged.by([reported])) == []
-
-
-def test_contents_under_another_name_share_no_id_with_the_first(tmp_path: Path) -> None:
-    contents = contents_of(an_eventful_bank(tmp_path / "bank", 1, 20))
-    other = contents_called(contents, "x")
-    assert set(other.memories).isdisjoint(contents.memories)
-    for name in ("events", "traces"):
-        assert {one.id for one in getattr(other, name)}.isdisjoint(one.id for one in getattr(contents, name))
-        assert {one.run for one in getattr(other, name)}.isdisjoint(one.run for one in getattr(contents, name))
-    assert replace(other.events[0], id="", run="", payload={}) == replace(contents.events[0], id="", run="", payload={})
+    assert believed_by(rows.events, rows.facts["steps"])["r"]["r-0001"][1] == 4

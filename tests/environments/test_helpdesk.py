@@ -16,7 +16,7 @@ from memrl_core.environments.helpdesk import MESSAGES, TEAMS, Helpdesk
 from memrl_core.errors import InputError
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan
-from memrl_core.experiments.studies.study import whole_step
+from memrl_core.experiments.study import whole_step
 from memrl_core.records import Reply, Task, Turn
 
 TRAIN, HELDOUT = (Helpdesk.make_tasks(name) for name in Helpdesk.sets)

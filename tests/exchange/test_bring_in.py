@@ -306,8 +306,8 @@ def test_the_map_comes_along_into_a_new_bank_and_never_into_another_map(tmp_path
     contents = contents_of(there)
     bring_in(contents, str(tmp_path / "b"))
     copied = MemoryBank.open(str(tmp_path / "b")).layouts.newest()
-    assert copied.coordinates == contents.places.coordinates
-    assert MapLayout(MemoryBank.open(str(tmp_path / "b"))).places() == contents.places.coordinates
+    assert copied.coordinates == contents.layout.coordinates
+    assert MapLayout(MemoryBank.open(str(tmp_path / "b"))).places() == contents.layout.coordinates
 
     here = grown(tmp_path / "c", [1, 2], text="mine")
     own = MapLayout(here).places()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Contents
-from memrl_core.exchange.official import json_files
+from memrl_core.exchange.official import checkpoint
 from memrl_core.exchange.official.reader import is_official, read_official
 from memrl_core.records import EventKind
 from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, unit, write_lines
@@ -151,9 +151,7 @@ def test_the_cut_text_of_a_long_task_is_made_whole_from_the_index(tmp_path: Path
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
-        st.tuples(st.floats(-1e6, 1e6), st.integers(0, 10**6), st.booleans(), st.integers(0, 3)),
-        min_size=1,
-        max_size=8,
+        st.tuples(st.floats(-1e6, 1e6), st.integers(0, 10**6), st.booleans(), st.integers(0, 3)), min_size=1, max_size=8
     )
 )
 def test_every_q_survives_whatever_is_cached_and_however_intents_are_grouped(
@@ -232,9 +230,9 @@ def test_vectors_of_another_size_are_flagged_and_their_memories_skipped(tmp_path
         (lambda text: text[:-20], "as JSON"),
         (lambda text: text.replace("0.76", "NaN"), "NaN"),
         (lambda text: text.replace("0.76", "Infinity"), "Infinity"),
-        (lambda text: text.replace("0.76", "1e999"), "not finite"),
-        (lambda text: text.replace("0.76", '"high"'), "a number"),
-        (lambda text: text.replace('"q_visits": 4', '"q_visits": -4'), "-4 visits"),
+        (lambda text: text.replace("0.76", "1e999"), "finite number"),
+        (lambda text: text.replace("0.76", '"high"'), "valid number"),
+        (lambda text: text.replace('"q_visits": 4', '"q_visits": -4'), "greater than or equal to 0"),
         (lambda text: text.replace('"id": "m2"', '"id": "m1"'), "“m1”"),
         (lambda text: text.replace('"vector": [', '"vector": ["1", ', 1), "of numbers"),
         (lambda text: text.replace('"vector": [', '"vector": [1e999, ', 1), "not finite"),
@@ -242,8 +240,8 @@ def test_vectors_of_another_size_are_flagged_and_their_memories_skipped(tmp_path
         (lambda text: text[:-1] + ",]", "as JSON"),
         (lambda text: "[" * 100_000, "as JSON"),
         (lambda text: "[]", "holds no memories"),
-        (lambda text: "7", "not a list"),
-        (lambda text: "[[]]", "is not a memory"),
+        (lambda text: "7", "valid list"),
+        (lambda text: "[[]]", "valid dictionary"),
     ],
 )
 def test_a_broken_store_is_refused_with_a_sentence(tmp_path: Path, spoil: Any, sentence: str) -> None:
@@ -305,7 +303,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = CheckpointWriter(three()).write(tmp_path / "c")
-    monkeypatch.setattr(json_files, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(checkpoint, "LARGEST_FILE", 1000)
     with pytest.raises(InputError, match="is larger than"):
         read_official(folder)
 
@@ -425,14 +423,7 @@ PARTS = (
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(PARTS),
-                inner,
-                max_size=4,
-            )
-        ),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(PARTS), inner, max_size=4),
         max_leaves=20,
     )
 )

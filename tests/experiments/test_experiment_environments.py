@@ -11,7 +11,7 @@ from memrl_core.environments import ENVIRONMENTS
 from memrl_core.errors import InputError
 from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.plan import Plan, first_sets
-from memrl_core.experiments.reports.reports import reports
+from memrl_core.experiments.reports import reports
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,8 @@ SQL = {"name": "sql", "stages": [{"tasks": "sql-train"}]}
     [
         ({"streams": [{**SQL, "stages": [{"tasks": "sql-train"}, {"tasks": "household-train"}]}]}, "one stream"),
         ({"streams": [{**SQL, "shift_at": [3]}]}, "cannot shift"),
-        ({"streams": [SQL], "arms": [{"name": "a", "poison": {}}]}, "the household"),
     ],
-    ids=["two environments in one stream", "a shift without the option", "poison outside the household"],
+    ids=["two environments in one stream", "a shift without the option"],
 )
 def test_what_an_environment_cannot_do_is_no_plan(plan: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):

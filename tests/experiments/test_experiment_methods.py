@@ -31,15 +31,12 @@ from memrl_core.analysis.compare.methods import (
 from memrl_core.analysis.run.consultations import cost_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, PolicyFailed, SettingsError
-from memrl_core.experiments.cells import cells_of, run_cell
-from memrl_core.experiments.executors import Experiment, run_experiment
-from memrl_core.experiments.files import COSTS
+from memrl_core.experiments.cells import by_epoch, cells_of, run_cell
+from memrl_core.experiments.executors import COSTS, Experiment, run_experiment
+from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.experiments.plan import Plan
-from memrl_core.experiments.reports.report_table import ReportTable
-from memrl_core.experiments.reports.reports import reports
-from memrl_core.experiments.reports.tables import picture_page, rich_tables
-from memrl_core.experiments.results import by_epoch
-from memrl_core.experiments.studies.methods import Arm, MethodsCompared, compare_methods
+from memrl_core.experiments.report_table import ReportTable, rich_tables
+from memrl_core.experiments.reports import picture_page, reports
 from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Consulted, Message, Phase, Reply, Turn
@@ -304,9 +301,8 @@ def test_the_report_has_a_row_an_arm_and_the_page_its_pictures(finished: Experim
 
 
 def table_of(plan: Plan, rows: Iterable[dict[str, Any]]) -> ReportTable:
-    filler = {"stream": "household", "phase": "learn", "set": "s", "memories": 0, "tainted": False, "tied": False,
-              "other_by_tie": False, "used_same_task": [], "chance": nan,
-              "set_similarity": nan}  # fmt: skip
+    filler = {"stream": "household", "phase": "learn", "set": "s", "memories": 0, "tied": False,
+              "other_by_tie": False, "used_same_task": [], "chance": nan}  # fmt: skip
     steps = pd.DataFrame([{**row, **filler} for row in rows])
     (table,) = reports(Experiment(plan, Path("out"), steps, by_epoch(plan, steps), 1, 1, False, ""))
     return table

@@ -40,12 +40,7 @@ def refusal(path: Path, **changes: Any) -> str:
     ("text", "line", "key", "allowed"),
     [
         ("seed = 3\n", 2, "seed", "Allowed: title, question, seeds, epochs"),
-        (
-            f"{ARM}polcy = 'memrl'\n",
-            4,
-            "arms.1.polcy",
-            "Allowed: name, policy, preset, settings, model_options, poison, prune",
-        ),
+        (f"{ARM}polcy = 'memrl'\n", 4, "arms.1.polcy", "Allowed: name, policy, preset, settings, model_options"),
         (f"{ARM}policy = 'other'\n", 4, "arms.1.policy", "Allowed: memrl"),
         ("[grid]\npolicy = ['other']\n", 2, "grid", "Allowed: memrl"),
         (f"{ARM}preset = 'db'\n", 4, "arms.1.preset", "allowed: alfworld, hle, bigcodebench, lifelong"),
@@ -69,7 +64,6 @@ def refusal(path: Path, **changes: Any) -> str:
         ),
         ("[grid]\nweight = [0.5, -1]\n", 2, "grid", "greater than or equal to 0 (given: -1)"),
         ("[grid]\nweight = []\n", 2, "grid", "at least one value"),
-        (f"{ARM}poison = {{ after = 2 }}\n", 4, "arms.1.poison.after", "less than or equal to 1 (given: 2)"),
         ("model_options = { temperature = 3 }\n", 2, "model_options", "temperature"),
         (f"{ARM}model_options = {{ colour = 1 }}\n", 4, "arms.1.model_options", "num_predict"),
         ("seeds = 0\n", 2, "seeds", "greater than or equal to 1 (given: 0)"),

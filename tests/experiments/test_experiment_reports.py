@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.experiments.cells import SCHEMA
+from memrl_core.experiments.cells import SCHEMA, by_epoch
+from memrl_core.experiments.conditions import conditions, counterparts
 from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.plan import Plan, Report
-from memrl_core.experiments.reports.conditions import conditions, counterparts
-from memrl_core.experiments.reports.report_table import ReportTable, markdown
-from memrl_core.experiments.reports.reports import reports
-from memrl_core.experiments.results import by_epoch
-from tests.builders import numbers
+from memrl_core.experiments.report_table import ReportTable, markdown
+from memrl_core.experiments.reports import reports
 
 SET = "household-train"
 ALL_REPORTS = list(get_args(Report))
@@ -38,18 +36,15 @@ def a_row(
     return {
         "arm": arm, "stream": "household", "seed": seed, "phase": "learn", "stage": 1, "set": SET, "epoch": epoch,
         "step": step, "task": task, "family": "heat", "success": success, "reward": 1.0, "memories": step, "pool": 0,
-        "tied": False, "other_by_tie": False, "tainted": False, "chance": nan, "set_similarity": 0.5,
-        "poison_left": 0, "poison_q": None, **empty, **changes,
+        "tied": False, "other_by_tie": False, "chance": nan, **empty, **changes,
     }  # fmt: skip
 
 
-def a_use(
-    q: float, visits: int = 1, outcome: str = "success", own: bool = True, poison: bool = False
-) -> dict[str, Any]:
+def a_use(q: float, visits: int = 1, outcome: str = "success", own: bool = True) -> dict[str, Any]:
     """The lists of a step that used one memory."""
     return {
         "used": ["m"], "used_similarity": [0.9], "used_q": [q], "used_visits": [visits], "used_outcome": [outcome],
-        "used_same_task": [own], "used_poison": [poison],
+        "used_same_task": [own],
     }  # fmt: skip
 
 
@@ -145,14 +140,13 @@ def test_settings_stand_beside_the_measures_of_an_epoch() -> None:
     rows = [
         a_row("new", 0, 1, 1, "a", True),
         a_row("new", 0, 1, 2, "b", True),
-        a_row("new", 0, 2, 3, "a", True, tainted=True),
+        a_row("new", 0, 2, 3, "a", True),
         a_row("new", 0, 2, 4, "b", False),
         a_row("new", 0, 2, 1, "c", True, phase="evaluate"),
     ]
     plan = Plan.model_validate({"title": "T", "arms": [{"name": "new", "settings": {"weight": 0.25}}]})
     found = by_epoch(plan, pd.DataFrame(rows))
     assert list(found["phase"]) == ["learn", "learn", "evaluate"]
-    assert list(found["tainted"]) == [0, 0.5, 0]
     assert list(found["memories"]) == [2, 4, 1]
     assert set(found["weight"]) == {0.25} and set(found["policy"]) == {"memrl"}
 
@@ -296,34 +290,6 @@ def test_failures_with_a_high_q_are_counted_by_whose_task_it_is() -> None:
     assert list(cells(table)["old"].values()) == ["75.0 %", "33.3 %", "100.0 %", "0.0 %", "100.0 %"]
 
 
-def test_the_gain_of_each_stream_stands_beside_how_alike_its_tasks_are() -> None:
-    streams = [{"name": name} for name in "abc"]
-    plan = a_plan("similarity", streams=streams)
-    rows = []
-    for name, alike, new in (("a", 0.2, "+---"), ("b", 0.4, "++--"), ("c", 0.6, "+++-")):
-        rows += epochs_of("old", 0, ["----"], stream=name, set_similarity=alike)
-        rows += epochs_of("new", 0, [new], stream=name, set_similarity=alike)
-    table = the_table(plan, rows)
-    assert table.rows == (("a", "0.20", "+25.0 pp"), ("b", "0.40", "+50.0 pp"), ("c", "0.60", "+75.0 pp"))
-    assert numbers(table.notes[-1]) == ["3", "1.00"]
-
-
-def test_poison_is_followed_from_the_epoch_in_which_it_comes_in() -> None:
-    plan = a_plan("poison", ["clean", "hit"])
-    rows = epochs_of("clean", 0, ["++", "++", "++"])
-    rows += epochs_of("hit", 0, ["++"])
-    bad, good = a_use(0.0, poison=True), a_use(0.5)
-    rows += [
-        a_row("hit", 0, 2, 3, "t0", False, tainted=True, poison_left=3, poison_q=-0.1, **bad),
-        a_row("hit", 0, 2, 4, "t1", False, tainted=True, poison_left=3, poison_q=-0.2, **bad),
-        a_row("hit", 0, 3, 5, "t0", True, poison_left=3, poison_q=-0.2, **good),
-        a_row("hit", 0, 3, 6, "t1", False, tainted=True, poison_left=2, poison_q=-0.4, **good),
-    ]
-    clean, hit = the_table(plan, rows).rows
-    assert hit == ("hit", "−100.0 pp", "−50.0 pp", "100.0 %", "0.0 %", "50.0 %", "−0.20", "−0.40", "2.00")
-    assert clean == ("clean", "–", "–", "0.0 %", "0.0 %", "0.0 %", "–", "–", "–")
-
-
 # --- what is not there yet, or never is -------------------------------------------------------------------------------
 
 
@@ -341,7 +307,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
             "arms": [
                 {"name": "no memory", "settings": {"k2": 0}},
                 {"name": "MemRL"},
-                {"name": "hit", "poison": {"memories": 2}, "prune": {}},
+                {"name": "hit", "settings": {"alpha": 0.9}},
             ],
             "streams": [
                 {"name": "there and back", "stages": stages, "evaluate": [A, B], "evaluate_count": 3},

@@ -13,18 +13,18 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
-from memrl_core.experiments.reports.tables import frozen_use_tables
-from memrl_core.experiments.studies.frozen_use import (
+from memrl_core.experiments.frozen_use import (
     MEMORIES,
     MERGED,
     NO_MEMORY,
     Arm,
     FrozenUse,
     difference,
+    frozen_use_reports,
     run_cross_model,
     run_modular_memory,
 )
-from memrl_core.experiments.studies.study import Study
+from memrl_core.experiments.study import Study
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel, SimulatedReader
 from memrl_core.prompting import first_messages
@@ -145,7 +145,7 @@ def test_an_experiment_that_is_stopped_at_once_has_a_table_without_a_number(tmp_
     with empty_bank(tmp_path / "bank") as bank:
         result = run_modular_memory(a_study(bank, cancelled=lambda: True), A, B, tasks=1, seeds=[0])
     assert result.differences == ()
-    success, differences = frozen_use_tables(result)
+    success, differences = frozen_use_reports(result)
     assert {cell for row in success.rows for cell in row[1:]} == {"– (n 0)"} and differences.rows == ()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,21 +25,8 @@ LONG_VECTOR = 6
 """Of a longer list of numbers only the first ones are changed: they all mean the same."""
 
 ODD_TEXTS = (
-    "",
-    " ",
-    "r",
-    "s",
-    "r-0001",
-    "r-0002.3",
-    "nobody",
-    "ann",
-    "success",
-    "\x00",
-    "\ud800",
-    "\u202e",
-    "1",
-    "é" * 300,
-)
+    "", " ", "r", "s", "r-0001", "r-0002.3", "nobody", "ann", "success", "\x00", "\ud800", "\u202e", "1", "é" * 300,
+)  # fmt: skip
 ODD_WHOLES = (0, 1, 2, 3, -1, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 10**30)
 ODD_REALS = (0.5, -0.0, 1e-320, 1e308, -1e308, float("nan"), float("inf"), float("-inf"))
 ODD_OTHERS = (None, True, False, [], {}, [None], [[]], [{}], ["r-0001", "r-0002"], {"": None}, {"a": {"a": [1]}})
@@ -76,7 +63,7 @@ class Edit:
 
 def edits(most: int = 4) -> st.SearchStrategy[list[Edit]]:
     """A few edits of any kind."""
-    one = st.builds(Edit, st.sampled_from(sorted(_EDITS)), st.integers(0, 5000), values())
+    one = st.builds(Edit, st.sampled_from(HOWS), st.integers(0, 5000), values())
     return st.lists(one, min_size=1, max_size=most)
 
 
@@ -88,7 +75,7 @@ def edited(tree: Any, changes: Sequence[Edit]) -> Any:
         if not places:
             break
         container, key = places[change.at % len(places)]
-        _EDITS[change.how](container, key, change.value, places)
+        _edit(change.how, container, key, change.value, places)
     return holder.get("")
 
 
@@ -102,48 +89,28 @@ def _places(container: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(container[key])
 
 
-def _replace(container: Any, key: Any, value: Any, places: Any) -> None:
-    container[key] = copy.deepcopy(value)
+HOWS = ("as text", "double", "drop", "rename", "replace", "swap", "wrap")
 
 
-def _drop(container: Any, key: Any, value: Any, places: Any) -> None:
-    del container[key]
-
-
-def _double(container: Any, key: Any, value: Any, places: Any) -> None:
-    if isinstance(container, list):
-        container.insert(key, copy.deepcopy(container[key]))
-    else:
-        container[f"{AGAIN}{key}"] = copy.deepcopy(value)
-
-
-def _swap(container: Any, key: Any, value: Any, places: Any) -> None:
-    other, place = places[(value if isinstance(value, int) else len(repr(value))) % len(places)]
-    container[key] = copy.deepcopy(other[place])
-
-
-def _rename(container: Any, key: Any, value: Any, places: Any) -> None:
-    if isinstance(container, dict) and isinstance(value, str):
-        container[value] = container.pop(key)
-
-
-def _wrap(container: Any, key: Any, value: Any, places: Any) -> None:
-    container[key] = [container[key]] if isinstance(value, int | float | None) else {str(value): container[key]}
-
-
-def _as_text(container: Any, key: Any, value: Any, places: Any) -> None:
-    container[key] = str(container[key])
-
-
-_EDITS: dict[str, Callable[[Any, Any, Any, Any], None]] = {
-    "replace": _replace,
-    "drop": _drop,
-    "double": _double,
-    "swap": _swap,
-    "rename": _rename,
-    "wrap": _wrap,
-    "as text": _as_text,
-}
+def _edit(how: str, box: Any, key: Any, value: Any, places: Sequence[tuple[Any, Any]]) -> None:
+    match how:
+        case "replace":
+            box[key] = copy.deepcopy(value)
+        case "drop":
+            del box[key]
+        case "double" if isinstance(box, list):
+            box.insert(key, copy.deepcopy(box[key]))
+        case "double":
+            box[f"{AGAIN}{key}"] = copy.deepcopy(value)
+        case "swap":
+            other, place = places[(value if isinstance(value, int) else len(repr(value))) % len(places)]
+            box[key] = copy.deepcopy(other[place])
+        case "rename" if isinstance(box, dict) and isinstance(value, str):
+            box[value] = box.pop(key)
+        case "wrap":
+            box[key] = [box[key]] if isinstance(value, int | float | None) else {str(value): box[key]}
+        case "as text":
+            box[key] = str(box[key])
 
 
 def as_json(tree: Any) -> str:
@@ -165,12 +132,9 @@ class Cut:
 
 def cuts(most: int = 3, least: int = 0) -> st.SearchStrategy[list[Cut]]:
     """A few changes to bytes."""
-    pieces = st.sampled_from(
-        [b"", b"\x00", b"\xff", b"\n", b"\r", b'"', b"'", b",", b"{", b"]", b"\xed\xa0\x80", b"PK"]
-    )
-    one = st.builds(
-        Cut, st.integers(0, 10**7), st.sampled_from([0, 0, 1, 1, 2, 40, 10**9]), pieces | st.binary(max_size=4)
-    )
+    pieces = [b"", b"\x00", b"\xff", b"\n", b"\r", b'"', b"'", b",", b"{", b"]", b"\xed\xa0\x80", b"PK"]
+    what, lengths = st.sampled_from(pieces) | st.binary(max_size=4), st.sampled_from([0, 0, 1, 1, 2, 40, 10**9])
+    one = st.builds(Cut, st.integers(0, 10**7), lengths, what)
     return st.lists(one, min_size=least, max_size=most)
 
 

@@ -7,12 +7,11 @@ import io
 import json
 import os
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hypothesis import strategies as st
 
@@ -33,22 +32,20 @@ from tests.fuzz.sources import bank_path, copied, is_a_sentence, is_whole
 
 
 @dataclass(frozen=True, slots=True)
-class RewardCase:
-    """Changes to a file of rewards."""
+class Case:
+    """Changes to one of several files, which `of` names or counts."""
 
-    kind: str
-    sign: str
+    of: Any
     edits: list[Edit]
     cuts: list[Cut]
 
 
-REWARD_CASES = st.builds(
-    RewardCase,
-    st.sampled_from(["csv", "jsonl"]),
-    st.sampled_from([",", ";"]),
-    edits(5),
-    st.just([]) | cuts(2),
-)
+def cases(of: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[Case]:
+    """Cases of a kind of file, with at most so many edits."""
+    return st.builds(Case, of, edits(most), st.just([]) | cuts(2))
+
+
+REWARD_CASES = cases(st.sampled_from(["csv,", "csv;", "jsonl"]), 5)
 REWARDS: list[dict[str, Any]] = [
     {"run": "r", "step": 1, "rater": "cid", "reward": 0.5, "reason": "well, done"},
     {"run": "r", "step": 2, "rater": "cid", "reward": -1, "reason": "=1+1", "scale": "stars", "given": {"stars": 4}},
@@ -57,13 +54,13 @@ REWARDS: list[dict[str, Any]] = [
 ]
 
 
-def check_rewards(case: RewardCase, folder: Path) -> None:
+def check_rewards(case: Case, folder: Path) -> None:
     """A file of rewards: shown, given as one deed, and the same when it is read again."""
     rows = edited(REWARDS, case.edits)
-    text = _as_csv(rows, case.sign) if case.kind == "csv" else _as_lines(rows)
+    text = _as_lines(rows) if case.of == "jsonl" else _as_csv(rows, case.of[-1])
     data = cut(text.encode("utf-8", "surrogatepass"), case.cuts)
     uri = copied(bank_path(), folder)
-    kind: Any = case.kind
+    kind: Any = case.of.rstrip(",;")
     with MemoryBank.open(str(uri)) as bank:
         facts = bank.facts
         try:
@@ -102,15 +99,6 @@ def _cell(value: Any) -> str:
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCase:
-    """Changes to one of the files of tasks."""
-
-    file: str
-    edits: list[Edit]
-    cuts: list[Cut]
-
-
 BEES: dict[str, Any] = {
     "instruction": "Which bees made more than five trips? Give their numbers.",
     "table_info": {
@@ -138,21 +126,19 @@ def _task_files() -> dict[str, Any]:
     }
 
 
-TASK_CASES = st.builds(
-    TaskCase,
-    st.sampled_from(["own", "own", "tables", "household", "sql", "lifelong"]),
-    edits(3),
-    st.just([]) | cuts(2),
-)
+TASK_CASES = cases(st.sampled_from(["own", "own", "tables", "household", "sql", "lifelong"]))
 
 
-def check_tasks(case: TaskCase, folder: Path) -> None:
+def check_tasks(case: Case, folder: Path) -> None:
     """A file of tasks: each line is taken or told of, and what is kept comes back as it was."""
-    tree = edited(_task_files()[case.file], case.edits)
+    tree = edited(_task_files()[case.of], case.edits)
     text = "\n".join(map(as_json, tree)) if isinstance(tree, list) else as_json(tree)
     path = folder / "some tasks.jsonl"
     path.write_bytes(cut(text.encode("utf-8", "surrogatepass"), case.cuts))
-    _is_a_list_or_a_sentence(path)
+    try:
+        assert load_tasks(path)
+    except InputError as error:
+        is_a_sentence(error)
     try:
         checked = check_file(path)
     except InputError as error:
@@ -163,45 +149,17 @@ def check_tasks(case: TaskCase, folder: Path) -> None:
     for task in checked.accepted:
         assert environment_class(task.environment).faults(task) == []
     if checked.accepted:
-        with _home(folder):
+        with mock.patch.dict(os.environ, MEMRL_HOME=str(folder / "home")):
             assert tasks_of_set(keep(checked)) == list(checked.accepted)
-
-
-def _is_a_list_or_a_sentence(path: Path) -> None:
-    try:
-        assert load_tasks(path)
-    except InputError as error:
-        is_a_sentence(error)
-
-
-@contextmanager
-def _home(folder: Path) -> Iterator[None]:
-    before = os.environ.get("MEMRL_HOME")
-    os.environ["MEMRL_HOME"] = str(folder / "home")
-    try:
-        yield
-    finally:
-        del os.environ["MEMRL_HOME"]
-        if before is not None:
-            os.environ["MEMRL_HOME"] = before
 
 
 # --- experiments and lessons ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TomlCase:
-    """Changes to one of the files that come with the program, by its number."""
-
-    file: int
-    edits: list[Edit]
-    cuts: list[Cut]
+TOML_CASES = cases(st.integers(0, 20))
 
 
-TOML_CASES = st.builds(TomlCase, st.integers(0, 20), edits(3), st.just([]) | cuts(2))
-
-
-def check_experiment(case: TomlCase, folder: Path) -> None:
+def check_experiment(case: Case, folder: Path) -> None:
     """An experiment's file: a plan whose every arm can run, or a sentence."""
     path = _spoilt_toml("experiments", case, folder)
     try:
@@ -216,7 +174,7 @@ def check_experiment(case: TomlCase, folder: Path) -> None:
         make_policy(arm.policy, plan.settings_of(arm).model_dump())
 
 
-def check_lesson(case: TomlCase, folder: Path) -> None:
+def check_lesson(case: Case, folder: Path) -> None:
     """A lesson's file: a lesson whose question has its answer and whose settings a run can have, or a sentence."""
     path = _spoilt_toml("lessons", case, folder)
     try:
@@ -228,10 +186,10 @@ def check_lesson(case: TomlCase, folder: Path) -> None:
     assert lesson.start.settings(seed=1).seed == 1
 
 
-def _spoilt_toml(kind: str, case: TomlCase, folder: Path) -> Path:
+def _spoilt_toml(kind: str, case: Case, folder: Path) -> Path:
     sources = _toml_files(kind)
     path = folder / "a file.toml"
-    tree = edited(sources[case.file % len(sources)], case.edits)
+    tree = edited(sources[case.of % len(sources)], case.edits)
     path.write_bytes(cut(_as_toml(tree).encode("utf-8", "surrogatepass"), case.cuts))
     return path
 
@@ -260,27 +218,19 @@ def _toml_value(value: Any) -> str:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsCase:
-    """Changes to the settings of a policy."""
-
-    policy: str
-    edits: list[Edit]
+SETTINGS_CASES = cases(st.sampled_from(POLICIES))
 
 
-SETTINGS_CASES = st.builds(SettingsCase, st.sampled_from(POLICIES), edits(3))
-
-
-def check_settings(case: SettingsCase, folder: Path) -> None:
+def check_settings(case: Case, folder: Path) -> None:
     """The settings of a policy: taken, and the same when they are stored and read again, or a sentence."""
-    given = edited(settings_of(case.policy, {}).model_dump(mode="json"), case.edits)
+    given = edited(settings_of(case.of, {}).model_dump(mode="json"), case.edits)
     if not isinstance(given, dict):
         return
     try:
-        taken = settings_of(case.policy, given)
-        make_policy(case.policy, given)
+        taken = settings_of(case.of, given)
+        make_policy(case.of, given)
     except SettingsError as error:
         is_a_sentence(error)
         return
     stored = json.loads(json.dumps(taken.model_dump(mode="json"), allow_nan=False))
-    assert settings_of(case.policy, stored) == taken
+    assert settings_of(case.of, stored) == taken

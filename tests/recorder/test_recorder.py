@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import InputError, StepError, UnknownRun
-from memrl_core.recorder import Recorder
-from memrl_core.recorder.step_report import unit
+from memrl_core.recorder import Recorder, unit
 from memrl_core.settings import MemRLSettings
 from tests.small_banks import DIMENSION, a_bank, a_vector
 
@@ -229,17 +228,17 @@ def test_a_block_that_raises_is_stored_without_reward_and_goes_on(bank: MemoryBa
         (lambda s, a: s.recalled([a, a]), "named twice"),
         (lambda s, a: s.recalled([(a, 0.1, 0.2)]), "or as"),
         (lambda s, a: s.recalled([(a, math.nan)]), "nan"),
-        (lambda s, a: s.recalled([(a, 7.5)]), "7.5 is not a cosine"),
+        (lambda s, a: s.recalled([(a, 7.5)]), "a cosine.* 7.5"),
         (lambda s, a: s.recalled([(a, 0.5)], k1=0), "pool size"),
         (lambda s, a: s.selected(a), "of ids"),
-        (lambda s, a: s.selected([3]), "not int"),
+        (lambda s, a: s.selected([3]), "valid string.* 3"),
         (lambda s, a: s.selected(["nowhere"]), "“nowhere”"),
         (lambda s, a: s.selected([a], scores={a: 1.0}), "not recalled"),
         (lambda s, a: (s.recalled([]), s.selected([a])), "not recalled"),
         (lambda s, a: s.prompted([{"role": "wizard", "content": ""}]), "'wizard'"),
         (lambda s, a: s.prompted([], {"stop": {1, 2}}), "not JSON"),
-        (lambda s, a: s.answered(None), "not NoneType"),
-        (lambda s, a: s.answered("half \udc00"), "half a character"),
+        (lambda s, a: s.answered(None), "given: None"),
+        (lambda s, a: s.answered("half \udc00"), "surrogates"),
         (lambda s, a: s.answered("", prompt_tokens=-1), "token count"),
         (lambda s, a: s.rewarded(True), "True"),
         (lambda s, a: s.rewarded(math.inf), "inf"),
@@ -263,13 +262,13 @@ def test_a_bad_call_is_a_sentence_and_the_step_keeps_what_it_had(
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda r: r.step(" \n"), "is empty"),
+        (lambda r: r.step(" \n"), "not an intent"),
         (lambda r: r.step("egg", epoch=0), "epoch"),
         (lambda r: r.step("egg", embedding=[1.0, 2.0]), "8 numbers"),
         (lambda r: r.step("egg", embedding=["a"] * 8), "of numbers"),
         (lambda r: r.step("egg", embedding=[0.0] * 8), "all of it"),
         (lambda r: r.step("egg", embedding=[math.nan] * 8), "not finite"),
-        (lambda r: r.remember("egg", "x", a_vector(1), q=math.nan), "nan is not a q"),
+        (lambda r: r.remember("egg", "x", a_vector(1), q=math.nan), "not a q.*nan"),
         (lambda r: r.remember("egg", "x", a_vector(1), visits=-1), "visits"),
         (lambda r: r.remember("egg", "x", a_vector(1), memory_id="a\nb"), "printable characters"),
         (lambda r: r.remember("egg", "another", a_vector(1), memory_id="taken"), "another memory “taken”"),

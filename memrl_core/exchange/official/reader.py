@@ -10,14 +10,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.contents import Account, Contents, Skipped, started_with
-from memrl_core.exchange.official.json_files import Checkpoint, checkpoint_in, text_of
-from memrl_core.exchange.official.memories import Stores, Taken, moment, stores_of, taken_from
+from memrl_core.exchange.official.checkpoint import (
+    Checkpoint,
+    Stores,
+    Taken,
+    checkpoint_in,
+    stores_of,
+    taken_from,
+    text_of,
+)
 from memrl_core.exchange.official.steps import (
     Choice,
     ReportedStep,
@@ -29,7 +36,7 @@ from memrl_core.exchange.official.steps import (
     phases_in,
     trace_of,
 )
-from memrl_core.records import RunInfo, StepTrace
+from memrl_core.records import RunInfo
 from memrl_core.settings import MemRLSettings
 
 SOURCE = "official MemRL code"
@@ -38,37 +45,20 @@ DIMENSION = 3072
 """The size of every vector of the official code; taken where there are steps and no vectors."""
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 
-
 Reader = Callable[[Path, Path, list[Skipped]], Iterator[ReportedStep]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What there is to read at a path; `root` is the folder that nothing may lead out of."""
-
-    root: Path
-    checkpoint: Checkpoint | None
-    files: tuple[tuple[Path, Reader], ...] = ()
-
-
-@dataclass(slots=True)
-class _Steps:
-    """The steps of all run files in order, and what was left out on the way."""
-
-    reported: list[ReportedStep] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    read: list[str] = field(default_factory=list)
+Found = tuple[Path, Checkpoint | None, list[tuple[Path, Reader]]]
+"""The folder that nothing may lead out of, the checkpoint, and the run files with what reads each, in their order."""
 
 
 def is_official(path: Path) -> bool:
     """Whether the official code wrote what is at `path`: a checkpoint, a run with some, or one of its run files."""
     try:
-        found = _found(path)
+        _, checkpoint, files = _found(path)
     except InputError:
         return True  # Several checkpoints: `read_official` names them.
     except (OSError, RuntimeError):
         return False
-    return found.checkpoint is not None or bool(found.files)
+    return checkpoint is not None or bool(files)
 
 
 def read_official(path: Path) -> Contents:
@@ -80,99 +70,86 @@ def read_official(path: Path) -> Contents:
     nothing. Raises `InputError` when there is nothing of the kind, or a part is broken; nothing is imported then.
     """
     try:
-        found = _found(path)
-        if found.checkpoint is None and not found.files:
+        root, checkpoint, files = _found(path)
+        if checkpoint is None and not files:
             raise InputError(
                 f"{path.name} holds no checkpoint and no run file of the official MemRL code. Nothing was imported; "
                 "choose a folder with cube/textual_memory.json or local_cache."
             )
-        stores, taken = Stores(), Taken(DIMENSION)
-        name = path.name if found.checkpoint is None else _name(path, found.checkpoint)
-        if found.checkpoint is not None:
-            stores = stores_of(found.checkpoint, found.root)
+        stores, taken, name = Stores(), Taken(DIMENSION), path.name
+        if checkpoint is not None:
+            stores, given = stores_of(checkpoint, root), path.resolve()
             taken = taken_from(stores)
-        steps = _steps(found)
-        apart = _apart(found)
+            inside = checkpoint.folder in (given, given.parent)
+            name = given.name if inside else f"{given.name}-{checkpoint.folder.name}"
+        reported: list[ReportedStep] = []
+        read, skipped = list(taken.read), list(taken.skipped)
+        if checkpoint is not None and checkpoint.others:
+            read.append(
+                f"The newest checkpoint, {checkpoint.folder.name}, was read; the folder also holds "
+                f"{', '.join(checkpoint.others)}: name one of them to read it."
+            )
+        for place, reader in files:
+            steps = list(reader(place, root, skipped))
+            where = place.relative_to(root).as_posix()
+            read.append(f"{len(steps):,} steps from {'this folder' if where == '.' else where}.")
+            reported += steps
+        skipped += _apart(checkpoint)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path.name} cannot be read ({why}). Nothing was imported; check the folder.") from error
-    if not taken.memories and not steps.reported:
+    if not taken.memories and not reported:
         raise InputError(f"{path.name} holds nothing that can be used. Nothing was imported; take another copy.")
-    run = _run_id(name, taken, steps.reported)
-    info = _run(run, stores, taken, steps.reported, _settings(None))
-    memories = {i: (replace(memory, run=run), vector) for i, (memory, vector) in taken.memories.items()}
+    run = _run_id(name, taken, reported)
     traces = tuple(
-        trace_of(reported, number, run, UNKNOWN, _settings(reported.choice), taken)
-        for number, reported in enumerate(steps.reported, start=1)
+        trace_of(step, number, run, UNKNOWN, _settings(step.choice), taken)
+        for number, step in enumerate(reported, start=1)
     )
+    lacks = ["which embedder made the vectors (without it no new intent can be recalled)"] if taken.memories else []
+    lacks += ["the settings of the run; this program's own take their place, with k1 counting intents", *taken.lacks]
+    lacks += dict.fromkeys(lack for trace in traces for lack in trace.lacks)
     return Contents(
         embedder=UNKNOWN,
         dimension=taken.dimension,
-        memories=memories,
-        events=started_with(info, taken.utilities),
+        memories={i: (replace(memory, run=run), vector) for i, (memory, vector) in taken.memories.items()},
+        events=started_with(_run(run, stores, reported), taken.utilities),
         traces=traces,
-        account=_account(found, taken, steps, apart, traces),
+        account=Account(SOURCE, tuple(read), tuple(skipped), tuple(taken.faults), tuple(lacks)),
     )
 
 
-# --- what is there ----------------------------------------------------------------------------------------------------
-
-
-def _found(path: Path) -> _Found:
+def _found(path: Path) -> Found:
     if path.is_file():
         root = path.parent.resolve()
-        phases = [root] if path.name == "memory_retrieval.jsonl" else []
-        return _Found(root, None, _files([root / path.name], phases))
+        return root, None, _files([root / path.name], [root] if path.name == "memory_retrieval.jsonl" else [])
     root = path.resolve()
     if not root.is_dir():
-        return _Found(root, None)
+        return root, None, []
     checkpoint = checkpoint_in(root)
     listed = sorted(child for place in (root, root / "local_cache", root / "hle") for child in place.glob("*.*"))
     inside = root.parent if checkpoint is not None and checkpoint.folder == root.parent else root
-    return _Found(inside, checkpoint, _files(listed, phases_in(root)))
+    return inside, checkpoint, _files(listed, phases_in(root))
 
 
-def _files(listed: list[Path], phases: list[Path]) -> tuple[tuple[Path, Reader], ...]:
-    """The run files in the order in which they are read, each with what reads it."""
+def _files(listed: list[Path], phases: list[Path]) -> list[tuple[Path, Reader]]:
     calls = [path for path in listed if path.name == "llm_calls.jsonl"]
     traces = [path for path in listed if path not in calls and is_trace(path)]
     tables = [path for path in listed if path.suffix == ".csv" and re.match(r"hle_.+_results_", path.name)]
     readers = ((traces, llb_steps), (phases, bcb_steps), (calls, hle_steps), (tables, hle_result_steps))
-    return tuple((path, reader) for paths, reader in readers for path in paths)
+    return [(path, reader) for paths, reader in readers for path in paths]
 
 
-def _steps(found: _Found) -> _Steps:
-    steps = _Steps()
-    for place, reader in found.files:
-        before = len(steps.reported)
-        steps.reported += reader(place, found.root, steps.skipped)
-        name = place.relative_to(found.root).as_posix()
-        steps.read.append(f"{len(steps.reported) - before:,} steps from {'this folder' if name == '.' else name}.")
-    return steps
-
-
-def _apart(found: _Found) -> list[Skipped]:
+def _apart(checkpoint: Checkpoint | None) -> Iterator[Skipped]:
     """What is there and was deliberately not opened."""
-    if found.checkpoint is None:
-        return []
-    folder, skipped = found.checkpoint.folder, []
+    if checkpoint is None:
+        return
+    folder = checkpoint.folder
     if (folder / "qdrant").exists():
-        skipped.append(
-            Skipped("qdrant", "it holds pickles, which can run code; its memories are in the JSON files too")
-        )
+        yield Skipped("qdrant", "it holds pickles, which can run code; its memories are in the JSON files too")
     if (folder / "cube" / "config.json").exists():
-        skipped.append(Skipped("cube/config.json", "configurations may hold keys and are never read"))
+        yield Skipped("cube/config.json", "configurations may hold keys and are never read")
     for place in sorted(p for p in folder.rglob("*") if p.suffix in PICKLES and "qdrant" not in p.parts):
-        skipped.append(Skipped(place.relative_to(folder).as_posix(), "it is a pickle, which can run code"))
-    return skipped
-
-
-# --- what it becomes --------------------------------------------------------------------------------------------------
-
-
-def _name(path: Path, checkpoint: Checkpoint) -> str:
-    given = path.resolve()
-    return given.name if checkpoint.folder in (given, given.parent) else f"{given.name}-{checkpoint.name}"
+        yield Skipped(place.relative_to(folder).as_posix(), "it is a pickle, which can run code")
 
 
 def _run_id(name: str, taken: Taken, reported: list[ReportedStep]) -> str:
@@ -186,58 +163,33 @@ def _run_id(name: str, taken: Taken, reported: list[ReportedStep]) -> str:
     return f"official-{plain}-{facts.hexdigest()[:6]}" if plain else f"official-{facts.hexdigest()[:6]}"
 
 
-def _run(run: str, stores: Stores, taken: Taken, reported: list[ReportedStep], settings: Mapping[str, Any]) -> RunInfo:
-    models = {item.metadata.get("model") for item in stores.cube.values()} | {step.model for step in reported}
-    models = {model for model in models if isinstance(model, str) and model != UNKNOWN}
+def _run(run: str, stores: Stores, reported: list[ReportedStep]) -> RunInfo:
+    models = {item.metadata.model for item in stores.cube.values() if isinstance(item.metadata.model, str)}
+    models = (models | {step.model for step in reported}) - {UNKNOWN}
     return RunInfo(
         id=run,
         environment=reported[0].task.environment if reported else "imported",
         tasks="",
         policy="memrl",
-        settings=settings,
+        settings=_settings(None),
         seed=0,
         model=text_of(models.pop()) if len(models) == 1 else UNKNOWN,
         simulated=False,
         embedder=UNKNOWN,
         base=None,
         base_step=0,
-        created=moment(stores.meta.get("created_at")) or (reported[0].started if reported else ""),
+        created=stores.created or (reported[0].started if reported else ""),
     )
 
 
 def _settings(choice: Choice | None) -> Mapping[str, Any]:
     """This program's own settings, with the official code's k1 and ties, and what the steps say."""
-    reported: dict[str, Any] = {"k1_counts": "intent", "ties": "older"}
+    official = {"k1_counts": "intent", "ties": "older"}
+    chosen: dict[str, Any] = {}
     if choice is not None:
-        reported |= {"k1": choice.recall.k1, "delta": choice.recall.delta}
-        reported |= {"k2": choice.decision.k2, "weight": choice.decision.weight}
+        recall, decision = choice.recall, choice.decision
+        chosen = {"k1": recall.k1, "delta": recall.delta, "k2": decision.k2, "weight": decision.weight}
     try:
-        return MemRLSettings.of(reported).model_dump()
+        return MemRLSettings.of({**official, **chosen}).model_dump()
     except SettingsError:
-        return MemRLSettings(k1_counts="intent", ties="older").model_dump()
-
-
-# --- what to say of it ------------------------------------------------------------------------------------------------
-
-
-def _account(
-    found: _Found, taken: Taken, steps: _Steps, apart: list[Skipped], traces: tuple[StepTrace, ...]
-) -> Account:
-    read = list(taken.read)
-    if found.checkpoint is not None and found.checkpoint.others:
-        older = ", ".join(found.checkpoint.others)
-        read.append(
-            f"The newest checkpoint, {found.checkpoint.name}, was read; the folder also holds {older}: name one of "
-            "them to read it."
-        )
-    lacks = ["which embedder made the vectors (without it no new intent can be recalled)"] if taken.memories else []
-    lacks.append("the settings of the run; this program's own take their place, with k1 counting intents")
-    lacks += taken.lacks
-    lacks += dict.fromkeys(lack for trace in traces for lack in trace.lacks)
-    return Account(
-        SOURCE,
-        read=(*read, *steps.read),
-        skipped=(*taken.skipped, *steps.skipped, *apart),
-        faults=tuple(taken.faults),
-        lacks=tuple(lacks),
-    )
+        return MemRLSettings.of(official).model_dump()

@@ -21,12 +21,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import Skipped
-from memrl_core.exchange.official.json_files import AGAIN, data_of, is_number, lines_of, numbered, text_of
-from memrl_core.exchange.official.memories import Taken, moment, task_of
+from memrl_core.exchange.official.checkpoint import (
+    AGAIN,
+    Taken,
+    data_of,
+    lines_of,
+    moment,
+    numbered,
+    task_of,
+    text_of,
+)  # fmt: skip
 from memrl_core.records import (
     Candidate,
     Decision,
@@ -53,6 +63,7 @@ _OPTIONS = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed
 _MARKS = (b'"sample_index"', b'"task_description"')
 _HEAD = 64 * 2**10
 _LONGEST_LIST = 10**5
+_NUMBERS = TypeAdapter(list[Annotated[FiniteFloat, Field(strict=True)]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +188,7 @@ def llb_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[Report
             place=place,
             epoch=met[task],
             task=Task(task, intent, "lifelongagentbench", text_of(_part(record, "run").get("task"))),
-            started=moment(record.get("ts_start")) or "",
+            started=moment(record.get("ts_start")),
             success=success,
             verdict=text_of(record.get("error")),
             used=tuple(dict.fromkeys(filter(None, (text_of(memory.get("memory_id")) for memory in chosen)))),
@@ -206,19 +217,27 @@ def _count(value: Any) -> int | None:
 def _choice(params: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Choice | None:
     """What was selected, when every number of it is there and each memory once; None otherwise."""
     k1, k2 = _count(params.get("k_retrieve")), _count(params.get("rl_topk"))
-    weights = [params.get(name) for name in ("weight_sim", "weight_q", "threshold")]
-    values = [[m.get(name) for name in ("similarity", "similarity_z", "q_estimate", "q_z", "score")] for m in chosen]
-    ids = [text_of(memory.get("memory_id")) for memory in chosen]
-    numbers = [number for row in (weights, *values) for number in row]
-    if k1 is None or k2 is None or not all(map(is_number, numbers)) or not all(ids) or len(set(ids)) < len(ids):
+    try:
+        by_similarity, by_q, delta = _NUMBERS.validate_python(
+            [params.get(name) for name in ("weight_sim", "weight_q", "threshold")]
+        )
+        values = [
+            _NUMBERS.validate_python(
+                [memory.get(name) for name in ("similarity", "similarity_z", "q_estimate", "q_z", "score")]
+            )
+            for memory in chosen
+        ]
+    except ValidationError:
         return None
-    by_similarity, by_q, delta = (float(weight or 0) for weight in weights)
-    nearest = sorted(zip(values, ids, strict=True), key=lambda pair: -float(pair[0][0] or 0))
+    ids = [text_of(memory.get("memory_id")) for memory in chosen]
+    if k1 is None or k2 is None or not all(ids) or len(set(ids)) < len(ids):
+        return None
+    nearest = sorted(zip(values, ids, strict=True), key=lambda pair: -pair[0][0])
     ranks = {memory_id: rank for rank, (_, memory_id) in enumerate(nearest, start=1)}
-    rows = sorted(zip(chosen, values, ids, strict=True), key=lambda row: -float(row[1][4] or 0))
+    rows = sorted(zip(chosen, values, ids, strict=True), key=lambda row: -row[1][4])
     candidates = []
     for rank, (memory, row, memory_id) in enumerate(rows, start=1):
-        similarity, similarity_z, q, q_z, score = (float(number or 0) for number in row)
+        similarity, similarity_z, q, q_z, score = row
         terms: tuple[Term, ...] = (
             Term("similarity", similarity, similarity_z, by_similarity, by_similarity * similarity_z),
             Term("q", q, q_z, by_q, by_q * q_z),
@@ -246,7 +265,7 @@ def _choice(params: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> C
         delta=delta,
         strict=False,
         memories=len(chosen),
-        pool=tuple(Recalled(i, float(row[0] or 0), rank, None) for rank, (row, i) in enumerate(nearest, start=1)),
+        pool=tuple(Recalled(i, row[0], rank, None) for rank, (row, i) in enumerate(nearest, start=1)),
         left_out=(),
     )
     whole = by_similarity + by_q
@@ -399,7 +418,7 @@ def hle_steps(path: Path, root: Path, skipped: list[Skipped]) -> Iterator[Report
             place=place,
             epoch=met[question],
             task=Task(question or place, text_of(meta.get("question")) or "(no text)", "hle"),
-            started=moment(solution.get("ts")) or "",
+            started=moment(solution.get("ts")),
             success=correct == "yes" if isinstance(correct, str) else None,
             verdict=text_of(judged.get("reasoning")),
             messages=tuple(_messages(solution.get("messages"))),

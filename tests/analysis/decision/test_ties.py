@@ -8,7 +8,7 @@ from memrl_core.analysis.compare.counterfactual import ties_of
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan
-from memrl_core.experiments.reports.reports import reports
+from memrl_core.experiments.reports import reports
 from tests.builders import an_agent
 
 

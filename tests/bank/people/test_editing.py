@@ -18,7 +18,6 @@ from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import EmbedderMismatch, InputError, NotAllowed
-from memrl_core.experiments.cells import prune
 from memrl_core.policies.base import intent_key
 from memrl_core.records import EventKind, WriteRecord
 from memrl_core.retrieval.view import MemoryView
@@ -213,12 +212,6 @@ def test_a_pin_given_after_an_undone_edit_is_not_the_undone_wordings(bank: Memor
     bank.editing.restore("r", [new], "ann")
     bank.utilities("r")
     assert bank.pinned("r") == MemoryBank.open(bank.uri).pinned("r") == {TWO}
-
-
-def test_pruning_passes_over_what_is_pinned(bank: MemoryBank) -> None:
-    bank.editing.pin("r", [TWO], "ann")
-    assert prune(bank, "r", q_below=1.0, visits=1) == [ONE, THREE]
-    assert list(bank.utilities("r")) == [TWO, FOUR]
 
 
 def test_what_is_pinned_already_stays_the_deed_of_whoever_pinned_it(bank: MemoryBank) -> None:

@@ -15,9 +15,10 @@ from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.experiments.files import RESULTS, ResultFolder
+from memrl_core.experiments.executors import RESULTS, ResultFolder
+from memrl_core.experiments.frozen_use import NO_MEMORY
 from memrl_core.experiments.plan import named_tasks
-from memrl_core.experiments.reports.report_table import (
+from memrl_core.experiments.report_table import (
     INTERVAL,
     PAIRED,
     ReportTable,
@@ -28,8 +29,7 @@ from memrl_core.experiments.reports.report_table import (
     tokens,
     valid_share,
 )
-from memrl_core.experiments.studies.frozen_use import NO_MEMORY
-from memrl_core.experiments.studies.study import Progress, Stopped, Study, checked_seeds
+from memrl_core.experiments.study import Progress, Stopped, Study, checked_seeds
 from memrl_core.models.base import Cancelled
 from memrl_core.prompting import Layout
 from memrl_core.records import StepTrace
@@ -82,7 +82,7 @@ def run_layouts(
     with ResultFolder(out) as folder:
         rows = _finished(out, bank, tasks, epochs)
         done = {(row["set"], row["seed"], row["model"], row["layout"], row["memory"]): row["base"] for row in rows}
-        study = Study(bank, "layouts", [workspace.SIMULATED, *models], None, preferences, on_progress, cancelled)
+        study = Study(bank, "layouts", [workspace.SIMULATED, *models], preferences, on_progress, cancelled)
         uses = len(models) * len(layouts) * len(MEMORY)
         study.total = len(chosen) * sum(map(len, trials.values())) * (epochs + uses)
         stopped = False

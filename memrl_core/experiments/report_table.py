@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from rich.table import Table
+from rich.text import Text
 
 from memrl_core.agent.workspace import SIMULATED
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
@@ -23,6 +25,8 @@ Floats = npt.NDArray[np.float64]
 INTERVAL = "mean over seeds with its 95 % interval (seeds drawn anew)"
 PAIRED = "differences are paired by seed: the same tasks with the same luck"
 NOTHING = "–"
+FRAME = 3
+"""What a column of a terminal's table takes beside its text: a line, and a space on either side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,39 @@ def markdown(table: ReportTable) -> str:
     rule = line(["---", *["---:"] * (len(table.columns) - 1)])
     body = "\n".join([line(table.columns), rule, *(line(row) for row in table.rows)])
     return f"**{table.title}**\n\n{body}\n\n{' · '.join(table.notes)}\n"
+
+
+def rich_tables(report: ReportTable, width: int) -> list[Table]:
+    """A report for a terminal of `width` columns; names in it are printed as plain text.
+
+    Where it is too wide for whole words, it comes in parts, each with the first column.
+    """
+    words = [
+        max((len(word) for cell in column for word in cell.split()), default=0)
+        for column in zip(report.columns, *report.rows, strict=True)
+    ]
+    parts = [[0]]
+    for position in range(1, len(words)):
+        taken = sum(words[known] + FRAME for known in (*parts[-1], position))
+        if len(parts[-1]) > 1 and taken >= width:
+            parts.append([0])
+        parts[-1].append(position)
+    tables = []
+    for number, columns in enumerate(parts, start=1):
+        title = report.title if number == 1 else f"{report.title} (part {number} of {len(parts)})"
+        notes = Text("\n".join(report.notes)) if number == len(parts) else None
+        table = Table(title=Text(title), caption=notes, caption_justify="left")
+        for position in columns:
+            table.add_column(
+                Text(report.columns[position]),
+                justify="right" if position else "left",
+                overflow="fold",
+                min_width=min(words[position], width // 2),
+            )
+        for row in report.rows:
+            table.add_row(*(Text(row[position]) for position in columns))
+        tables.append(table)
+    return tables
 
 
 def share(values: Floats) -> str:

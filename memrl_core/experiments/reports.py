@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import scipy  # Its parts are loaded where they are first used.
 
+from memrl_core.agent.workspace import SIMULATED
+from memrl_core.analysis.compare.methods import (
+    Estimate,
+    MethodRow,
+    arm_without_memory,
+    luck_curve,
+    method_curves,
+    method_rows,
+)
 from memrl_core.analysis.run.metrics import (
     adaptation_time,
     average_accuracy,
@@ -18,26 +26,30 @@ from memrl_core.analysis.run.metrics import (
     forward_transfer,
 )  # fmt: skip
 from memrl_core.experiments.cells import EVALUATE, LEARN
+from memrl_core.experiments.conditions import conditions_report
 from memrl_core.experiments.executors import Experiment
-from memrl_core.experiments.reports.conditions import conditions_report
-from memrl_core.experiments.reports.report_table import (
+from memrl_core.experiments.report_table import (
     INTERVAL,
     NOTHING,
     PAIRED,
     Floats,
     ReportTable,
     arms,
+    difference,
     learned_steps,
     number,
     points,
     share,
     solved,
+    spread,
     table,
     title,
     tokens,
     valid_share,
 )  # fmt: skip
-from memrl_core.experiments.reports.tables import methods_report
+from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
+from memrl_core.numerals import percent
+from memrl_core.report.document import Document
 
 WINDOW = 30
 TOLERANCE = 0.05
@@ -253,76 +265,6 @@ def failure_report(experiment: Experiment) -> ReportTable:
     return table(experiment, what, columns, rows, ("q as it was before the use, and moved at least once",))
 
 
-def similarity_report(experiment: Experiment) -> ReportTable:
-    """Does memory gain more where the tasks of a set are alike?"""
-    plan, last = experiment.plan, _last_epochs(experiment)
-    rows: list[tuple[str, ...]] = []
-    gains: dict[str, list[tuple[float, float]]] = {}
-    others = [arm.name for arm in plan.all_arms() if arm.name != plan.reference]
-    for stream in last["stream"].unique():
-        part = last[last["stream"] == stream].set_index(["arm", "seed"])
-        alike = part["set_similarity"].groupby("seed").first().to_numpy(dtype=float)
-        cells = []
-        for arm in others:
-            pair = [part["accuracy"].loc[name] for name in (arm, plan.reference) if name in part.index]
-            cells.append(points(pair[0], pair[1]) if len(pair) == 2 else NOTHING)
-            if len(pair) == 2:
-                gains.setdefault(arm, []).append((alike.mean(), (pair[0] - pair[1]).mean()))
-        rows.append((str(stream), number(alike), *cells))
-    notes = [INTERVAL, PAIRED]
-    for arm, found in gains.items():
-        if len(found) > 2:
-            r = scipy.stats.pearsonr(*np.array(found).T).statistic
-            notes.append(f"{arm}: gain against similarity over {len(found)} sets, Pearson r = {r:.2f}")
-    heading = title(plan, experiment.epochs, f"gain over {plan.reference} in the last epoch")
-    return ReportTable(heading, ("set", "mean similarity of its tasks", *others), tuple(rows), tuple(notes))
-
-
-def poison_report(experiment: Experiment) -> ReportTable:
-    """How far malicious memories spread, how fast their q falls, and what forgetting brings back."""
-    learned, reference = learned_steps(experiment), experiment.plan.reference
-    rows = []
-    for label, stream, arm, part in arms(learned):
-        theirs = learned[(learned["stream"] == stream) & (learned["arm"] == reference)]
-
-        def against(epoch: int, own: pd.DataFrame = part, other: pd.DataFrame = theirs) -> str:
-            return points(*(side[side["epoch"] == epoch].groupby("seed")["success"].mean() for side in (own, other)))
-
-        poisoned = part[part["poison_left"] > 0]
-        begin = int(poisoned["epoch"].min()) if len(poisoned) else None
-        later = part if begin is None else part[part["epoch"] >= begin]
-        first, last = (later[later["epoch"] == at] for at in (later["epoch"].min(), later["epoch"].max()))
-        rows.append(
-            (
-                label,
-                NOTHING if begin is None or arm == reference else against(begin),
-                NOTHING if arm == reference else against(int(later["epoch"].max())),
-                share(_means(first, first["used_poison"].map(any))),
-                share(_means(last, last["used_poison"].map(any))),
-                share(_means(last, last["tainted"])),
-                number(_at_the_end(first, "poison_q")),
-                number(_at_the_end(last, "poison_q")),
-                number(_at_the_end(last, "poison_left")) if begin is not None else NOTHING,
-            )
-        )
-    return table(
-        experiment,
-        "memory poisoning",
-        (
-            f"accuracy when it comes in, against {reference}", f"in the last epoch, against {reference}",
-            "poison in the prompt when it comes in", "poison in the prompt in the last epoch",
-            "what descends from it in the last epoch", "its q after that epoch", "q at the end", "left at the end",
-        ),
-        rows,
-        (
-            PAIRED,
-            "descends: a poisoned memory was in the prompt when it was written, or one that descends",
-            "its q: the mean over the poisoned memories that are left; one that shares prompts with good memories is "
-            "paid for their success",
-        ),
-    )  # fmt: skip
-
-
 # --- several environments ---------------------------------------------------------------------------------------------
 
 
@@ -368,6 +310,112 @@ def environments_report(experiment: Experiment) -> ReportTable:
     return ReportTable(title(experiment.plan, experiment.epochs, "environments"), columns, tuple(rows), notes)
 
 
+# --- methods of the literature ----------------------------------------------------------------------------------------
+
+METHOD_COLUMNS = (
+    "arm",
+    "rules of",
+    "last epoch",
+    "over no memory",
+    "against {reference}",
+    "CSR",
+    "no memory, as many tries",
+    "forgetting rate A",
+    "forgetting rate B",
+    "memories",
+    "tokens a task",
+    "calls a task",
+    "unparsed",
+)
+METHOD_NOTES = (
+    "mean over seeds with its 95 % interval (seeds drawn anew); differences are paired by task and seed, tasks and "
+    "seeds drawn anew",
+    "rules of: paper, code (the authors' release) or adapted; an adapted arm is not the published method",
+    "every epoch brings the same tasks, so a gain may be recall of a task's own memory; exclude_same_task leaves those "
+    "out, and what is left is transfer",
+    "CSR counts a task for ever once it was solved, also by luck: hold it against Pass@e of no memory, beside it",
+    "forgetting rate A: lost since the last epoch / all failures (arXiv 2601.03192 v2); B: the same / what the last "
+    "epoch had solved (v1)",
+    "calls: turns and the method's own questions; unparsed: share of these questions whose answer could not be read. "
+    "Putting an experience into words is not counted",
+)
+SIMULATED_NOTE = (
+    "the simulated model counts words as tokens, follows the first memory that can be applied, and has the methods' "
+    "questions answered by their templates: this is a test of the rules in one small world, no ranking of the papers"
+)
+
+
+def methods_report(experiment: Experiment) -> ReportTable:
+    """A row per arm: what it achieves, gains over no memory and the reference, forgets, keeps and costs."""
+    steps = learned_steps(experiment)
+    many = steps["stream"].nunique() > 1
+    rows = [
+        _cells(row, f"{stream} · {row.arm}" if many else row.arm, row.arm == experiment.plan.reference)
+        for stream, part in _streams(steps)
+        for row in method_rows(part, _without(experiment, part), experiment.plan.reference)
+    ]
+    columns = tuple(column.format(reference=experiment.plan.reference) for column in METHOD_COLUMNS)
+    return ReportTable(title(experiment.plan, experiment.epochs, "methods"), columns, tuple(rows), _notes(experiment))
+
+
+def picture_page(experiment: Experiment) -> str:
+    """The methods of each stream in pictures, as a page that needs nothing but itself; "" where the plan asks for none:
+    CSR by epoch beside Pass@e without memory, gain, forgetting and cost.
+    """
+    if experiment.steps.empty or "methods" not in experiment.plan.report:
+        return ""
+    page = Document(title(experiment.plan, experiment.epochs, "methods"), experiment.plan.question)
+    for stream, part in _streams(learned_steps(experiment)):
+        without = _without(experiment, part)
+        page.section(stream)
+        curves = [curve for curve in method_curves(part) if curve.arm != without]
+        page.picture(csr_picture(curves, luck_curve(part, without)))
+        rows = method_rows(part, without, experiment.plan.reference)
+        for draw in (gain_picture, forgetting_picture, cost_picture):
+            page.picture(draw(rows))
+    for note in _notes(experiment):
+        page.note(f"{note[:1].upper()}{note[1:]}.")
+    return page.html()
+
+
+def _notes(experiment: Experiment) -> tuple[str, ...]:
+    return (*METHOD_NOTES, SIMULATED_NOTE) if experiment.plan.model == SIMULATED else METHOD_NOTES
+
+
+def _streams(steps: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    for stream, part in steps.groupby("stream", sort=False):
+        yield str(stream), part
+
+
+def _without(experiment: Experiment, steps: pd.DataFrame) -> str:
+    plan = experiment.plan
+    return arm_without_memory(steps, {arm.name: plan.settings_of(arm).k2 for arm in plan.all_arms()})
+
+
+def _cells(row: MethodRow, name: str, is_reference: bool) -> tuple[str, ...]:
+    def share(found: Estimate) -> str:
+        return spread(100 * found.value, 100 * found.low, 100 * found.high, lambda v: f"{v:.1f}", " %")
+
+    def points(found: Estimate) -> str:
+        return difference(found.value, found.low, found.high)
+
+    def number(value: float, form: str) -> str:
+        return NOTHING if np.isnan(value) else format(value, form)
+
+    return (
+        name,
+        row.badge,
+        share(row.success),
+        points(row.gain),
+        NOTHING if is_reference else points(row.against),
+        *map(share, (row.csr, row.pass_at, row.lost_of_failures, row.lost_of_solved)),
+        number(row.memories, ".0f"),
+        number(row.tokens, ",.0f"),
+        number(row.calls, ".1f"),
+        NOTHING if np.isnan(row.unparsed) else percent(row.unparsed),
+    )
+
+
 REPORTS: Mapping[str, Callable[[Experiment], ReportTable]] = {
     "accuracy": accuracy_report,
     "forgetting": forgetting_report,
@@ -376,8 +424,6 @@ REPORTS: Mapping[str, Callable[[Experiment], ReportTable]] = {
     "shift": shift_report,
     "correlation": correlation_report,
     "failures": failure_report,
-    "similarity": similarity_report,
-    "poison": poison_report,
     "methods": methods_report,
     "environments": environments_report,
     "conditions": conditions_report,
@@ -402,8 +448,8 @@ def _uses(experiment: Experiment) -> pd.DataFrame:
     steps = learned_steps(experiment)
     lists = [name for name in steps.columns if name.startswith("used")]
     unfolded = steps[steps["used"].str.len() > 0].explode(lists)
-    numbers = dict.fromkeys(("used_q", "used_similarity", "used_visits"), np.float64)
-    found = unfolded.astype({**numbers, "success": np.float64, "used_same_task": bool, "used_poison": bool})
+    numbers = dict.fromkeys(("used_q", "used_similarity", "used_visits", "success"), np.float64)
+    found = unfolded.astype({**numbers, "used_same_task": bool})
     return found[found["success"].notna()]
 
 
@@ -423,11 +469,6 @@ def _against(values: pd.Series, last: pd.DataFrame, stream: str, arm: str, exper
 def _means(part: pd.DataFrame, values: pd.Series) -> Floats:
     """Mean of the values by seed."""
     return np.asarray(values.groupby(part["seed"]).mean(), dtype=np.float64)
-
-
-def _at_the_end(part: pd.DataFrame, column: str) -> Floats:
-    """The column's value after the last step of each seed."""
-    return np.asarray(part.sort_values("step").groupby("seed")[column].last(), dtype=np.float64)
 
 
 def _transfer_matrices(rows: pd.DataFrame) -> dict[int, Floats]:

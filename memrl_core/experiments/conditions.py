@@ -9,7 +9,7 @@ import pandas as pd
 
 from memrl_core.analysis.run.metrics import seed_interval
 from memrl_core.experiments.cells import LEARN
-from memrl_core.experiments.reports.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, difference, title
+from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, difference, title
 
 if TYPE_CHECKING:
     from memrl_core.experiments.executors import Experiment
@@ -39,7 +39,7 @@ def counterparts(plan: Plan) -> dict[str, str]:
 
 
 def by_seed(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
-    """A row per stream, epoch, arm that has a counterpart, and seed; `epochs` is what `results.by_epoch` gives.
+    """A row per stream, epoch, arm that has a counterpart, and seed; `epochs` is what `cells.by_epoch` gives.
 
     Columns: the parameters of `axes`; stream, epoch, arm, `against`, its counterpart; seed; `reference` and `success`
     of both, which are the mean true chance of what was answered where that is known, else the share of steps solved;

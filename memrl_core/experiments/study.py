@@ -39,7 +39,6 @@ class Study:
         bank: MemoryBank,
         kind: str,
         models: Sequence[str],
-        settings: PolicySettings | None = None,
         preferences: workspace.Preferences | None = None,
         on_progress: Progress | None = None,
         cancelled: Cancelled | None = None,
@@ -47,10 +46,9 @@ class Study:
         self.bank, self.models = bank, models
         self.name = bank.new_run_id(kind)
         self.done = self.total = 0
-        self._settings = settings
         self._preferences = preferences or workspace.load_preferences()
         self._models = {model: workspace.make_model(model, self._preferences) for model in models}
-        self._on_progress = on_progress
+        self._on_progress = on_progress or (lambda done, total: None)
         self._cancelled = cancelled or (lambda: False)
 
     def learn(
@@ -98,7 +96,8 @@ class Study:
                     name = task.environment
                     agent.environment = worlds[name] = worlds.get(name) or make_environment(name)
                     traces.append(play(agent, task, epoch, self._cancelled))
-                    self._count()
+                    self.done += 1
+                    self._on_progress(self.done, self.total)
         return traces
 
     def _agent(
@@ -115,7 +114,7 @@ class Study:
             self.bank,
             environment=tasks[0].environment,
             tasks="",
-            settings=settings or self._settings,
+            settings=settings,
             seed=seed,
             model=model,
             base=base,
@@ -125,11 +124,6 @@ class Study:
         agent = workspace.live_run(self.bank, info.id, self._preferences).agent
         agent.model = self._models[model]
         return agent
-
-    def _count(self) -> None:
-        self.done += 1
-        if self._on_progress is not None:
-            self._on_progress(self.done, self.total)
 
 
 def whole_step(agent: Agent, task: Task, epoch: int, cancelled: Cancelled) -> StepTrace:

@@ -17,12 +17,19 @@ from memrl_core.analysis.run.metrics import percentiles, resampled
 from memrl_core.errors import InputError
 from memrl_core.exchange.new_banks import merge_runs
 from memrl_core.experiments.plan import named_tasks
-from memrl_core.experiments.studies.study import Stopped, Study, Use, checked_seeds
+from memrl_core.experiments.report_table import ReportTable
+from memrl_core.experiments.report_table import difference as points
+from memrl_core.experiments.study import Stopped, Study, Use, checked_seeds
+from memrl_core.numerals import percent
 
 NO_MEMORY = "no memory"
 FIRST, SECOND, MERGED, TOGETHER = "A alone", "B alone", "A and B merged", "A and B learned together"
 MEMORIES = {NO_MEMORY: "none", FIRST: "a", SECOND: "b", MERGED: "merged", TOGETHER: "together"}
 """The memories that `run_modular_memory` compares, and their part of a run's name."""
+
+FROZEN = "success rate, mean ± sd over n seeds; the memory is frozen: nothing is credited, updated or written"
+INTERVAL = "paired on the same tasks and luck; 95 % interval, tasks and seeds drawn anew"
+SAME = "used on the very tasks that it was learned on: how well they are remembered, not how far it carries"
 
 Floats = npt.NDArray[np.float64]
 Memories = Mapping[str, str | None]
@@ -218,3 +225,30 @@ def difference(one: Arm, other: Arm) -> Difference:
 
     low, high = percentiles(resampled(paired.shape[1], means))
     return Difference(one.memory, other.memory, one.on, float(paired.mean()), float(low), float(high))
+
+
+def frozen_use_reports(found: FrozenUse) -> list[ReportTable]:
+    """The success of each memory with each model or on each set, and what it gains over others."""
+    columns = list(dict.fromkeys(arm.on for arm in found.arms))
+    cells = {(arm.memory, arm.on): _success(arm) for arm in found.arms}
+    memories = dict.fromkeys(arm.memory for arm in found.arms)
+    return [
+        ReportTable(
+            found.title,
+            ("memory", *(f"{found.across} {column}" for column in columns)),
+            tuple((memory, *(cells[memory, column] for column in columns)) for memory in memories),
+            (FROZEN, SAME) if found.same else (FROZEN,),
+        ),
+        ReportTable(
+            "Differences between memories",
+            (found.across, "memory", "minus", "difference"),
+            tuple((d.on, d.memory, d.other, points(d.mean, d.low, d.high)) for d in found.differences),
+            (INTERVAL,),
+        ),
+    ]
+
+
+def _success(arm: Arm) -> str:
+    if arm.mean is None:
+        return "– (n 0)"
+    return f"{percent(arm.mean)} ± {'–' if arm.sd is None else percent(arm.sd)} (n {arm.n})"
