@@ -17,8 +17,7 @@ from benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
 from benchmarks.synthetic import RUN, SETTINGS, rated_bank, synthetic_bank, vectors
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.spectrum import spectrum
-from memrl_core.analysis.memory.exposure import ROLES, profile, with_role
-from memrl_core.analysis.memory.uses import uses
+from memrl_core.analysis.memory.exposure import ROLES, profile, uses, with_role
 from memrl_core.analysis.people.rating_queue import QueueFilter, RatedStep, facts_of, queue
 from memrl_core.analysis.run.calibration import in_sample, prequential
 from memrl_core.bank import MemoryBank

@@ -11,8 +11,8 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.agent.rerun import MOST_RERUNS, Credit, Method, Rerun, Rerunner, cost, credit
 from memrl_core.analysis.decision.outline import reply_notes
+from memrl_core.analysis.memory.exposure import attempts
 from memrl_core.analysis.memory.provenance import Contamination, contamination
-from memrl_core.analysis.memory.uses import attempts
 from memrl_core.errors import MemRLError
 from memrl_core.learning import memrl_rule
 from memrl_core.numerals import signed

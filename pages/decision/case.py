@@ -11,7 +11,7 @@ import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
-from memrl_core.analysis.memory.uses import uses
+from memrl_core.analysis.memory.exposure import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.policies import make_policy, settings_of, settings_that_fit

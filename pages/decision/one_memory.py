@@ -9,8 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.decision import explain
-from memrl_core.analysis.memory.belief import trust
-from memrl_core.analysis.memory.provenance import provenance
+from memrl_core.analysis.memory.provenance import provenance, trust
 from memrl_core.analysis.memory.relations import (
     CopyGroup,
     copies,

@@ -8,12 +8,28 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.compare.counterfactual import Supposed, Ties, changes, counterfactual, ties_of
-from memrl_core.analysis.compare.off_policy import Earned, would_have_earned
+from memrl_core.analysis.compare.counterfactual import (
+    Earned,
+    Supposed,
+    Ties,
+    changes,
+    counterfactual,
+    ties_of,
+    would_have_earned,
+)
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
-from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, Role, Starvation, harm, profile, starvation, with_role
-from memrl_core.analysis.memory.uses import attempts
+from memrl_core.analysis.memory.exposure import (
+    AT_LEAST,
+    ROLES,
+    Role,
+    Starvation,
+    attempts,
+    harm,
+    profile,
+    starvation,
+    with_role,
+)
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.over_time import forgetting, losses, q_by_epoch, transfer
 from memrl_core.bank import MemoryBank
@@ -150,24 +166,20 @@ def changed(case: Case) -> None:
     if earlier == later:
         st.info("Choose two different steps.")
         return
-    found = changes(case.bank, case.run, earlier, later)
-    st.markdown(f"Memories added: **{len(found.added):,}**. q moved: **{len(found.moved):,}**.")
-    if found.moved:
+    added, moved = changes(case.bank, case.run, earlier, later)
+    st.markdown(f"Memories added: **{len(added):,}**. q moved: **{len(moved):,}**.")
+    if len(moved):
+        rows = moved.head(SHOWN)
         show_table(
-            [
-                {
-                    "memory": case.label(m.memory_id),
-                    "q before": m.before,
-                    "q after": m.after,
-                    "Δ": m.after - m.before,
-                    "updates": m.updates,
-                    "intent": case.memory(m.memory_id).intent,
-                }
-                for m in found.moved[:SHOWN]
-            ],
+            rows.assign(
+                memory_id=rows["memory_id"].map(case.label),
+                change=rows["after"] - rows["before"],
+                intent=[case.memory(i).intent for i in rows["memory_id"]],
+            ),
             "moved",
             "The memories whose q moved, largest change first",
-            signs=("q before", "q after", "Δ"),
+            signs=("before", "after", "change"),
+            columns={"memory_id": "memory", "before": "q before", "after": "q after", "change": "Δ"},
         )
 
 
@@ -379,29 +391,23 @@ def forgot(case: Case) -> None:
             "second time, or rate its answers."
         )
         return
-    directly = sum(e.lost_last for e in by_epoch)
     st.markdown(
-        f"**Failures after the same task had been solved at some time: {len(lost):,}**, {directly:,} of them right "
-        "after a success (the column *of these failed now*)."
+        f"**Failures after the same task had been solved at some time: {len(lost):,}**, "
+        f"{by_epoch['lost_last'].sum():,} of them right after a success (the column *of these failed now*)."
     )
     show_table(
-        [
-            {
-                "epoch": e.epoch,
-                "attempts": e.attempts,
-                "failures": e.failures,
-                "solved the time before": e.solved_last,
-                "of these failed now": e.lost_last,
-                "share of failures": e.of_failures,
-                "share of solved": e.of_solved,
-            }
-            for e in by_epoch
-        ],
+        by_epoch,
         "forgetting",
         "Forgetting by epoch",
-        shares=("share of failures", "share of solved"),
+        shares=("of_failures", "of_solved"),
+        columns={
+            "solved_last": "solved the time before",
+            "lost_last": "of these failed now",
+            "of_failures": "share of failures",
+            "of_solved": "share of solved",
+        },
     )
-    if not lost:
+    if lost.empty:
         return
     step = chosen_step(
         [
@@ -412,9 +418,9 @@ def forgot(case: Case) -> None:
                 "no longer given": "not recorded" if one.left is None else explain.names(one.left, case.run),
                 "given instead": "not recorded" if one.entered is None else explain.names(one.entered, case.run),
             }
-            for one in lost[:SHOWN]
+            for one in lost.head(SHOWN).itertuples()
         ],
-        [one.failed_step for one in lost[:SHOWN]],
+        lost["failed_step"].tolist(),
         "losses",
         "Tasks that were solved and failed later, with the memories that were swapped",
     )

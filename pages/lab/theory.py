@@ -6,8 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.agent.twins import labels
-from memrl_core.analysis.run.practice import Practice, measured
-from memrl_core.analysis.run.theory import formulas
+from memrl_core.analysis.run.theory import Practice, formulas, measured
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.run.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
 from memrl_core.settings import symbol

@@ -18,7 +18,7 @@ from benchmarks.results import contents, table_of
 from benchmarks.suite import DEFAULT, benchmark, run_benchmarks
 from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 from memrl_core import cli
-from memrl_core.analysis.memory.uses import uses
+from memrl_core.analysis.memory.exposure import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.commands import measure

@@ -1,16 +1,21 @@
-"""Figures of several runs: their data is that of the analysis, and their titles say what it shows."""
+"""Figures of several runs and of conditions: their data is that of the analysis, and their titles say what it shows."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import product
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from memrl_core.analysis.compare.alignment import align
 from memrl_core.analysis.compare.comparison import CumulativeReward, cumulative_reward
+from memrl_core.errors import InputError
 from memrl_core.figures.compare.comparison import reward_picture, trajectories_picture
+from memrl_core.figures.compare.phase_diagram import phase_diagram
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint
@@ -39,9 +44,6 @@ def names_of(rewards: CumulativeReward) -> list[str]:
 
 def a_point(step: int, after: float, reward: float | None = None) -> UtilityPoint:
     return UtilityPoint("m", step, None if reward is None else 0.0, after, step, reward, None, ())
-
-
-# --- rewards ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
@@ -99,9 +101,6 @@ def test_one_task_has_no_band() -> None:
     assert [trace.fill for trace in picture.figure.data] == [None] * 3
 
 
-# --- q ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_memory_has_a_line_of_its_q_in_every_run() -> None:
     histories = [
         ("a", [a_point(1, 0.0), a_point(3, 0.3, 1.0)]),
@@ -125,9 +124,6 @@ def test_where_runs_part_is_marked_between_the_steps() -> None:
     assert [note.text for note in figure.layout.annotations] == ["fork"]
 
 
-# --- both -------------------------------------------------------------------------------------------------------------
-
-
 def all_pictures(name: str) -> list[Picture]:
     return [
         reward_picture(rewards_of([1, -1, 1, 1, 1], [1, 1, 1, 1, -1]), [name, f"{name}!"]),
@@ -142,3 +138,53 @@ def test_foreign_names_stay_text() -> None:
         assert "&lt;b" in drawn
         assert not any(HOSTILE in str(trace.hovertemplate) for trace in picture.figure.data)
         assert HOSTILE in picture.title
+
+
+# --- the phase diagram ------------------------------------------------------------------------------------------------
+
+
+def conditions(**more: Any) -> pd.DataFrame:
+    rows = []
+    for spread, noise, repeat in product((0.0, 0.4), (0.0, 0.2), (0.0, 1.0)):
+        difference = spread * (1 - 2 * noise) / 4
+        rows.append(
+            {
+                "spread": spread,
+                "noise": noise,
+                "repeat": repeat,
+                "stream": f"<b>{spread} {noise} {repeat}",
+                "reference": 0.5,
+                "success": 0.5 + difference,
+                "difference": difference,
+                "low": difference - 0.01,
+                "high": difference + 0.01,
+                "seeds": 20,
+                **more,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def test_each_cell_has_its_difference_and_bold_where_the_interval_leaves_out_zero() -> None:
+    picture = phase_diagram(conditions(), "spread", "noise", "repeat", "MemRL", "similarity")
+    first, second, *handles = picture.figure.data
+    assert [list(row) for row in first.z] == [list(row) for row in second.z]
+    assert [[round(value, 6) for value in row] for row in first.z] == [[0, 10], [0, 6]]
+    assert [list(row) for row in first.text] == [["+0.0", "<b>+10.0</b>"], ["+0.0", "<b>+6.0</b>"]]
+    assert "4 of 8" in picture.title and len(picture.table) == 8
+    assert "<b>0" not in str(first.customdata)
+    # What is clicked names its stream.
+    assert [(one.x[1], one.y[1], one.customdata[1][6]) for one in handles] == [("0.4", "0", 10), ("0.4", "0", 10)]
+
+
+def test_a_scale_is_never_narrower_than_ten_points() -> None:
+    picture = phase_diagram(conditions(difference=0.001), "spread", "noise", "repeat", "MemRL", "similarity")
+    assert (picture.figure.layout.coloraxis.cmin, picture.figure.layout.coloraxis.cmax) == (-5, 5)
+
+
+def test_what_does_not_vary_or_varies_besides_is_told() -> None:
+    with pytest.raises(InputError, match="colour"):
+        phase_diagram(conditions(), "colour", "noise", "repeat", "MemRL", "similarity")
+    twice = pd.concat([conditions(), conditions()])
+    with pytest.raises(InputError, match="vary too"):
+        phase_diagram(twice, "spread", "noise", "repeat", "MemRL", "similarity")

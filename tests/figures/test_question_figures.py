@@ -9,8 +9,7 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.decision.whatif import on_this_pool
-from memrl_core.analysis.memory.exposure import Starvation, starvation
-from memrl_core.analysis.memory.uses import uses
+from memrl_core.analysis.memory.exposure import Starvation, starvation, uses
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.over_time import Q_BY_EPOCH
 from memrl_core.environments.tasks import sample_tasks
@@ -19,7 +18,7 @@ from memrl_core.figures.decision.recall import similarity_picture
 from memrl_core.figures.memory.utility import use_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
 from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_picture
-from tests.analysis.memory.test_copies import at_angles
+from tests.analysis.memory.test_relations import at_angles
 from tests.builders import an_agent
 
 SYMMETRIC = {"reward_failure": -1.0, "reward_success": 1.0}

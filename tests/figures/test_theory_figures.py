@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memrl_core.analysis.run.practice import Group, LateVariance, Practice, measured
+from memrl_core.analysis.run.theory import Group, LateVariance, Practice, measured
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.figures.picture import Picture

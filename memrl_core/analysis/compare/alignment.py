@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from memrl_core.analysis.compare.counterfactual import Supposed
 from memrl_core.analysis.decision.outline import valid_answers
-from memrl_core.analysis.memory.uses import rated_by_people
+from memrl_core.analysis.memory.exposure import rated_by_people
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.policies import outcome_of

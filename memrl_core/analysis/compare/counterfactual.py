@@ -3,82 +3,74 @@
 The answers and rewards of the run stay as they were: this says what would have been selected, not how it would have
 gone on. From the first step that differs, only a fork of the run can say that.
 
+What the other settings would have earned is estimated from the propensities that a run has stored: every step is a
+bandit's. Given its pool and q, a set of memories is selected with a known probability and a reward follows. Weights are
+w = π(set) / μ(set), of the other settings and of those of the run. Sources: inverse propensity scores (Horvitz and
+Thompson 1952), self-normalised (Swaminathan and Joachims 2015), doubly robust (Dudík, Langford and Li 2011), effective
+sample size (Kong 1992). It is the worth of the choices with the memories and q that the run really had; what other
+choices would have made of the memory is not in it.
+
 Also: what changed between two moments of a run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import comb
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from memrl_core.agent.asking import asked_by
 from memrl_core.agent.learned import learned_before, learned_steps, learns
+from memrl_core.analysis.compare.methods import Estimate
 from memrl_core.analysis.decision.explain import tied_at
 from memrl_core.analysis.decision.whatif import as_recorded
+from memrl_core.analysis.run.metrics import Floats
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.records import Decision, RecallRecord
+from memrl_core.retrieval import DIGITS
+from memrl_core.retrieval.exploration import chance_by_ties, tied_at_cut
 from memrl_core.retrieval.view import Asked
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One memory's q at the earlier and the later moment."""
+def changes(bank: MemoryBank, run: str, earlier: int, later: int) -> tuple[list[str], pd.DataFrame]:
+    """What a run learned from the end of one finished step to another's: memories added, and q that moved.
 
-    memory_id: str
-    before: float
-    after: float
-    updates: int
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a run learned between two steps: the memories `added`, and the q that `moved`, the largest change first."""
-
-    added: tuple[str, ...]
-    moved: tuple[Move, ...]
-
-
-def changes(bank: MemoryBank, run: str, earlier: int, later: int) -> Changes:
-    """What changed from the end of one finished step to another's. Raises `InputError` unless 0 ≤ earlier < later."""
+    A row (memory_id, before, after, updates) for each q, the largest change first. Raises `InputError` unless
+    0 ≤ earlier < later.
+    """
     if not 0 <= earlier < later:
         raise InputError("Choose an earlier and a later step: the first number must be the smaller one.")
     then, now = bank.utilities(run, earlier), bank.utilities(run, later)
-    moved = [
-        Move(i, then[i].q, known.q, known.visits - then[i].visits)
-        for i, known in now.items()
-        if i in then and known.q != then[i].q
+    rows = [
+        (i, then[i].q, now[i].q, now[i].visits - then[i].visits) for i in now if i in then and now[i].q != then[i].q
     ]
-    moved.sort(key=lambda move: -abs(move.after - move.before))
-    return Changes(tuple(i for i in now if i not in then), tuple(moved))
+    rows.sort(key=lambda row: -abs(row[2] - row[1]))
+    return [i for i in now if i not in then], pd.DataFrame(rows, columns=["memory_id", "before", "after", "updates"])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Met:
-    """A finished step of this program's agent: its intent's vector `query` (d,), and the JSON of its trace."""
-
-    step: int
-    task: str
-    query: npt.NDArray[np.float32]
-    trace: Mapping[str, Any]
+_Recorded = tuple[str, npt.NDArray[np.float32], Mapping[str, Any]]
 
 
-def _met(bank: MemoryBank, run: str) -> Iterator[_Met]:
-    """The steps whose intent's vector is known."""
+def _decided(bank: MemoryBank, run: str) -> Iterator[tuple[int, _Recorded]]:
+    """Step, task, intent's vector (d,) and decision of each step of this program's agent that can be decided again."""
     table = bank.step_table(run, ["step", "task", "embedding", "trace"])
     columns = (table[name].to_pylist() for name in ("step", "task", "trace"))
-    for step, task, trace, embedding in zip(*columns, table["embedding"].to_numpy(), strict=True):
-        recorded = json.loads(trace)
-        if embedding is not None and recorded.get("origin", "agent") == "agent":
-            yield _Met(step, task, np.asarray(embedding, dtype=np.float32), recorded)
+    for step, task, recorded, embedding in zip(*columns, table["embedding"].to_numpy(), strict=True):
+        trace = json.loads(recorded)
+        if embedding is None or trace.get("origin", "agent") != "agent" or not trace.get("decision"):
+            continue
+        if not trace["embed"].get("decided_by"):
+            yield step, (task, np.asarray(embedding, dtype=np.float32), trace["decision"])
 
 
 AT_ONCE = 128
@@ -124,11 +116,7 @@ def counterfactual(
     an embedding or a decision, and those decided before the vectors were made anew are passed over. Raises
     `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
     """
-    decided = {
-        one.step: one
-        for one in _met(bank, run)
-        if one.trace.get("decision") and not one.trace["embed"].get("decided_by")
-    }
+    decided = dict(_decided(bank, run))
     waiting = sorted(decided)
     name = bank.run(run).policy
     policies: dict[int, Policy[Any]] = {}
@@ -140,20 +128,20 @@ def counterfactual(
             continue
         if step not in coarse:
             chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-            queries = np.stack([decided[s].query for s in chunk])
+            queries = np.stack([decided[s][1] for s in chunk])
             coarse = dict(zip(chunk, queries @ view.embeddings.T, strict=True))
         if cancelled is not None and cancelled():
             break
-        one, then = decided[step], decided[step].trace["decision"]
+        task, query, then = decided[step]
         own = bank.settings(run, step)
         policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
         learned, known_then = beyond_q(step)
-        asked = known_then or Asked(one.query, one.task, step=step, seed=then["seed"])
+        asked = known_then or Asked(query, task, step=step, seed=then["seed"])
         q = {candidate["memory_id"]: candidate["q"] for candidate in then["candidates"]}
         view = replace(as_recorded(view, q), asked=asked, learned=learned)
-        recall = policy.recall(one.query, view, coarse.pop(step))
+        recall = policy.recall(query, view, coarse.pop(step))
         decision = policy.select(recall, view, then["seed"])
-        found.append(Supposed(step, one.task, tuple(then["selected"]), decision.selected, recall, decision))
+        found.append(Supposed(step, task, tuple(then["selected"]), decision.selected, recall, decision))
         if on_progress is not None:
             on_progress(len(found))
     return found
@@ -202,3 +190,165 @@ def ties_of(
     changed = tuple(one for one in supposed if one.differs)
     pool, prompt = (sum(cut in found for found in cuts) for cut in ("pool", "prompt"))
     return Ties(len(cuts), pool, prompt, sum(map(bool, cuts)), rule, OTHER_TIES[rule], changed)
+
+
+# --- what other settings would have earned ----------------------------------------------------------------------------
+
+RESAMPLES = 2000
+LEAST_SUPPORT = 0.95
+"""Of what the other settings would select, how much the run must have been able to select at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earned:
+    """What `steps` steps earned, and what they would have earned by each estimator: means, with steps drawn anew.
+
+    `effective` is (Σw)² / Σw²: as many steps with weight 1 would tell as much. `heaviest` is the largest weight.
+    """
+
+    steps: int
+    actual: Estimate
+    ips: Estimate
+    self_normalised: Estimate
+    doubly_robust: Estimate
+    effective: float
+    heaviest: float
+
+
+def estimates(reward: Floats, logged: Floats, wanted: Floats, modelled: Floats, modelled_wanted: Floats) -> Earned:
+    """The estimators for steps (n,): reward, the probability of what was selected by the run's and the other settings.
+
+    `modelled` is what a model of the reward says of the set that was selected, `modelled_wanted` its mean over what the
+    other settings would select; the doubly robust estimate corrects it by what was seen. Raises `InputError` without
+    steps, and where something was selected that could not have been.
+    """
+    if not len(reward) or not (logged > 0).all():
+        raise InputError("An estimate needs steps, each selected with a probability above 0. Nothing was estimated.")
+    weight = wanted / logged
+    n = len(reward)
+    drawn = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
+
+    def mean(values: Floats) -> Estimate:
+        means = values[drawn].mean(axis=1)
+        return Estimate(float(values.mean()), *map(float, np.quantile(means, (0.025, 0.975))))
+
+    total = weight[drawn].sum(axis=1)
+    ratios = (weight * reward)[drawn].sum(axis=1)[total > 0] / total[total > 0]
+    normalised = Estimate(
+        float((weight * reward).sum() / weight.sum()) if weight.any() else np.nan,
+        *(map(float, np.quantile(ratios, (0.025, 0.975))) if ratios.size else (np.nan, np.nan)),
+    )
+    return Earned(
+        n,
+        mean(reward),
+        mean(weight * reward),
+        normalised,
+        mean(modelled_wanted + weight * (reward - modelled)),
+        float(weight.sum() ** 2 / (weight**2).sum()) if weight.any() else 0.0,
+        float(weight.max()),
+    )
+
+
+def would_have_earned(
+    bank: MemoryBank,
+    run: str,
+    settings: Mapping[str, Any],
+    on_progress: Callable[[int], None] | None = None,
+    cancelled: Cancelled | None = None,
+) -> Earned:
+    """What `settings` of MemRL, in the place of the run's own, would have earned in its rewarded steps.
+
+    The model of the reward is the mean q of a set, 0 without memories. Raises `InputError` with a sentence where the
+    run cannot tell: it has no reward, it never tried what these settings would select, or these draw by noise.
+    """
+    supposed = counterfactual(bank, run, settings, on_progress, cancelled)
+    rows = []
+    reachable, could_explore = [], False
+    for one in supposed:
+        recorded = bank.trace(run, one.step).decision
+        reward = bank.effective_reward(run, one.step)
+        if recorded is None or reward is None or not recorded.candidates:
+            continue
+        if "sampled" in (recorded.mode, one.decision.mode):
+            raise InputError(
+                "With exploration by noise (Thompson) the probability of every other set is not stored, so nothing can "
+                "be said. A run with exploration = epsilon and ε of 0.1 or more makes it possible."
+            )
+        could_explore = could_explore or recorded.epsilon > 0
+        reachable.append(_reachable(recorded, one))
+        rows.append(
+            (
+                reward,
+                recorded.propensity,
+                _chance(one.decision, recorded.selected),
+                _modelled(recorded.selected, recorded),
+                _expected(one.decision),
+            )
+        )
+    if not rows:
+        raise InputError("No step of this run has a reward and something to select, so nothing can be said of it.")
+    if (support := float(np.mean(reachable))) < LEAST_SUPPORT:
+        raise InputError(_no_support(support, could_explore, settings))
+    return estimates(*np.array(rows, dtype=np.float64).T)
+
+
+def _no_support(support: float, could_explore: bool, settings: Mapping[str, Any]) -> str:
+    what = f"Of what these settings would select, this run could have selected {100 * support:.0f} % of the sets"
+    if not could_explore:
+        return (
+            f"{what}: it always took the best by its own settings (ε = 0), so nothing can be said of what it never "
+            "tried. A run with ε of 0.1 or more makes it possible."
+        )
+    return (
+        f"{what}, so nothing can be said: another number of memories (k2) or a wider pool (δ, k1) was never tried. A "
+        "run with that k2, or with the wider pool and ε of 0.1 or more, makes it possible."
+    )
+
+
+def _tied(decision: Decision) -> tuple[list[str], list[str], set[str]]:
+    """The pool in its order, the best of it, and those that a tie at the cut puts in or out by the seed alone."""
+    ranked = [one for one in decision.candidates if one.rank_select is not None]
+    ids, size = [one.memory_id for one in ranked], min(decision.k2, len(ranked))
+    score = np.array([one.score or 0.0 for one in ranked]).round(DIGITS)
+    similarity = np.array([one.similarity for one in ranked])
+    tied = tied_at_cut(range(len(ranked)), size, score, similarity)
+    return ids, ids[:size], {ids[place] for place in tied}
+
+
+def _chance(decision: Decision, selected: Collection[str]) -> float:
+    """The probability that a decision's rule selects a set, in any order."""
+    ids, best, tied = _tied(decision)
+    if not set(selected) <= set(ids) or len(selected) != len(best):
+        return 0.0
+    place = {memory_id: number for number, memory_id in enumerate(ids)}
+    sets = [[place[i] for i in some] for some in (selected, best, tied)]
+    return decision.epsilon / comb(len(ids), len(best)) + (1 - decision.epsilon) * chance_by_ties(*sets)
+
+
+def _reachable(recorded: Decision, one: Supposed) -> float:
+    """How much of what the other settings would select in a step the run could have selected."""
+    ids, best, tied = _tied(one.decision)
+    pool = {one.memory_id for one in recorded.candidates if one.rank_select is not None}
+    if len(best) != min(recorded.k2, len(pool)):
+        return 0.0
+    drawn = one.decision.epsilon
+    if recorded.epsilon > 0:
+        return (1 - drawn) * ({*best, *tied} <= pool) + drawn * (set(ids) <= pool)
+    alone = len(best) == len(ids)  # There is one set only.
+    return (1 - drawn) * (_chance(recorded, best) > 0) + drawn * (alone and set(ids) == pool)
+
+
+def _modelled(selected: Sequence[str], decision: Decision) -> float:
+    q = {one.memory_id: one.q for one in decision.candidates}
+    return float(np.mean([q[i] for i in selected])) if selected else 0.0
+
+
+def _expected(decision: Decision) -> float:
+    """The mean of the model of the reward over what a decision's rule selects."""
+    ids, best, tied = _tied(decision)
+    if not best:
+        return 0.0
+    certain = [i for i in best if i not in tied]
+    drawn = len(best) - len(certain)
+    by_rank = sum(_modelled([i], decision) for i in certain) + drawn * _modelled(sorted(tied), decision)
+    return (1 - decision.epsilon) * by_rank / len(best) + decision.epsilon * _modelled(ids, decision)

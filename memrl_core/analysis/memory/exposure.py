@@ -1,7 +1,11 @@
-"""What is never recalled, duplicated or alone, how unevenly use is spread, and which memories help or mislead."""
+"""Every candidate of every step of a run as one table, and what it says of the memories.
+
+What is never recalled, duplicated or alone, how unevenly use is spread, and which memories help or mislead.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,8 +16,76 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from memrl_core.records import Memory, Utility, UtilityPoint
+from memrl_core.analysis.run.metrics import RATED
+from memrl_core.bank import MemoryBank
+from memrl_core.learning import active_rewards, effective_reward, order_key
+from memrl_core.policies import outcome_of
+from memrl_core.records import MISSED, LedgerEvent, Memory, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
+
+ATTEMPT = ("step", "epoch", "task", "outcome", "reward")
+COLUMNS = (
+    *ATTEMPT, "memory_id", "similarity", "q", "rank_recall", "rank_select", "selected",
+)  # fmt: skip
+
+
+def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
+    """One row a finished step (n, 7): step, epoch, task, outcome, reward, pool, selected.
+
+    `reward` is the one that counts now, and `outcome` follows from it. `pool` is how many memories were recalled and
+    `selected` their ids that went to the model; both are missing (NA, None) where no decision was recorded.
+    """
+    rows = bank.step_table(run, [*ATTEMPT, "trace"])
+    decisions = [json.loads(trace).get("decision") for trace in rows["trace"].to_pylist()]
+    frame = rows.select(ATTEMPT).to_pandas()
+    frame["pool"] = pd.array(
+        [None if one is None else sum(c["reason"] not in MISSED for c in one["candidates"]) for one in decisions],
+        "Int64",
+    )
+    frame["selected"] = pd.Series([None if one is None else tuple(one["selected"]) for one in decisions], dtype=object)
+    return _as_rated_now(frame, bank, run)
+
+
+def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
+    """One row a member of a pool (n, 11), in the order of steps and ranks; see `COLUMNS`.
+
+    `q` is the one before the step; `reward` is the one that counts now, with what people said since, and
+    `outcome` follows from it. `rank_select` is missing where an agent reports no score.
+    """
+    seen = bank.candidate_table(run, [*COLUMNS, "reason"]).to_pandas()
+    frame = seen[~seen["reason"].isin(MISSED)].drop(columns="reason").reset_index(drop=True)
+    return _as_rated_now(frame, bank, run)
+
+
+def _as_rated_now(frame: pd.DataFrame, bank: MemoryBank, run: str) -> pd.DataFrame:
+    """The same rows, their `reward` and `outcome` by what people said since their steps ended; changed in place."""
+    changed = {step: np.nan if r is None else r for step, r in rated_by_people(bank, run).items()}
+    if changed:
+        policy, settings = bank.run(run).policy, bank.settings(run)
+        later = frame["step"].map(changed)
+        touched = frame["step"].isin(changed.keys())
+        frame.loc[touched, "reward"] = later[touched]
+        frame.loc[touched, "outcome"] = [
+            outcome_of(policy, settings, None if np.isnan(r) else r) for r in later[touched]
+        ]
+    return frame
+
+
+def rated_by_people(bank: MemoryBank, run: str) -> dict[int, float | None]:
+    """Steps whose reward may be another now than when they ended, with the one that counts."""
+    finished = {row.id: row.step for row in bank.step_rows(run)}
+    of_step: dict[int, list[LedgerEvent]] = {}
+    for event in sorted(bank.events(run), key=order_key):
+        if event.step == finished.get(event.step_id):
+            of_step.setdefault(event.step, []).append(event)
+    return {
+        step: effective_reward(active_rewards(events), bank.settings(run, step))
+        for step, events in of_step.items()
+        if any(event.source == "person" for event in events)
+    }
+
+
+# --- what they say of the memories ------------------------------------------------------------------------------------
 
 Role = Literal["distractors", "far but useful", "corrective failures", "lucky successes"]
 ROLES: Mapping[Role, str] = {
@@ -35,20 +107,12 @@ def profile(
     rated steps it was given in that ended well; `q` is its utility now.
     """
     columns = [
-        "memory_id",
-        "intent",
-        "outcome",
-        "q",
-        "pools",
-        "near",
-        "selected",
-        "rank",
-        "similarity",
-        "rated",
-        "success",
+        *("memory_id", "intent", "outcome", "q"),
+        *("pools", "near", "selected"),
+        *("rank", "similarity", "rated"),
     ]
     if uses.empty:
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=[*columns, "success"])
     by_memory = uses.assign(near=uses["rank_recall"] <= k2).groupby("memory_id", sort=False)
     table = by_memory.agg(
         pools=("step", "size"),
@@ -57,7 +121,7 @@ def profile(
         rank=("rank_recall", "mean"),
         similarity=("similarity", "mean"),
     )
-    rated = uses[uses["selected"] & uses["outcome"].isin(["success", "failure"])]
+    rated = uses[uses["selected"] & uses["outcome"].isin(RATED)]
     won = (rated["outcome"] == "success").groupby(rated["memory_id"])
     table["rated"] = won.size().reindex(table.index).fillna(0).astype(int)
     table["success"] = won.mean().reindex(table.index)
@@ -65,7 +129,7 @@ def profile(
     table["q"] = [utilities[i].q if i in utilities else np.nan for i in table["memory_id"]]
     table["intent"] = [memories[i].intent if i in memories else "" for i in table["memory_id"]]
     table["outcome"] = [memories[i].outcome if i in memories else "" for i in table["memory_id"]]
-    return table[columns].sort_values("pools", ascending=False, kind="stable").reset_index(drop=True)
+    return table[[*columns, "success"]].sort_values("pools", ascending=False, kind="stable").reset_index(drop=True)
 
 
 def with_role(profiles: pd.DataFrame, role: Role, middle: float, k2: int) -> pd.DataFrame:
@@ -138,7 +202,7 @@ def starvation(
     delta: float,
     on_progress: Callable[[float], None] | None = None,
 ) -> Starvation:
-    """What a run's memory holds and does not use; `uses` are its candidates (see `uses.uses`)."""
+    """What a run's memory holds and does not use; `uses` are its candidates (see `uses`)."""
     rows = np.arange(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible)
     ids = [view.ids[int(row)] for row in rows]
     pooled = set(uses["memory_id"]) if len(uses) else set()
@@ -178,9 +242,8 @@ def _alike(
     """Groups of rows joined by cosines of at least `threshold`, largest first, and each row's nearest other cosine."""
     n = len(embeddings)
     nearest = np.full(n, -1.0, dtype=np.float32)
-    root = np.arange(
-        n
-    )  # The first row of each row's group; joined block by block, for pairs of equal intents are many.
+    # The first row of each row's group; joined block by block, for pairs of equal intents are many.
+    root = np.arange(n)
     for start in range(0, n, ROWS_AT_ONCE):
         block = embeddings[start : start + ROWS_AT_ONCE] @ embeddings.T
         own = np.arange(len(block))

@@ -7,8 +7,6 @@ means the last attempt here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,78 +15,46 @@ from memrl_core.analysis.run.metrics import RATED, rate
 from memrl_core.bank import MemoryBank
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A failed attempt at a task that an earlier attempt, the latest that succeeded, had solved.
+def losses(attempts: pd.DataFrame) -> pd.DataFrame:
+    """A row for each failed attempt at a task that an earlier one had solved, in the order of steps.
 
-    `left` were given to the model then and not now, `entered` now and not then; both are None where one of the steps
-    recorded no decision.
+    Columns: task, epoch, `failed_step`, `solved_step` (of the latest success), and the memories that were given to the
+    model then and not now (`left`), now and not then (`entered`); both are None where a step recorded no decision.
+    `attempts` is that of `exposure.attempts`.
     """
-
-    task: str
-    epoch: int
-    solved_step: int
-    failed_step: int
-    left: tuple[str, ...] | None
-    entered: tuple[str, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class EpochForgetting:
-    """One epoch's rated attempts at tasks: how many failed; how many followed a success, and failed of these."""
-
-    epoch: int
-    attempts: int
-    failures: int
-    solved_last: int
-    lost_last: int
-
-    @property
-    def of_failures(self) -> float | None:
-        """The share of the epoch's failures that were solved before (v2); None without failures."""
-        return self.lost_last / self.failures if self.failures else None
-
-    @property
-    def of_solved(self) -> float | None:
-        """The share of what was solved before that failed now (v1); None when nothing was."""
-        return self.lost_last / self.solved_last if self.solved_last else None
+    rated = _rated(attempts)
+    won = rated["outcome"] == "success"
+    solved = rated["step"].where(won).groupby(rated["task"]).ffill()
+    selected = dict(zip(attempts["step"], attempts["selected"], strict=True))
+    rows = []
+    for attempt, solved_step in zip(
+        rated[~won & solved.notna()].itertuples(), solved[~won & solved.notna()], strict=True
+    ):
+        then, now = selected[int(solved_step)], attempt.selected
+        left = entered = None
+        if then is not None and now is not None:
+            left, entered = tuple(i for i in then if i not in now), tuple(i for i in now if i not in then)
+        rows.append((attempt.task, attempt.epoch, attempt.step, int(solved_step), left, entered))
+    return pd.DataFrame(rows, columns=["task", "epoch", "failed_step", "solved_step", "left", "entered"])
 
 
-def losses(attempts: pd.DataFrame) -> list[Loss]:
-    """Every failure after a success on the same task, in the order of steps; see `attempts.attempts`."""
-    found = []
-    for task, tries in _rated(attempts).groupby("task", sort=False):
-        solved = None
-        for attempt in tries.itertuples(index=False):
-            if attempt.outcome == "success":
-                solved = attempt
-            elif solved is not None:
-                found.append(_loss(str(task), solved, attempt))
-    return sorted(found, key=lambda loss: loss.failed_step)
+def forgetting(attempts: pd.DataFrame) -> pd.DataFrame:
+    """A row an epoch of its rated attempts: how many failed; how many followed a success, and failed of these.
 
-
-def forgetting(attempts: pd.DataFrame) -> list[EpochForgetting]:
-    """One entry an epoch with a rated attempt."""
+    Columns: epoch, attempts, failures, solved_last, lost_last, and the shares lost_last / failures (`of_failures`, v2)
+    and lost_last / solved_last (`of_solved`, v1), nan where there is nothing to divide by.
+    """
     rated = _rated(attempts)
     won = rated["outcome"] == "success"
     last = won.groupby(rated["task"]).shift(fill_value=False).astype(bool)
-    table = pd.DataFrame({"attempts": True, "failures": ~won, "solved_last": last, "lost_last": last & ~won})
-    return [
-        EpochForgetting(int(epoch), *(int(n) for n in counts))
-        for epoch, *counts in table.groupby(rated["epoch"]).sum().itertuples(name=None)
-    ]
+    each = pd.DataFrame({"attempts": True, "failures": ~won, "solved_last": last, "lost_last": last & ~won})
+    table = each.groupby(rated["epoch"]).sum().reset_index()
+    lost = table["lost_last"]
+    return table.assign(of_failures=lost / table["failures"], of_solved=lost / table["solved_last"])
 
 
 def _rated(attempts: pd.DataFrame) -> pd.DataFrame:
     return attempts[attempts["outcome"].isin(RATED)].sort_values("step")
-
-
-def _loss(task: str, solved: Any, failed: Any) -> Loss:
-    then, now = solved.selected, failed.selected
-    left = entered = None
-    if then is not None and now is not None:
-        left, entered = tuple(i for i in then if i not in now), tuple(i for i in now if i not in then)
-    return Loss(task, int(failed.epoch), int(solved.step), int(failed.step), left, entered)
 
 
 TRANSFER = (
@@ -98,7 +64,7 @@ ORIGINS = ("same task", "another task", "unknown")
 
 
 def transfer(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
-    """One row an epoch and origin that occurred (n, 11); `uses` are the run's (see `uses.uses`).
+    """One row an epoch and origin that occurred (n, 11); `uses` are the run's (see `exposure.uses`).
 
     `uses` counts memories given to the model, `share` is their part of the epoch's, and `similarity` the mean cosine of
     the memory's intent to the task's. The outcome belongs to the step, so `steps`, `rated`, `successes` and `success`
@@ -116,21 +82,8 @@ def transfer(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
         won = rate(steps["outcome"])
         share = len(members) / int((chosen["epoch"] == epoch).sum())
         similarity = float(members["similarity"].mean())
-        rows.append(
-            (
-                epoch,
-                kind,
-                len(members),
-                share,
-                similarity,
-                len(steps),
-                won.n,
-                won.successes,
-                won.share,
-                won.low,
-                won.high,
-            )
-        )
+        counts = len(members), share, similarity, len(steps)
+        rows.append((epoch, kind, *counts, won.n, won.successes, won.share, won.low, won.high))
     return pd.DataFrame(rows, columns=list(TRANSFER))
 
 
@@ -144,7 +97,7 @@ Q_BY_EPOCH = (
 def q_by_epoch(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
     """One row an epoch: how the q of the memories that the run knew at its end were spread then; see `Q_BY_EPOCH`.
 
-    `uses` are the run's (see `uses.uses`). `not zero`, `positive`, `negative`, `never recalled` (in no pool so far) and
+    `uses` are the run's (`exposure.uses`). `not zero`, `positive`, `negative`, `never recalled` (in no pool so far) and
     `never updated` are shares of the memories. What people said of a step since counts at that step. A run without
     memories has no row.
 

@@ -1,21 +1,32 @@
-"""What theory expects of one q under equation 4, as curves and as formulas with their numbers.
+"""What theory expects of one q under equation 4, as curves and formulas with their numbers, and what a run shows of it.
 
 Source: arXiv 2601.03192 v2, equations 10 to 19. The rewards of a memory are taken as independent draws of one
-distribution with mean β and standard deviation σ; α is held; t counts updates. `practice` tells where a run departs.
+distribution with mean β and standard deviation σ; α is held; t counts updates. In the long run the variance of q is
+α/(2 − α) times that of the rewards (equations 13 and 18).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from scipy.stats import chi2
 
-Floats = npt.NDArray[np.float64]
+from memrl_core.analysis.run.metrics import SLACK, Floats
+from memrl_core.bank import MemoryBank
+from memrl_core.numerals import MINUS, fixed
+from memrl_core.records import Outcome, UtilityPoint
+from memrl_core.settings import MemRLSettings
+
 PAPER = "arXiv 2601.03192"
 MOST_VISITS = 1000
 """Visits after which a q that has not separated two memories is said never to."""
+UPPER = 0.975
 
 
 def mean_q(t: npt.ArrayLike, alpha: npt.ArrayLike, beta: float, q0: float) -> Floats:
@@ -52,44 +63,20 @@ def effective_window(alpha: npt.ArrayLike) -> Floats:
     return (2 - step) / step
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TradeOff:
-    """What each α pays for calm with slowness; all (n,).
-
-    `noise` is the standard deviation that q keeps for good, `half_life` the updates until half of a change is followed,
-    `until_within` the updates until what is left of a jump is as small as asked.
-    """
-
-    alphas: Floats
-    noise: Floats
-    half_life: Floats
-    until_within: Floats
-
-
-def trade_off(alphas: npt.ArrayLike, sigma: float, jump: float, within: npt.ArrayLike) -> TradeOff:
-    """Noise against lag for each of `alphas` (n,), of rewards with sd `sigma` whose mean jumps by `jump`.
-
-    `within`, one number or (n,), says how near to the new mean counts as arrived.
-    """
-    steps, near, size = np.asarray(alphas, dtype=np.float64), np.asarray(within, dtype=np.float64), abs(jump)
+def settled_within(alpha: npt.ArrayLike, jump: float, within: npt.ArrayLike) -> Floats:
+    """Updates until what is left of a `jump` of the mean is no larger than `within` (from eq. 12); 0 at α = 1."""
+    step, near, size = np.asarray(alpha, dtype=np.float64), np.asarray(within, dtype=np.float64), abs(jump)
     with np.errstate(divide="ignore", invalid="ignore"):
-        until = np.where((size <= near) | (steps == 1), 0.0, np.log(size / near) / _rate(steps))
-    return TradeOff(steps, np.sqrt(variance_limit(steps, sigma)), half_life(steps), until)
+        return np.where((size <= near) | (step == 1), 0.0, np.log(size / near) / _rate(step))
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A formula in symbols, with its numbers in their place, and what it comes to.
-
-    `substituted` ends with "= " and `value` to three decimals; `unit` is "updates", "rewards", "reward", "reward²" or
-    "" for a share.
-    """
+    """A formula in symbols, and with its numbers in their place, which ends with "= " and what it comes to."""
 
     name: str
     symbols: str
     substituted: str
-    value: float
-    unit: str
     source: str
 
 
@@ -100,24 +87,20 @@ def formulas(alpha: float, beta: float, sigma: float, q0: float, t: int) -> tupl
     rate = "∞" if alpha == 1 else f"(−ln(1 − {a}))"
     floor = f"{a} / (2 − {a})"
     rows = (
-        ("q expected after t updates", "β + (1 − α)^t · (q0 − β)", f"{b} + (1 − {a})^{t} · ({start} − {b})",
-         mean, "reward", "eq. 12"),
-        ("share of q0 left in it", "(1 − α)^t", f"(1 − {a})^{t}", _kept(t, alpha), "", "eq. 12"),
-        ("half-life of what q believed", "ln 2 / (−ln(1 − α))", f"ln(2) / {rate}", half_life(alpha), "updates",
-         "from eq. 12"),
-        ("95 % of the way to β", "ln 20 / (−ln(1 − α))", f"ln(20) / {rate}", settled_after(alpha), "updates",
-         "from eq. 12"),
+        ("q expected after t updates", "β + (1 − α)^t · (q0 − β)", f"{b} + (1 − {a})^{t} · ({start} − {b})", mean,
+         "eq. 12"),
+        ("share of q0 left in it", "(1 − α)^t", f"(1 − {a})^{t}", _kept(t, alpha), "eq. 12"),
+        ("half-life of what q believed", "ln 2 / (−ln(1 − α))", f"ln(2) / {rate}", half_life(alpha), "from eq. 12"),
+        ("95 % of the way to β", "ln 20 / (−ln(1 − α))", f"ln(20) / {rate}", settled_after(alpha), "from eq. 12"),
         ("variance of q after t updates", "α/(2 − α) · σ² · (1 − (1 − α)^(2t))",
-         f"{floor} · {s}^2 · (1 − (1 − {a})^(2 · {t}))", variance, "reward²", "eq. 17"),
-        ("variance of q in the long run", "α/(2 − α) · σ²", f"{floor} · {s}^2", limit, "reward²", "eq. 13, 18"),
-        ("spread of q in the long run", "√(α/(2 − α)) · σ", f"√({floor}) · {s}", np.sqrt(limit), "reward",
-         "eq. 13, 18"),
-        ("rewards that q averages over", "(2 − α)/α", f"(2 − {a}) / {a}", effective_window(alpha), "rewards",
-         "from eq. 18"),
+         f"{floor} · {s}^2 · (1 − (1 − {a})^(2 · {t}))", variance, "eq. 17"),
+        ("variance of q in the long run", "α/(2 − α) · σ²", f"{floor} · {s}^2", limit, "eq. 13, 18"),
+        ("spread of q in the long run", "√(α/(2 − α)) · σ", f"√({floor}) · {s}", np.sqrt(limit), "eq. 13, 18"),
+        ("rewards that q averages over", "(2 − α)/α", f"(2 − {a}) / {a}", effective_window(alpha), "from eq. 18"),
     )  # fmt: skip
     return tuple(
-        Formula(name, symbols, f"{numbers} = {_shown(float(value))}", float(value), unit, f"{PAPER}, {equation}")
-        for name, symbols, numbers, value, unit, equation in rows
+        Formula(name, symbols, f"{numbers} = {fixed(float(value)).replace(',', '')}", f"{PAPER}, {equation}")
+        for name, symbols, numbers, value, equation in rows
     )
 
 
@@ -162,9 +145,167 @@ def _rate(alpha: npt.ArrayLike) -> Floats:
 def _number(value: float) -> str:
     """For a place in a formula: three decimals, or as many as the number has; in brackets when negative."""
     text = f"{value:.3f}" if round(value, 3) == value else np.format_float_positional(value, trim="-")
-    return f"({text.replace('-', '−')})" if value < 0 else text
+    return f"({text.replace('-', MINUS)})" if value < 0 else text
 
 
-def _shown(value: float) -> str:
-    text = f"{value:.3f}"
-    return "0.000" if text == "-0.000" else text.replace("-", "−")
+# --- what a run shows of it -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fluctuation:
+    """The variance of q over its last `n` moves, with its 95 % interval, beside the `limit` of theory."""
+
+    n: int
+    variance: float
+    low: float
+    high: float
+    limit: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether theory lies within what was measured."""
+        return self.low <= self.limit <= self.high
+
+
+def fluctuation(points: Sequence[UtilityPoint], alpha: float) -> Fluctuation | None:
+    """How much q moves about once its start is forgotten, against the long-run variance of theory (eq. 13).
+
+    The moves of the first two windows are left out: less than 2 % of the start is then left. Neighbouring q are
+    correlated by 1 − α, so they count as fewer: the variance of n of them has the freedom of
+    n (1 − (1 − α)²)/(1 + (1 − α)²). None when that leaves less than two.
+    """
+    moves = [p for p in points if p.reward is not None]
+    window = (2 - alpha) / alpha
+    late = np.array([p.after for p in moves[math.ceil(2 * window) :]], dtype=np.float64)
+    n, kept = len(late), (1 - alpha) ** 2
+    freedom = n * (1 - kept) / (1 + kept) - 1
+    if freedom < 1 or n <= window:
+        return None
+    variance = float(late.var()) / (1 - window / n)
+    low, high = (freedom * variance / float(chi2.ppf(p, freedom)) for p in (UPPER, 1 - UPPER))
+    rewards = np.array([p.reward for p in moves], dtype=np.float64)
+    return Fluctuation(n, variance, low, high, alpha / (2 - alpha) * float(rewards.var(ddof=1)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The memories written with one outcome.
+
+    `by_visit` has a row for every number of visits `t` from 0: `n` memories that had so many, their mean `q`, its `sd`
+    and standard error `se` (nan for one memory), and what `theory` expects for the mean of all their rewards, with
+    `theory_sd`. `se` takes memories as independent; those that shared a prompt shared its reward, so the true error is
+    larger.
+    """
+
+    outcome: Outcome
+    by_visit: pd.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class LateVariance:
+    """Of `memories` with enough visits, the median `ratio` of the late variance of q to its limit in theory.
+
+    For `agreeing` of them the limit lies within the 95 % interval of what was measured.
+    """
+
+    memories: int
+    ratio: float
+    agreeing: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredHalfLife:
+    """Updates until q of `memories` was half as far from their mean rewards as at their writing; `expected` of α."""
+
+    memories: int
+    updates: float
+    expected: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Practice:
+    """What a run's ledger says about the curves of theory at its `alpha`.
+
+    `groups` has the outcomes of which a memory was rewarded. `left_out` memories moved by another step size at some
+    time and are in none of the numbers. `late` and `half_life` are None without enough visits.
+    """
+
+    alpha: float
+    groups: tuple[Group, ...]
+    left_out: int = 0
+    late: LateVariance | None = None
+    half_life: MeasuredHalfLife | None = None
+
+
+def measured(bank: MemoryBank, run: str) -> Practice:
+    """What can be laid over the curves of theory, of a run of MemRL. Raises `UnknownRun`."""
+    alpha = MemRLSettings.of(bank.settings(run)).alpha
+    # Also of memories that the run forgot: to leave them out would be one more selection.
+    known = {i: points for i in bank.memory_ids() if (points := bank.history(run, i))}
+    histories = {i: points for i, points in known.items() if all(_moved_by(alpha, point) for point in points)}
+    frame = pd.DataFrame(
+        [
+            (memory_id, bank.memory(memory_id).outcome, t, point.after, point.reward)
+            for memory_id, points in histories.items()
+            for t, point in enumerate(points)
+        ],
+        columns=["memory_id", "outcome", "t", "q", "reward"],
+    ).astype({"reward": float, "q": float})
+    groups = [_group(outcome, members, alpha) for outcome, members in frame.groupby("outcome", sort=True)]
+    return Practice(
+        alpha,
+        tuple(group for group in groups if group is not None),
+        len(known) - len(histories),
+        _late(list(histories.values()), alpha),
+        _half_life(frame, alpha),
+    )
+
+
+def _moved_by(alpha: float, point: UtilityPoint) -> bool:
+    if point.reward is None or point.before is None:
+        return True
+    return abs(point.before + alpha * (point.reward - point.before) - point.after) <= SLACK
+
+
+def _group(outcome: Outcome, members: pd.DataFrame, alpha: float) -> Group | None:
+    rewards = members["reward"].dropna()
+    if rewards.empty:
+        return None
+    beta, sigma = float(rewards.mean()), float(rewards.std(ddof=1)) if len(rewards) > 1 else 0.0
+    by_visit = members.groupby("t")["q"].agg(n="size", q="mean", sd="std").reset_index()
+    q0 = float(by_visit["q"].iloc[0])
+    by_visit["se"] = by_visit["sd"] / np.sqrt(by_visit["n"])
+    by_visit["theory"] = mean_q(by_visit["t"], alpha, beta, q0)
+    by_visit["theory_sd"] = np.sqrt(variance_q(by_visit["t"], alpha, sigma))
+    return Group(outcome, by_visit)
+
+
+def _late(histories: Sequence[Sequence[UtilityPoint]], alpha: float) -> LateVariance | None:
+    found = [f for points in histories if (f := fluctuation(points, alpha)) is not None and f.limit > 0]
+    if not found:
+        return None
+    ratio = float(np.median([f.variance / f.limit for f in found]))
+    return LateVariance(len(found), ratio, sum(f.agrees for f in found))
+
+
+def _half_life(frame: pd.DataFrame, alpha: float) -> MeasuredHalfLife | None:
+    """Of the memories with at least two half-lives of visits, so that the same ones are averaged all the way.
+
+    The distance keeps its sign, positive on the side of q0: for rewards in any order it then shrinks by (1 − α)^t on
+    average, while its size would stop at the noise.
+    """
+    expected = float(half_life(alpha))
+    last = max(1, math.ceil(2 * expected))
+    own = frame.groupby("memory_id")["reward"].transform("mean")
+    wide = frame.assign(off=frame["q"] - own).pivot(index="memory_id", columns="t", values="off")
+    if last not in wide.columns:
+        return None
+    far = wide.loc[wide[last].notna(), list(range(last + 1))].to_numpy()
+    away = (far * np.sign(far[:, :1])).mean(axis=0)
+    halved = np.flatnonzero(away <= away[0] / 2)
+    if away[0] <= SLACK or not len(halved):
+        return None
+    t = int(halved[0])
+    above, below, half = float(away[t - 1]), float(away[t]), float(away[0]) / 2
+    part = math.log(above / half) / math.log(above / below) if below > 0 else (above - half) / (above - below)
+    return MeasuredHalfLife(len(far), t - 1 + part, expected)

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.analysis.run import theory
-from memrl_core.analysis.run.practice import Group, Practice
-from memrl_core.analysis.run.theory import Floats
+from memrl_core.analysis.run.metrics import Floats
+from memrl_core.analysis.run.theory import Group, Practice
 from memrl_core.errors import InputError
 from memrl_core.figures.palette import (
     CUT,
@@ -116,23 +116,23 @@ def trade_off_picture(sigma: float, jump: float, alpha: float) -> Picture:
     Raises `InputError`.
     """
     alphas = np.unique([*ALPHAS, *LABELLED, alpha])
-    floor = np.sqrt(theory.variance_limit(alphas, sigma))
-    found = theory.trade_off(alphas, sigma, jump, within=floor)
+    noise, half_life = np.sqrt(theory.variance_limit(alphas, sigma)), theory.half_life(alphas)
+    until_within = theory.settled_within(alphas, jump, noise)
     hover = (
         "α = %{customdata[0]:.3f}: half of the jump after %{x:.3f} updates, the rest below the noise after "
         "%{customdata[1]:.3f}; spread %{y:.3f}"
     )
-    until = {"customdata": np.column_stack([alphas, found.until_within]), "showlegend": False}
-    traces = [curve(found.half_life, found.noise, "every α", CUT, hover, **until)]
+    until = {"customdata": np.column_stack([alphas, until_within]), "showlegend": False}
+    traces = [curve(half_life, noise, "every α", CUT, hover, **until)]
     chosen = {a: int(np.flatnonzero(alphas == a)[0]) for a in (*LABELLED, alpha)}
     others = [row for a, row in chosen.items() if abs(np.log(a / alpha)) > CROWDED]
     here = chosen[alpha]
     looks = ((others, "others", CUT, 8, "circle"), ([here], "this α", UTILITY, 14, "diamond"))
     for rows, name, colour, size, symbol in looks:
         named = {"text": [f"α = {alphas[row]:g}" for row in rows], "textposition": "top right", "cliponaxis": False}
-        x, y = found.half_life[rows], found.noise[rows]
+        x, y = half_life[rows], noise[rows]
         traces.append(marks(x, y, name, colour, size=size, symbol=symbol, showlegend=False, **named))
-    lag, spread = float(found.half_life[here]), float(found.noise[here])
+    lag, spread = float(half_life[here]), float(noise[here])
     across, up = "updates until half of a change is followed", "spread (sd) that q keeps"
     figure = _figure(traces, [], [], across, up, rangemode="tozero")
     figure["layout"]["xaxis"]["range"] = [-0.3, max(LONGEST_LAG, 1.2 * lag)]
@@ -145,9 +145,9 @@ def trade_off_picture(sigma: float, jump: float, alpha: float) -> Picture:
     table = pd.DataFrame(
         {
             "α": alphas,
-            "spread of q": found.noise,
-            "half-life": found.half_life,
-            "updates until the lag is below the spread": found.until_within,
+            "spread of q": noise,
+            "half-life": half_life,
+            "updates until the lag is below the spread": until_within,
         }
     )
     return Picture(figure, table, title, f"A falling curve of spread against lag with a mark for this α. {title}.")

@@ -1,21 +1,36 @@
-"""A whole run decided again: against the run itself, and against a real run under the other settings."""
+"""A whole run decided again: against the run itself, runs under other settings, and what others would have earned."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual
+from memrl_core.agent import workspace
+from memrl_core.agent.rerun import Rerunner
+from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual, estimates, ties_of, would_have_earned
 from memrl_core.analysis.decision.whatif import decided, situation_of
+from memrl_core.analysis.memory.provenance import contamination
+from memrl_core.analysis.people.reward_effect import reward_effect
 from memrl_core.bank import MemoryBank
+from memrl_core.environments import make_environment
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.records import Phase
+from memrl_core.errors import InputError
+from memrl_core.experiments.executors import run_experiment
+from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.reports import reports
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import POLICIES, policy_class
+from memrl_core.records import Phase, StepTrace
 from tests.builders import a_bank, a_run, a_step, an_agent
 
 STEPS = 40
+
+
 OWN = {"epsilon": 0.2, "delta": 0.1}
 
 
@@ -131,3 +146,173 @@ def test_a_fork_is_decided_from_what_it_knew(learned: MemoryBank, tmp_path: Path
     assert [s.step for s in supposed] == list(range(9, 15))
     assert all(s.selected == s.recorded for s in supposed)
     assert any(memory.startswith("r-") for s in supposed for memory in s.selected)
+
+
+# --- by the other rule for ties ---------------------------------------------------------------------------------------
+
+
+def test_ties_are_counted_at_both_cuts_and_the_other_rule_is_told(tmp_path: Path) -> None:
+    for rule, other in (("seeded", "older"), ("older", "seeded")):
+        agent = an_agent(tmp_path / rule, weight=0.0, k1=3, k2=1, ties=rule)
+        task = sample_tasks("household-train")[:1]
+        traces = list(agent.run(task, 6))
+        found = ties_of(agent.bank, "r")
+        # From the third step on two equals stand at the cut of k2, from the fifth on four at that of k1.
+        assert (found.steps, found.prompt, found.pool, found.either) == (6, 4, 2, 4)
+        assert (found.rule, found.other) == (rule, other)
+        first = traces[0].write.operations[0].memory_id if traces[0].write else ""
+        for one in found.changed:
+            by_age = one.selected if other == "older" else one.recorded
+            assert by_age == (first,) != (one.recorded if other == "older" else one.selected)
+
+
+def test_reports_tell_ties_and_own_memories_and_a_stream_can_leave_these_out(tmp_path: Path) -> None:
+    plan = Plan.model_validate(
+        {
+            "title": "t", "seeds": 1, "epochs": 3, "arms": [{"name": "a", "settings": {"weight": 0, "k2": 1}}],
+            "streams": [{"name": "s", "stages": [{"count": 4}], "grid": {"own_memories": [True, False]}}],
+        }
+    )  # fmt: skip
+    experiment = run_experiment(plan, tmp_path / "out", jobs=1)
+    with_own, without = (part for _, part in experiment.steps.groupby("stream", sort=False))
+    assert with_own["used_same_task"].map(any).any() and not without["used_same_task"].map(any).any()
+    tied = with_own[with_own["tied"]]
+    assert len(tied) and not with_own[~with_own["tied"]]["other_by_tie"].any()
+    notes = " · ".join(reports(experiment)[0].notes)
+    own = 100 * experiment.steps["used_same_task"].map(any).mean()
+    changed = 100 * experiment.steps["other_by_tie"].mean()
+    assert f"a {100 * experiment.steps['tied'].mean():.0f} % ({changed:.0f} %)" in notes
+    assert f"a {own:.0f} %" in notes
+
+
+# --- every method -----------------------------------------------------------------------------------------------------
+
+
+OF_EACH = 8
+
+
+@pytest.fixture(scope="module")
+def all_methods(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
+    """A run of each policy on four tasks, twice; then the second step of each gets a person's reward."""
+    preferences = workspace.Preferences()
+    embedder = workspace.make_embedder("hashing", preferences)
+    made = MemoryBank.create(str(tmp_path_factory.mktemp("replays") / "all_methods"), embedder.name, embedder.dimension)
+    with made.batch(OF_EACH):
+        for name in POLICIES:
+            workspace.start_run(
+                made, environment="household", tasks="household-train", task_count=4, policy=name, run=name, seed=5
+            )
+            live = workspace.live_run(made, name, preferences)
+            assert len(list(live.agent.run(live.tasks, 2))) == OF_EACH
+    for name in POLICIES:
+        row = made.step_rows(name)[1]
+        made.give_reward(name, row.step, row.id, made.credited(name, row.step), 1.0, "ann")
+    return made
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_each_step_selects_again_what_it_selected(all_methods: MemoryBank, name: str) -> None:
+    for trace in all_methods.traces(name):
+        recall, decision = decided(situation_of(all_methods, trace))
+        assert [m.memory_id for m in recall.pool] == [m.memory_id for m in trace.recall.pool]
+        assert decision.selected == trace.decision.selected
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_its_own_settings_make_no_difference_in_one_pass(all_methods: MemoryBank, name: str) -> None:
+    found = counterfactual(all_methods, name, {})
+    assert len(found) == OF_EACH
+    assert [one.step for one in found if one.differs] == []
+
+
+@pytest.mark.parametrize("name", ["memp", "memento", "memrl", "rag"])
+def test_what_people_taught_follows_the_methods_own_rule(all_methods: MemoryBank, name: str) -> None:
+    given = next(event for event in all_methods.events(name) if event.rater == "ann")
+    keeps_q = policy_class(name).spec.keeps_q
+    found = reward_effect(all_methods, name, [given.id])
+    now, without = all_methods.histories(name), {**all_methods.histories(name), **found.without}
+    for memory_id in given.memory_ids:
+        assert (now[memory_id] != without[memory_id]) is keeps_q
+
+
+# --- what other settings would have earned ----------------------------------------------------------------------------
+
+
+def test_the_estimators_worked_by_hand() -> None:
+    reward, logged, wanted = (
+        np.array([1.0, 0.0, 1.0, 0.0]),
+        np.array([0.5, 0.5, 0.25, 0.25]),
+        np.array([1, 0, 0.5, 0.5]),
+    )
+    found = estimates(reward, logged, wanted, np.full(4, 0.5), np.full(4, 0.6))
+    # Weights 2, 0, 2, 2.
+    assert found.actual.value == 0.5 and found.heaviest == 2
+    assert found.ips.value == pytest.approx((2 + 2) / 4)
+    assert found.self_normalised.value == pytest.approx(4 / 6)
+    assert found.doubly_robust.value == pytest.approx(0.6 + (2 * 0.5 + 2 * 0.5 - 2 * 0.5) / 4)
+    assert found.effective == pytest.approx(6**2 / 12)
+
+
+def test_the_estimators_find_a_truth_that_is_known_and_their_intervals_hold_it() -> None:
+    chances = np.array([[0.1, 0.5, 0.9], [0.8, 0.4, 0.2]])  # Reward by context and action.
+    logging, target = np.array([0.6, 0.3, 0.1]), np.array([[0.0, 0.1, 0.9], [0.9, 0.1, 0.0]])
+    truth = (target * chances).sum(axis=1).mean()
+    held, values = np.zeros(3), []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        context, action = rng.integers(0, 2, 400), rng.choice(3, 400, p=logging)
+        reward = (rng.random(400) < chances[context, action]).astype(float)
+        # A model of the reward that is wrong, so that only the correction makes it right.
+        model = chances + 0.2
+        found = estimates(
+            reward,
+            logging[action],
+            target[context, action],
+            model[context, action],
+            (target * model).sum(axis=1)[context],
+        )
+        each = (found.ips, found.self_normalised, found.doubly_robust)
+        held += [one.low <= truth <= one.high for one in each]
+        values.append([one.value for one in each])
+    assert np.mean(values, axis=0) == pytest.approx([truth] * 3, abs=0.02)
+    assert (held >= 88).all()
+
+
+def test_a_run_that_explored_tells_what_other_settings_earn_and_a_greedy_one_says_why_it_cannot(tmp_path: Path) -> None:
+    tasks = sample_tasks("household-train")[:6]
+    agent = an_agent(tmp_path / "explored", k1=4, k2=1, delta=-1.0, epsilon=0.5, weight=0.5)
+    rewards = [
+        trace.reward.reward
+        for trace in agent.run(tasks, 4)
+        if trace.reward and trace.decision and trace.decision.candidates
+    ]
+    same = would_have_earned(agent.bank, "r", {})
+    assert same.effective == pytest.approx(same.steps) == len(rewards)
+    assert same.ips.value == same.self_normalised.value == pytest.approx(np.mean(rewards))
+    other = would_have_earned(agent.bank, "r", {"weight": 0.0, "epsilon": 0.0})
+    assert 0 < other.effective < other.steps and other.heaviest > 1
+    with pytest.raises(InputError):
+        would_have_earned(agent.bank, "r", {"k2": 3})
+    greedy = an_agent(tmp_path / "greedy", k1=4, k2=1, delta=-1.0)
+    list(greedy.run(tasks, 4))
+    with pytest.raises(InputError, match=r"ε of 0\.1"):
+        would_have_earned(greedy.bank, "r", {"weight": 0.0})
+
+
+def again_in(bank: MemoryBank) -> Callable[[StepTrace], Rerunner]:
+    return lambda trace: Rerunner(bank, trace, SimulatedModel(), make_environment("household"))
+
+
+def test_what_a_memory_earns_alone_is_told_from_what_its_company_earned(tmp_path: Path) -> None:
+    alone = an_agent(tmp_path / "alone", k2=1)
+    together = an_agent(tmp_path / "together", k2=3)
+    shares = []
+    for agent in (alone, together):
+        list(agent.run(sample_tasks("household-train")[:4], 5))
+        found = contamination(agent.bank, "r", again_in(agent.bank))
+        assert found.share is not None
+        table = found.memories.set_index("memory_id")
+        assert {i: u.q for i, u in agent.bank.utilities("r").items() if u.visits} == pytest.approx(table["q"].to_dict())
+        assert (table["q"] - table["earned"] - table["company"]).abs().max() < 1e-12
+        shares.append(found.share)
+    assert 0 <= shares[0] <= 1 and shares[1] > shares[0]

@@ -90,15 +90,10 @@ def test_the_forgetting_rates_are_those_of_the_page_on_what_was_forgotten(succes
         for epoch, row in enumerate(success)
         for task, value in enumerate(row)
     ]
-    found = {
-        e.epoch: e for e in forgetting(pd.DataFrame(rows, columns=["step", "epoch", "task", "outcome", "selected"]))
-    }
+    found = forgetting(pd.DataFrame(rows, columns=["step", "epoch", "task", "outcome", "selected"])).set_index("epoch")
     for of in ("failures", "solved"):
-        rates = forgetting_rate(success, of)
-        for epoch in range(len(success)):
-            entry = found.get(epoch)
-            other = entry and (entry.of_failures if of == "failures" else entry.of_solved)
-            assert same(rates[epoch : epoch + 1], [NAN if other is None else other])
+        by_page = [found[f"of_{of}"].get(epoch, NAN) for epoch in range(len(success))]
+        assert same(forgetting_rate(success, of), by_page)
 
 
 def test_a_grid_keeps_the_last_rated_attempt_and_the_order_of_first_attempts() -> None:

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.memory.uses import COLUMNS, uses
+from memrl_core.analysis.memory.exposure import COLUMNS, uses
 from memrl_core.analysis.run.calibration import BINS, in_sample, prequential
 from memrl_core.analysis.run.metrics import pearson
 from memrl_core.bank import MemoryBank

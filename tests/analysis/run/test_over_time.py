@@ -1,16 +1,20 @@
-"""Same task or another, held against a count over the whole traces of a run."""
+"""What was solved and failed, where memories came from, and how q lay: against loops over the traces."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.memory.uses import uses
-from memrl_core.analysis.run.over_time import ORIGINS, q_by_epoch, transfer
+from memrl_core.analysis.memory.exposure import attempts, uses
+from memrl_core.analysis.run.over_time import ORIGINS, forgetting, losses, q_by_epoch, transfer
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.exchange.bring_in import bring_in
@@ -20,12 +24,83 @@ from memrl_core.records import Memory
 from tests.builders import a_vector, an_agent
 from tests.exchange.official_writer import CheckpointWriter, Written
 
+Chosen = tuple[str, ...] | None
+
+
+LETTER = {"s": "success", "f": "failure", "u": "unrated"}
+
+
+def a_table(rows: list[tuple[int, str, str, Chosen]]) -> pd.DataFrame:
+    """Steps in order, each as (epoch, task, outcome's letter, selected)."""
+    table = pd.DataFrame(
+        [(n, epoch, task, LETTER[letter]) for n, (epoch, task, letter, _) in enumerate(rows, start=1)],
+        columns=["step", "epoch", "task", "outcome"],
+    )
+    table["selected"] = pd.Series([chosen for *_, chosen in rows], dtype=object)
+    return table
+
+
+def test_a_loss_names_what_was_swapped_since_the_last_success() -> None:
+    steps = [(1, "t", "s", ("a", "b")), (1, "x", "f", ()), (2, "t", "f", ("b", "c")), (3, "t", "f", None)]
+    assert [tuple(loss) for loss in losses(a_table(steps)).itertuples(index=False)] == [
+        ("t", 2, 3, 1, ("a",), ("c",)), ("t", 3, 4, 1, None, None),
+    ]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("sfu")), max_size=14))
+def test_losses_and_rates_follow_from_each_tasks_attempts(tries: list[tuple[str, str]]) -> None:
+    rows = [(n // 4 + 1, task, letter, (f"m{n}",)) for n, (task, letter) in enumerate(tries)]
+    table = a_table(rows)
+    expected, solved_before, lost_directly = [], Counter[int](), Counter[int]()
+    for n, (epoch, task, letter, _) in enumerate(rows):
+        earlier = [(i, other) for i, (_, name, other, _) in enumerate(rows[:n]) if name == task and other != "u"]
+        wins = [i for i, other in earlier if other == "s"]
+        if letter != "u" and wins:
+            solved_before[epoch] += earlier[-1][1] == "s"
+        if letter == "f" and wins:
+            expected.append((task, epoch, wins[-1] + 1, n + 1))
+            lost_directly[epoch] += earlier[-1][1] == "s"
+    found = losses(table)
+    assert [(x.task, x.epoch, x.solved_step, x.failed_step) for x in found.itertuples()] == expected
+    for epoch in forgetting(table).itertuples():
+        letters = [letter for number, _, letter, _ in rows if number == epoch.epoch and letter != "u"]
+        assert (epoch.attempts, epoch.failures) == (len(letters), letters.count("f"))
+        assert (epoch.solved_last, epoch.lost_last) == (solved_before[epoch.epoch], lost_directly[epoch.epoch])
+
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
     agent = an_agent(tmp_path_factory.mktemp("transfer") / "bank", k1=8, delta=0.2)
     list(agent.run(sample_tasks("household-train")[:12], epochs=3))
     return agent
+
+
+def test_attempts_say_what_the_traces_say(lived: Agent) -> None:
+    table = attempts(lived.bank, "r")
+    traces = lived.bank.traces("r")
+    assert list(table["step"]) == [t.step for t in traces]
+    assert list(table["outcome"]) == [t.reward.outcome for t in traces]
+    assert list(table["selected"]) == [t.decision.selected for t in traces]
+    assert list(table["pool"]) == [len(t.recall.pool) for t in traces]
+    assert {"success", "failure"} <= set(table["outcome"])
+
+
+def test_a_reward_given_later_makes_a_loss_or_takes_it_back(lived: Agent) -> None:
+    bank = lived.bank
+    table = attempts(bank, "r")
+    later = next(
+        row
+        for row in table[table["epoch"] == 3].itertuples()
+        if row.outcome == "success"
+        and "success" in set(table.loc[(table["task"] == row.task) & (table["epoch"] < 3), "outcome"])
+    )
+    before = set(losses(table)["failed_step"])
+    given = bank.give_reward("r", later.step, bank.trace("r", later.step).id, later.selected, -1.0, "ada")
+    changed = attempts(bank, "r")
+    assert tuple(changed.loc[changed["step"] == later.step, ["reward", "outcome"]].iloc[0]) == (-1.0, "failure")
+    assert set(losses(changed)["failed_step"]) == before | {later.step}
+    bank.revoke_reward(given.id, "ada")
+    pd.testing.assert_frame_equal(attempts(bank, "r"), table)
 
 
 def test_uses_and_steps_are_counted_as_the_traces_say(lived: Agent) -> None:

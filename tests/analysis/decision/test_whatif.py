@@ -1,4 +1,4 @@
-"""A step decided again on the vectors of another embedder, by hand and beside the recorded decision."""
+"""One step decided again: by every method, and on the vectors of another embedder."""
 
 from __future__ import annotations
 
@@ -8,18 +8,73 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from memrl_core.agent import Agent
 from memrl_core.analysis.decision import whatif
-from memrl_core.analysis.decision.whatif import Situation, decided, embedded_anew, moved, situation_of
+from memrl_core.analysis.decision.whatif import Situation, decided, embedded_anew, moved, on_this_pool, situation_of
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
+from memrl_core.policies import POLICIES
 from memrl_core.records import Memory
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import MemRLSettings
 from tests.builders import an_agent
 
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Agent:
+    made = an_agent(tmp_path_factory.mktemp("pool") / "bank", delta=-1.0)
+    for task in sample_tasks("household-train")[:6] * 3:
+        made.begin(task).finish()
+    return made
+
+
+def test_every_method_answers_from_the_very_pool_of_the_step(recorded: Agent) -> None:
+    trace, before = recorded.bank.trace("r", 18), recorded.bank.facts
+    found = on_this_pool(recorded.bank, trace, POLICIES)
+    assert recorded.bank.facts == before
+    assert [one.spec.name for one in found] == list(POLICIES)
+    pool = {member.memory_id for member in trace.recall.pool}
+    for one in found:
+        assert one.problem == ""
+        assert set(one.decision.selected) <= pool
+
+
+def test_the_runs_own_method_says_what_it_did(recorded: Agent) -> None:
+    trace = recorded.bank.trace("r", 18)
+    for own_recall in (False, True):
+        (one,) = on_this_pool(recorded.bank, trace, ["memrl"], own_recall) or ()
+        assert one.decision.selected == trace.decision.selected
+        assert one.given and trace.generate.messages[-1].content.startswith(one.given)
+
+
+def test_with_its_own_recall_a_method_goes_by_recency(recorded: Agent) -> None:
+    trace = recorded.bank.trace("r", 18)
+    (recent,) = on_this_pool(recorded.bank, trace, ["exprecent"], own_recall=True) or ()
+    newest = [memory.id for memory in recorded.bank.memories("r") if memory.step < 18][-3:]
+    assert set(recent.decision.selected) == set(newest)
+
+
+def test_it_can_be_stopped_and_tells_how_far_it_is(recorded: Agent) -> None:
+    reported: list[tuple[int, int]] = []
+    trace = recorded.bank.trace("r", 9)
+    on_this_pool(recorded.bank, trace, ["rag", "none"], on_progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(1, 2), (2, 2)]
+    assert on_this_pool(recorded.bank, trace, POLICIES, cancelled=lambda: len(reported) > 1) is None
+
+
+def test_a_step_without_its_pool_gets_a_sentence(recorded: Agent) -> None:
+    trace = replace(recorded.bank.trace("r", 9), recall=None)
+    with pytest.raises(InputError):
+        on_this_pool(recorded.bank, trace, ["rag"])
+
+
 INTENTS = {"warm": "heat an egg", "cold": "cool an egg", "far": "buy a car"}
+
+
 BEFORE = {"heat one egg": (1.0, 0.0), "heat an egg": (0.6, 0.8), "cool an egg": (0.8, 0.6), "buy a car": (0.0, 1.0)}
+
+
 AFTER = {"heat one egg": (1.0, 0.0), "heat an egg": (0.8, 0.6), "cool an egg": (0.0, 1.0), "buy a car": (0.6, 0.8)}
 
 
