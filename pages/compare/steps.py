@@ -104,7 +104,7 @@ def _go_to_first() -> None:
 
 def _stepper(place: Place, pairs: Sequence[Pair], at: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="compare_stepper"):
-        before, after = neighbours(pairs, list(Difference), at)
+        before, after = neighbours(pairs, at)
         for label, icon, pair in (
             ("Previous difference", ":material/chevron_left:", before),
             ("Next difference", ":material/chevron_right:", after),

@@ -13,7 +13,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.experiments.cells import RUN, cells_of, run_cell
 from memrl_core.experiments.conditions import by_seed, conditions
 from memrl_core.experiments.plan import Plan, read_plan
-from memrl_core.figures.compare.phase_diagram import phase_diagram
+from memrl_core.figures.compare.comparison import phase_diagram
 from memrl_core.figures.palette import plain
 from pages.shared import place as places
 from pages.shared.picture import chosen_row, table_twin

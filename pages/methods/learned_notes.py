@@ -18,7 +18,7 @@ from memrl_core.analysis.run.learned.notes import (
     reflections,
     workflows,
 )
-from memrl_core.figures.run.learned_notes import case_calibration_picture, link_picture, loss_picture, novelty_picture
+from memrl_core.figures.run.learned import case_calibration_picture, link_picture, loss_picture, novelty_picture
 from memrl_core.policies.methods.memento import Read
 from pages.methods.learned_case import Case, memory_text, show_or_say
 from pages.shared.picture import show, show_table

@@ -14,8 +14,7 @@ import pytest
 from memrl_core.analysis.compare.alignment import align
 from memrl_core.analysis.compare.comparison import CumulativeReward, cumulative_reward
 from memrl_core.errors import InputError
-from memrl_core.figures.compare.comparison import reward_picture, trajectories_picture
-from memrl_core.figures.compare.phase_diagram import phase_diagram
+from memrl_core.figures.compare.comparison import phase_diagram, reward_picture, trajectories_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint

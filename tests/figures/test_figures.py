@@ -128,10 +128,7 @@ def test_a_history_has_a_mark_for_every_reward(lived: Any) -> None:
 def test_foreign_text_cannot_become_markup_in_any_figure(lived: Any) -> None:
     recall, decision, memories = parts(lived)
     evil = {i: replace(memory, intent=EVIL) for i, memory in memories.items()}
-    for picture in (
-        recall_picture(recall, decision, evil, "r"),
-        score_picture(decision, evil, "r"),
-    ):
+    for picture in (recall_picture(recall, decision, evil, "r"), score_picture(decision, evil, "r")):
         drawn = json.dumps(json.loads(picture.figure.to_json())["data"], ensure_ascii=False)
         assert "<b>x" not in drawn and "<a href" not in drawn
         templates = [trace.hovertemplate or "" for trace in picture.figure.data]
@@ -183,8 +180,6 @@ def test_a_property_that_plotly_does_not_have_is_refused_by_the_figure() -> None
 
 
 EVIL_ID = "<a href='https://other.example'>x</a> <b>y</b> %{customdata[0]} <extra>z</extra>"
-
-
 MARKS = ("<a href", "</a>", "<b>y", "%{customdata[0]} ", "<extra>z")
 
 

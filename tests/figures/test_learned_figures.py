@@ -12,18 +12,18 @@ from memrl_core.analysis.run.learned.deciding import Ranks
 from memrl_core.analysis.run.learned.notes import LinkGraph
 from memrl_core.analysis.run.learned.values import COLUMNS, OPERATIONS
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.run.learned_notes import (
+from memrl_core.figures.run.learned import (
+    NAMED,
+    bump_picture,
     case_calibration_picture,
+    counts_picture,
     link_picture,
     loss_picture,
+    names_at_ends,
     novelty_picture,
-)
-from memrl_core.figures.run.learned_steps import (
-    bump_picture,
-    counts_picture,
     pass_picture,
+    values_picture,
 )
-from memrl_core.figures.run.learned_values import NAMED, names_at_ends, values_picture
 from memrl_core.policies.methods.a_mem import Note
 from tests.builders import numbers
 

@@ -17,11 +17,9 @@ from memrl_core.analysis.run.metrics import (
     TaskState,
     cumulative_success,
     epoch_accuracy,
-    outcome_grid,
     solved_before_failing_now,
     task_states,
 )
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.palette import (
     ARMS,
     FORGOTTEN,
@@ -33,15 +31,8 @@ from memrl_core.figures.palette import (
     Mark,
 )
 from memrl_core.figures.picture import Picture
-from memrl_core.figures.run.stability import (
-    STATES,
-    Arm,
-    Stream,
-    curves_picture,
-    grid_picture,
-    moving_accuracy_picture,
-)
-from tests.builders import an_agent, numbers
+from memrl_core.figures.run.stability import STATES, Arm, Stream, curves_picture, grid_picture, moving_accuracy_picture
+from tests.builders import numbers
 
 NAN = float("nan")
 HOSTILE = "<b onclick=hacked()>x</b>%{y}</script>"
@@ -51,11 +42,7 @@ GRID = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]], dtype=np.float64)
 UNFINISHED = np.vstack([GRID, [1, 0, NAN, NAN]])
 OTHER = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]], dtype=np.float64)
 
-grids = arrays(
-    np.float64,
-    st.tuples(st.integers(1, 5), st.integers(1, 6)),
-    elements=st.sampled_from([0.0, 1.0, NAN]),
-)
+grids = arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 6)), elements=st.sampled_from([0.0, 1.0, NAN]))
 
 
 def wilson(solved: int, n: int) -> tuple[float, float]:
@@ -220,12 +207,6 @@ def test_the_grid_has_the_state_of_every_task_with_the_first_solved_on_top() -> 
     assert numbers(picture.title) == ["3", "4", "2", "1"]
 
 
-def test_tasks_are_sorted_by_their_first_success_and_else_stay_in_order() -> None:
-    success = np.array([[0, 0, 1, 0, 1], [0, 1, 0, 0, 1], [1, 1, 1, 0, 0]], dtype=np.float64)
-    table = grid_picture([Arm("memrl", success)]).table
-    assert list(table["task"]) == ["task 3", "task 5", "task 2", "task 1", "task 4"]
-
-
 def test_the_grids_colours_are_discrete_and_its_legend_names_them() -> None:
     (heatmap,) = grid_picture([Arm("memrl", GRID)]).figure.data
     for code, (name, colour, mark) in enumerate(STATES.values()):
@@ -259,16 +240,3 @@ def test_names_from_outside_cannot_become_markup() -> None:
         text = json.dumps([drawn["data"], drawn["layout"].get("annotations", [])], ensure_ascii=False)
         assert "<b onclick" not in text and "</script" not in text
         assert not any(HOSTILE[-10:] in (trace.hovertemplate or "") for trace in picture.figure.data)
-
-
-def test_a_real_run_is_drawn_as_it_ended(tmp_path: Any) -> None:
-    agent = an_agent(tmp_path / "bank")
-    list(agent.run(sample_tasks("household-train")[:8], epochs=3))
-    rows = agent.bank.step_rows("r")
-    grid = outcome_grid((row.task, row.epoch, row.outcome) for row in rows)
-    arm = Arm("memrl", grid.success, tasks=grid.tasks)
-    last = [row.outcome == "success" for row in rows if row.epoch == 3]
-    assert curves_picture([arm]).table["accuracy"].iloc[-1] == pytest.approx(np.mean(last))
-    stream = Stream("memrl", np.array([row.outcome == "success" for row in rows], dtype=np.float64))
-    assert moving_accuracy_picture([stream], 8).table["solved"].iloc[-1] == sum(last)
-    assert set(grid_picture([arm]).table["task"]) == set(grid.tasks)

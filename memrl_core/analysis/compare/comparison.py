@@ -5,7 +5,7 @@ Definitions follow arXiv 2601.03192 (success rate, cumulative success, forgettin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -80,11 +80,10 @@ def divergences(pairs: Sequence[Pair]) -> list[Divergence]:
     return [entry for entry in found if entry.known]
 
 
-def neighbours(pairs: Sequence[Pair], of: Collection[Difference], at: int) -> tuple[Pair | None, Pair | None]:
-    """The nearest pairs before and after position `at` (from 0) that differ in one of `of`."""
-    before = next((pair for pair in reversed(pairs[: max(at, 0)]) if pair.differences & set(of)), None)
-    after = next((pair for pair in pairs[at + 1 :] if pair.differences & set(of)), None)
-    return before, after
+def neighbours(pairs: Sequence[Pair], at: int) -> tuple[Pair | None, Pair | None]:
+    """The nearest pairs before and after position `at` (from 0) that differ."""
+    before, after = ([pair for pair in part if pair.differences] for part in (pairs[: max(at, 0)], pairs[at + 1 :]))
+    return before[-1] if before else None, after[0] if after else None
 
 
 def _pair(occurrence: int, one: ComparedStep, other: ComparedStep, like: Mapping[str, str]) -> Pair:

@@ -22,16 +22,7 @@ from scipy.stats import t as student
 from memrl_core.agent.rerun import Rerunner, credit
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.learning import (
-    Fold,
-    active_rewards,
-    assigned_credit,
-    by_step,
-    folded,
-    memrl_rule,
-    moves_of,
-    shares_in,
-)
+from memrl_core.learning import Fold, active_rewards, assigned_credit, by_step, folded, memrl_rule, moves_of, shares_in
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import update_rule
 from memrl_core.records import EventKind, LedgerEvent, StepTrace, Utility, UtilityPoint
@@ -168,10 +159,7 @@ def step_size(move: UtilityPoint, alpha: float) -> float:
 
 
 def refolded(
-    bank: MemoryBank,
-    run: str,
-    changed: Callable[[LedgerEvent], LedgerEvent | None],
-    as_of: int | None = None,
+    bank: MemoryBank, run: str, changed: Callable[[LedgerEvent], LedgerEvent | None], as_of: int | None = None
 ) -> Fold:
     """The fold of a run in which `changed` gives what stands in the place of each event, or None for nothing.
 

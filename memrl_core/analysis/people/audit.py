@@ -26,12 +26,7 @@ from memrl_core.records import EventKind, LedgerEvent
 
 # --- one q ------------------------------------------------------------------------------------------------------------
 
-BEGINS = (
-    EventKind.MEMORY_WRITTEN,
-    EventKind.MEMORY_IMPORTED,
-    EventKind.MEMORY_EDITED,
-    EventKind.MEMORY_MERGED,
-)
+BEGINS = (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +134,7 @@ def audit(
 
 CUT = 80
 MOST_NAMED = 8
-DID = {
-    EventKind.MEMORY_FORGOTTEN: "forgot",
-    EventKind.MEMORY_PINNED: "pinned",
-    EventKind.MEMORY_UNPINNED: "unpinned",
-}
+DID = {EventKind.MEMORY_FORGOTTEN: "forgot", EventKind.MEMORY_PINNED: "pinned", EventKind.MEMORY_UNPINNED: "unpinned"}
 AS = {Role.LOOK: "an onlooker (may look)", Role.RATE: "a rater (may rate)", Role.MANAGE: "a manager (may manage)"}
 RULES = (EventKind.SETTINGS_CHANGED, EventKind.ENVIRONMENT_CHANGED, EventKind.SCALES_CHANGED)
 CHOSEN = ("stars", "grade", "thumb", "choice", "marks")

@@ -29,8 +29,6 @@ from memrl_core.records import Phase, StepTrace
 from tests.builders import a_bank, a_run, a_step, an_agent
 
 STEPS = 40
-
-
 OWN = {"epsilon": 0.2, "delta": 0.1}
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of a decision in words."""
+"""The arithmetic of a decision in words, and short names for memories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
-from memrl_core.analysis.decision.labels import reason_sentence
+from memrl_core.analysis.decision.labels import memory_label, reason_sentence
 from memrl_core.analysis.run import reversals
 from memrl_core.analysis.run.reversals import overtaking, reversal
 from memrl_core.records import (
@@ -154,3 +154,23 @@ def test_it_counts_only_where_the_choice_by_similarity_fails_and_not_by_luck(
         return SimpleNamespace(rerun=rerun)
 
     assert (reversal(BANK, solved, again) is not None) is holds
+
+
+@pytest.mark.parametrize(
+    ("memory_id", "label"),
+    [
+        ("run-0004", "#4"),
+        ("run-0004.2", "#4.2"),
+        ("run-0120.13", "#120.13"),
+        ("other-0004.2", "other-0004.2"),
+        ("run-0004.2.1", "run-0004.2.1"),
+        ("run-0004.", "run-0004."),
+        ("run-poison-001", "poison-001"),
+        ("run-given-012", "given-012"),
+        ("other-given-012", "other-given-012"),
+        ("0004.2", "0004.2"),
+        ("run", "run"),
+    ],
+)
+def test_a_memory_of_the_run_is_called_by_its_number_and_wording(memory_id: str, label: str) -> None:
+    assert memory_label(memory_id, "run") == label

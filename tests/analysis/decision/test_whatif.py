@@ -70,11 +70,7 @@ def test_a_step_without_its_pool_gets_a_sentence(recorded: Agent) -> None:
 
 
 INTENTS = {"warm": "heat an egg", "cold": "cool an egg", "far": "buy a car"}
-
-
 BEFORE = {"heat one egg": (1.0, 0.0), "heat an egg": (0.6, 0.8), "cool an egg": (0.8, 0.6), "buy a car": (0.0, 1.0)}
-
-
 AFTER = {"heat one egg": (1.0, 0.0), "heat an egg": (0.8, 0.6), "cool an egg": (0.0, 1.0), "buy a car": (0.6, 0.8)}
 
 

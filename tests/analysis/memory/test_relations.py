@@ -18,10 +18,7 @@ from memrl_core.records import Memory
 from memrl_core.retrieval.view import MemoryView
 
 Steps = list[tuple[list[str], list[str], str]]
-
-
 MEMORIES = ["a", "b", "c", "d", "e"]
-
 
 ONE = st.tuples(
     st.lists(st.sampled_from(MEMORIES), unique=True, max_size=4),

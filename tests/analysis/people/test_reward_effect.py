@@ -289,10 +289,7 @@ GREEDY = {**OWN, "epsilon": 0.0, "k2": 1}
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """A run of an agent whose every step "ann" has rated against the environment; it stays as it is."""
-    agent, tasks = (
-        an_agent(tmp_path_factory.mktemp("rated") / "bank", **GREEDY),
-        sample_tasks("household-train"),
-    )
+    agent, tasks = (an_agent(tmp_path_factory.mktemp("rated") / "bank", **GREEDY), sample_tasks("household-train"))
     with agent.bank.batch(TAUGHT):
         traces = list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=TAUGHT)]))
     verdicts = {trace.step: trace.reward.environment or 0.0 for trace in traces[1:] if trace.reward}

@@ -23,14 +23,7 @@ from memrl_core.analysis.run.learned.deciding import (
     recollections,
     what_became,
 )
-from memrl_core.analysis.run.learned.notes import (
-    cases_learned,
-    edits,
-    losses,
-    notes_and_links,
-    reflections,
-    workflows,
-)
+from memrl_core.analysis.run.learned.notes import cases_learned, edits, losses, notes_and_links, reflections, workflows
 from memrl_core.analysis.run.learned.values import (
     OPERATIONS,
     known_states,

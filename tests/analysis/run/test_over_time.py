@@ -25,8 +25,6 @@ from tests.builders import a_vector, an_agent
 from tests.exchange.official_writer import CheckpointWriter, Written
 
 Chosen = tuple[str, ...] | None
-
-
 LETTER = {"s": "success", "f": "failure", "u": "unrated"}
 
 
@@ -128,10 +126,7 @@ def test_uses_and_steps_are_counted_as_the_traces_say(lived: Agent) -> None:
             assert (row["uses"], row["steps"]) == (number, len(steps))
             assert row["share"] == pytest.approx(number / total)
             assert row["similarity"] == pytest.approx(fmean(cosines), abs=1e-6)
-            assert (row["rated"], row["successes"]) == (
-                len(steps),
-                sum(t.reward.outcome == "success" for t in steps),
-            )
+            assert (row["rated"], row["successes"]) == (len(steps), sum(t.reward.outcome == "success" for t in steps))
             counted += number
     assert counted == sum(len(t.decision.selected) for t in bank.traces("r"))
 

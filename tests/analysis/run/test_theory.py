@@ -38,17 +38,9 @@ from tests.analysis.memory.test_provenance import a_history
 from tests.builders import a_bank, a_step, an_agent
 
 CHAINS = 20_000
-
-
 ERRORS = 4.5
-
-
 """Standard errors within which a simulated mean or variance has to lie: beyond them once in 150,000."""
-
-
 ALPHA = st.floats(0.001, 1.0)
-
-
 REWARD = st.floats(-10, 10)
 
 
