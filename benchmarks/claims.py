@@ -28,11 +28,9 @@ from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.conditions import conditions
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan, read_plan
-from memrl_core.lessons.lesson import Finding, Lesson, shipped_folder
+from memrl_core.lessons.lesson import PRESETS, Finding, Lesson, Preset, shipped_folder
 from memrl_core.lessons.measures import OF_RUN, run_of
-from memrl_core.lessons.presets import PRESETS, Preset
-from memrl_core.lessons.questions import QUESTIONS
-from memrl_core.lessons.room import Question
+from memrl_core.lessons.room import QUESTIONS, Question
 from memrl_core.lessons.world import Play, Settings
 from memrl_core.toml_files import read_model
 
@@ -137,7 +135,7 @@ def _playground() -> Iterator[Claim]:
         ("first. {} % before the shift, not {}; of what changes, {} %, not {}.", "blind to meaning", (before, changed)),
     )
     for says, name, columns in sentences:
-        yield Claim("memrl_core/lessons/presets.py", says, partial(_beside_default, name, columns, says.count("{}")))
+        yield Claim("sample_data/presets.toml", says, partial(_beside_default, name, columns, says.count("{}")))
 
 
 def _of_preset(preset: Preset, results: Path | None) -> list[Interval]:
@@ -174,8 +172,8 @@ def _room() -> Iterator[Claim]:
 
     for title, question in QUESTIONS.items():
         effect, otherwise = re.split(r"(?<=\.) (?=In \d)", question.because)
-        yield Claim("memrl_core/lessons/questions.py", open_numbers(effect), partial(_of_question, title))
-        yield Claim("memrl_core/lessons/questions.py", open_numbers(otherwise), partial(_otherwise, title))
+        yield Claim("sample_data/room.toml", open_numbers(effect), partial(_of_question, title))
+        yield Claim("sample_data/room.toml", open_numbers(otherwise), partial(_otherwise, title))
 
 
 def effect_of(question: Question, seeds: int = STUDENTS) -> tuple[float, float, int]:

@@ -27,8 +27,8 @@ _OWN: Mapping[str, str] = {
     "parametric": "parametric:Parametric",
     "sql": "databases.world:Sql",
     "lifelong_db": "databases.lifelong_db:LifelongDb",
-    "scienceworld": "scienceworld:ScienceWorld",
-    "textworld": "textworld:TextWorld",
+    "scienceworld": "games.scienceworld:ScienceWorld",
+    "textworld": "games.textworld:TextWorld",
     "reasoning": "reasoning:Reasoning",
     "task_file": "own_tasks.environment:TaskFile",
     "conversation": "own_tasks.environment:Conversation",
@@ -51,14 +51,11 @@ REGISTRY: Registry[Environment] = Registry(
 )
 
 
-def environment_names() -> tuple[str, ...]:
-    """Every environment that can be had here: the program's own, then those of installed packages."""
-    return REGISTRY.names()
+environment_names, environment_class = REGISTRY.names, REGISTRY.get
+"""Every environment that can be had here, the program's own first; and the class of one, by name.
 
-
-def environment_class(name: str) -> type[Environment]:
-    """The class of an environment. Raises `InputError` for an unknown name, or a package that cannot be loaded."""
-    return REGISTRY.get(name)
+The second raises `InputError` for an unknown name, or a package that cannot be loaded.
+"""
 
 
 def environment_title(name: str) -> str:

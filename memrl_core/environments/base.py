@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from memrl_core.errors import InputError
-from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICE_MARK, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
-from memrl_core.records import Outcome, RewardSource, Task, Turn
+from memrl_core.prompting import (
+    ANSWER_MARK,
+    AVOID,
+    CHOICE_MARK,
+    CHOICES,
+    STEPS_THAT_WORKED,
+    TASK_LINE,
+    TRY_INSTEAD,
+    WHAT_WENT_WRONG,
+)
+from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,10 @@ class EnvironmentSpec:
     source: str
     needs: str = ""
     answer_tokens: Annotated[int, Field(ge=1)] = 512
+
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+"""Observation, reward, terminated, truncated, info."""
 
 
 class EnvironmentOptions(BaseModel):
@@ -80,7 +93,7 @@ class Environment(ABC):
         """
 
     @abstractmethod
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Do `action`: (observation, reward, terminated, truncated, info).
 
         `reward` is the environment's own verdict between 0 and 1 (the agent maps it to r− … r+).
@@ -128,6 +141,27 @@ def steps_of_change(given: int | Sequence[int]) -> list[int]:
     return sorted(step for step in steps if step)
 
 
+def last_step(
+    observation: str,
+    verdict: str,
+    success: bool | None,
+    judgement: Judgement | None = None,
+    *,
+    reward: float | None = None,
+    truncated: bool = False,
+) -> StepResult:
+    """The last step of an episode; a reward that is not given is 1 for a success, else 0."""
+    info: dict[str, Any] = {"verdict": verdict, "success": success}
+    if judgement is not None:
+        info["judgement"] = judgement
+    return observation, float(success or False) if reward is None else reward, not truncated, truncated, info
+
+
+def choices_listed(choices: Iterable[str]) -> str:
+    """The choices as they stand at the end of an observation."""
+    return "\n".join([CHOICES, *(CHOICE_MARK + choice for choice in choices)])
+
+
 # --- the usual layout of an episode as the text of an experience ------------------------------------------------------
 
 DONE = "Steps taken:"
@@ -148,6 +182,25 @@ def layout(intent: str, turns: Sequence[Turn], outcome: Outcome) -> str:
         return head + block(STEPS_THAT_WORKED if outcome == "success" else DONE, done)
     last = turns[-1].observation.strip().splitlines() if turns else []
     return f"{head}{WHAT_WENT_WRONG}{last[0] if last else NOT_DONE_IN_TIME}\n{block(AVOID, done)}"
+
+
+def script(
+    intent: str,
+    outcome: Outcome,
+    kept: Sequence[str],
+    *,
+    wrong: str = "",
+    avoid: Sequence[str] = (),
+    tried: Sequence[str] = (),
+) -> str:
+    """An experience of the actions that are worth to be `kept`, or else of those that were `tried`.
+
+    After a failure what went wrong and what to avoid come first, and those kept are what to try instead.
+    """
+    blame = (f"{WHAT_WENT_WRONG}{wrong}\n" if wrong else "") + (block(AVOID, avoid) if avoid else "")
+    title = TRY_INSTEAD if outcome == "failure" else STEPS_THAT_WORKED if outcome == "success" else DONE
+    steps = block(title, kept) if kept else block(DONE, tried) if tried else ""
+    return f"{TASK_LINE}{intent}\n" + (blame + steps if outcome == "failure" else steps + blame)
 
 
 def action_lines(reply: str) -> list[str]:

@@ -38,54 +38,74 @@ class ChildFailed(Exception):
 class Child:
     """The module `module` run as a program that calls `serve`; it is started at the first question.
 
-    `ask` may be called by one thread at a time, `close` by any. After a failure the next question starts it anew,
-    without whatever it knew: `started` counts the starts. It ends with this program, and when nobody holds it any more.
+    `close` keeps the process for the next `Child` of the module, unless it is not `shared`, busy, or enough are kept;
+    so does the end of whoever holds this. `ask` may be called by one thread at a time, `close` by any. After a failure
+    the next question starts a new process, without whatever the old one knew. All end with this program.
     """
 
-    def __init__(self, module: str) -> None:
-        self.module = module
-        self.started = 0
+    def __init__(self, module: str, shared: bool = True) -> None:
+        self.module, self.shared = module, shared
         self._process: _Process | None = None
-        self._end: Callable[[], object] | None = None
+        self._release: weakref.finalize[Any, Any] | None = None
 
     @property
     def running(self) -> bool:
-        """Whether it has been started and has not ended."""
-        process = self._process
-        return process is not None and process.popen.poll() is None
+        """Whether the next question needs no start."""
+        if self._process is None and self.shared:
+            with _lock:
+                waiting = _idle.get(self.module)
+                if waiting:
+                    self._hold(waiting.pop())
+        return self._process is not None and self._process.popen.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """Id of its process; None before the first start and after `close`."""
+        """Id of its process; None before the first question and after `close`."""
         return None if self._process is None else self._process.popen.pid
 
     def ask(self, question: Mapping[str, Any], within: float) -> dict[str, Any]:
         """Its answer to `question`, within so many seconds. Raises `ChildFailed`."""
+        asked = _line(question)
+        process = self._process if self.running else None
+        if process is None:
+            try:
+                process = _Process(self.module)
+            except (OSError, RuntimeError) as error:
+                raise ChildFailed(f"its process could not be started ({str(error)[:200]})") from None
+            self._hold(process)
         try:
-            asked = _line(question)
-            process = self._process
-            if process is None or process.popen.poll() is not None:
-                process = self._start()
             return process.answer(asked, within)
         except BaseException:  # After an interrupt, too: its answer would be taken for that to the next question.
+            process.end()
             self.close()
             raise
 
     def close(self) -> None:
-        """End it and everything that it started; it can be asked again."""
+        """Give its process back, or end it with everything that it started; it can be asked again."""
         self._process = None
-        if self._end is not None:
-            self._end()
+        if self._release is not None:
+            self._release()
 
-    def _start(self) -> _Process:
+    def _hold(self, process: _Process) -> None:
         self.close()
-        try:
-            process = _Process(self.module)
-        except (OSError, RuntimeError) as error:
-            raise ChildFailed(f"its process could not be started ({str(error)[:200]})") from None
-        self._process, self._end = process, weakref.finalize(self, process.end)
-        self.started += 1
-        return process
+        self._process = process
+        self._release = weakref.finalize(self, _give_back if self.shared else _Process.end, process)
+
+
+MOST_IDLE = 2
+"""Processes of a module that are kept for the next one who needs such."""
+_idle: dict[str, list[_Process]] = {}
+# What gives a process back may be called while this thread is in here: by the collection of garbage.
+_lock = threading.RLock()
+
+
+def _give_back(process: _Process) -> None:
+    with _lock:
+        waiting = _idle.setdefault(process.module, [])
+        if process.popen.poll() is None and not process.busy and len(waiting) < MOST_IDLE:
+            waiting.append(process)
+            return
+    process.end()
 
 
 class _Process:
@@ -95,6 +115,7 @@ class _Process:
     """
 
     def __init__(self, module: str) -> None:
+        self.module, self.busy = module, False
         self.popen = subprocess.Popen(
             [sys.executable, "-P", "-X", "utf8", "-m", module],
             stdin=subprocess.PIPE,
@@ -106,11 +127,13 @@ class _Process:
         self._replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._stderr = b""
         self._ended = False
+        weakref.finalize(self, _kill_if_running, self.popen)
         threading.Thread(target=self._write_stdin, daemon=True).start()
         self._stderr_reader = threading.Thread(target=self._read_stderr, daemon=True)
         self._stderr_reader.start()
 
     def answer(self, question: bytes, within: float) -> dict[str, Any]:
+        self.busy = True
         self._questions.put(question)
         try:
             line = self._replies.get(timeout=within)
@@ -124,9 +147,12 @@ class _Process:
             raise ChildFailed("it answered what is not JSON, or too much of it") from None
         if not isinstance(answer, dict):
             raise ChildFailed("it answered what is no object")
+        self.busy = False
         return answer
 
     def end(self) -> None:
+        if self._ended:
+            return
         self._ended = True
         _kill(self.popen)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -156,71 +182,6 @@ class _Process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return f"code {self.popen.wait(TIME_TO_END)}"
         return "without a word"
-
-
-class Idle:
-    """Children that nobody uses at the moment, kept for the next one who needs such; at most `most` a module."""
-
-    def __init__(self, most: int = 2) -> None:
-        self._most = most
-        self._idle: dict[str, list[Child]] = {}
-        # What gives a child back may be called while this thread is in here: by the collection of garbage.
-        self._lock = threading.RLock()
-
-    def borrow(self, module: str) -> Child:
-        """A child of `module` that nobody else has."""
-        with self._lock:
-            waiting = self._idle.get(module)
-            return waiting.pop() if waiting else Child(module)
-
-    def give_back(self, child: Child) -> None:
-        """Keep it for the next one, or end it when enough are waiting. It may be given back once."""
-        with self._lock:
-            waiting = self._idle.setdefault(child.module, [])
-            if any(one is child for one in waiting):
-                return
-            if child.running and len(waiting) < self._most:
-                waiting.append(child)
-                return
-        child.close()
-
-
-idle = Idle()
-
-
-class Borrowed:
-    """A child of `module` from those that are idle, borrowed when it is first needed.
-
-    It is given back by `close`, and when nobody holds this any more.
-    """
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-        self._give_back: Callable[[], object] | None = None
-        self._child: Child | None = None
-
-    @property
-    def child(self) -> Child:
-        """The one that is borrowed."""
-        if self._child is None:
-            self._child = idle.borrow(self._module)
-            self._give_back = weakref.finalize(self, idle.give_back, self._child)
-        return self._child
-
-    @property
-    def running(self) -> bool:
-        """True if the next question need not start it."""
-        return self.child.running
-
-    def ask(self, question: Mapping[str, Any], within: float) -> dict[str, Any]:
-        """Its answer to `question`, within so many seconds. Raises `ChildFailed`."""
-        return self.child.ask(question, within)
-
-    def close(self) -> None:
-        """Give it back; another is borrowed when one is needed."""
-        if self._give_back is not None:
-            self._give_back()
-        self._child = self._give_back = None
 
 
 def serve(answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
@@ -268,6 +229,11 @@ def _apart() -> dict[str, Any]:
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
     return {"start_new_session": True}
+
+
+def _kill_if_running(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

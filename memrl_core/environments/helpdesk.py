@@ -9,8 +9,8 @@ reported wrongly with a stated chance. Nothing knows which memory, if any, was u
 from __future__ import annotations
 
 import itertools
+import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -19,100 +19,25 @@ from memrl_core.environments.base import (
     Environment,
     EnvironmentOptions,
     EnvironmentSpec,
+    StepResult,
     action_lines,
-    block,
+    choices_listed,
+    last_step,
     layout,
+    script,
     steps_of_change,
 )
+from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
-from memrl_core.prompting import CHOICE_MARK, CHOICES, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
+from memrl_core.prompting import TASK_LINE, WHAT_WENT_WRONG
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
 
 TEAMS = ("Black", "Blue", "Brown", "Gold", "Green", "Pink", "Red", "White")
 """Names that say nothing about what a team does, in the order in which they are offered; a token each."""
 
-MESSAGES: Mapping[str, tuple[str, ...]] = {
-    "login": (
-        "My password is refused {where} {when}.",
-        "My account is locked {where} {when}.",
-        "The computer {where} does not know my user name {when}.",
-        "I wait for a login code {where} {when}.",
-        "My password expired {where} {when}.",
-        "I cannot sign in to my account {where} {when}.",
-        "The login page {where} is blank {when}.",
-        "I forgot my password {where} {when}.",
-    ),
-    "printer": (
-        "The printer {where} is out of toner {when}.",
-        "Paper jams in the printer {where} {when}.",
-        "My pages {where} have black stripes {when}.",
-        "The copier {where} gives blank pages {when}.",
-        "The scanner {where} makes crooked copies {when}.",
-        "Nothing I print {where} comes out {when}.",
-        "The paper tray of the copier {where} sticks {when}.",
-        "The ink of the printer {where} smears {when}.",
-    ),
-    "heating": (
-        "The radiator {where} is cold {when}.",
-        "The heating {where} cannot be turned down {when}.",
-        "The air conditioning {where} is too cold {when}.",
-        "The thermostat {where} shows nothing {when}.",
-        "We freeze {where} {when}.",
-        "It is far too hot {where} {when}.",
-        "The radiator {where} drips {when}.",
-        "The warm air {where} has stopped {when}.",
-    ),
-    "parking": (
-        "Somebody parked in my space {where} {when}.",
-        "The car park barrier {where} is down {when}.",
-        "My visitor {where} needs a parking permit {when}.",
-        "A car blocks the exit {where} {when}.",
-        "The charger for electric cars {where} is dead {when}.",
-        "My car was towed {where} {when}.",
-        "There is no free parking space {where} {when}.",
-        "The garage {where} refuses my car {when}.",
-    ),
-    "pay": (
-        "My salary for the shifts {where} is missing {when}.",
-        "My travel expenses {where} are unpaid {when}.",
-        "My pay slip {where} is wrong {when}.",
-        "The invoice for the course {where} is unpaid {when}.",
-        "My overtime pay {where} is missing {when}.",
-        "Too much tax is taken from my pay {where} {when}.",
-        "The bonus {where} is not paid {when}.",
-        "My wages {where} are late {when}.",
-    ),
-    "coffee": (
-        "The coffee machine {where} gives only water {when}.",
-        "There is no milk for coffee {where} {when}.",
-        "The fridge {where} smells {when}.",
-        "The cups in the kitchen {where} are dirty {when}.",
-        "The kettle {where} is broken {when}.",
-        "The espresso {where} tastes of soap {when}.",
-        "The snack machine {where} is empty {when}.",
-        "The kitchen {where} has no tea {when}.",
-    ),
-    "door": (
-        "My badge does not open the door {where} {when}.",
-        "I lost the key to the cupboard {where} {when}.",
-        "The lock of the door {where} sticks {when}.",
-        "The gate {where} stays open {when}.",
-        "My key card is rejected {where} {when}.",
-        "The revolving door {where} stands still {when}.",
-        "The door {where} will not close {when}.",
-        "A colleague {where} needs a badge {when}.",
-    ),
-    "meeting": (
-        "The projector {where} shows a green picture {when}.",
-        "The meeting room {where} is booked twice {when}.",
-        "The microphone for video calls {where} is silent {when}.",
-        "The meeting screen {where} has no signal {when}.",
-        "I cannot book a conference room {where} {when}.",
-        "The camera for video calls {where} is dark {when}.",
-        "The projector {where} hums {when}.",
-        "The conference {where} has no sound {when}.",
-    ),
-}
+MESSAGES: Mapping[str, Sequence[str]] = tomllib.loads(
+    (sample_data_path() / "helpdesk.toml").read_text(encoding="utf-8")
+)
 """Topic to what people write about it. The last two of each topic stand in held-out messages only."""
 
 WHERE = ("here", "upstairs", "downstairs", "next door", "at the front", "in the back", "outside", "inside")
@@ -215,9 +140,9 @@ class Helpdesk(Environment):
         self._right = self._rules(changes + 1)[str(topic)]
         self._flipped = bool(np.random.default_rng(seed).random() < self._noise)
         self._task = task
-        return "\n".join([CHOICES, *(CHOICE_MARK + team for team in self._teams)])
+        return choices_listed(self._teams)
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Pass the message on: the end of the episode. What is no team is nobody's, whatever the noise."""
         if self._task is None:
             raise InputError("This episode has ended. Begin the next task.")
@@ -229,9 +154,8 @@ class Helpdesk(Environment):
         else:
             success, response = False, f"There is no team “{team[:80]}”."
         why = "The noise reversed what is reported." if team in self._teams and self._flipped else "As the rules say."
-        judgement = Judgement(self._right, team[:80], why)
         verdict = f"{'Solved' if success else 'Failed'}: {response}"
-        return response, float(success), True, False, {"verdict": verdict, "success": success, "judgement": judgement}
+        return last_step(response, verdict, success, Judgement(self._right, team[:80], why))
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The message and the team, in the very form of a handbook's entry; after a failure what came of it."""
@@ -253,8 +177,7 @@ class Helpdesk(Environment):
             stale = round(self._stale * self._entries)
             for number, position in enumerate(rng.choice(len(known), self._entries, replace=False)):
                 rules = before if number < stale else now
-                entry = f"{TASK_LINE}{known[position]}\n{block(STEPS_THAT_WORKED, [rules[topic]])}"
-                written.append((known[position], entry))
+                written.append((known[position], script(known[position], "success", [rules[topic]])))
         return [written[position] for position in rng.permutation(len(written))]
 
     def _rules(self, number: int) -> Mapping[str, str]:

@@ -10,30 +10,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from memrl_core.environments.base import (
-    DONE,
     Environment,
     EnvironmentOptions,
     EnvironmentSpec,
-    block,
+    StepResult,
+    choices_listed,
+    last_step,
     layout,
+    script,
     spoken,
     steps_of_change,
 )
 from memrl_core.errors import InputError
 from memrl_core.prompting import (
-    AVOID,
-    CHOICE_MARK,
-    CHOICES,
-    STEPS_THAT_WORKED,
-    TASK_LINE,
-    TRY_INSTEAD,
-    WHAT_WENT_WRONG,
     offered,
 )
 from memrl_core.records import Outcome, RewardSource, Task, Turn
@@ -196,7 +190,7 @@ class Household(Environment):
         """Draw whether `appliance` works this time; a study of chances may decide it in another way."""
         return bool(self._rng.random() < self.reliability(treatment, appliance, self._at_step))
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Do one action. What is not offered costs a turn and changes nothing."""
         if self._ended:
             raise InputError("This episode has ended. Begin the next task.")
@@ -206,12 +200,14 @@ class Household(Environment):
             response, ruined = f"You cannot do “{chosen[:80]}” here.", False
         else:
             response, ruined = self._done(chosen)
+        solved = self._delivered == self._wanted and not ruined
+        self._ended = ruined or solved or self._turns >= self.max_turns
         if ruined:
-            return self._end(response, f"Failed: {response}", success=False, truncated=False)
-        if self._delivered == self._wanted:
-            return self._end(response, f"Solved in {self._turns} turns.", success=True, truncated=False)
-        if self._turns >= self.max_turns:
-            return self._end(response, f"Failed: not done after {self._turns} turns.", success=False, truncated=True)
+            return last_step(response, f"Failed: {response}", False)
+        if solved:
+            return last_step(response, f"Solved in {self._turns} turns.", True)
+        if self._ended:
+            return last_step(response, f"Failed: not done after {self._turns} turns.", False, truncated=True)
         return self._described(response), 0.0, False, False, {}
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
@@ -225,16 +221,13 @@ class Household(Environment):
         acted = [action for action, _ in done]
         wanted = _wanted(task.intent, done)
         kept = _that_mattered(wanted, done)
-        head = f"{TASK_LINE}{task.intent}\n"
         if outcome != "failure":
-            return head + block(STEPS_THAT_WORKED if outcome == "success" else DONE, kept or acted)
+            return script(task.intent, outcome, kept or acted)
         last = done[-1][1].partition("\n")[0] or "It was not done in time."
-        text = head + WHAT_WENT_WRONG + last + "\n"
         ruined = [acted[-1]] if RUINED in last else []
         searched = [action for action in acted if action.startswith("search ") and action not in kept]
-        avoid = ruined or searched
         better = _better_script(task.intent, wanted, done) if wanted else []
-        return text + (block(AVOID, avoid) if avoid else "") + (block(TRY_INSTEAD, better) if better else "")
+        return script(task.intent, outcome, better, wrong=last, avoid=ruined or searched)
 
     def first_memories(self) -> list[tuple[str, str]]:
         """The handbook: solved cases of every family, with things that are in no task; a share of them stale."""
@@ -245,18 +238,18 @@ class Household(Environment):
             stale = round(self._stale * self._handbook)
             for number, (thing, place) in enumerate(list(HANDBOOK_THINGS.items())[: self._handbook]):
                 target = next(known for known in [places[number % len(places)], *places] if known != place)
-                script = [f"search {place}"] if place in CLOSED_PLACES else []
+                steps = [f"search {place}"] if place in CLOSED_PLACES else []
                 fetch, put = f"take {thing} from {place}", f"put {thing} on {target}"
-                script.append(fetch)
+                steps.append(fetch)
                 if treatment:
                     by_reliability = sorted(TREATMENTS[treatment], key=lambda a: self.reliability(treatment, a, 0))
-                    script.append(f"{VERBS[treatment]} {thing} with {by_reliability[number >= stale]}")
+                    steps.append(f"{VERBS[treatment]} {thing} with {by_reliability[number >= stale]}")
                 if treatment != "light":
-                    script.append(put)
+                    steps.append(put)
                 if "two" in intent:
-                    script += [fetch, put]
+                    steps += [fetch, put]
                 called = intent.format(o=thing, t=target)
-                written.append((called, f"{TASK_LINE}{called}\n{block(STEPS_THAT_WORKED, script)}"))
+                written.append((called, script(called, "success", steps)))
         return [written[position] for position in rng.permutation(len(written))]
 
     def _choices(self) -> list[str]:
@@ -308,13 +301,7 @@ class Household(Environment):
         return f"The {appliance} works: {verb} {kind} is done.", False
 
     def _described(self, response: str) -> str:
-        return f"{response}\n{CHOICES}\n" + "\n".join(CHOICE_MARK + choice for choice in self._choices())
-
-    def _end(
-        self, response: str, verdict: str, *, success: bool, truncated: bool
-    ) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._ended = True
-        return response, float(success), not truncated, truncated, {"verdict": verdict, "success": success}
+        return f"{response}\n{choices_listed(self._choices())}"
 
 
 def _kind(thing: str) -> str:
@@ -361,20 +348,20 @@ def _better_script(intent: str, wanted: str, done: Sequence[tuple[str, str]]) ->
     acted, choices = [action for action, _ in done], _offered(done)
     take = next(line for line in [*acted, *choices] if line.startswith(f"take {wanted} from "))
     place = take.rpartition(" from ")[2]
-    script = [f"search {place}"] if f"search {place}" in acted else []
-    script.append(take)
+    steps = [f"search {place}"] if f"search {place}" in acted else []
+    steps.append(take)
     verbs = tuple(f"{verb} {wanted} with " for verb in VERBS.values())
     if any(choice.startswith(verbs) for choice in choices):
         treated = _treatment_found(verbs, done)
         if not treated:
-            return script
-        script.append(treated)
+            return steps
+        steps.append(treated)
     words = _words(intent)
     target = next((place for place in OPEN_PLACES if place in words), "")
     if not target:
-        return script
+        return steps
     finish = f"put {wanted} on {target}"
-    return [*script, finish, *([take, finish] if words & {"two", "both"} else [])]
+    return [*steps, finish, *([take, finish] if words & {"two", "both"} else [])]
 
 
 def _treatment_found(verbs: tuple[str, ...], done: Sequence[tuple[str, str]]) -> str:

@@ -11,14 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec, action_lines, steps_of_change
+from memrl_core.environments.base import (
+    Environment,
+    EnvironmentOptions,
+    EnvironmentSpec,
+    StepResult,
+    action_lines,
+    choices_listed,
+    last_step,
+    steps_of_change,
+)
 from memrl_core.errors import InputError
-from memrl_core.prompting import CHOICE_MARK, CHOICES
 from memrl_core.records import Judgement, RewardSource, Task
 
 FAMILIES = 4
@@ -136,9 +143,9 @@ class Parametric(Environment):
         self._luck, false = np.random.default_rng(seed).random(2)
         self._flipped = bool(false < self._noise)
         self._task = task
-        return "\n".join([CHOICES, *(CHOICE_MARK + way for way in self._ways)])
+        return choices_listed(self._ways)
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Do the task in one way: the end of the episode. What is no way never works, whatever the noise."""
         if self._task is None:
             raise InputError("This episode has ended. Begin the next task.")
@@ -153,8 +160,7 @@ class Parametric(Environment):
         chances = ", ".join(f"{known} {chance:.0%}" for known, chance in self._chance_of.items())
         why = f"Chances: {chances}." + (" The noise turned the result round." if self._flipped else "")
         verdict = f"{'Solved' if success else 'Failed'}: {message}"
-        judgement = Judgement(best, way[:80], why)
-        return message, float(success), True, False, {"verdict": verdict, "success": success, "judgement": judgement}
+        return last_step(message, verdict, success, Judgement(best, way[:80], why))
 
     @classmethod
     def make_tasks(cls, name: str) -> list[Task]:

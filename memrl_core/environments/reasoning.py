@@ -10,7 +10,7 @@ import importlib.util
 from functools import cache
 from typing import Any
 
-from memrl_core.environments.base import Environment, EnvironmentSpec, action_lines
+from memrl_core.environments.base import Environment, EnvironmentSpec, StepResult, action_lines, last_step
 from memrl_core.errors import InputError
 from memrl_core.records import Judgement, RewardSource, Task
 
@@ -62,7 +62,7 @@ class Reasoning(Environment):
         self._entry = self._dataset[place]
         return "Answer in one line."
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Answer: the end of the episode."""
         if self._entry is None:
             raise InputError("This episode has ended. Begin the next task.")
@@ -71,7 +71,7 @@ class Reasoning(Environment):
         success = self._dataset.score_answer(answer, entry) >= 1.0
         message = f"“{answer[:80]}” is {'right' if success else 'wrong'}."
         judgement = Judgement(str(entry["answer"])[:200], answer[:200], "Compared as texts.")
-        return message, float(success), True, False, {"verdict": message, "success": success, "judgement": judgement}
+        return last_step(message, message, success, judgement)
 
     @classmethod
     def missing(cls) -> str:

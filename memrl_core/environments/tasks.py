@@ -145,7 +145,7 @@ def keep(checked: CheckedFile) -> str:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.is_file() or target.read_bytes() != content:
-            _write(target, content)
+            write_whole(target, content)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(
@@ -194,12 +194,6 @@ def tasks_of_set(name: str) -> list[Task]:
             return environment_class(environment).make_tasks(name)
     known = [one for environment in environment_names() for one in _own_sets(environment)]
     known += [one.name for one in kept_sets()]
-    whole, colon, _ = name.partition(":")
-    if colon and whole in known:
-        raise InputError(
-            f"A run takes all of the set {whole}: families behind a colon belong to experiments. Leave “:” and what "
-            "follows out, or keep a file with the tasks that you want."
-        )
     raise InputError(f"There is no set of tasks “{name[:80]}”. Known: {', '.join(known)}.")
 
 
@@ -236,7 +230,8 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
-def _write(target: Path, content: bytes) -> None:
+def write_whole(target: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
     draft = target.with_name(f".{secrets.token_hex(6)}.draft")
     try:
         with draft.open("xb") as file:

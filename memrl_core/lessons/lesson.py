@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
@@ -64,6 +64,26 @@ class Predict(_Part):
         if choices and answer > len(choices):
             raise ValueError(f"choices are counted from 1 to {len(choices)}")
         return answer
+
+
+class Preset(_Part):
+    """A preset of the playground: its settings by their names in its address, and what they do."""
+
+    name: Line
+    sentence: Text
+    settings: dict[str, int | float] = {}
+
+    def run_settings(self, seed: int) -> Settings:
+        """The settings of a run."""
+        given: dict[str, Any] = {("weight" if name == "lambda" else name): v for name, v in self.settings.items()}
+        return Settings(seed=seed, **given)
+
+
+class _Presets(_Part):
+    preset: tuple[Preset, ...]
+
+
+PRESETS = read_model(sample_data_path() / "presets.toml", _Presets).preset
 
 
 class Finding(_Part):

@@ -16,13 +16,15 @@ import secrets
 import socket
 import threading
 import time
+import tomllib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import uvicorn
+from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -30,6 +32,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
 
 Stage = Literal["predict", "revealed", "play"]
@@ -73,6 +76,15 @@ class Question:
     def __post_init__(self) -> None:
         if not self.text.strip() or len(self.choices) < 2 or not all(choice.strip() for choice in self.choices):
             raise InputError("A question needs a text and at least two choices. Fill them in.")
+
+
+def _shipped_questions() -> Mapping[str, Question]:
+    text = (sample_data_path() / "room.toml").read_text(encoding="utf-8")
+    return TypeAdapter(dict[str, Question]).validate_python(tomllib.loads(text))
+
+
+QUESTIONS = _shipped_questions()
+"""Title to question, of those that come with the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,22 +188,16 @@ class Room:
             one = self._students.get(token or "")
             if one is None:
                 return {"joined": False}
-            asked, shown = self._question, self._stage != "predict"
+            hidden = {"answer": None, "because": ""} if self._stage == "predict" else {}
             return {
+                **asdict(self._question),
+                **hidden,
                 "joined": True,
                 "name": one.name,
                 "seed": one.seed,
                 "number": self._number,
                 "stage": self._stage,
-                "text": asked.text,
-                "choices": list(asked.choices),
                 "mine": one.choice,
-                "answer": asked.answer if shown else None,
-                "because": asked.because if shown else "",
-                "effect": asked.effect,
-                "left": dict(asked.left),
-                "right": dict(asked.right),
-                "steps": asked.steps,
                 "result": one.result,
                 "away": self._clock() - self._seen > AWAY_AFTER,
             }

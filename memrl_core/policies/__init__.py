@@ -56,19 +56,11 @@ REGISTRY: Registry[Policy[Any]] = Registry(
 )
 
 
-def policy_names() -> tuple[str, ...]:
-    """Every policy that can be had here: the program's own, then those of installed packages."""
-    return REGISTRY.names()
+policy_names, usable_policies, policy_class = REGISTRY.names, REGISTRY.usable, REGISTRY.get
+"""Every policy that can be had here; those that can be loaded, which lists offer; and the class of one, by name.
 
-
-def usable_policies() -> tuple[str, ...]:
-    """Of these, the ones that can be loaded: what lists offer."""
-    return REGISTRY.usable()
-
-
-def policy_class(name: str) -> type[Policy[Any]]:
-    """The class of a policy. Raises `SettingsError` for an unknown name, or a package that cannot be loaded."""
-    return REGISTRY.get(name)
+The last raises `SettingsError` for an unknown name, or a package that cannot be loaded.
+"""
 
 
 def make_policy(name: str, settings: Mapping[str, Any]) -> Policy[Any]:

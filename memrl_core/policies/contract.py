@@ -15,7 +15,7 @@ import copy
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import isroutine
 from types import NoneType
@@ -25,9 +25,9 @@ import numpy as np
 
 from memrl_core.errors import PolicyFailed, SettingsError
 from memrl_core.plugins import Breach, checked, guarded, read_again, shortened
-from memrl_core.policies.base import Lesson, Policy, PolicySpec, Written, changed_value
+from memrl_core.policies.base import Policy, PolicySpec, Written, changed_value
 from memrl_core.policies.trial import OUTCOMES, Prompt, World
-from memrl_core.records import Decision, MemoryOperation, Outcome, RecallRecord, Utility, ValueChange
+from memrl_core.records import Decision, MemoryOperation, Outcome, RecallRecord, Utility
 from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings
 
@@ -118,9 +118,9 @@ def decides_alike_from_the_same_seed(make: Make) -> None:
         first, second = World(make(), seed), World(make(), seed)
         before = dict(first.policy.values(first.state))
         assert before == dict(second.policy.values(second.state)), f"Seed {seed}: two runs learned different values."
-        decided = first.decide()
-        assert decided == second.decide(), f"Seed {seed}: two decisions from the same seed differ."
-        assert decided == first.decide(), "Deciding twice gives two decisions."
+        chosen = _decided(first)
+        assert chosen == _decided(second), f"Seed {seed}: two decisions from the same seed differ."
+        assert chosen == _decided(first), "Deciding twice gives two decisions."
         assert before == dict(first.policy.values(first.state)), "Deciding changed what was learned."
 
 
@@ -150,15 +150,24 @@ def reports_what_it_learns(make: Make) -> None:
     """
     world = World(make(), 3, steps=0)
     outcomes: tuple[Outcome, ...] = ("unrated", "success", "failure", "success", "unrated", "failure", "unrated")
+    policy = world.policy
     for step, outcome in enumerate(outcomes, start=1):
-        world.step(step, _reporting, outcome)
+        before, state = dict(policy.values(world.state)), copy.deepcopy(world.state)
+        reported = {changed_value(one): one for one in policy.learn(state, world.lesson(world.trace(step, outcome)))}
+        after = dict(policy.values(state))
+        moved = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        silent = moved - reported.keys()
+        assert not silent, f"{min(silent)} moved and was not reported."
+        for name, change in reported.items():
+            assert name not in after or abs(after[name] - change.after) < TOLERANCE, f"{name} is not what was reported."
+        world.step(step, outcome)
     _decides_soundly(world, "After steps without a reward")
 
 
 def updates_only_the_credited(make: Make) -> None:
     """A reward moves the q of memories that are credited with it, each as the fold of the ledger will."""
     world = World(make(), 4)
-    _, decision = world.decide()
+    decision = world.look().decision
     credited = world.policy.credited(decision)
     assert set(credited) <= set(decision.selected), "A memory is credited that was not in the prompt."
     believed = {memory_id: Utility(0.25, 2) for memory_id in credited}
@@ -217,12 +226,11 @@ def has_a_state_that_can_be_copied(make: Make) -> None:
         raise AssertionError(f"The state cannot be copied ({type(error).__name__}: {error}).") from None
     policy, before = world.policy, dict(world.policy.values(world.state))
     assert before == dict(policy.values(copied)), "A copy of the state has other values."
-    first = world.decide()
+    first = _decided(world)
     kept, world.state = world.state, copied
-    assert first == world.decide(), "A copy of the state decides otherwise."
+    assert first == _decided(world), "A copy of the state decides otherwise."
     world.step(7)
     assert before == dict(policy.values(kept)), "Learning in a copy of the state has changed the state."
-    world.state = kept
     lesson = world.lesson(world.trace(8, "success"))
     policy.learn(copied, lesson)
     assert before == dict(policy.values(kept)), "Learning in a copy of the state has changed the state."
@@ -344,21 +352,13 @@ def decision_breaks(recalled: RecallRecord, decision: Decision) -> str:
         total = sum(term.contribution for term in candidate.terms)
         if candidate.score is not None and abs(total - candidate.score) > 1e-6 * max(1.0, abs(total)):
             return f"the terms of {candidate.memory_id[:80]} add up to {total}, its score is {candidate.score}"
-    return _chance_breaks(decision)
-
-
-def _chance_breaks(decision: Decision) -> str:
-    if not -TOLERANCE <= decision.propensity <= 1 + TOLERANCE:
-        return f"the probability of its choice is {decision.propensity}"
+    chance, log = decision.propensity, decision.log_propensity
     if decision.draw is not None and not math.isfinite(decision.draw):
         return f"it drew the number {decision.draw}"
-    log = decision.log_propensity
-    if log is None:
-        return ""
-    if not log <= TOLERANCE:
-        return f"the logarithm of the probability of its order is {log}"
-    if abs(decision.propensity - math.exp(log)) > TOLERANCE:
-        return f"the probability of its order is {decision.propensity} in one place and {math.exp(log)} in another"
+    if not -TOLERANCE <= chance <= 1 + TOLERANCE:
+        return f"the probability of its choice is {chance}"
+    if log is not None and not (log <= TOLERANCE and abs(chance - math.exp(log)) <= TOLERANCE):
+        return f"the probability of its order is {chance}, and its logarithm {log}"
     return ""
 
 
@@ -373,30 +373,16 @@ def sound_spec(spec: Any, name: str) -> PolicySpec:
 
 
 def _decides_soundly(world: World, when: str) -> None:
-    recalled, decision = world.decide()
-    broken = decision_breaks(recalled, decision)
+    looked = world.look()
+    broken = decision_breaks(looked.recalled, looked.decision)
     assert not broken, f"{when}: {broken}."
-    world.render(decision)
+    world.render(looked.decision)
 
 
 def _stored_alike(record: Any) -> None:
     with checked("A record"):
         same = read_again(type(record), record) == record
     assert same, f"{record!r:.80} is not the same after it was stored."
-
-
-def _reporting(policy: Policy[Any], state: Any, lesson: Lesson) -> Sequence[ValueChange]:
-    """`learn`, whose report is compared with what became of the values."""
-    before = dict(policy.values(state))
-    changes = policy.learn(state, lesson)
-    after = dict(policy.values(state))
-    reported = {changed_value(change): change for change in changes}
-    moved = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    silent = moved - reported.keys()
-    assert not silent, f"{min(silent)} moved and was not reported."
-    for name, change in reported.items():
-        assert name not in after or abs(after[name] - change.after) < TOLERANCE, f"{name} is not what was reported."
-    return changes
 
 
 def _judged(policy: Policy[Any], view: MemoryView) -> Any:

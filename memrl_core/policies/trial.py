@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from memrl_core.policies.base import Form, Lesson, NewExperience, Policy, Question, Vector, When, Written
+from memrl_core.policies.base import Ask, Form, Lesson, NewExperience, Policy, Question, Vector, When, Written
 from memrl_core.records import (
     Consulted,
     Decision,
@@ -28,7 +28,6 @@ from memrl_core.records import (
     Turn,
     TurnRecall,
     UpdateRecord,
-    ValueChange,
     WriteRecord,
 )
 from memrl_core.retrieval.view import Asked, MemoryView
@@ -38,30 +37,25 @@ OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "unrated")
 EXPERIENCE = "Task: {intent}\nSteps that worked:\n> take egg from table\n> put egg on desk"
 BEGIN = "You see, on the table: egg.\nYou can:\n- take egg from table\n- search drawer"
 OFFER = "You hold an egg.\nYou can:\n- put egg on desk"
-Learning = Callable[[Policy[Any], Any, Lesson], Sequence[ValueChange]]
 Prompt = tuple[tuple[Message, ...], tuple[MemorySpan, ...]]
 
 
-@dataclass
-class Templates:
-    """Answers each question of a policy with the policy's own template (an `Ask`); `asked` holds them."""
+def by_template(phase: Phase, noted: list[Consulted]) -> Ask:
+    """Answers each question of a policy with the policy's own template, and notes it."""
 
-    phase: Phase
-    asked: list[Consulted] = field(default_factory=list)
-
-    def __call__(self, question: Question[Form]) -> Form | None:
-        """The template."""
+    def ask(question: Question[Form]) -> Form | None:
         filled = question.template.model_dump(mode="json")
-        self.asked.append(Consulted(question.purpose, self.phase, (), "", filled, simulated=True))
+        noted.append(Consulted(question.purpose, phase, (), "", filled, simulated=True))
         return question.template.model_copy(deep=True)
 
+    return ask
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+
+class Looked(NamedTuple):
     """Both phases for one thing that is asked: what was asked of the model and given back, the pool and the choice."""
 
     view: MemoryView
-    consulted: tuple[Consulted, ...]
+    consulted: list[Consulted]
     answers: Mapping[str, Any]
     recalled: RecallRecord
     decision: Decision
@@ -89,21 +83,17 @@ class World:
         for step in range(1, steps + 1):
             self.step(step)
 
-    def decide(self, step: int = 90) -> tuple[RecallRecord, Decision]:
-        """Both phases for a new task."""
-        looked = self.look(step)
-        return looked.recalled, looked.decision
-
     def look(self, step: int = 90, turn: int = 0) -> Looked:
-        """Both phases as `decide`, or before a later turn, with what led to them."""
+        """Both phases for a new task, or before a later turn of it."""
         asked = self._asked(step, turn)
         view = self.view(asked)
         recalled = self.policy.recall(asked.embedding, view)
-        ask = Templates(Phase.GENERATE if turn else Phase.SELECT)
+        asked_of_model: list[Consulted] = []
+        ask = by_template(Phase.GENERATE if turn else Phase.SELECT, asked_of_model)
         answers = self.policy.consult(recalled, view, ask)
         view = replace(view, asked=replace(asked, answers=answers))
         decision = self.policy.select(recalled, view, seed=self._seed * 100 + step + 1000 * turn)
-        return Looked(view, tuple(ask.asked), answers, recalled, decision)
+        return Looked(view, asked_of_model, answers, recalled, decision)
 
     def look_in_turn(self, step: int, turn: int) -> tuple[Looked, TurnRecall] | None:
         """What memory adds before a later turn; None where the policy does not ask for it."""
@@ -121,17 +111,12 @@ class World:
         view = self.view(self._asked(step))
         return self.policy.render(self._chosen(decision), "Act.", "put a hot egg on the table", "You see an egg.", view)
 
-    def step(self, step: int, learning: Learning | None = None, outcome: Outcome | None = None) -> None:
+    def step(self, step: int, outcome: Outcome | None = None) -> None:
         """One whole step, at the end of which the policy has learned."""
         trace = self.trace(step, outcome or OUTCOMES[step % 2])
-        lesson = self.lesson(trace)
-        if learning is None:
-            self.policy.learn(self.state, lesson)
-        else:
-            learning(self.policy, self.state, lesson)
-        view = self.view(self._asked(step))
-        written = self.policy.write(self.new(trace), view, Templates(Phase.WRITE))
-        forgotten = self.policy.forget(view)
+        self.policy.learn(self.state, self.lesson(trace))
+        written = self._written(trace)
+        _, forgotten = self.forget(step)
         for one in written:
             op = one.operation
             if one.embedding is not None and op.memory_id:
@@ -140,13 +125,11 @@ class World:
         operations = (*(one.operation for one in written), *forgotten)
         for operation in operations:
             self._gone.update(operation.replaces)
-        trace = replace(trace, write=WriteRecord(operations))
-        self.policy.remember(self.state, self.lesson(trace))
+        self.policy.remember(self.state, self.lesson(replace(trace, write=WriteRecord(operations))))
 
     def write(self, step: int, outcome: Outcome) -> Sequence[Written]:
         """What the policy writes at the end of a step that ended so."""
-        new = self.new(self.trace(step, outcome))
-        return self.policy.write(new, self.view(self._asked(step)), Templates(Phase.WRITE))
+        return self._written(self.trace(step, outcome))
 
     def forget(self, step: int = 90) -> tuple[MemoryView, Sequence[MemoryOperation]]:
         """What the policy forgets at the end of a step, and the memories that it saw."""
@@ -180,9 +163,9 @@ class World:
             update=UpdateRecord(()),
             consulted=(*looked.consulted, *(within[0].consulted if within else ())),
         )
-        ask = Templates(Phase.UPDATE)
-        self.policy.review(trace, self._chosen(decision), ask)
-        return replace(trace, consulted=(*trace.consulted, *ask.asked))
+        reviewed: list[Consulted] = []
+        self.policy.review(trace, self._chosen(decision), by_template(Phase.UPDATE, reviewed))
+        return replace(trace, consulted=(*trace.consulted, *reviewed))
 
     def lesson(self, trace: StepTrace) -> Lesson:
         """A step as the policy learns from it."""
@@ -196,11 +179,10 @@ class World:
             lambda memory_id: self.memories[memory_id],
         )
 
-    def new(self, trace: StepTrace) -> NewExperience:
-        """What WRITE may store of a step."""
+    def _written(self, trace: StepTrace) -> Sequence[Written]:
         assert trace.embed is not None and trace.reward is not None and trace.decision is not None
         fresh = iter(range(1000))
-        return NewExperience(
+        new = NewExperience(
             memory_id=f"made-up-{trace.step:04d}",
             intent=trace.task.intent,
             embedding=np.asarray(trace.embed.embedding, dtype=np.float32),
@@ -209,8 +191,9 @@ class World:
             parents=trace.decision.selected,
             trace=trace,
             fresh_id=lambda: f"made-up-{trace.step:04d}-{next(fresh)}",
-            embed=lambda texts: np.stack([_embedded(text) for text in texts]),
+            embed=lambda texts: np.stack([_unit(np.random.default_rng(list(text.encode()))) for text in texts]),
         )
+        return self.policy.write(new, self.view(self._asked(trace.step)), by_template(Phase.WRITE, []))
 
     def view(self, asked: Asked) -> MemoryView:
         """What the run sees now."""
@@ -243,10 +226,6 @@ class World:
         asked = Asked(_unit(rng), f"t{step % 4}", intent, observation, turn, step)
         assert isinstance(self.policy.key(asked), str), "The key is no text."
         return asked
-
-
-def _embedded(text: str) -> Vector:
-    return _unit(np.random.default_rng(list(text.encode())))
 
 
 def _unit(rng: np.random.Generator) -> Vector:

@@ -6,7 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from memrl_core.environments.tasks import sample_data_path
-from memrl_core.lessons.presets import PRESETS
+from memrl_core.lessons.lesson import PRESETS
 
 HERE = Path(__file__).parent
 
@@ -18,4 +18,4 @@ _playground = st.components.v2.component(
     isolate_styles=False,
 )
 plane = json.loads((sample_data_path() / "plane.json").read_text(encoding="utf-8"))
-_playground(key="playground", data={"presets": [preset.as_data() for preset in PRESETS], "plane": plane})
+_playground(key="playground", data={"presets": [preset.model_dump() for preset in PRESETS], "plane": plane})

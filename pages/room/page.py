@@ -9,8 +9,7 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from memrl_core.figures.room import results_picture
-from memrl_core.lessons.questions import QUESTIONS
-from memrl_core.lessons.room import OpenRoom, Overview, Question, Room, Stage, network_address
+from memrl_core.lessons.room import QUESTIONS, OpenRoom, Overview, Question, Room, Stage, network_address
 from pages.shared.picture import show
 from pages.shared.text import failure_kept, literal
 

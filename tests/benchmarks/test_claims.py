@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks import claims
 from benchmarks.claims import Claim, checked
 from memrl_core.cli import app
-from memrl_core.lessons.questions import QUESTIONS
+from memrl_core.lessons.room import QUESTIONS
 
 PAGE = "Over 40 seeds it\ngains −2.5 points, of 30 %."
 SAYS = "Over {} seeds it gains {} points, of {} %."
@@ -53,7 +53,7 @@ def test_the_quick_claims_hold() -> None:
 
 
 def test_every_number_of_a_rooms_answers_is_a_claim() -> None:
-    says = [claim.says for claim in claims.CLAIMS if claim.where == "memrl_core/lessons/questions.py"]
+    says = [claim.says for claim in claims.CLAIMS if claim.where == "sample_data/room.toml"]
     for question in QUESTIONS.values():
         stated = re.sub("60", "", question.because)
         covered = [claim for claim in says if claims.Claim("", claim, lambda results: []).stated(question.because)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memrl_core.environments.child import serve
-from memrl_core.environments.scienceworld import World
+from memrl_core.environments.games.scienceworld import World
 
 
 class TellingWorld(World):

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.environments import child
-from memrl_core.environments.child import Idle
 from memrl_core.environments.own_tasks import answers
 from memrl_core.environments.own_tasks.answers import MOST_CHARACTERS, chosen, judge, number_alone, number_of
 from memrl_core.errors import EnvironmentFailed, InputError
@@ -53,11 +52,6 @@ def test_signs_that_cannot_be_seen_make_no_difference(sign: str) -> None:
     assert right(sign * 1000 + "Paris", "exact", "Paris")
     assert right(f"{sign}A", "choice", "Paris", choices=CITIES)
     assert not right(sign, "exact", "Paris")
-
-
-@given(st.text("aAb \n", max_size=6), st.text("aAb \n", min_size=1, max_size=6).filter(str.strip))
-def test_exact_on_plain_letters_is_equality_of_the_words_in_small_letters(answer: str, reference: str) -> None:
-    assert right(answer, "exact", reference) is (answer.lower().split() == reference.lower().split())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +163,7 @@ def test_what_is_no_pattern_or_too_large_a_one_is_a_fault(pattern: str) -> None:
 def test_a_process_that_ends_is_a_failed_answer_and_one_that_cannot_start_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(child, "idle", Idle())
+    monkeypatch.setattr(child, "_idle", {})
     monkeypatch.setattr(answers, "SECONDS", 60.0)
     monkeypatch.setattr(answers, "SLACK", -59.8)
     assert answers.search("(a|aa)+$", "a" * 5000 + "b").stopped
@@ -210,21 +204,6 @@ def test_every_choice_can_be_named_by_its_letter_and_its_text(count: int, data: 
             assert right(answer, "choice", reference, choices=choices) is (picked == expected)
 
 
-@pytest.mark.parametrize(
-    ("checker", "reference", "data"),
-    [
-        ("exact", "zebra", {}),
-        ("numeric", "7351", {}),
-        ("regex", "zebra", {}),
-        ("choice", "zebra", {"choices": [*CITIES, "zebra"]}),
-    ],
-)
-def test_what_is_told_to_a_model_never_holds_the_reference(checker: str, reference: str, data: dict[str, Any]) -> None:
-    for answer in ("", "A", "12", "something", reference):
-        reported = judge(answer, {"checker": checker, "reference": reference, **data}).sentence
-        assert reference not in reported
-
-
 @pytest.mark.parametrize("filling", ["x", "e\u0301\u0316", "1,111,", "answer: "])
 @pytest.mark.parametrize(
     ("checker", "reference"), [("exact", "e\u0301"), ("numeric", 7), ("regex", "(?:x+x+)+y"), ("choice", "A")]
@@ -237,19 +216,3 @@ def test_ten_megabytes_are_judged_by_their_beginning(
     verdict = judge(answer, {"checker": checker, "reference": reference, "choices": CITIES})
     assert not verdict.success
     assert {f"{MOST_CHARACTERS:,}", f"{len(answer):,}"} <= set(numbers(verdict.sentence))
-
-
-def test_a_right_beginning_of_a_long_answer_passes() -> None:
-    assert right("Answer: 7" + " " * MOST_CHARACTERS + "8", "numeric", 7)
-    assert right("Paris" + " " * MOST_CHARACTERS + "Rome", "exact", "Paris")
-
-
-def test_a_checker_or_reference_that_is_none_is_a_sentence() -> None:
-    for data in (
-        {"checker": "exakt"},
-        {"checker": "numeric", "reference": "seven"},
-        {"checker": "regex", "reference": "("},
-        {"checker": "choice", "reference": "Rome", "choices": CITIES},
-    ):
-        with pytest.raises(InputError):
-            judge("x", data)

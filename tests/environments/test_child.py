@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from memrl_core.environments.child import Child, ChildFailed, Idle
+from memrl_core.environments import child as child_module
+from memrl_core.environments.child import Child, ChildFailed
 
 LONG = 60.0
 """Seconds within which everything answers that answers at all."""
@@ -58,12 +59,6 @@ child.serve(answer)
 
 SAYS = "import sys, time; sys.stdin.readline(); sys.stdout.write({}); sys.stdout.flush(); time.sleep(600)"
 DEAF = "import time; time.sleep(600)"
-RUNS_AWAY = (
-    "import subprocess, sys, time; from pathlib import Path;"
-    "away = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True);"
-    "Path(__file__).with_suffix('.away').write_text(f'{away.pid} '); time.sleep(600)"
-)
-
 Make = Callable[[str], Child]
 
 
@@ -76,7 +71,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     def of(text: str) -> Child:
         name = f"tiny_{len(made)}"
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-        made.append(Child(name))
+        made.append(Child(name, shared=False))
         return made[-1]
 
     yield of
@@ -121,14 +116,13 @@ def gone(process: int) -> bool:
 
 def test_it_knows_what_it_was_asked_until_it_is_closed(make: Make) -> None:
     child = make(WORLD)
-    assert (child.running, child.started) == (False, 0)
+    assert not child.running
     assert [child.ask({}, LONG)["asked"] for _ in range(2)] == [1, 2]
-    assert (child.running, child.started) == (True, 1)
+    assert child.running
     child.close()
     child.close()
     assert not child.running
     assert child.ask({}, LONG)["asked"] == 1
-    assert child.started == 2
 
 
 def test_long_and_strange_texts_arrive_as_they_are_and_noise_is_no_answer(make: Make) -> None:
@@ -169,7 +163,6 @@ def test_a_failure_says_why_and_the_next_question_begins_anew(
         child.ask(question, LONG)
     assert not child.running
     assert child.ask({}, LONG)["asked"] == 1
-    assert child.started == 2
 
 
 @pytest.mark.parametrize(
@@ -202,7 +195,7 @@ def test_one_that_cannot_be_started_is_a_failure(make: Make, monkeypatch: pytest
     child = make(DEAF)
     with pytest.raises(ChildFailed, match="/not/there/python"):
         child.ask({}, LONG)
-    assert (child.running, child.started) == (False, 0)
+    assert not child.running
 
 
 def test_after_an_interrupt_no_question_gets_the_answer_to_another(make: Make) -> None:
@@ -219,7 +212,6 @@ def test_after_an_interrupt_no_question_gets_the_answer_to_another(make: Make) -
     finally:
         signal.signal(signal.SIGALRM, before)
     assert child.ask({"text": "abc"}, LONG)["text"] == "cba"
-    assert child.started == 2
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
@@ -235,33 +227,12 @@ def test_closing_from_another_thread_ends_the_wait_for_an_answer(make: Make) -> 
     assert not child.running
 
 
-def test_what_ran_away_with_the_pipes_holds_nobody_up(make: Make, tmp_path: Path) -> None:
-    child, away = make(RUNS_AWAY), tmp_path / "tiny_0.away"
-    asking, reported = asked_by_another(child)
-    until(lambda: away.exists() and away.read_text().endswith(" "))
-    try:
-        child.close()
-        asking.join(LONG)
-        assert len(reported) == 1
-    finally:
-        os.kill(int(away.read_text()), signal.SIGKILL)
-
-
 def test_what_it_started_ends_with_it(make: Make) -> None:
     child = make(WORLD)
     started = child.ask({"do": "start"}, LONG)["started"]
     assert not gone(started)
     child.close()
     until(lambda: gone(started))
-
-
-def test_one_that_nobody_holds_any_more_is_ended(make: Make, tmp_path: Path) -> None:
-    make(WORLD)
-    child = Child("tiny_0")
-    process = child.ask({}, LONG)["me"]
-    del child
-    gc.collect()
-    until(lambda: gone(process))
 
 
 def test_one_at_work_ends_when_the_program_is_killed(make: Make) -> None:
@@ -292,55 +263,35 @@ def test_neither_threads_nor_pipes_are_left(make: Make) -> None:
 # --- those that wait for the next one ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children seem to run."""
-    monkeypatch.setattr(Child, "running", True)
+def test_what_was_given_back_is_lent_again_to_one_at_a_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "MOST_IDLE", 1)
+    module = make(WORLD).module
+    children = [Child(module) for _ in range(3)]
+    first, second = (one.ask({}, LONG)["me"] for one in children[:2])
+    assert first != second
+    for one in children:
+        one.close()
+    until(lambda: gone(second))
+    assert children[2].ask({}, LONG) == {"asked": 2, "me": first, "text": ""}
+    assert children[0].ask({}, LONG)["me"] not in (first, second)
+    for one in (children[0], children[2]):
+        one._process.end()
 
 
-def test_what_was_given_back_is_lent_again_to_one_at_a_time(running: None) -> None:
-    idle = Idle()
-    first, second = idle.borrow("a"), idle.borrow("a")
-    assert first is not second
-    for _ in range(2):
-        idle.give_back(first)
-    assert idle.borrow("b") is not first
-    assert idle.borrow("a") is first
-    assert idle.borrow("a") is not first
+def test_one_that_ended_while_it_was_idle_is_not_lent(make: Make) -> None:
+    child = Child(make(WORLD).module)
+    process = child.ask({}, LONG)["me"]
+    child.close()
+    (idle,) = child_module._idle[child.module]
+    os.kill(process, signal.SIGKILL)
+    until(lambda: idle.popen.poll() is not None)
+    assert child.ask({}, LONG)["asked"] == 1
+    child._process.end()
 
 
-def test_more_than_are_kept_are_ended(running: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[Child] = []
-    monkeypatch.setattr(Child, "close", lambda child: ended.append(child))
-    idle = Idle(most=1)
-    first, second = idle.borrow("a"), idle.borrow("a")
-    idle.give_back(first)
-    idle.give_back(second)
-    assert ended == [second]
-
-
-def test_one_that_has_ended_is_not_kept() -> None:
-    idle = Idle()
-    child = idle.borrow("a")
-    idle.give_back(child)
-    assert idle.borrow("a") is not child
-
-
-def test_garbage_that_gives_one_back_in_the_middle_of_giving_back_does_not_wait_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    idle = Idle()
-    dropped = [idle.borrow("b")]
-
-    def collected(child: Child) -> bool:
-        while dropped:
-            idle.give_back(dropped.pop())
-        return True
-
-    monkeypatch.setattr(Child, "running", property(collected))
-    garbage, child = dropped[0], idle.borrow("a")
-    giving = threading.Thread(target=idle.give_back, args=(child,), daemon=True)
-    giving.start()
-    giving.join(LONG)
-    assert not giving.is_alive()
-    assert idle.borrow("b") is garbage
+def test_one_that_is_not_shared_ends_with_whoever_holds_it(make: Make) -> None:
+    child = Child(make(WORLD).module, shared=False)
+    process = child.ask({}, LONG)["me"]
+    del child
+    gc.collect()
+    until(lambda: gone(process))

@@ -11,10 +11,8 @@ import pytest
 
 from memrl_core.environments import ENVIRONMENTS, contract, environment_class, make_environment
 from memrl_core.environments.base import Environment
-from memrl_core.environments.contract import CHECKS, layout_breaks, play
-from memrl_core.environments.household import Household
+from memrl_core.environments.contract import CHECKS, layout_breaks
 from memrl_core.environments.tasks import sample_tasks, tasks_of_set
-from memrl_core.plugins import LONGEST
 from memrl_core.records import Outcome, Task, Turn
 from tests.environments.foreign_environments import LEFT, Lamp
 
@@ -204,12 +202,12 @@ drawn = count()
         (contract.knows_its_task, a_lamp(name="light"), "“lamp”.*“light”"),
         (contract.knows_its_task, a_lamp(faults=classmethod(gives(["It is dark."]))), "It is dark"),
         (
-            contract.gives_whole_turns,
+            contract.ends_within_its_turns,
             a_lamp(step=gives(("", 2.0, True, False, {}))),
             "reward is 2",
         ),
-        (contract.gives_whole_turns, a_lamp(step=gives(("", 1.0, True, False, {}))), "None"),
-        (contract.gives_whole_turns, a_lamp(step=gives(("", 0.0, False, False, {}))), "not ended"),
+        (contract.ends_within_its_turns, a_lamp(step=gives(("", 1.0, True, False, {}))), "None"),
+        (contract.ends_within_its_turns, a_lamp(step=gives(("", 0.0, False, False, {}))), "not ended"),
         (
             contract.plays_alike_from_the_same_seed,
             a_lamp(reset=lambda world, task, **_: f"{Lamp.reset(world, task, **_)}{task.data.update(seen=True) or ''}"),
@@ -230,10 +228,10 @@ drawn = count()
             a_lamp(step=with_end(verdict=lambda world: f"It took {next(drawn)} s.")),
             "at the end",
         ),
-        (contract.ends_whatever_is_replied, a_lamp(step=needs_a_word), "nothing: IndexError"),
-        (contract.ends_whatever_is_replied, a_lamp(step=echo), "ten megabytes"),
+        (contract.ends_within_its_turns, a_lamp(step=needs_a_word), "nothing: IndexError"),
+        (contract.ends_within_its_turns, a_lamp(step=echo), "ten megabytes"),
         (
-            contract.ends_whatever_is_replied,
+            contract.ends_within_its_turns,
             a_lamp(step=lambda world, action: (*Lamp.step(world, action)[:2], False, False, {})),
             "3 actions",
         ),
@@ -242,8 +240,8 @@ drawn = count()
             a_lamp(step=with_end(verdict=lambda world: "It was number  XLII."), reset=hidden),
             "verdict",
         ),
-        (contract.begins_anew_after_an_unfinished_episode, lambda: Remembers(), "After an unfinished episode"),
-        (contract.works_again_after_it_was_closed, lambda: Breaks(), "`reset`: RuntimeError: the lamp is gone"),
+        (contract.begins_anew, lambda: Remembers(), "After an unfinished episode"),
+        (contract.begins_anew, lambda: Breaks(), "`reset`: RuntimeError: the lamp is gone"),
         (
             contract.distils_however_it_ended,
             a_lamp(distil=gives("I pressed a switch.")),
@@ -280,26 +278,6 @@ def test_a_task_that_is_no_json_is_found(data: Mapping[str, Any]) -> None:
         contract.knows_its_task(a_lamp(), replace(LEFT, data=data))
 
 
-class Blabbing(Household):
-    """The household as it must not be: a failure is told the treatment that nobody tried."""
-
-    def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
-        hint = f"\nTry {task.data['treatment']}." if outcome == "failure" else ""
-        return super().distil(task, turns, outcome) + hint
-
-
-def test_a_household_that_tells_the_hidden_treatment_is_found_on_most_tasks() -> None:
-    found = 0
-    tasks = [task for task in sample_tasks("household-train") if task.data.get("treatment")][:6]
-    for task in tasks:
-        try:
-            contract.remembers_only_what_was_seen(lambda: Blabbing(), task)
-        except AssertionError as error:
-            assert "treatment" in str(error) or "data" in str(error)
-            found += 1
-    assert found == len(tasks)
-
-
 def test_what_a_model_has_read_is_not_given_away() -> None:
     reported = with_end(verdict=lambda world: f"Press the {world.works} switch.")
     contract.gives_no_answer_away(a_lamp(step=reported), LEFT)
@@ -322,9 +300,3 @@ def test_what_a_model_has_read_is_not_given_away() -> None:
 )
 def test_an_observation_fits_the_layout_or_not(observation: str, fits: bool) -> None:
     assert (layout_breaks(observation) == "") is fits
-
-
-def test_a_text_that_is_just_short_enough_passes() -> None:
-    world = a_lamp(reset=gives("x" * LONGEST))()
-    world.works, world.left = "left", 1
-    assert play(world, LEFT, 0, lambda observation, turn: "press left").ended

@@ -100,7 +100,7 @@ class Listed(EnvironmentOptions):
 class Unfinished(Environment):
     """Without its methods."""
 
-    max_turns = 1
+    spec, instructions = Lamp.spec, "Wait."
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ class Unfinished(Environment):
         (BaseException("panic\0\ud800"), "panic"),
         (dict, "Environment"),
         (odd(sets=("a b", "a b")), "“a b”"),
-        (Unfinished, "reset and step"),
+        (Unfinished, "reset"),
         (odd(spec=None), "`spec`"),
         (odd(spec=replace(Lamp.spec, idea=5)), "idea"),
         (odd(Options=Listed), "presses"),
         (odd(simulated_options={"presses": 99}), "presses"),
-        (odd(sets=("a\0b",)), "sets"),
+        (odd(sets=("a\0b",)), "set of tasks"),
         (odd(sets=("household-train",)), "household-train"),
         (odd(reward_source="nobody"), "reward_source"),
         (odd(instructions=None), "instructions"),

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments import child, make_environment, scienceworld, why_unusable
-from memrl_core.environments.child import Child, ChildFailed, Idle
-from memrl_core.environments.scienceworld import ScienceWorld, choices
+from memrl_core.environments import child, make_environment, why_unusable
+from memrl_core.environments.child import Child, ChildFailed
+from memrl_core.environments.games import scienceworld
+from memrl_core.environments.games.scienceworld import ScienceWorld, choices
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Outcome, Reply, Task, Turn
@@ -52,8 +53,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("home")
         patch.setenv("MEMRL_HOME", str(folder))
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-        patch.setattr(scienceworld, "CHILD", "tests.environments.scienceworld_gold")
-        patch.setattr(child, "idle", Idle(most=1))
+        patch.setattr(ScienceWorld, "child", "tests.environments.scienceworld_gold")
+        patch.setattr(child, "MOST_IDLE", 1)
         yield folder
 
 
@@ -73,7 +74,7 @@ def gold() -> list[str]:
 
 
 def child_of(world: ScienceWorld) -> Child:
-    return world._child.child
+    return world._child
 
 
 def process_of(world: ScienceWorld) -> int:
@@ -212,17 +213,6 @@ def test_what_is_no_task_is_refused_with_the_reason(world: ScienceWorld, data: d
 # --- the engine -------------------------------------------------------------------------------------------------------
 
 
-def test_episodes_and_worlds_share_one_engine(world: ScienceWorld) -> None:
-    world.reset(TASK, seed=0, at_step=1)
-    lent, java = child_of(world), java_of(world)
-    started = lent.started
-    world.reset(TASK, seed=0, at_step=2)
-    world.close()
-    with closing(ScienceWorld()) as other:
-        other.reset(TASK, seed=0, at_step=1)
-        assert (child_of(other), lent.started, java_of(other)) == (lent, started, java)
-
-
 class Tired:
     """A child that fails while it is running, and then answers."""
 
@@ -232,7 +222,7 @@ class Tired:
         if self.running:
             self.running = False
             raise ChildFailed("its process ended")
-        return {"text": "A room.", "score": 1, "valid": []}
+        return {"text": "A room.", "score": 1, "offered": []}
 
 
 def test_an_engine_that_failed_while_it_was_idle_is_replaced() -> None:
@@ -265,8 +255,8 @@ def test_a_java_that_does_not_start_is_explained(
 ) -> None:
     a_java(tmp_path / "bin", does)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(child, "idle", Idle())
-    monkeypatch.setattr(scienceworld, "SECONDS_TO_START", 1.0 if "sleep" in does else LONG)
+    monkeypatch.setattr(child, "_idle", {})
+    monkeypatch.setattr(ScienceWorld, "seconds_to_start", 1.0 if "sleep" in does else LONG)
     with closing(ScienceWorld()) as world, pytest.raises(EnvironmentFailed, match=f"{says}.*`java -version`"):
         world.reset(TASK, seed=0, at_step=1)
 
@@ -342,7 +332,7 @@ def listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(scienceworld, "Borrowed", Engine)
+    monkeypatch.setattr(scienceworld, "Child", Engine)
     monkeypatch.setenv("MEMRL_HOME", str(tmp_path))
     return asked
 
@@ -364,11 +354,6 @@ def test_a_set_is_listed_once_and_again_when_its_file_is_damaged(listings: list[
     assert ScienceWorld.make_tasks("scienceworld-dev") == tasks
     assert listings == ["dev", "dev"]
     assert [(path, path.read_bytes()) for path in (tmp_path / "cache").iterdir()] == [(file, whole)]
-
-
-def test_a_set_can_be_had_where_nothing_can_be_kept(listings: list[str], tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("in the way")
-    assert len(ScienceWorld.make_tasks("scienceworld-dev")) == 3
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -470,7 +455,7 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
     java = java_of(world)
     os.kill(java, signal.SIGSTOP)
     with monkeypatch.context() as patch, pytest.raises(EnvironmentFailed, match=r"0\.2 seconds"):
-        patch.setattr(scienceworld, "SECONDS_TO_ACT", 0.2)
+        patch.setattr(ScienceWorld, "seconds_to_act", 0.2)
         world.step(third)
     until_gone(java)
     came += [world.step(action) for action in (third, *rest)]
@@ -484,11 +469,11 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
 @pytest.mark.slow
 def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
     program = (
-        "from memrl_core.environments.scienceworld import ScienceWorld\n"
+        "from memrl_core.environments.games.scienceworld import ScienceWorld\n"
         "from memrl_core.records import Task\n"
         "world = ScienceWorld(max_turns=200)\n"
         "world.reset(Task('t', 'Boil.', 'scienceworld', 'boil', {'task': 'boil', 'variation': 0}), seed=0, at_step=1)\n"
-        "print(world._child.child.pid, flush=True)\n"
+        "print(world._child.pid, flush=True)\n"
         "actions = []\n"
         "while True: world._play(actions := [*actions, 'wait'])\n"
     )

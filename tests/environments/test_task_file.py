@@ -175,11 +175,6 @@ def test_a_task_that_cannot_be_judged_is_told_and_not_begun(world: TaskFile, dat
         world.reset(a_task(**data), seed=1, at_step=1)
 
 
-def test_a_change_that_changes_nothing_is_no_task() -> None:
-    data = {"checker": "sql", "setup": TREES, "reference": "DELETE FROM trees WHERE height > 99"}
-    assert len(TaskFile.faults(a_task(**data))) == 1
-
-
 def test_sql_tasks_take_turns_on_the_tables_that_they_set_up(world: TaskFile) -> None:
     task = a_task("Which tree is the highest?", **HIGHEST)
     begun = world.reset(task, seed=1, at_step=1)
@@ -231,16 +226,6 @@ def test_a_task_without_a_reference_earns_no_reward_and_moves_no_q(tmp_path: Pat
         assert trace.reward.verdict == JUDGED_BY_A_PERSON
         assert trace.update.changes == ()
     assert second.decision.selected
-
-
-def test_a_person_may_still_reward_it(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank", Says("Thank you!"), environment="task_file")
-    episode = agent.begin(a_task("Thank a neighbour."))
-    while not episode.generated:
-        episode.advance()
-    episode.rate(1.0, "ann")
-    trace = episode.finish()
-    assert (trace.reward.reward, trace.reward.source) == (1.0, "person")
 
 
 def test_answering_it_again_earns_no_reward_either(tmp_path: Path) -> None:

@@ -155,15 +155,6 @@ def test_a_file_named_as_the_sentence_says_brings_its_set_back(home: Path, tmp_p
     assert keep(check_file((tmp_path / name).rename(tmp_path / message[1]))) == made
 
 
-def test_families_behind_a_colon_are_no_set_of_a_run(home: Path) -> None:
-    mine = keep(a_checked("a"))
-    for name in ("household-train:heat", f"{mine}:f"):
-        with pytest.raises(InputError, match="experiments"):
-            tasks_of_set(name)
-    with pytest.raises(InputError, match="“moon:heat”"):
-        tasks_of_set("moon:heat")
-
-
 def of_families(*families: str) -> str:
     tasks = tuple(Task(f"t{n}", "x", "task_file", one, {"reference": "y"}) for n, one in enumerate(families))
     return keep(CheckedFile("mine", "task_file", tasks, ()))
@@ -227,16 +218,3 @@ def test_an_environment_has_its_own_sets_and_those_kept_for_it(home: Path) -> No
     assert task_count(mine) == 1
     with pytest.raises(InputError, match="“moon”"):
         set_names("moon")
-
-
-def test_a_kept_file_is_in_the_programs_own_form(home: Path) -> None:
-    name = keep(check_file(EXAMPLE))
-    again = check_file(file_of(home, name))
-    assert again.reported == () and list(again.accepted) == tasks_of_set(name)
-    assert set(json.loads(file_of(home, name).read_bytes().splitlines()[0])) == {
-        "id",
-        "intent",
-        "environment",
-        "family",
-        "data",
-    }

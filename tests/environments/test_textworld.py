@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from memrl_core.environments import make_environment, textworld, why_unusable
-from memrl_core.environments.textworld import Game, TextWorld, plain
+from memrl_core.environments import make_environment, why_unusable
+from memrl_core.environments.games import textworld
+from memrl_core.environments.games.textworld import TextWorld, plain
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Reply, Task, Turn
@@ -70,7 +71,7 @@ def test_the_games_own_walkthrough_wins(world: TextWorld, walkthrough: list[str]
     assert turns[-1].terminated
     assert info["success"] is True
     assert numbers(info["verdict"]) == ["4", "4", str(len(walkthrough))]
-    assert info["judgement"].came.endswith("> eat meal (+1 point)")
+    assert info["judgement"].came.endswith("> eat meal (+1)")
 
 
 def test_an_ingredient_cooked_in_a_wrong_way_loses_the_game_which_keeps_its_points(
@@ -118,11 +119,6 @@ def test_what_is_not_offered_costs_a_turn_and_never_reaches_the_game(world: Text
         turns, _ = played(short, TASK, [reply, "open fridge"])
     assert turns[-1].truncated
     assert turns[-1].observation.startswith("You open the fridge")
-
-
-def test_an_action_may_stand_behind_a_mark_and_in_capitals(world: TextWorld) -> None:
-    world.reset(TASK, seed=0, at_step=1)
-    assert world.step("\n> Open  Fridge.\nand then I eat")[0].startswith("You open the fridge")
 
 
 def test_what_follows_the_end_of_a_game_is_not_told() -> None:
@@ -208,8 +204,8 @@ def test_a_folder_that_cannot_be_written_is_said(
 
 
 def process_of(world: TextWorld) -> int:
-    assert world._child.child.pid is not None
-    return world._child.child.pid
+    assert world._child.pid is not None
+    return world._child.pid
 
 
 @pytest.mark.slow
@@ -222,7 +218,7 @@ def test_an_episode_goes_on_after_its_process_hung_and_was_killed(
     world.step(first)
     os.kill(process_of(world), signal.SIGSTOP)
     with monkeypatch.context() as patch, pytest.raises(EnvironmentFailed, match="stopped"):
-        patch.setattr(textworld, "SECONDS_TO_ANSWER", 0.2)
+        patch.setattr(TextWorld, "seconds_to_act", 0.2)
         world.step(second)
     assert world.step(second)[0] == undisturbed[0][1].observation
     *_, last = [world.step(action) for action in rest]
@@ -252,18 +248,6 @@ def test_held_out_games_have_known_cookbooks_in_kitchens_of_their_own() -> None:
     assert not any(TextWorld.faults(task) for task in TRAIN + HELDOUT)
 
 
-@pytest.mark.slow
-def test_a_cookbook_has_the_same_recipe_in_every_kitchen(world: TextWorld) -> None:
-    other = next(task for task in HELDOUT if task.data["cookbook"] == TASK.data["cookbook"])
-    world.max_turns = 1
-    recipes = []
-    for task in (TASK, other):
-        world.reset(task, seed=0, at_step=1)
-        recipes.append(world.step("look")[4]["judgement"].expected.partition("What wins:")[0])
-    assert recipes[0] == recipes[1]
-    assert world.reset(other, seed=0, at_step=1) != world.reset(TASK, seed=0, at_step=1)
-
-
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -281,10 +265,6 @@ def test_what_is_wrong_with_a_task_is_said(world: TextWorld, changed: Mapping[st
     assert says in fault
     with pytest.raises(InputError, match="cooking"):
         world.reset(odd, seed=0, at_step=1)
-
-
-def test_data_that_lacks_everything_names_everything() -> None:
-    assert len(TextWorld.faults(replace(TASK, data={}))) == len(Game.model_fields)
 
 
 # --- experiences ------------------------------------------------------------------------------------------------------

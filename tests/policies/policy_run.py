@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import settings_of
-from memrl_core.records import Memory, Outcome, StepTrace
+from memrl_core.policies.base import NewExperience
+from memrl_core.records import Memory, Outcome, StepTrace, Task
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import a_run, a_vector, view_of
+
+EMBEDDER = HashingEmbedder()
 
 
 def an_agent_of(
@@ -27,6 +31,23 @@ def an_agent_of(
     chosen = settings_of(policy, settings).model_dump()
     bank.start_run(replace(a_run(), policy=policy, settings=chosen, seed=seed, embedder=embedder.name))
     return Agent(bank, "r", model or SimulatedModel(), embedder, environment or make_environment("household"))
+
+
+def newcomer(
+    policy: str,
+    intent: str,
+    text: str,
+    outcome: Outcome = "success",
+    number: int = 9,
+    parents: tuple[str, ...] = (),
+) -> NewExperience:
+    """The end of the step of this number, which is about to be written; texts are embedded by hashing."""
+    trace = StepTrace("s", "r", number, 1, Task(f"t{number}", intent, "household"), policy, {}, "")
+    fresh, vector = count(2), EMBEDDER.embed([intent])[0]
+    memory_id = f"r-{number:04d}"
+    return NewExperience(
+        memory_id, intent, vector, text, outcome, parents, trace, lambda: f"{memory_id}-{next(fresh)}", EMBEDDER.embed
+    )
 
 
 def a_view(tasks: Sequence[str], asked: str = "", outcome: Outcome = "failure", learned: Any = None) -> MemoryView:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from memrl_core.agent.learned import learned_now
 from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.analysis.run.learned.notes import edits, notes_and_links
 from memrl_core.bank import MemoryBank
-from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience, Question
@@ -37,12 +35,11 @@ from memrl_core.policies.methods.a_mem import (
     evolution_question,
     with_note,
 )
-from memrl_core.records import Memory, StepTrace, Task
+from memrl_core.records import Memory
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import alike_tasks, view_of
-from tests.policies.policy_run import an_agent_of
+from tests.policies.policy_run import EMBEDDER, an_agent_of, newcomer
 
-EMBEDDER = HashingEmbedder()
 EGG = "Task: put a hot egg on the table\nSteps that worked:\n> take egg from fridge\n> heat egg with stove"
 
 
@@ -74,21 +71,15 @@ def linked(**links: str) -> Notes:
     return Notes({i: Note(links=tuple(links.get(i, "").split())) for i in ids})
 
 
-def newcomer(text: str, number: int = 100) -> NewExperience:
-    trace = StepTrace("s", "r", number, 1, Task("t", "warm an egg", "household"), "a_mem", {}, "")
-    fresh = count(2)
-    vector = EMBEDDER.embed(["warm an egg"])[0]
-    return NewExperience(
-        f"r-{number:04d}", "warm an egg", vector, text, "failure", ("p",), trace,
-        lambda: f"r-{number:04d}-{next(fresh)}", EMBEDDER.embed,
-    )  # fmt: skip
-
-
 def a_noted_view(texts: Mapping[str, str], state: Notes | None = None) -> MemoryView:
     """Memories of these texts under the vectors of the texts; without `state` no note is known of them."""
     ids = list(texts)
     memories = {i: a_memory(i, text=text) for i, text in texts.items()}
     return view_of(ids, EMBEDDER.embed(list(texts.values())), memories=memories, learned=state)
+
+
+def written_of(text: str) -> NewExperience:
+    return newcomer("a_mem", "warm an egg", text, "failure", 100, ("p",))
 
 
 class Answers:
@@ -137,7 +128,7 @@ def test_a_near_note_is_linked_when_it_shares_a_keyword() -> None:
 def test_a_newcomer_is_linked_and_its_neighbour_takes_its_tags() -> None:
     old = Note(keywords=("egg", "hot"), tags=("take",), context="an egg", links=("r-0000",))
     view = a_noted_view({"r-0001": with_note(EGG, old)}, Notes({"r-0001": old}))
-    new = newcomer(EGG.replace("take egg from fridge", "search pantry"))
+    new = written_of(EGG.replace("take egg from fridge", "search pantry"))
     added, evolved = AMem(AMemSettings()).write(new, view, templates)
     assert (added.operation.op, added.operation.memory_id, added.operation.outcome) == ("ADD", "r-0100", "failure")
     assert added.operation.data["links"] == ["r-0001"]
@@ -154,7 +145,7 @@ def test_the_nearest_notes_are_shown_to_the_model_and_not_the_oldest() -> None:
     texts = {f"r-{n:04d}": f"Task: wash the mug number {n} in the sink" for n in range(1, 8)}
     texts |= {f"r-{n:04d}": EGG.replace("table", f"table {n}") for n in range(8, 13)}
     asked = Answers()
-    AMem(AMemSettings()).write(newcomer(EGG), a_noted_view(texts), asked)
+    AMem(AMemSettings()).write(written_of(EGG), a_noted_view(texts), asked)
     analyse, evolve = asked.asked
     assert (analyse.purpose, evolve.purpose) == (ANALYSE, EVOLVE)
     assert [i for i in texts if f"[{i}]" in evolve.message] == [f"r-{n:04d}" for n in range(8, 13)]
@@ -171,7 +162,7 @@ def test_the_model_may_link_rename_and_retell() -> None:
         ],
     )
     view = a_noted_view({"r-0001": EGG, "r-0002": EGG + "!"})
-    added, evolved = AMem(AMemSettings()).write(newcomer(EGG), view, Answers(**{EVOLVE: reported}))
+    added, evolved = AMem(AMemSettings()).write(written_of(EGG), view, Answers(**{EVOLVE: reported}))
     assert (added.operation.data["links"], added.operation.data["tags"]) == (["r-0002"], ["kitchen"])
     assert (evolved.operation.replaces, evolved.operation.data["context"]) == (("r-0001",), "needs heat")
     assert evolved.operation.data["tags"] == ["kitchen"]
@@ -179,7 +170,7 @@ def test_the_model_may_link_rename_and_retell() -> None:
 
 def test_an_answer_that_cannot_be_used_leaves_a_plain_note_and_says_so() -> None:
     view = a_noted_view({"r-0001": EGG})
-    (added,) = AMem(AMemSettings()).write(newcomer(EGG), view, Answers(**{ANALYSE: None, EVOLVE: None}))
+    (added,) = AMem(AMemSettings()).write(written_of(EGG), view, Answers(**{ANALYSE: None, EVOLVE: None}))
     assert added.operation.data == Note().model_dump(mode="json")
     assert added.operation.why
     assert content_of(added.operation.experience) == EGG

@@ -14,7 +14,6 @@ from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_before, learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import OPEN_PLACES, TREATMENTS, VERBS, Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies.base import NewExperience
@@ -35,9 +34,8 @@ from memrl_core.prompting import ANSWER_MARK
 from memrl_core.records import Memory, Outcome, Reply, StepTrace, Task
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import view_of
-from tests.policies.policy_run import an_agent_of
+from tests.policies.policy_run import EMBEDDER, an_agent_of, newcomer
 
-EMBEDDER = HashingEmbedder()
 EGG = Success(
     "put a hot egg on the counter",
     ("search fridge", "take egg from fridge", "heat egg with stove", "put egg on counter"),
@@ -45,12 +43,10 @@ EGG = Success(
 TASKS = sample_tasks("household-train")
 
 
-def newcomer(outcome: Outcome = "success", verb: str = "heat") -> NewExperience:
-    trace = StepTrace("s", "r", 9, 1, Task("t9", EGG.intent, "household"), "awm", {}, "")
+def an_end(outcome: Outcome = "success", verb: str = "heat") -> NewExperience:
     steps = [step.replace("heat", verb) for step in EGG.steps]
     text = f"Task: {EGG.intent}\nSteps that worked:\n" + "\n".join(ANSWER_MARK + step for step in steps)
-    vector = EMBEDDER.embed([EGG.intent])[0]
-    return NewExperience("r-0009", EGG.intent, vector, text, outcome, (), trace, str, EMBEDDER.embed)
+    return newcomer("awm", EGG.intent, text, outcome)
 
 
 def a_view(state: Workflows | None = None, hidden: Sequence[str] = (), **similar: float) -> MemoryView:
@@ -128,17 +124,17 @@ def test_a_kind_of_success_is_what_its_actions_are_called() -> None:
 
 
 def test_the_first_success_of_a_kind_adds_and_the_next_takes_its_place() -> None:
-    (first,) = Awm(AwmSettings()).write(newcomer(), a_view(), templates)
+    (first,) = Awm(AwmSettings()).write(an_end(), a_view(), templates)
     assert (first.operation.op, first.operation.replaces) == ("ADD", ())
-    (second,) = Awm(AwmSettings()).write(newcomer(), a_view(induced("w"), w=0.5), templates)
+    (second,) = Awm(AwmSettings()).write(an_end(), a_view(induced("w"), w=0.5), templates)
     assert (second.operation.op, second.operation.replaces) == ("UPDATE", ("w",))
     assert [one["intent"] for one in second.operation.data["successes"]] == ["warm a mug", EGG.intent]
-    (other,) = Awm(AwmSettings()).write(newcomer(verb="cool"), a_view(induced("w"), w=0.5), templates)
+    (other,) = Awm(AwmSettings()).write(an_end(verb="cool"), a_view(induced("w"), w=0.5), templates)
     assert other.operation.op == "ADD"
 
 
 def test_a_workflow_is_found_by_its_name_and_docstring() -> None:
-    (written,) = Awm(AwmSettings()).write(newcomer(), a_view(), templates)
+    (written,) = Awm(AwmSettings()).write(an_end(), a_view(), templates)
     assert written.embedding is not None
     assert np.array_equal(
         written.embedding, EMBEDDER.embed(["search, take, heat, put\nput a hot {object-1} on the {object-2}"])[0]
@@ -149,22 +145,22 @@ def test_a_workflow_is_found_by_its_name_and_docstring() -> None:
     ("outcome", "ask"), [("failure", templates), ("unrated", templates), ("success", lambda question: None)]
 )
 def test_only_successes_and_usable_answers_change_a_workflow(outcome: Outcome, ask: Any) -> None:
-    (written,) = Awm(AwmSettings()).write(newcomer(outcome), a_view(induced("w"), w=0.5), ask)
+    (written,) = Awm(AwmSettings()).write(an_end(outcome), a_view(induced("w"), w=0.5), ask)
     assert (written.operation.op, written.embedding) == ("NOOP", None)
     assert written.operation.why
 
 
 def test_what_people_reworded_is_replaced_and_what_they_forgot_begins_anew() -> None:
     policy = Awm(AwmSettings())
-    (worded,) = policy.write(newcomer(), a_view(induced("w"), ["w"], w=0.5, w_2=0.5), templates)
+    (worded,) = policy.write(an_end(), a_view(induced("w"), ["w"], w=0.5, w_2=0.5), templates)
     assert worded.operation.replaces == ("w.2",)
-    (anew,) = policy.write(newcomer(), a_view(induced("w"), ["w"], w=0.5), templates)
+    (anew,) = policy.write(an_end(), a_view(induced("w"), ["w"], w=0.5), templates)
     assert anew.operation.op == "ADD"
     assert [one["intent"] for one in anew.operation.data["successes"]] == [EGG.intent]
 
 
 def test_so_many_successes_are_kept_as_the_settings_say() -> None:
-    (written,) = Awm(AwmSettings(successes=1)).write(newcomer(), a_view(induced("w"), w=0.5), templates)
+    (written,) = Awm(AwmSettings(successes=1)).write(an_end(), a_view(induced("w"), w=0.5), templates)
     assert [one["intent"] for one in written.operation.data["successes"]] == [EGG.intent]
 
 

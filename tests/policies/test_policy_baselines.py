@@ -17,7 +17,6 @@ from memrl_core.agent.learned import learned_now
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Lesson
-from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.exprag import templated
 from memrl_core.policies.methods.pass_at_k import PassAtK, Tries
 from memrl_core.records import Outcome, Reason, RewardRecord, StepTrace, Task
@@ -58,17 +57,6 @@ def test_a_control_arm_reads_and_writes_no_memory(tmp_path: Path, name: str) -> 
         assert "[memory" not in prompt_of(trace)
         assert trace.write.operations == ()
     assert agent.bank.view("r").size == 0
-
-
-@pytest.mark.parametrize("name", CONTROLS)
-def test_a_control_arm_takes_nothing_from_anothers_pool(name: str) -> None:
-    view = a_view("abc", asked="a")
-    pool = make_policy("rag", {"delta": -1.0}).recall(asked_vector(view), view)
-    decision = make_policy(name, {}).select(pool, view, 0)
-    assert len(pool.pool) == 3
-    assert decision_breaks(pool, decision) == ""
-    assert (decision.selected, decision.greedy, decision.mode) == ((), (), "silent")
-    assert {candidate.reason for candidate in decision.candidates} == {Reason.KEPT_SILENT}
 
 
 # --- pass@k -----------------------------------------------------------------------------------------------------------
@@ -196,11 +184,3 @@ def test_the_newest_are_recalled_and_the_nearest_others_shown(tasks: list[str], 
     assert [seen.reason for seen in record.left_out] == [
         Reason.NOT_RECENT if i in eligible else Reason.SAME_TASK for i in nearest
     ]
-
-
-def test_exprecent_takes_the_newest_of_anothers_pool() -> None:
-    view = a_view("abcabc", asked="a")
-    pool = make_policy("rag", {"delta": -1.0, "k1": 4}).recall(asked_vector(view), view)
-    decision = make_policy("exprecent", {"k2": 2}).select(pool, view, 0)
-    assert list(decision.selected) == sorted((seen.memory_id for seen in pool.pool), reverse=True)[:2]
-    assert sorted(c.score for c in decision.candidates if c.score is not None) == [-3, -2, -1, 0]

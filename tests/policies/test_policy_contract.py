@@ -17,7 +17,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.learning import unmoved
 from memrl_core.policies import POLICIES, contract, make_policy, policy_class
-from memrl_core.policies.base import BADGES, Lesson, Policy, PolicySpec, When, added, deleted
+from memrl_core.policies.base import BADGES, Lesson, Policy, When, added, deleted
 from memrl_core.policies.contract import CHECKS
 from memrl_core.policies.methods.rmm_reranker import RMMReranker, RMMSettings
 from memrl_core.policies.ranking import Chosen, TermColumn, positions, ranked, z
@@ -80,7 +80,7 @@ WRONG: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "empo2_memory": [{"capacity": 0}, {"variant": "grpo"}, {"delta": 2}],
     "exprag": [{"k1": 3, "k2": 5}, {"k2": -1}, {"delta": 2}, {"alpha": 0.3}],
     "memrl": [{"exploration": "none"}, {"ucb_c": -1}, {"thompson_scale": 0}, {"ties": "newer"}, {"q_floor": -11}],
-    "memento": [{"read": "best"}, {"bandwidth": 0}, {"cold_rows": 1}, {"learning_rate": 1}, {"unused_q": 2}],
+    "memento": [{"read": "best"}, {"bandwidth": 0}, {"cold_rows": 1}, {"learning_rate": 1}],
     "memory_r1_ops": [{"shown": 0}, {"shown": 201}, {"alpha": 0.1}],
     "memp": [{"update": "reflect"}, {"delete_from": 0}, {"delete_below": 2}],
     "reflexion": [{"last": 0}, {"last": 11}, {"last": 2.5}, {"alpha": 0.3}],
@@ -248,13 +248,6 @@ class Ucb(Newest):
         visits = view.visits[positions(recalled, view)]
         bonus = TermColumn("bonus", 1 / np.sqrt(1.0 + visits))
         return ranked(recalled, view, [bonus], k2=self.settings.k2, seed=seed)
-
-
-def test_a_card_says_where_learning_is_kept() -> None:
-    fields = {field.name: getattr(Newest.spec, field.name) for field in dataclasses.fields(Newest.spec)}
-    del fields["learns"]
-    with pytest.raises(TypeError, match="learns"):
-        PolicySpec(**fields)
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,6 @@ def test_novelty_falls_with_the_tips_that_are_found(tips: int, novelty: float) -
     assert (decision.mode, decision.epsilon, decision.draw) == ("greedy", 0.0, None), "nothing is explored unasked"
 
 
-def test_where_no_tip_is_found_all_is_new() -> None:
-    decision = decided(turned([0.3], [1.0]))
-    assert (decision.mode, decision.selected, decision.draw) == ("fallback", (), None)
-
-
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
@@ -145,12 +140,6 @@ def test_the_same_text_is_kept_once(ran: Any) -> None:
     assert twins
     kept = learned_now(agent.bank, "r").kept
     assert all(kept[one.duplicate_of].text == one.data["text"] for one in twins)
-
-
-def test_each_task_has_a_list_of_its_own(ran: Any) -> None:
-    agent, _ = ran
-    kept = learned_now(agent.bank, "r").kept
-    assert {i: one.listed for i, one in kept.items()} == {i: agent.bank.memory(i).task for i in kept}
 
 
 def test_a_late_reward_changes_the_score_of_the_tips(ran: Any) -> None:

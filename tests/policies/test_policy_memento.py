@@ -158,7 +158,7 @@ def oracle(uses: Sequence[tuple[int, int, float]], case: int, state: int, h: flo
 def test_the_value_of_a_case_is_the_kernel_weighted_mean_of_its_past_outcomes(
     uses: list[tuple[int, int, float]], state: int, h: float
 ) -> None:
-    values, _ = episodic_values(used(uses), a_vector(state), ["c2", "c0", "c3", "c1", "new"], h, 0.5)
+    values, _ = episodic_values(used(uses), a_vector(state), ["c2", "c0", "c3", "c1", "new"], h)
     for case, value in zip((2, 0, 3, 1, 9), values, strict=True):
         reported = oracle(uses, case, state, h)
         assert value == pytest.approx(0.5 if reported is None else reported, abs=1e-5)

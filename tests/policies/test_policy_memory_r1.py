@@ -14,17 +14,15 @@ from memrl_core.agent.asking import templates
 from memrl_core.agent.learned import learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.methods.memory_r1_ops import UNUSABLE, Chosen, MemoryR1Ops, MemoryR1OpsSettings, counted
-from memrl_core.records import Memory, MemoryOperation, Outcome, Reply, StepTrace, Task
+from memrl_core.records import Memory, MemoryOperation, Outcome, Reply
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import view_of
-from tests.policies.policy_run import an_agent_of
+from tests.policies.policy_run import EMBEDDER, an_agent_of, newcomer
 
-EMBEDDER = HashingEmbedder()
 WON = "Task: put a hot egg on the table\nSteps that worked:\n> heat egg with stove"
 LOST = "Task: put a hot egg on the table\nAvoid:\n> heat egg with microwave"
 
@@ -33,11 +31,8 @@ def a_memory(memory_id: str, text: str, outcome: Outcome, intent: str = "put a h
     return Memory(memory_id, intent, text, outcome, intent, (), "r", 1, "t1", "")
 
 
-def newcomer(text: str = WON, outcome: Outcome = "success") -> NewExperience:
-    intent = "put a hot egg on the table"
-    trace = StepTrace("s", "r", 9, 1, Task("t9", intent, "household"), "memory_r1_ops", {}, "")
-    vector = EMBEDDER.embed([intent])[0]
-    return NewExperience("r-0009", intent, vector, text, outcome, ("p",), trace, str, EMBEDDER.embed)
+def an_end(text: str = WON, outcome: Outcome = "success") -> NewExperience:
+    return newcomer("memory_r1_ops", "put a hot egg on the table", text, outcome)
 
 
 def a_view(*memories: Memory) -> MemoryView:
@@ -63,14 +58,14 @@ OTHER = a_memory("other", LOST, "failure", "wash the mug")
 @pytest.mark.parametrize(
     ("memories", "new", "op", "about"),
     [
-        ([], newcomer(), "ADD", ()),
-        ([OTHER], newcomer(), "ADD", ()),
-        ([FAILED], newcomer(), "UPDATE", ("failed",)),
-        ([WORKED, FAILED], newcomer(), "DELETE", ("failed",)),
-        ([WORKED], newcomer(), "ADD", ()),
-        ([WORKED], newcomer(LOST, "failure"), "ADD", ()),
-        ([FAILED, WORKED], newcomer(LOST, "failure"), "NOOP", ()),
-        ([a_memory("unrated", LOST, "unrated")], newcomer(), "UPDATE", ("unrated",)),
+        ([], an_end(), "ADD", ()),
+        ([OTHER], an_end(), "ADD", ()),
+        ([FAILED], an_end(), "UPDATE", ("failed",)),
+        ([WORKED, FAILED], an_end(), "DELETE", ("failed",)),
+        ([WORKED], an_end(), "ADD", ()),
+        ([WORKED], an_end(LOST, "failure"), "ADD", ()),
+        ([FAILED, WORKED], an_end(LOST, "failure"), "NOOP", ()),
+        ([a_memory("unrated", LOST, "unrated")], an_end(), "UPDATE", ("unrated",)),
     ],
 )
 def test_the_rule_chooses(memories: Sequence[Memory], new: NewExperience, op: str, about: tuple[str, ...]) -> None:
@@ -79,37 +74,37 @@ def test_the_rule_chooses(memories: Sequence[Memory], new: NewExperience, op: st
 
 
 def test_the_same_text_is_named_as_what_makes_writing_unnecessary() -> None:
-    operation = written(a_view(OTHER, FAILED), newcomer(LOST, "failure"))
+    operation = written(a_view(OTHER, FAILED), an_end(LOST, "failure"))
     assert (operation.op, operation.duplicate_of) == ("NOOP", "failed")
 
 
 # --- what the model may answer ----------------------------------------------------------------------------------------
 
 
-def test_an_update_stores_the_models_text_under_the_newcomer() -> None:
-    operation = written(a_view(FAILED), newcomer(), Chosen(operation="UPDATE", memory="failed", text="> use the stove"))
+def test_an_update_stores_the_models_text_under_the_an_end() -> None:
+    operation = written(a_view(FAILED), an_end(), Chosen(operation="UPDATE", memory="failed", text="> use the stove"))
     assert (operation.memory_id, operation.replaces, operation.outcome) == ("r-0009", ("failed",), "success")
     assert operation.experience == "Task: put a hot egg on the table\n> use the stove"
 
 
 def test_an_add_without_a_text_stores_the_episode() -> None:
-    assert written(a_view(FAILED), newcomer(), Chosen(operation="ADD")).experience == WON
+    assert written(a_view(FAILED), an_end(), Chosen(operation="ADD")).experience == WON
 
 
 def test_the_id_may_come_as_it_was_shown() -> None:
     for reported in ("failed", "[memory failed]", " [failed] ", "memory failed"):
-        assert written(a_view(FAILED), newcomer(), Chosen(operation="DELETE", memory=reported)).replaces == ("failed",)
+        assert written(a_view(FAILED), an_end(), Chosen(operation="DELETE", memory=reported)).replaces == ("failed",)
 
 
 @pytest.mark.parametrize("op", ["UPDATE", "DELETE"])
 def test_a_memory_that_was_not_shown_is_left_alone(op: Any) -> None:
-    operation = written(a_view(FAILED), newcomer(), Chosen(operation=op, memory="nobody", text="x"))
+    operation = written(a_view(FAILED), an_end(), Chosen(operation=op, memory="nobody", text="x"))
     assert operation.op == "NOOP" and operation.why.startswith(UNUSABLE)
 
 
 def test_the_nearest_memories_are_shown_and_no_more() -> None:
     memories = [a_memory(f"m{n}", LOST, "failure", f"put a hot egg number {n} on the table") for n in range(5)]
-    view, new, asked = a_view(*memories, OTHER), newcomer(), list[str]()
+    view, new, asked = a_view(*memories, OTHER), an_end(), list[str]()
     MemoryR1Ops(MemoryR1OpsSettings(shown=3, ties="older")).write(
         new, view, lambda question: asked.append(question.message)
     )

@@ -17,12 +17,10 @@ from memrl_core.analysis.decision.explain import update_formula
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.methods.memp import (
-    NOTHING_USED,
     UNUSABLE,
     Adjusted,
     Memp,
     MempSettings,
-    MempState,
 )
 from memrl_core.records import (
     Decision,
@@ -40,7 +38,6 @@ from memrl_core.records import (
 )
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_vector, alike_tasks
-from tests.lessons.a_lesson import a_lesson
 from tests.policies.policy_run import a_view, an_agent_of
 
 WORKED = "Task: {0}\nSteps that worked:\n> take egg from table\n> heat egg with microwave\n> put egg on desk\n"
@@ -172,12 +169,6 @@ def test_a_memory_whose_steps_are_not_to_blame_keeps_them() -> None:
     assert operation.experience == WORKED.format("heat egg") + "What went wrong: Too slow.\n"
 
 
-def test_a_failure_without_memories_rewords_nothing() -> None:
-    view = a_view(["a"], asked="b")
-    (operation,) = written(memp(), ended("failure", None), view)
-    assert (operation.op, operation.why) == ("NOOP", NOTHING_USED)
-
-
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
@@ -190,42 +181,11 @@ def test_the_released_code_forgets_from_three_hits_below_a_half() -> None:
     assert memp(variant="paper").forget(view) == ()
 
 
-def test_what_another_policy_left_is_judged_by_this_runs_uses_alone() -> None:
-    state = MempState(stored={"m-00"}, followed={"m-02": (3, 1), "m-03": (2, 0), "m-04": (4, 2)})
-    failing = {"m00": (-0.5, 9), "m01": (-0.5, 9), "m02": (1.0, 9), "m03": (0.0, 9), "m04": (0.1, 9)}
-    view = utilities(replace(a_view(["a", "b", "c", "d", "e"]), learned=state), **failing)
-    (deletion,) = memp(variant="code").forget(view)
-    assert deletion.replaces == ("m-00", "m-02")
-
-
-def test_a_rewording_goes_on_with_the_uses_of_the_old_wording() -> None:
-    state = MempState()
-    state.store("own", ())
-    for memory_id, won in (("own", False), ("old", True), ("old", False)):
-        state.follow(memory_id, won)
-    state.store("new", ("old",))
-    state.store("own again", ("own",))
-    assert state.followed == {"old": (2, 1), "new": (2, 1)}
-    assert state.stored == {"own", "own again"}
-
-
 def test_memories_that_the_run_does_not_see_are_not_forgotten() -> None:
     view = utilities(a_view(["a", "b"]), m00=(0.0, 5), m01=(0.0, 5))
-    view = replace(view, visible=np.array([False, True]), learned=MempState({"m-01"}, {"m-00": (5, 0)}))
+    view = replace(view, visible=np.array([False, True]), learned={"m-00", "m-01"})
     assert [one.replaces for one in memp(variant="code").forget(view)] == [("m-01",)]
-
-
-def test_the_uses_of_what_the_run_did_not_store_are_counted_and_make_it_fail() -> None:
-    view, policy = a_view(["a", "b"], asked="b"), memp(variant="code", delta=-1.0)
-    decision, state = decision_of(policy, view), policy.start(())
-    first, other = decision.selected
-    state.store(other, ())
-    for outcome in ("failure", "success", "failure"):
-        policy.learn(state, a_lesson(view, decision, outcome, reward=float(outcome == "success")))
-    policy.learn(state, a_lesson(view, decision, "unrated"))
-    policy.learn(state, a_lesson(view, replace(decision, selected=(other,)), "failure", reward=0.0))
-    assert state.followed == {first: (3, 1)}
-    assert policy.forget(replace(view, learned=state))[0].replaces == (first,)
+    assert memp(variant="code").forget(replace(view, learned={"m-00"})) == (), "only what this run stored"
 
 
 @pytest.mark.parametrize("update", ["vanilla", "validation", "adjustment"])
@@ -239,14 +199,6 @@ def test_what_the_step_itself_condemns_is_deleted_and_not_reworded(update: str) 
     assert (deletion.op, deletion.replaces) == ("DELETE", (first,))
     assert [op.op for op in others] == ["ADD" if update == "vanilla" else "NOOP"]
     assert policy.forget(view) == ()
-
-
-def test_what_was_condemned_before_the_step_is_deleted_once_and_not_reworded() -> None:
-    policy = memp(variant="code", delta=-1.0)
-    view = utilities(a_view(["a"], asked="b"), m00=(1 / 3, 3))
-    moved = [ValueChange("m-00", 1 / 3, 1 / 4, 4, 0.0, 1 / 4)]
-    operations = written(policy, ended("failure", decision_of(policy, view), moved=moved), view)
-    assert [op.op for op in (*operations, *policy.forget(view))] == ["NOOP", "DELETE"]
 
 
 def test_the_released_code_stores_a_task_once() -> None:

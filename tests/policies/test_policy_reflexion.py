@@ -73,25 +73,6 @@ def test_a_task_that_is_met_for_the_first_time_reads_nothing_and_says_why() -> N
     assert (record.pool, policy.select(record, unknown, 0).selected) == ((), ())
 
 
-def test_leaving_out_the_same_task_leaves_nothing_to_read() -> None:
-    record, decision = decided(a_view("abab", asked="a"), exclude_same_task=True)
-    assert decision.selected == ()
-    assert record.why
-    assert {seen.reason for seen in record.left_out} == {Reason.SAME_TASK, Reason.OTHER_TASK}
-
-
-def test_of_anothers_pool_only_this_tasks_memories_are_taken() -> None:
-    view = a_view("abcabcab", asked="a")
-    pool = make_policy("rag", {"delta": -1.0}).recall(view.asked.embedding, view)
-    decision = make_policy("reflexion", {"last": 2}).select(pool, view, 0)
-    assert decision.selected == decision.greedy == ("m-03", "m-06")
-    reasons = {candidate.memory_id: candidate.reason for candidate in decision.candidates}
-    assert reasons["m-00"] is Reason.BEYOND_K2
-    assert {reasons[i] for i in view.ids if view.memories[i].task != "a"} == {Reason.OTHER_TASK}
-    stranger = make_policy("reflexion", {}).select(pool, replace(view, asked=replace(view.asked, task="z")), 0)
-    assert (stranger.selected, stranger.mode) == ((), "silent")
-
-
 def test_memory_is_asked_at_the_beginning_of_a_task_only() -> None:
     policy = make_policy("reflexion", {})
     beginning, later = (policy.when(Asked(a_vector(1), turn=turn)) for turn in (0, 1))

@@ -66,13 +66,6 @@ def test_what_cannot_be_read_prunes_nothing_and_is_said() -> None:
     assert decision.note == UNREADABLE
 
 
-def test_a_reason_without_end_is_cut() -> None:
-    decision = decided("remem", FIVE, lambda question: Pruning(drop=[], reason="because\n" * 900))[1]
-    assert decision.note.startswith("0 of 4 ") and "because because" in decision.note
-    assert len(decision.note) < 400
-    assert decision.note.isprintable()
-
-
 @given(KNOWN)
 def test_the_rule_drops_what_is_half_as_similar_and_failures_beside_a_better_success(known: Any) -> None:
     retrieved = sorted(range(len(known)), key=lambda n: (-known[n][1], n))[:4]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
-from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.agent.learned import learned_now
 from memrl_core.environments.household import Household
 from memrl_core.models.base import ModelOptions
 from memrl_core.policies import make_policy
@@ -171,14 +171,6 @@ def a_lesson_of(intent: str) -> Any:
     return Lesson(trace, 1.0, "success", lambda _: np.zeros(0), lambda _: None)
 
 
-def test_the_same_action_written_otherwise_is_the_same_action(tmp_path: Path) -> None:
-    agent = a_walk(tmp_path / "bank")
-    list(agent.run([WALK], epochs=2))
-    message = [turn.reply.text for turn in agent.bank.trace("r", 2).generate.turns]
-    assert set(message) == {"go on", "Go   ON"}
-    assert [name.partition(":")[2] for name in values_of(agent)] == ["go on"] * 3
-
-
 def test_a_persons_reward_takes_the_place_of_the_last(tmp_path: Path) -> None:
     agent = a_walk(tmp_path / "bank")
     (trace,) = agent.run([WALK])
@@ -249,23 +241,6 @@ def test_memories_without_actions_are_not_read(tmp_path: Path) -> None:
     recalled = policy.recall(agent.bank.embedding("r-0001"), view)
     assert (recalled.pool, recalled.memories) == ((), 3)
     assert numbers(recalled.why) == ["3", "3"]
-
-
-def test_it_can_say_what_it_would_choose_from_another_policys_pool(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank", delta=-1.0)
-    trace = list(agent.run(HOUSEHOLD[:4], epochs=2))[-1]
-    policy = make_policy("rememberer", {})
-    watched = learned_before(agent.bank, "r", trace.step, "rememberer")
-    view = replace(agent.bank.as_of("r", trace.step - 1), learned=watched)
-    assert trace.recall is not None
-    decision = policy.select(trace.recall, view, 1)
-    assert len(decision.selected) == 2
-    assert set(decision.selected) <= watched.known().keys()
-    best = decision.selected[0]
-    watched.drop([best])
-    without = policy.select(trace.recall, view, 1)
-    assert best not in without.selected
-    assert {c.memory_id for c in without.candidates if c.reason is Reason.COLD_START} == {best}
 
 
 # --- advice -----------------------------------------------------------------------------------------------------------

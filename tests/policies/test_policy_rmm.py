@@ -171,14 +171,6 @@ def test_a_decision_is_an_ordered_sample_whose_numbers_can_be_worked_out_again(t
     assert raw == pytest.approx(cosines(view), abs=0.2)
 
 
-def test_where_it_is_not_known_what_is_asked_the_sample_is_by_similarity() -> None:
-    view = a_view(SIX)
-    record = rmm().recall(a_vector(999), view)
-    decision = rmm().select(record, replace(view, asked=None), 0)
-    assert {c.memory_id: c.terms[0].raw for c in decision.candidates} == pytest.approx(cosines(view), abs=1e-6)
-    assert decision.note
-
-
 # --- a lesson ---------------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,6 @@ from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.webcoach import (
     COACH,
     GATE,
-    SPEC,
     Coaching,
     Condensed,
     FailMode,
@@ -28,7 +27,6 @@ from memrl_core.policies.methods.webcoach import (
 )
 from memrl_core.records import Outcome
 from memrl_core.retrieval.view import Asked
-from tests.builders import numbers
 from tests.policies.policy_run import an_agent_of
 from tests.policies.pools import (
     ASKED,
@@ -122,11 +120,6 @@ def test_it_is_asked_at_the_beginning_only_unless_it_is_told_every_how_many_turn
     assert turns(every=3) == [0, 3, 6]
 
 
-def test_the_card_says_where_the_settings_leave_the_paper() -> None:
-    mixed = make_policy("webcoach", {"k1": 8, "exclude_same_task": False}).spec
-    assert [numbers(one) for one in mixed.deviations[len(SPEC.deviations) :]] == [["5", "8", "5"], []]
-
-
 # --- the message ------------------------------------------------------------------------------------------------------
 
 
@@ -161,11 +154,6 @@ def test_advice_by_the_rule_quotes_two_of_each_kind_under_their_ids() -> None:
     ]
     assert "[memory m-1]\nTask: do m-1\nAvoid:\n> burn m-1\nTry instead:\n> cool m-1" in advice
     assert "burned" not in advice
-
-
-def test_a_memory_without_lines_is_quoted_from_its_beginning() -> None:
-    memory = replace(a_memory("m-0", "success"), experience="Heat it slowly. " * 100)
-    assert advice_from([memory]).endswith(("Heat it slowly. " * 100)[:300])
 
 
 # --- condensed episodes -----------------------------------------------------------------------------------------------

@@ -444,7 +444,7 @@ class Umap:
     """
 
     def __init__(self) -> None:
-        self._child = Child(CHILD)
+        self._child = Child(CHILD, shared=False)
         self._ended = False
         self.coordinates: Plane = np.zeros((0, 2))
 

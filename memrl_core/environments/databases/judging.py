@@ -180,9 +180,7 @@ def why_not(task: DatabaseTask, expected: HandedIn, came: HandedIn) -> str:
     if rows.cut:
         return f"more than {counted(len(rows.rows))} came, {len(wanted.rows):,} were expected"
     message = other_count(len(wanted.columns), len(rows.columns), "column")
-    if message or not expected.ties:
-        return message or differs(wanted.rows, rows.rows, task.ordered)
-    return differs_beyond_ties(wanted.rows, expected.ties, rows.rows)
+    return message or differs(wanted.rows, rows.rows, task.ordered, expected.ties)
 
 
 def judgement(task: DatabaseTask, expected: HandedIn, came: HandedIn | None, why: str) -> Judgement:
@@ -358,39 +356,26 @@ def _ordered(script: str) -> bool:
 TOLERANCE = 1e-6
 
 
-def differs(expected_rows: Rows, came_rows: Rows, ordered: bool) -> str:
+def differs(expected: Rows, came: Rows, ordered: bool, ties: Sequence[Tied] = ()) -> str:
     """Why the rows that came are not those expected; "" when they are.
 
-    Unless `ordered`, each row that came must find a partner of its own among those expected, in any order.
+    Unless `ordered`, each row that came must find a partner of its own among those expected, in any order. Where `ties`
+    are given, of which `expected` are one answer, the rows that are level may change places.
     """
-    if message := _other_shape(expected_rows, came_rows):
+    if message := _other_shape(expected, came):
         return message
-    if not ordered:
-        missing, surplus = _without_partner(expected_rows, came_rows)
-        return f"came {_row(surplus)}, expected {_row(missing)}" if missing is not None else ""
-    for number, (expected, came) in enumerate(zip(expected_rows, came_rows, strict=True), start=1):
-        if not _same_row(expected, came):
-            if _without_partner(expected_rows, came_rows) == (None, None):
-                return "the rows are right, their order is not"
-            return f"row {number}: came {_row(came)}, expected {_row(expected)}"
-    return ""
-
-
-def differs_beyond_ties(expected_rows: Rows, ties: Sequence[Tied], came_rows: Rows) -> str:
-    """Why the rows that came are not in the order of `ties`; "" when they are. `expected_rows` are one such answer."""
-    if message := _other_shape(expected_rows, came_rows):
-        return message
+    ties = ties or ([Tied([row], 1) for row in expected] if ordered else [Tied(expected, len(expected))])
     at = 0
     for tied in ties:
-        places = slice(at, at + tied.places)
-        at += tied.places
-        if _without_partner(tied.rows, came_rows[places])[1] is None:
+        first, at = at + 1, at + tied.places
+        missing, surplus = _without_partner(tied.rows, came[first - 1 : at])
+        if surplus is None:
             continue
-        if _without_partner(expected_rows, came_rows) == (None, None):
+        if len(ties) > 1 and _without_partner(expected, came) == (None, None):
             return "the rows are right, their order is not"
-        found = differs(expected_rows[places], came_rows[places], ordered=True)
-        return f"rows {places.start + 1} to {at}: {found}" if tied.places > 1 else f"row {at}: {found}"
-    return "" if at == len(came_rows) else f"{len(came_rows):,} rows came, {at:,} were expected"
+        where = "" if len(ties) == 1 else f"row {at}: " if tied.places == 1 else f"rows {first} to {at}: "
+        return f"{where}came {_row(surplus)}, expected {_row(missing)}"
+    return "" if at == len(came) else f"{len(came):,} rows came, {at:,} were expected"
 
 
 def content_differs(expected: Mapping[str, Rows], came: Mapping[str, Rows]) -> str:
@@ -500,7 +485,7 @@ def tied_rows(statement: str, dialect: Dialect, answer: Ran, run: Callable[[str]
     if came.error or came.cut:
         return ()
     ties = _ties(came.rows, first, len(answer.rows))
-    return () if differs_beyond_ties(answer.rows, ties, answer.rows) else ties
+    return () if differs(answer.rows, answer.rows, True, ties) else ties
 
 
 def _ties(rows: Sequence[Sequence[object]], first: int, count: int) -> tuple[Tied, ...]:

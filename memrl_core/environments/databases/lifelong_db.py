@@ -33,7 +33,6 @@ from memrl_core.environments.databases.judging import (
     DatabaseTask,
     attempted,
     differs,
-    differs_beyond_ties,
     expected_of,
     unusable,
     why_not,
@@ -163,8 +162,7 @@ def _task(key: str, value: object, sandbox: Sandbox) -> tuple[Task, bool]:
 
     if published is not None and expected.answer is not None:
         rows, ties = expected.answer.rows, expected.ties
-        message = differs_beyond_ties(rows, ties, published) if ties else differs(published, rows, task.ordered)
-        if message:
+        if message := differs(rows, published, True, ties) if ties else differs(published, rows, task.ordered):
             raise InputError(f"Its statement does not give the answer that stands beside it: {message[:300]}.")
         data["expected"] = published
     elif not fails(""):

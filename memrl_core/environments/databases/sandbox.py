@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memrl_core.environments.child import Borrowed, ChildFailed
+from memrl_core.environments.child import Child, ChildFailed
+from memrl_core.environments.databases.sandbox_child import sent, stored
 from memrl_core.errors import EnvironmentFailed, InputError
 
 Value = None | int | float | str | bytes
@@ -76,7 +77,7 @@ class Sandbox:
 
     def __init__(self, limits: Limits | None = None, child: str = CHILD) -> None:
         self.limits = limits or Limits()
-        self._child = Borrowed(child)
+        self._child = Child(child)
         self._tables: list[dict[str, Any]] | None = None
         self.changes: tuple[str, ...] = ()
 
@@ -89,7 +90,7 @@ class Sandbox:
             {
                 "name": table.name,
                 "create": table.create,
-                "rows": [[_sent(value) for value in row] for row in table.rows],
+                "rows": [[sent(value) for value in row] for row in table.rows],
             }
             for table in tables
         ]
@@ -112,7 +113,7 @@ class Sandbox:
             return Ran(error=str(answer["error"]))
         ran = Ran(
             columns=tuple(answer["columns"]),
-            rows=tuple(tuple(map(_received, row)) for row in answer["rows"]),
+            rows=tuple(tuple(map(stored, row)) for row in answer["rows"]),
             changed=int(answer["changed"]),
             cut=bool(answer["cut"]),
         )
@@ -132,7 +133,7 @@ class Sandbox:
             answer = self._ask(question)
         if "error" in answer:
             raise InputError(f"The tables cannot be compared: {answer['error']}.")
-        return {name: [list(map(_received, row)) for row in rows] for name, rows in answer["content"].items()}
+        return {name: [list(map(stored, row)) for row in rows] for name, rows in answer["content"].items()}
 
     def close(self) -> None:
         """Give the process back. `begin` can be called again."""
@@ -174,12 +175,3 @@ class Sandbox:
         if not self._child.running:
             self._child.ask({"do": "start"}, STARTING)
         return self._child.ask(question, self.limits.seconds + SLACK)
-
-
-def _sent(value: Any) -> Any:
-    return {"blob": value.hex()} if isinstance(value, bytes) else value
-
-
-def _received(value: Any) -> Value:
-    received: Value = bytes.fromhex(value["blob"]) if isinstance(value, dict) else value
-    return received

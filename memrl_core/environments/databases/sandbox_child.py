@@ -265,7 +265,7 @@ class Database:
         try:
             self._connection.execute(table["create"])
             self._connection.execute(f"SELECT 1 FROM main.{name}").close()
-            rows = [[_stored(value) for value in row] for row in table["rows"]]
+            rows = [[stored(value) for value in row] for row in table["rows"]]
             if rows:
                 self._connection.executemany(f"INSERT INTO main.{name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         except (*_FAULTS, KeyError, TypeError) as error:
@@ -328,7 +328,7 @@ class Database:
             room -= sum(_size(value) for value in row)
             if len(rows) == self._limits["rows"] or room < 0:
                 return rows, True
-            rows.append([_sent(value) for value in row])
+            rows.append([sent(value) for value in row])
         return rows, False
 
     def _message(self, error: BaseException) -> str:
@@ -364,11 +364,13 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _stored(value: Any) -> Any:
+def stored(value: Any) -> Any:
+    """A value that came as JSON."""
     return bytes.fromhex(value["blob"]) if isinstance(value, dict) else value
 
 
-def _sent(value: Any) -> Any:
+def sent(value: Any) -> Any:
+    """A value as JSON has it."""
     return {"blob": value.hex()} if isinstance(value, bytes) else value
 
 

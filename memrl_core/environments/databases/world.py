@@ -11,7 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentOptions, EnvironmentSpec
+from memrl_core.environments.base import (
+    Environment,
+    EnvironmentOptions,
+    EnvironmentSpec,
+    StepResult,
+    choices_listed,
+    last_step,
+)
 from memrl_core.environments.databases.judging import (
     DatabaseTask,
     HandedIn,
@@ -43,7 +50,6 @@ from memrl_core.environments.databases.statements import (
     split,
 )
 from memrl_core.errors import EnvironmentFailed, InputError
-from memrl_core.prompting import CHOICE_MARK, CHOICES
 from memrl_core.records import Outcome, RewardSource, Task, Turn
 
 FIRST_ROWS = 3
@@ -64,8 +70,6 @@ INSTRUCTIONS = (
 OFFERED = "You can also answer with one of the lines that are offered, without the dash."
 
 _LAST_WORD = re.compile(r"\s(commit|rollback)\Z", re.IGNORECASE)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class DatabaseOptions(EnvironmentOptions):
@@ -194,12 +198,8 @@ class DatabaseWorld(Environment):
         self, report: list[str], came: HandedIn | None, verdict: str, why: str, truncated: bool = False
     ) -> StepResult:
         self._ended = True
-        info = {
-            "verdict": verdict,
-            "success": not why,
-            "judgement": judgement(self._task, self._expected, came, why or "it is what was expected"),
-        }
-        return "\n".join([*report, verdict]), float(not why), not truncated, truncated, info
+        judged = judgement(self._task, self._expected, came, why or "it is what was expected")
+        return last_step("\n".join([*report, verdict]), verdict, not why, judged, truncated=truncated)
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The statements that mattered, each a line that can be typed as it stands."""
@@ -234,7 +234,7 @@ def _choices(task: DatabaseTask, seed: int) -> str:
     one_by_one = (split(statements, task.dialect) for statements in task.offered)
     lines = list(dict.fromkeys(f"{joined(statements, task.dialect)}; {COMMIT}" for statements in one_by_one))
     order = np.random.default_rng(seed).permutation(len(lines))
-    return f"\n{CHOICES}\n" + "\n".join(CHOICE_MARK + lines[n] for n in order)
+    return "\n" + choices_listed(lines[n] for n in order)
 
 
 class Sql(DatabaseWorld):

@@ -31,7 +31,7 @@ from typing import Any
 
 import regex
 
-from memrl_core.environments.child import Borrowed, ChildFailed, serve
+from memrl_core.environments.child import Child, ChildFailed, serve
 from memrl_core.environments.databases.sandbox_child import confine
 from memrl_core.errors import EnvironmentFailed, InputError
 
@@ -59,7 +59,7 @@ def search(pattern: str, text: str) -> Search:
     A search of more than `SECONDS`, or of too much memory, is stopped. Raises `EnvironmentFailed` when the process for
     it cannot be started.
     """
-    with closing(Borrowed(CHILD)) as child:
+    with closing(Child(CHILD)) as child:
         try:
             if not child.running:
                 child.ask({"pattern": "", "text": "", "seconds": SECONDS}, STARTING)

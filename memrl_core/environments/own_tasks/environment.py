@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from string import ascii_uppercase
 from typing import Any
 
-from memrl_core.environments.base import Environment, EnvironmentSpec
+from memrl_core.environments.base import Environment, EnvironmentSpec, StepResult, choices_listed, last_step
 from memrl_core.environments.databases.judging import database_data
 from memrl_core.environments.databases.world import Sql
 from memrl_core.environments.own_tasks.answers import (
@@ -23,7 +23,7 @@ from memrl_core.environments.own_tasks.answers import (
     without_unseen,
 )
 from memrl_core.errors import InputError
-from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICE_MARK, CHOICES, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
+from memrl_core.prompting import ANSWER_MARK, AVOID, CHOICES, STEPS_THAT_WORKED, TASK_LINE, WHAT_WENT_WRONG
 from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
 
 EXACT, NUMERIC, REGEX, CHOICE, SQL = "exact", "numeric", "regex", "choice", "sql"
@@ -48,91 +48,86 @@ def checker_of(data: Mapping[str, Any]) -> str:
 
 
 def faults_of(data: Mapping[str, Any]) -> list[str]:
-    """What is wrong with `data`, a sentence each. A key that is null counts as left out.
+    """What is wrong with `data`, as a sentence in a list. A key that is null counts as left out.
 
     A pattern is compiled, SQL is run, and the reference is judged by its own checker. Raises `EnvironmentFailed` when
     the process for that cannot be had.
     """
-    faults = unknown_keys(data, KEYS)
-    given = {key: value for key, value in data.items() if key in KEYS and value is not None}
-    checker = checker_of(given)
-    if not isinstance(given.get("checker", ""), str):
-        return [*faults, f"checker is a text, not {_KINDS[type(given['checker'])]}."]
-    if "checker" in given and given["checker"] not in CHECKERS:
-        return [*faults, f"There is no checker “{checker[:80]}”; known: {', '.join(CHECKERS)}."]
-    faults += [
-        f"{key} is for the checker {one} alone." for key, one in _ONLY_FOR.items() if key in given and one != checker
-    ]
-    faults += [f"The checker {one} needs {key}." for one, key in _NEEDED.items() if checker == one and key not in given]
-    faults += _faults_of_reference(given.get("reference"), checker) if checker else []
-    faults += _faults_of_choices(given["choices"]) if "choices" in given else []
-    faults += faults_of_text("setup", given["setup"], LONGEST_SETUP) if "setup" in given else []
-    return _faults_when_tried(given, checker) if checker and not faults else faults
-
-
-def unknown_keys(given: Mapping[str, Any], known: Sequence[str]) -> list[str]:
-    """A sentence for each key that no task has, with the one that was perhaps meant."""
-    faults: list[str] = []
-    for key in given:
-        if key not in known:
-            near = get_close_matches(key[:80], known, n=1)
-            faults.append(f"There is no key “{key[:80]}”" + (f"; is it “{near[0]}”?" if near else "."))
-    return faults
-
-
-def faults_of_text(key: str, value: Any, longest: int) -> list[str]:
-    """Why a value is no text that can be used, as a sentence in a list."""
-    if not isinstance(value, str):
-        return [f"{key} is a text, not {_KINDS.get(type(value), 'null')}."]
-    if not without_unseen(value).strip():
-        return [f"{key} is empty."]
-    if len(value) > longest:
-        return [f"{key} has {len(value):,} characters; at most {longest:,} fit."]
-    unseen = any(unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t\r" for sign in value)
-    return [f"{key} holds characters that cannot be shown."] if unseen else []
-
-
-def _faults_of_reference(reference: Any, checker: str) -> list[str]:
-    if reference is None:
-        return [f"The checker {checker} needs a reference."]
-    if checker == NUMERIC and isinstance(reference, int | float) and not isinstance(reference, bool):
-        return [] if math.isfinite(reference) else ["reference is no finite number."]
-    return faults_of_text("reference", reference, LONGEST_REFERENCE)
-
-
-def _faults_of_choices(choices: Any) -> list[str]:
-    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
-        return ["choices is a list of texts."]
-    if not 2 <= len(choices) <= MOST_CHOICES:
-        return [f"choices holds {len(choices):,} texts; 2 to {MOST_CHOICES} are allowed."]
-    for number, one in enumerate(choices, start=1):
-        if faults := faults_of_text(f"choice {number}", one, LONGEST_CHOICE):
-            return faults
-        if len(one.splitlines()) > 1 or CHOICES in one:
-            return [f"choice {number} is not one line of plain text."]
-        if chosen(one, choices) != number - 1:
-            return [f"choice {number} says the same as another."]
+    try:
+        _check(data)
+    except InputError as error:
+        return [str(error)]
     return []
 
 
-def _faults_when_tried(given: Mapping[str, Any], checker: str) -> list[str]:
-    reference = given["reference"]
-    try:
-        if checker == SQL:
-            database_data(given["setup"], reference)
-            return []
-        if checker == REGEX:
-            done = search(reference, "")
-            return [f"The pattern cannot be used: {done.fault or done.stopped}."] if done.fault or done.stopped else []
-        if checker == NUMERIC:
-            expected = number_alone(str(reference))
-            if expected is None:
-                return [f"reference is not one number and nothing else: “{reference[:80]}”."]
-            tolerance_of(given.get("tolerance"), expected)
-        right = judge(str(reference), {**given, "checker": checker}).success
-    except InputError as error:
-        return [str(error)]
-    return [] if right else ["The reference fails its own check."]
+def check_keys(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raises `InputError` for a key that no task has, with the one that was perhaps meant."""
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key[:80], known, n=1)
+            raise InputError(f"There is no key “{key[:80]}”" + (f"; is it “{near[0]}”?" if near else "."))
+
+
+def check_text(key: str, value: Any, longest: int) -> None:
+    """Raises `InputError` for a value that is no text that can be used."""
+    if not isinstance(value, str):
+        raise InputError(f"{key} is a text, not {_KINDS.get(type(value), 'null')}.")
+    if not without_unseen(value).strip():
+        raise InputError(f"{key} is empty.")
+    if len(value) > longest:
+        raise InputError(f"{key} has {len(value):,} characters; at most {longest:,} fit.")
+    if any(unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t\r" for sign in value):
+        raise InputError(f"{key} holds characters that cannot be shown.")
+
+
+def _check(data: Mapping[str, Any]) -> None:
+    check_keys(data, KEYS)
+    given = {key: value for key, value in data.items() if value is not None}
+    if "checker" in given:
+        check_text("checker", given["checker"], LONGEST_CHOICE)
+    checker, reference = checker_of(given), given.get("reference")
+    if checker not in ("", *CHECKERS):
+        raise InputError(f"There is no checker “{checker[:80]}”; known: {', '.join(CHECKERS)}.")
+    for key, one in _ONLY_FOR.items():
+        if key in given and one != checker:
+            raise InputError(f"{key} is for the checker {one} alone.")
+    if not checker:
+        return
+    if reference is None or _NEEDED.get(checker, "reference") not in given:
+        raise InputError(f"The checker {checker} needs {'a reference' if reference is None else _NEEDED[checker]}.")
+    if checker != NUMERIC or isinstance(reference, bool) or not isinstance(reference, int | float):
+        check_text("reference", reference, LONGEST_REFERENCE)
+    elif not math.isfinite(reference):
+        raise InputError("reference is no finite number.")
+    if checker == SQL:
+        check_text("setup", given["setup"], LONGEST_SETUP)
+        database_data(given["setup"], reference)
+        return
+    if checker == CHOICE:
+        _check_choices(given["choices"])
+    if checker == REGEX and (fault := (done := search(str(reference), "")).fault or done.stopped):
+        raise InputError(f"The pattern cannot be used: {fault}.")
+    if checker == NUMERIC:
+        expected = number_alone(str(reference))
+        if expected is None:
+            raise InputError(f"reference is not one number and nothing else: “{str(reference)[:80]}”.")
+        tolerance_of(given.get("tolerance"), expected)
+    # A pattern need not match itself.
+    if checker != REGEX and not judge(str(reference), {**given, "checker": checker}).success:
+        raise InputError("The reference fails its own check.")
+
+
+def _check_choices(choices: Any) -> None:
+    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+        raise InputError("choices is a list of texts.")
+    if not 2 <= len(choices) <= MOST_CHOICES:
+        raise InputError(f"choices holds {len(choices):,} texts; 2 to {MOST_CHOICES} are allowed.")
+    for number, one in enumerate(choices, start=1):
+        check_text(f"choice {number}", one, LONGEST_CHOICE)
+        if len(one.splitlines()) > 1 or CHOICES in one:
+            raise InputError(f"choice {number} is not one line of plain text.")
+        if chosen(one, choices) != number - 1:
+            raise InputError(f"choice {number} says the same as another.")
 
 
 ANSWERING = (
@@ -177,9 +172,9 @@ class TaskFile(Environment):
             return self._world().reset(_of_a_database(task), seed=seed, at_step=at_step)
         if not task.data.get("choices"):
             return ANSWER_ONLY
-        return f"{CHOICES}\n" + "\n".join(CHOICE_MARK + " ".join(one.split()) for one in task.data["choices"])
+        return choices_listed(" ".join(one.split()) for one in task.data["choices"])
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """The answer ends the episode; where there are tables, what their world says."""
         task, checker = self._task, checker_of(self._task.data) if self._task else ""
         if task is None:
@@ -188,12 +183,11 @@ class TaskFile(Environment):
             return self._world().step(action)
         if not checker:
             self._task = None
-            return "", 0.0, True, False, {"verdict": JUDGED_BY_A_PERSON, "success": None}
+            return last_step("", JUDGED_BY_A_PERSON, None)
         verdict = judge(action, {**task.data, "checker": checker})
         self._task = None
         judgement = Judgement(_expected(task.data), action[:LONGEST_TEXT], verdict.why)
-        info = {"verdict": verdict.sentence, "success": verdict.success, "judgement": judgement}
-        return verdict.sentence, float(verdict.success), True, False, info
+        return last_step(verdict.sentence, verdict.sentence, verdict.success, judgement)
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The task and the answer, under a heading that says how it was judged; never the reference."""
@@ -270,9 +264,9 @@ class Conversation(Environment):
         """There is nothing to observe but the task itself."""
         return "Answer in your own words."
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """The answer ends the episode."""
-        return "", 0.0, True, False, {"verdict": JUDGED_BY_A_PERSON, "success": None}
+        return last_step("", JUDGED_BY_A_PERSON, None)
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The task and the answer, under a heading that says how it was judged."""

@@ -21,10 +21,10 @@ from memrl_core.environments.databases.lifelong_db import is_lifelong, read_life
 from memrl_core.environments.own_tasks.environment import (
     KEYS,
     TaskFile,
+    check_keys,
+    check_text,
     checker_of,
-    faults_of_text,
     left_to_people,
-    unknown_keys,
 )
 from memrl_core.environments.tasks import CheckedFile, Noted, Reported, check_intent, stem_of
 from memrl_core.errors import InputError, MemRLError
@@ -134,12 +134,11 @@ def _task(line: bytes, made_id: str) -> Task:
     if not isinstance(row, dict):
         raise InputError("A task is a JSON object, in curly brackets.")
     programs = "environment" in row
-    if faults := unknown_keys(row, _PROGRAM_KEYS if programs else _OWN_KEYS):
-        raise InputError(" ".join(faults))
+    check_keys(row, _PROGRAM_KEYS if programs else _OWN_KEYS)
     row = {key: value for key, value in row.items() if value is not None}
     for key in ("id", "family", "environment"):
-        if key in row and (key, row[key]) != ("family", "") and (faults := faults_of_text(key, row[key], LONGEST_NAME)):
-            raise InputError(faults[0])
+        if key in row and (key, row[key]) != ("family", ""):
+            check_text(key, row[key], LONGEST_NAME)
     environment = row.get("environment", TaskFile.name)
     data = row.get("data", {}) if programs else _own_data(row)
     if not isinstance(data, dict):

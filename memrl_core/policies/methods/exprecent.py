@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.policies.base import PolicySpec, Vector
+from memrl_core.policies.base import Vector
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
 from memrl_core.policies.ranking import Floats, TermColumn, positions, ranked
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
@@ -22,25 +23,19 @@ class ExpRecent(ExpRag):
 
     ignored = ("k1_counts", "delta", "ties")
 
-    spec = PolicySpec(
+    spec = replace(
+        ExpRag.spec,
         name="exprecent",
         title="ExpRecent",
         citation="arXiv 2511.20857, baseline ExpRecent",
-        variant="adapted",
         deviations=(LAID_OUT, "Its k is taken from ExpRAG: 4."),
         idea="The newest experiences are put before the model, whatever they are about. What similarity is worth shows "
         "in the difference to ExpRAG.",
-        record="One memory an episode: intent with its embedding, and the templated experience with its label.",
         recall="The k1 newest memories. Similarity is measured and shown, and decides nothing; δ is not used.",
         select="The k = k2 newest, the newest first.",
-        update="Nothing: the label is in the text, and no value moves.",
-        write="One new memory an episode, correct or not.",
         forget="Nothing; what has left the window is not read again.",
         cannot="It has nothing to say about a task unless the last few were like it.",
         carries_over="Every memory by its age; one of another policy gets its label in the prompt. Its q is not read.",
-        learns="nothing",
-        variants=("adapted",),
-        needs=("episode reward",),
     )
 
     def recall(self, query: Vector, view: MemoryView, coarse: Vector | None = None) -> RecallRecord:

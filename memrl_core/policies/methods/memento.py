@@ -31,6 +31,10 @@ from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import usual
 
 PAPER_K, CODE_K = 4, 8
+UNUSED_Q = 0.5
+"""Q of a case without past uses."""
+BATCH = 32
+"""Rows in one step of learning."""
 
 _CASES = (
     "Only the case memory is the paper's, not its planner and executor: a plan is the environment's list of the "
@@ -68,7 +72,7 @@ KERNEL = replace(
     deviations=(
         "The kernel is a fixed Gaussian of frozen embeddings; in the paper it is learned, and the released "
         "code has no kernel.",
-        "A case without past uses has no value in the paper; here it has the Q of an unused case (setting).",
+        "A case without past uses has no value in the paper; here its Q is 0.5.",
         "Only each task's beginning counts as a state, so the reward is the whole target: nothing is bootstrapped.",
         "The paper derives the policy μ = softmax(Q / α), which draws one case; here the K highest are taken.",
         _CASES,
@@ -91,7 +95,7 @@ NETWORK = replace(
     variant="adapted",
     deviations=(
         "The paper trains its text encoder with the network; here embeddings are frozen and pass a fixed random "
-        "projection to 64 numbers, drawn once from the network's seed.",
+        "projection to 64 dimensions.",
         "[e_s; e_c; e_s ⊙ e_c; r_c] → 64 → 1 with ReLU and one Adam step on a replay batch a task; the paper puts "
         "two layers on SimCSE, the released code retrains encoder and head, with dropout and class weights.",
         "Until there are enough labelled rows with both outcomes the K most similar are taken (setting).",
@@ -132,9 +136,6 @@ class MementoSettings(UngatedSettings):
         "tasks were. network: by a learned chance to help, over the whole bank.",
     )
     bandwidth: float = Field(0.5, ge=0.1, le=5, title="h · width of the kernel", description="Used by `kernel` only.")
-    unused_q: float = Field(
-        0.5, ge=0, le=1, title="Q of an unused case", description="Used by `kernel` where a case has no past uses."
-    )
     cold_rows: int = Field(
         30,
         ge=2,
@@ -144,16 +145,6 @@ class MementoSettings(UngatedSettings):
     )
     learning_rate: float = Field(
         0.003, gt=0, le=0.1, title="η · learning rate", description="Adam's step size. Used by `network` only."
-    )
-    batch: int = Field(
-        32, ge=1, le=256, title="Replay batch", description="Rows in one step of learning. Used by `network` only."
-    )
-    network_seed: int = Field(
-        0,
-        ge=0,
-        le=2**31 - 1,
-        title="Seed of the network",
-        description="Decides its first weights, its projection and its batches. Used by `network` only.",
     )
 
 
@@ -248,9 +239,9 @@ class Memento(Policy[MementoSettings]):
             return alike, True, "Taken by similarity: the embedding of what is asked is not known."
         ids = [member.memory_id for member in members]
         if settings.read == "kernel":
-            values, weights = self._episodic(cases, view.asked.embedding, ids)
+            values, weights = episodic_values(cases, view.asked.embedding, ids, settings.bandwidth)
             known = int((weights > 0).sum())
-            note = f"{known} of {len(ids)} cases have past uses; the others count as Q = {settings.unused_q:g}."
+            note = f"{known} of {len(ids)} cases have past uses; the others count as Q = {UNUSED_Q:g}."
             return TermColumn("Q_EC(s, c)", values), known == 0, note
         if cases.network is None or not cases.enough(settings.cold_rows):
             return alike, True, self._why_cold(cases)
@@ -267,17 +258,13 @@ class Memento(Policy[MementoSettings]):
             return f"Taken by similarity: all {rows} labelled rows have the same outcome."
         return "Taken by similarity: no network was trained in this run."
 
-    def _episodic(self, cases: Cases, asked: Vector, ids: Sequence[str]) -> tuple[Floats, Floats]:
-        settings = self.settings
-        return episodic_values(cases, asked, ids, settings.bandwidth, settings.unused_q)
-
     def _predicted(
         self, cases: Cases, asked: Vector, used: Sequence[str], lesson: Lesson
     ) -> tuple[list[float], list[float]]:
         """What was predicted of each use before its outcome was known (NaN: nothing), and the kernel's Σ k."""
         nothing = [float("nan")] * len(used)
         if self.settings.read == "kernel":
-            values, weights = self._episodic(cases, asked, used)
+            values, weights = episodic_values(cases, asked, used, self.settings.bandwidth)
             return np.where(weights > 0, values, np.nan).tolist(), weights.tolist()
         if self.settings.read == "network" and cases.network is not None and cases.enough(self.settings.cold_rows):
             vectors = np.stack([lesson.embedding_of(memory_id) for memory_id in used])
@@ -295,11 +282,11 @@ class Memento(Policy[MementoSettings]):
         weights: Sequence[float],
     ) -> tuple[ValueChange, ...]:
         """Q_EC of each case in this state before and after its new use."""
-        after, _ = self._episodic(cases, asked, used)
+        after, _ = episodic_values(cases, asked, used, self.settings.bandwidth)
         changes = []
         for place, memory_id in enumerate(used):
             now, weight = float(after[place]), weights[place]
-            before = predicted[place] if weight > 0 else self.settings.unused_q
+            before = predicted[place] if weight > 0 else UNUSED_Q
             uses = len(cases.of([memory_id])[1])
             cases.worth[memory_id] = now
             formula = (
@@ -315,8 +302,8 @@ class Memento(Policy[MementoSettings]):
         """One step of the network on a replay batch, and what it did to the loss."""
         settings, rows = self.settings, len(cases.uses)
         if cases.network is None:
-            cases.network = new_network(len(cases.states[0]), settings.network_seed)
-        batch = cases.batch(settings.batch, np.random.default_rng([settings.network_seed, rows]))
+            cases.network = new_network(len(cases.states[0]), seed=0)
+        batch = cases.batch(BATCH, np.random.default_rng([0, rows]))
         cases.network, before, after = trained(cases.network, batch, settings.learning_rate)
         cases.losses.append(Loss(step, rows, before, after))
         formula = (
@@ -416,22 +403,20 @@ def kernel_of(similarity: Floats, bandwidth: float) -> Floats:
     return weight
 
 
-def episodic_values(
-    cases: Cases, state: Vector, memory_ids: Sequence[str], bandwidth: float, unused: float
-) -> tuple[Floats, Floats]:
+def episodic_values(cases: Cases, state: Vector, memory_ids: Sequence[str], bandwidth: float) -> tuple[Floats, Floats]:
     """Q_EC(s, c) = Σ k(s, s′) Q′ / Σ k(s, s′) over the past uses of each case, and Σ k: both (n,).
 
-    Where Σ k is 0 there is nothing to go by, and Q_EC is `unused`.
+    Where Σ k is 0 there is nothing to go by, and Q_EC is `UNUSED_Q`.
     """
     n = len(memory_ids)
     of, uses = cases.of(memory_ids)
     if not len(uses):
-        return np.full(n, unused), np.zeros(n)
+        return np.full(n, UNUSED_Q), np.zeros(n)
     seen, back = np.unique(uses["state"], return_inverse=True)
     weight = kernel_of(exact_similarity(np.stack([cases.states[one] for one in seen]), state), bandwidth)[back]
     total = np.bincount(of, weight, minlength=n).astype(np.float64)
     earned = np.bincount(of, weight * uses["outcome"], minlength=n).astype(np.float64)
-    return np.where(total > 0, earned / np.where(total > 0, total, 1), unused), total
+    return np.where(total > 0, earned / np.where(total > 0, total, 1), UNUSED_Q), total
 
 
 # --- the network of the parametric read -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Source: arXiv 2508.06433, and its released code (ProcedureMem) where the paper i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -97,7 +97,7 @@ SPEC = PolicySpec(
     cannot="What is deleted or reworded goes by the first memory alone, although the model has read k2 of them. "
     "Without a first success, validation and adjustment have nothing to begin with.",
     carries_over="Every memory; q and visits go on as a success rate, q cut to 0 … 1, which they are only if the other "
-    "policy's were one. So what this run did not store is deleted by its uses in this run alone.",
+    "policy's were one. So what this run did not store is never deleted.",
     needs=("episode reward", "model on write"),
     learns="success rate",
     variants=("paper", "code", "adapted"),
@@ -114,6 +114,7 @@ NOTHING_USED = "the failure followed no memory that could be reworded"
 USED_IS_DELETED = "the memory that was followed is deleted, not reworded"
 UNUSABLE = "the model's rewording could not be used, so that the memory stays as it was"
 KNOWN_TASK = "the released code stores a task once"
+EXACT = 1e-9
 
 
 class Memp(Policy[MempSettings]):
@@ -172,24 +173,15 @@ class Memp(Policy[MempSettings]):
         gone = self._failing(view)
         return (deleted(gone, self._why_deleted()),) if gone else ()
 
-    # --- what the run has stored and followed -------------------------------------------------------------------------
+    def start(self, memories: Sequence[Memory]) -> set[str]:
+        """The ids of the memories that the run has stored: none yet."""
+        return set()
 
-    def start(self, memories: Sequence[Memory]) -> MempState:
-        """Nothing stored and nothing followed."""
-        return MempState()
-
-    def learn(self, state: MempState, lesson: Lesson) -> tuple[ValueChange, ...]:
-        """Count the use of the first memory, if this run did not store it; its q moves by `rule`, as every other's."""
-        decision = lesson.trace.decision
-        for memory_id in self.credited(decision) if decision is not None and lesson.reward is not None else ():
-            state.follow(memory_id, won=lesson.outcome == "success")
-        return ()
-
-    def remember(self, state: MempState, lesson: Lesson) -> None:
-        """What a step has stored."""
+    def remember(self, state: set[str], lesson: Lesson) -> None:
+        """What a step has stored; a new wording belongs to the run if the old one did."""
         for operation in lesson.trace.operations:
-            if operation.memory_id:
-                state.store(operation.memory_id, operation.replaces)
+            if operation.memory_id and state.issuperset(operation.replaces):
+                state.add(operation.memory_id)
 
     def _written(self, new: NewExperience, view: MemoryView, gone: set[str], ask: Ask) -> Written:
         update = self.settings.update
@@ -227,8 +219,13 @@ class Memp(Policy[MempSettings]):
     # --- deletion -----------------------------------------------------------------------------------------------------
 
     def _failing(self, view: MemoryView) -> list[str]:
-        settings = self.settings
-        return failing(view, settings.delete_from, settings.delete_below) if settings.variant == "code" else []
+        """The memories of this run with enough hits and too low a success rate, oldest first."""
+        settings, stored = self.settings, view.learned if isinstance(view.learned, set) else view.ids
+        if settings.variant != "code":
+            return []
+        fails = (view.visits >= settings.delete_from) & (view.q < settings.delete_below - EXACT)
+        ids = (view.ids[position] for position in np.flatnonzero(fails).tolist())
+        return [memory_id for memory_id in ids if memory_id in stored and view.sees(memory_id)]
 
     def _condemned_by(self, trace: StepTrace, view: MemoryView) -> list[str]:
         """The memories that the step's own reward has brought to where they are deleted."""
@@ -242,10 +239,7 @@ class Memp(Policy[MempSettings]):
         return [i for i in self._failing(replace(view, q=q, visits=visits)) if i not in before]
 
     def _why_deleted(self) -> str:
-        return (
-            f"a success rate below {self.settings.delete_below:g} after {self.settings.delete_from} or more uses; "
-            "of a memory that the run did not store, only its uses in this run count"
-        )
+        return f"a success rate below {self.settings.delete_below:g} after {self.settings.delete_from} or more uses"
 
 
 def _as_rate(q: float) -> float:
@@ -256,58 +250,6 @@ def _of_intent(intent: str, view: MemoryView, gone: set[str]) -> str | None:
     """The oldest memory of an intent that the run sees and will keep."""
     ids = (view.ids[position] for position in view.positions().tolist())
     return next((i for i in ids if i not in gone and view.memories[i].intent.strip() == intent.strip()), None)
-
-
-# --- what a run has stored and followed -------------------------------------------------------------------------------
-
-
-EXACT = 1e-9
-
-
-@dataclass(slots=True)
-class MempState:
-    """What the steps of a run have stored and followed, by memory.
-
-    `stored` are the memories that the run's own steps wrote anew; `followed` counts the hits and successes of all
-    others in this run.
-    """
-
-    stored: set[str] = field(default_factory=set)
-    followed: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def follow(self, memory_id: str, won: bool) -> None:
-        """Count a use of a memory that this run did not store."""
-        if memory_id not in self.stored:
-            hits, successes = self.followed.get(memory_id, (0, 0))
-            self.followed[memory_id] = hits + 1, successes + won
-
-    def store(self, memory_id: str, replaces: Sequence[str]) -> None:
-        """Note a memory; one that takes the place of another goes on with that one's counts."""
-        if self.stored.issuperset(replaces):
-            self.stored.add(memory_id)
-        for before in replaces:
-            if before in self.followed:
-                self.followed[memory_id] = self.followed[before]
-
-
-def failing(view: MemoryView, least_hits: int, least_rate: float) -> list[str]:
-    """The memories with so many hits and a lower success rate, oldest first.
-
-    The rate is q, and the hits are the visits, of what the run stored; of the others only its own uses count.
-    """
-    fails = (view.visits >= least_hits) & (view.q < least_rate - EXACT)
-    if view.visible is not None:
-        fails &= view.visible
-    by_q = [view.ids[position] for position in np.flatnonzero(fails).tolist()]
-    state = view.learned
-    if not isinstance(state, MempState):
-        return by_q
-    others = [
-        memory_id
-        for memory_id, (hits, successes) in state.followed.items()
-        if hits >= least_hits and successes / hits < least_rate - EXACT and view.sees(memory_id)
-    ]
-    return sorted((*state.stored.intersection(by_q), *others), key=view.position)
 
 
 # --- rewordings -------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ solved within k tries by luck alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from memrl_core.policies.base import Lesson, PolicySpec
+from memrl_core.policies.base import Lesson
 from memrl_core.policies.methods.none import NoMemory, nothing_selected
 from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
 from memrl_core.retrieval.view import MemoryView
@@ -33,7 +33,8 @@ class PassAtK(NoMemory):
     """The same model tries again and again; only the first success of a task counts."""
 
     why = WHY
-    spec = PolicySpec(
+    spec = replace(
+        NoMemory.spec,
         name="pass_at_k",
         title="Pass@k",
         citation="control arm (arXiv 2601.03192, baseline passk)",
@@ -47,14 +48,11 @@ class PassAtK(NoMemory):
         idea="The same model, without memory, tries each task k times. What a memory gains over epochs is fair only "
         "beside what luck gains in as many tries.",
         record="A flag for each task that was solved, and the number of tries it took.",
-        when="Never.",
-        recall="Nothing.",
-        select="Nothing.",
         update="Until a task is solved each judged try of it counts one; the first success sets its flag. No q moves.",
-        write="Nothing.",
         cannot="Its tries never get better: what rises with k is luck, and it never falls.",
         carries_over="Nothing: memories of another policy stay in the bank and are not read, and their tasks count as "
         "untried.",
+        feedback=("episode reward", "human"),
         needs=("episode reward",),
         learns="counts",
         variants=("adapted",),
@@ -75,50 +73,27 @@ class PassAtK(NoMemory):
             return ()
         before = state.tries.get(task, 0)
         state.tries[task] = now = before + 1
-        moved = {_tries_of(task): (before, now)}
+        moved = {f"tries of {task}": before}
         if lesson.outcome == "success":
             state.solved.add(task)
-            moved[_solved(task)] = (0, 1)
+            moved[f"solved {task}"] = 0
         return tuple(
-            ValueChange(
-                "",
-                float(old),
-                float(new),
-                now,
-                lesson.reward,
-                0.0,
-                target="parameters",
-                name=name,
-                formula=f"{name}: {old} + 1 = {new}",
-            )
-            for name, (old, new) in moved.items()
+            ValueChange("", n, n + 1.0, now, lesson.reward, 0.0, "parameters", name, f"{name}: {n} + 1 = {n + 1}")
+            for name, n in moved.items()
         )
 
     def values(self, state: Tries) -> Mapping[str, float]:
         """The tries of each task up to its first success, and 1 for each task that is solved."""
-        return {_tries_of(task): float(n) for task, n in state.tries.items()} | {
-            _solved(task): 1.0 for task in state.solved
-        }
-
-
-def _tries_of(task: str) -> str:
-    return f"tries of {task}"
-
-
-def _solved(task: str) -> str:
-    return f"solved {task}"
+        tries = {f"tries of {task}": float(n) for task, n in state.tries.items()}
+        return tries | {f"solved {task}": 1.0 for task in state.solved}
 
 
 def _which_try(view: MemoryView) -> str:
-    state = view.learned
-    if view.asked is None or not isinstance(state, Tries):
-        return WHY
-    tried = state.tries.get(view.asked.task, 0)
-    if view.asked.task in state.solved:
+    state, task = view.learned, view.asked.task if view.asked is not None else ""
+    if not isinstance(state, Tries) or task not in state.tries:
+        return f"{WHY}; no try of this task before"
+    tried = state.tries[task]
+    if task in state.solved:
         return f"{WHY}; the task was solved at try {tried}, so this try does not count"
-    if not tried:
-        return f"{WHY}; first try of this task"
-    return (
-        f"{WHY}; try {tried + 1} of this task. pass@{tried} so far: {state.solved_within(tried)} of "
-        f"{len(state.tries)} tasks"
-    )
+    solved = f"{state.solved_within(tried)} of {len(state.tries)} tasks"
+    return f"{WHY}; try {tried + 1} of this task. pass@{tried} so far: {solved}"

@@ -6,11 +6,12 @@ Source: Evo-Memory (arXiv 2511.20857), ReMem: Think, Act and Refine, where Refin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
-from memrl_core.policies.base import Ask, PolicySpec, Question, answer_to, seed_of
+from memrl_core.policies.base import Ask, Question, answer_to, seed_of
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
 from memrl_core.policies.ranking import Chosen, TermColumn, similarities
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
@@ -37,11 +38,11 @@ class Pruning(BaseModel):
 class ReMem(ExpRag):
     """ExpRAG with a retrieved set that the model has pruned."""
 
-    spec = PolicySpec(
+    spec = replace(
+        ExpRag.spec,
         name="remem",
         title="ReMem (prompted loop)",
         citation="arXiv 2511.20857",
-        variant="adapted",
         deviations=(
             "The loop of Think, Act and Refine is reduced to one Refine before the answer; the model does not choose "
             "between them.",
@@ -53,16 +54,10 @@ class ReMem(ExpRag):
         ),
         idea="What similarity retrieved is read once more before it is used: the model says what would not help, and "
         "only the rest is put before it.",
-        record="One memory an episode: intent with its embedding, and the templated experience with its label.",
-        recall="The k1 memories most similar to the intent. The gate δ is open unless it is set.",
         select="The k = k2 most similar, without those that the model drops. Nothing takes their place.",
         update="Nothing: no value moves.",
-        write="One new memory an episode, correct or not.",
         cannot="It does not remember what it dropped, and a weak model drops the wrong ones.",
-        carries_over="Every memory; one of another policy gets its label in the prompt. Its q is not read.",
-        learns="nothing",
         needs=("episode reward", "model on read"),
-        variants=("adapted",),
     )
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:

@@ -84,13 +84,6 @@ class RMMSettings(UngatedSettings):
     rank: int = Field(
         16, ge=1, le=128, title="Rank of the adapters", description="Of W_q and W_m as the run begins to learn."
     )
-    adapter_seed: int = Field(
-        0,
-        ge=0,
-        le=2**31 - 1,
-        title="Seed of the adapters",
-        description="Decides W_q and W_m before anything is learned.",
-    )
 
 
 @dataclass(slots=True)
@@ -169,7 +162,7 @@ class RMMReranker(Policy[RMMSettings]):
     def _adapters(self, state: Any, dimension: int) -> Adapters:
         if isinstance(state, Learned) and state.adapters is not None:
             return state.adapters
-        return first_adapters(dimension, self.settings.rank, self.settings.adapter_seed)
+        return first_adapters(dimension, self.settings.rank, seed=0)
 
     def _scores(self, recalled: RecallRecord, view: MemoryView) -> tuple[Floats, str]:
         """s (n,) of the pool, and what is to be said of it."""

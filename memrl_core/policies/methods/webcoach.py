@@ -53,7 +53,6 @@ from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import usual
 
 NO_COACH = "No coach was asked about this pool: "
-K = 5
 GATE = 0.3
 """With the simulated model a rule stands in for the coach: it speaks above this similarity of the nearest episode."""
 
@@ -61,8 +60,8 @@ GATE = 0.3
 class WebCoachSettings(UngatedSettings):
     """How many episodes the coach reads, when it is asked, and what the nearest episodes are."""
 
-    k1: int = usual("k1", 5, "How many episodes are recalled.")
-    k2: int = usual("k2", 5, "How many of them the coach reads, and the model gets when the coach speaks.")
+    k1: int = usual("k1", 5, "How many episodes are recalled; 5 in the paper.")
+    k2: int = usual("k2", 5, "How many of them the coach reads (5 in the paper), and the model gets when it speaks.")
     exclude_same_task: bool = usual("exclude_same_task", True)
     every: int = Field(
         0,
@@ -110,10 +109,6 @@ class WebCoach(Policy[WebCoachSettings]):
     spec = SPEC
     Settings = WebCoachSettings
     wants_summary = False
-
-    def __init__(self, settings: WebCoachSettings) -> None:
-        super().__init__(settings)
-        self.spec = replace(SPEC, deviations=(*SPEC.deviations, *_differences(settings)))
 
     def when(self, asked: Asked) -> When:
         """At the beginning, and before every n-th turn where the settings say so."""
@@ -174,18 +169,6 @@ class WebCoach(Policy[WebCoachSettings]):
     ) -> Decision:
         terms = [TermColumn("similarity", similarities(recalled))]
         return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
-
-
-def _differences(settings: WebCoachSettings) -> list[str]:
-    """Where the settings leave the paper."""
-    found = []
-    if (settings.k1, settings.k2) != (K, K):
-        found.append(f"The coach reads {settings.k2} of {settings.k1} recalled episodes; the paper has {K}.")
-    if not settings.exclude_same_task:
-        found.append("Episodes of the task that is asked are recalled; the paper leaves them out.")
-    if settings.delta > -1:
-        found.append("Recall has a similarity gate δ; the source has none.")
-    return found
 
 
 # --- the coach --------------------------------------------------------------------------------------------------------

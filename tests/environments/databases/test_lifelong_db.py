@@ -390,18 +390,6 @@ def test_rows_that_an_order_leaves_level_may_be_published_and_handed_in_in_any_o
     assert info(world, task, f"SELECT bee_id FROM bees {answer}; COMMIT;")["success"] is solved
 
 
-def test_a_statement_that_cannot_be_read_costs_a_turn_and_is_told_in_a_sentence(world: LifelongDb) -> None:
-    world.reset(a_task(), seed=1, at_step=1)
-    observation, reward, terminated, truncated, _ = world.step("SELECT FROM WHERE;")
-    assert "7 turns left" in observation
-    assert (reward, terminated, truncated) == (0.0, False, False)
-
-
-def test_the_model_is_told_to_write_mysql(world: LifelongDb) -> None:
-    assert "a MySQL database" in world.instructions
-    assert "SQLite" not in world.instructions
-
-
 def test_a_task_with_a_damaged_reference_has_a_fault() -> None:
     task = a_task()
     broken = Task(task.id, task.intent, task.environment, "", {**task.data, "reference": "SELECT nothing FROM bees"})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.environments.databases.statements import control_of, joined, on_one_line, read, split
+from memrl_core.environments.databases.statements import control_of, on_one_line, read, split
 
 pieces = st.lists(
     st.sampled_from(
@@ -93,10 +93,6 @@ def test_a_commit_with_a_comment_of_mysql_is_a_commit() -> None:
 
 def test_white_space_and_comments_go_but_quotes_stay() -> None:
     assert on_one_line("SELECT  a, -- why\n\t'b  -- c' /* d\n e */ FROM\nt\n") == "SELECT a, 'b  -- c' FROM t"
-
-
-def test_several_statements_stand_on_one_line() -> None:
-    assert joined(["DELETE\nFROM a", "SELECT 1"]) == "DELETE FROM a; SELECT 1"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import offered
 from memrl_core.records import Outcome, Reply, Task, Turn
 from tests.builders import numbers
-from tests.policies.policy_run import an_agent_of, outcomes
 
 ORDERS = {
     "name": "orders",
@@ -292,30 +290,6 @@ def test_tables_too_large_to_compare_are_a_failure(world: Sql) -> None:
     assert info["success"] is False
 
 
-@pytest.mark.parametrize(
-    "hiding",
-    [
-        "CREATE TEMP TABLE orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
-        "CREATE TABLE temp.orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
-        "CREATE TEMP VIEW orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
-        "CREATE VIEW temp.orders AS SELECT id, who, ifnull(city, 'Ulm'), total FROM main.orders",
-    ],
-)
-def test_a_table_that_hides_the_changed_one_is_not_the_changed_one(world: Sql, hiding: str) -> None:
-    assert verdict(world, A_CHANGE, f"{hiding}; COMMIT").startswith("Failed: ")
-    assert Sql.faults(a_task(hiding, [], "modification"))
-
-
-def test_a_scratch_table_may_be_of_any_size(world: Sql) -> None:
-    scratch = "CREATE TABLE scratch AS SELECT a.id FROM orders a, orders b, orders c, orders d, orders e"
-    assert verdict(world, A_CHANGE, f"{scratch}; {A_CHANGE.data['reference']}; COMMIT") == "Solved in 1 turn."
-
-
-def test_a_change_that_fails_in_the_middle_leaves_nothing(world: Sql) -> None:
-    faulty = "INSERT OR FAIL INTO orders VALUES (9, 'Eve', 'Ulm', 1), (1, 'Ann', 'Ulm', 1)"
-    assert verdict(world, A_CHANGE, f"{faulty}; {A_CHANGE.data['reference']}; COMMIT") == "Solved in 1 turn."
-
-
 def test_statements_are_not_begun_when_those_before_took_long(world: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "SECONDS", 0.0)
     world.reset(a_task(), seed=1, at_step=1)
@@ -334,14 +308,6 @@ def test_statements_are_not_begun_when_those_before_took_long(world: Sql, monkey
 def test_a_missing_semicolon_before_commit_is_named(world: Sql, reply: str, named: bool) -> None:
     world.reset(a_task(), seed=1, at_step=1)
     assert ("semicolon" in world.step(reply)[0]) is named
-
-
-def test_a_judgement_is_cut(world: Sql) -> None:
-    wide = "SELECT " + ", ".join(["hex(zeroblob(50))"] * 30) + " FROM orders, orders, orders"
-    judged = played(
-        world, a_task(), wide.replace("orders, orders, orders", "orders a, orders b, orders c") + "; COMMIT"
-    )
-    assert max(map(len, (judged[1]["judgement"].came, judged[1]["judgement"].why))) <= 4_000
 
 
 # --- what is kept of it -----------------------------------------------------------------------------------------------
@@ -486,7 +452,7 @@ def test_a_step_whose_process_cannot_be_started_again_can_be_tried_again(
     def fails_once(sandbox: Sandbox, statement: str) -> Any:
         if failing and statement == failing[0]:
             failing.clear()
-            sandbox._child.child.close()
+            sandbox._child.close()
             raise EnvironmentFailed("The database stopped.")
         return run(sandbox, statement)
 
@@ -498,35 +464,3 @@ def test_a_step_whose_process_cannot_be_started_again_can_be_tried_again(
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------
-
-
-def twenty_tasks() -> list[Task]:
-    """Five questions about four people each, each with three statements that do not answer it."""
-    asked = {
-        "How many orders does {} have?": ("count(*)", ("count(DISTINCT city)", "sum(id)", "max(id) + 9")),
-        "What did {} spend altogether?": ("sum(total)", ("max(total) + 1", "count(*)", "avg(id)")),
-        "What was the dearest order of {}?": ("max(total)", ("min(id) - 5", "sum(total) + 1", "max(id) + 50")),
-        "Which order of {} was the first?": ("min(id)", ("max(id) + 1", "count(*) + 5", "sum(id) + 7")),
-        "How long is the name of {}?": ("max(length(who))", ("min(city)", "max(id) + 5", "count(*) - 9")),
-    }
-    form = "SELECT {} FROM orders WHERE who = '{}'"
-    return [
-        Task(
-            f"{who}-{number}",
-            question.format(who),
-            "sql",
-            "",
-            a_task(form.format(right, who), [form.format(one, who) for one in wrong]).data,
-        )
-        for number, (question, (right, wrong)) in enumerate(asked.items())
-        for who in ("Ann", "Bob", "Eve", "Dan")
-    ]
-
-
-def test_the_simulated_model_solves_more_in_its_second_epoch(tmp_path: Path) -> None:
-    tasks = twenty_tasks()
-    agent = an_agent_of(tmp_path, "memrl", environment=Sql(**Sql.simulated_options))
-    ended = outcomes(list(agent.run(tasks, epochs=2)))
-    first, second = ended[:20].count("success"), ended[20:].count("success")
-    assert 0 < first < second
-    agent.environment.close()

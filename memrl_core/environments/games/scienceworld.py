@@ -25,39 +25,31 @@ from typing import Any, Literal, NoReturn
 
 from pydantic import Field
 
-from memrl_core.environments.base import DONE, Environment, EnvironmentOptions, EnvironmentSpec, block, layout, spoken
-from memrl_core.environments.child import Borrowed, ChildFailed, serve
-from memrl_core.environments.tasks import load_tasks
-from memrl_core.errors import EnvironmentFailed, InputError
-from memrl_core.prompting import (
-    ANSWER_MARK,
-    AVOID,
-    CHOICE_MARK,
-    CHOICES,
-    STEPS_THAT_WORKED,
-    TASK_LINE,
-    TRY_INSTEAD,
-    WHAT_WENT_WRONG,
+from memrl_core.environments.base import (
+    EnvironmentOptions,
+    EnvironmentSpec,
+    StepResult,
+    choices_listed,
+    layout,
+    script,
+    spoken,
 )
-from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
+from memrl_core.environments.child import Child, ChildFailed, serve
+from memrl_core.environments.games.engine import REFUSED, EngineWorld, turns_in_words
+from memrl_core.environments.tasks import load_tasks, write_whole
+from memrl_core.errors import EnvironmentFailed, InputError
+from memrl_core.records import Outcome, Task, Turn
 from memrl_core.settings import home
 
-CHILD = "memrl_core.environments.scienceworld"
-SECONDS_TO_START = 120.0
-SECONDS_TO_ACT = 60.0
 SECONDS_TO_LIST = 300.0
-
 NO_PACKAGE = "The package scienceworld is not installed. Install it: pip install 'memrl-inspector[scienceworld]'."
 NO_JAVA = (
     "ScienceWorld needs Java, and there is none here. Install it (on Debian: apt install default-jre-headless), or "
     "name its folder in JAVA_HOME."
 )
-SEE_JAVA = "see that `java -version` works, then try again."
-
 VARIATIONS_EACH = 3
 """Variations of each type of task in a set."""
 
-LONGEST_TEXT = 4_000
 SPLITS = {"scienceworld-train": "train", "scienceworld-dev": "dev", "scienceworld-test": "test"}
 
 INSTRUCTIONS = (
@@ -68,8 +60,6 @@ INSTRUCTIONS = (
     "you tell the game which thing the task is about: do it only where the task asks for it, because to focus on the "
     "wrong thing ends the game and takes all points. If memories of earlier tasks are given, use them."
 )
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class ScienceWorldOptions(EnvironmentOptions):
@@ -99,12 +89,8 @@ class ScienceWorldOptions(EnvironmentOptions):
     )
 
 
-class ScienceWorld(Environment):
-    """ScienceWorld's tasks. A reward comes once, at the end: the points made, of 100; lost points count as none.
-
-    Earlier turns give 0 although the game counts its points as they are made, because what learns from single turns
-    adds the rewards of an episode up, and the last one holds them all.
-    """
+class ScienceWorld(EngineWorld):
+    """ScienceWorld's tasks. The reward is the points made, of 100; lost points count as none."""
 
     name = "scienceworld"
     spec = EnvironmentSpec(
@@ -119,17 +105,16 @@ class ScienceWorld(Environment):
     )
     Options = ScienceWorldOptions
     sets = tuple(SPLITS)
-    reward_source: RewardSource = "environment"
     instructions = INSTRUCTIONS
+    child = "memrl_core.environments.games.scienceworld"
+    remedy = "see that `java -version` works, then "
 
     def __init__(
         self, max_turns: int = 30, simplifications: Literal["none", "easy"] = "easy", most_offered: int = 150
     ) -> None:
-        self.max_turns = max_turns
+        super().__init__(max_turns)
         self.simplifications = simplifications
         self.most_offered = most_offered
-        self._child = Borrowed(CHILD)
-        self._ended = True
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`; the engine is started where none is running. There is no luck in it.
@@ -138,52 +123,14 @@ class ScienceWorld(Environment):
         """
         self._ended = True
         self._intent = task.intent
-        self._actions: list[str] = []
-        self._came: list[str] = []
-        self._stands: dict[str, Any] = {}
-        try:
-            if response := _ill_formed(task):
-                raise InputError(" ".join(response))
-            self._stands = self._begin(task)
-        except InputError as error:
-            raise InputError(f"Task {task.id[:80]} is none of ScienceWorld's: {error} Nothing was started.") from None
+        if faults := _ill_formed(task) or self._begin(task):
+            raise InputError(f"Task {task.id[:80]} is none of ScienceWorld's: {' '.join(faults)} Nothing was started.")
         self._ended = False
-        return self._described(f"{plain(self._stands['text'])}\n{score_line(self._points, 0)}")
-
-    def step(self, action: str) -> StepResult:
-        """Do one action, offered or not. What the engine does not know costs a turn.
-
-        After `EnvironmentFailed` the same action can be tried again: the engine is then started anew and the task
-        played up to here.
-        """
-        if self._ended:
-            raise InputError("This episode has ended. Begin the next task.")
-        typed, before = spoken(action), self._points
-        try:
-            self._stands = self._play([*self._actions, typed])
-        except ChildFailed as error:
-            raise EnvironmentFailed(
-                f"ScienceWorld stopped: {error}. The step is kept up to here; try again, and the engine is started "
-                "anew and plays up to here."
-            ) from None
-        self._actions.append(typed)
-        response = answered(typed, self._stands["text"])
-        gained = self._points - before
-        note = f" ({gained:+d})" if gained else " (refused)" if response.startswith(REFUSED) else ""
-        self._came.append(f"{ANSWER_MARK}{typed[:80]}{note}")
-        seen = f"{response}\n{score_line(self._points, gained)}"
-        if self._stands["ended"] or self._points >= ALL_POINTS or len(self._actions) >= self.max_turns:
-            return self._end(seen)
-        return self._described(seen), 0.0, False, False, {}
+        return self._described(plain(self._answer["text"]), 0)
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The actions that led to points, and what lost them all; from the texts alone."""
         return experience(task.intent, turns, outcome)
-
-    def close(self) -> None:
-        """Give the engine to whoever needs one next; the environment can be reset again."""
-        self._ended = True
-        self._child.close()
 
     @classmethod
     def missing(cls) -> str:
@@ -207,95 +154,71 @@ class ScienceWorld(Environment):
             return load_tasks(kept)
         if lacking := cls.missing():
             raise EnvironmentFailed(lacking)
-        with closing(Borrowed(CHILD)) as child:
+        with closing(Child(cls.child)) as child:
             try:
                 answer = child.ask({"do": "list", "split": SPLITS[name], "each": VARIATIONS_EACH}, SECONDS_TO_LIST)
             except ChildFailed as error:
                 raise EnvironmentFailed(
-                    f"ScienceWorld's tasks could not be listed: {error}. Nothing was kept; {SEE_JAVA}"
+                    f"ScienceWorld's tasks could not be listed: {error}. Nothing was kept; {cls.remedy}try again."
                 ) from None
         types = [list(of_type) for _, of_type in groupby(answer["tasks"], key=itemgetter(0))]
         tasks = [_task(*one) for nth in zip_longest(*types) for one in nth if one is not None]
         with suppress(OSError):  # Without a file they are listed again next time.
             kept.parent.mkdir(parents=True, exist_ok=True)
-            draft = kept.with_suffix(f".{os.getpid()}")
-            draft.write_text("".join(json.dumps(asdict(task)) + "\n" for task in tasks), encoding="utf-8")
-            draft.replace(kept)
+            write_whole(kept, "".join(json.dumps(asdict(task)) + "\n" for task in tasks).encode())
         return tasks
 
     @classmethod
     def faults(cls, task: Task) -> list[str]:
         """What is wrong with a task, a sentence each; the engine is asked whether it has such a task."""
-        if response := _ill_formed(task):
-            return response
         with closing(cls(simplifications="none")) as world:
             try:
-                world._begin(task)
-            except (InputError, EnvironmentFailed) as error:
+                return _ill_formed(task) or world._begin(task)
+            except EnvironmentFailed as error:
                 return [str(error)]
-        return []
 
-    def _begin(self, task: Task) -> dict[str, Any]:
-        """How a task stands at its beginning. Raises `InputError` when there is none such, and `EnvironmentFailed`."""
+    def _begin(self, task: Task) -> list[str]:
+        """Begin a game; gives what is wrong with the task. Raises `EnvironmentFailed`."""
         if lacking := self.missing():
             raise EnvironmentFailed(lacking)
-        easy = "easy" if self.simplifications == "easy" else ""
-        self._game = {
-            "do": "play",
-            "task": task.data["task"],
-            "variation": task.data["variation"],
-            "simplifications": easy,
-        }
-        was_running = self._child.running
-        try:
-            stands = self._play([])
-        except ChildFailed as error:
-            if was_running:  # Java may have ended while nobody used it.
-                return self._begin(task)
-            raise EnvironmentFailed(
-                f"ScienceWorld could not be started: {error}. Nothing was started; {SEE_JAVA}"
-            ) from None
-        if "wrong" in stands:
-            raise InputError(stands["wrong"])
-        return stands
-
-    def _play(self, actions: list[str]) -> dict[str, Any]:
-        """How the world stands after all these actions; a new process plays up to there. Raises `ChildFailed`."""
-        within = SECONDS_TO_ACT if actions and self._child.running else SECONDS_TO_START
-        return self._child.ask({**self._game, "actions": actions}, within)
+        self._start({**task.data, "simplifications": "easy" if self.simplifications == "easy" else ""})
+        return [self._answer["wrong"]] if "wrong" in self._answer else []
 
     @property
-    def _points(self) -> int:
-        return max(0, int(self._stands["score"]))
+    def _over(self) -> bool:
+        return bool(self._answer["ended"]) or self._points >= ALL_POINTS
 
-    def _described(self, seen: str) -> str:
-        valid = self._stands["valid"]
+    def _command(self, typed: str) -> str:
+        return typed
+
+    def _response(self, command: str) -> str:
+        return answered(command, self._answer["text"])
+
+    def _described(self, response: str, gained: int) -> str:
+        valid = self._answer["offered"]
         offered = choices(valid, self._intent, self.most_offered)
-        lines = [f"{seen} {_turns(self.max_turns - len(self._actions))} left."]
+        left = turns_in_words(self.max_turns - len(self._actions))
+        lines = [f"{response}\n{score_line(self._points, gained)} {left} left."]
         if more := len(set(valid)) - len(offered):
             lines.append(f"Possible too, and left out of the list: {more}. They can be typed.")
-        return "\n".join([*lines, *([CHOICES] if offered else []), *(CHOICE_MARK + one for one in offered)])
+        return "\n".join([*lines, *([choices_listed(offered)] if offered else [])])
 
-    def _end(self, seen: str) -> StepResult:
-        self._ended = True
-        points, turns = self._points, _turns(len(self._actions))
-        goals = why = plain(self._stands["goals"])
-        solved, lost = points >= ALL_POINTS, self._stands["score"] < 0
-        made, over = f"{points} of {ALL_POINTS} points", solved or bool(self._stands["ended"])
+    def _end(self, response: str, gained: int) -> StepResult:
+        points, turns = self._points, turns_in_words(self._turns)
+        goals = why = plain(self._answer["goals"])
+        made, solved = f"{points} of {ALL_POINTS} points", points >= ALL_POINTS
         if solved:
-            verdict = f"Solved: {made} in {turns}."
-        elif lost:
+            verdict, last = f"Solved: {made} in {turns}.", ""
+        elif self._answer["score"] < 0:
             did = culprit(self._actions)[:80]
             verdict = f"Failed: “{did}” ended the game after {turns} and took all points."
-            why = f"“{did}” was a wrong choice, which ends the game.\n{goals}"
-            seen += f"\n{TAKEN_AWAY}"
+            why, last = f"“{did}” was a wrong choice, which ends the game.\n{goals}", f"\n{TAKEN_AWAY}"
         else:
             verdict = f"Failed: {made} after {turns}."
-            seen += "\nThe game ends here." if over else "\nThe turns have run out."
-        came = "\n".join((f"{made}.", *self._came))
-        judgement = Judgement(*(text[:LONGEST_TEXT] for text in (f"{ALL_POINTS} points.\n{goals}", came, why)))
-        info = {"verdict": verdict, "success": solved, "judgement": judgement}
-        return seen, points / ALL_POINTS, over, not over, info
+            last = "\nThe game ends here." if self._over else "\nThe turns have run out."
+        seen = f"{response}\n{score_line(points, gained)}{last}"
+        expected = f"{ALL_POINTS} points.\n{goals}"
+        return self._judged(seen, verdict, solved, points / ALL_POINTS, expected, why, truncated=not self._over)
 
 
 def java_folder() -> str:
@@ -305,20 +228,15 @@ def java_folder() -> str:
     return os.path.dirname(found) if found else ""
 
 
-def _turns(count: int) -> str:
-    return f"{count} turn{'' if count == 1 else 's'}"
-
-
 def _ill_formed(task: Task) -> list[str]:
     """What is wrong with the data of a task, as far as can be seen without the engine."""
-    response = []
+    faults = []
     kind, variation = task.data.get("task"), task.data.get("variation")
     if not isinstance(kind, str):
-        response.append("task is a text: the type, such as boil.")
-    if not isinstance(variation, int) or isinstance(variation, bool) or variation < 0:
-        response.append("variation is a whole number from 0.")
-    response += [f"The key “{key[:80]}” is not known." for key in task.data if key not in ("task", "variation")]
-    return response
+        faults.append("task is a text: the type, such as boil.")
+    if type(variation) is not int or variation < 0:
+        faults.append("variation is a whole number from 0.")
+    return faults + [f"The key “{key[:80]}” is not known." for key in task.data if key not in ("task", "variation")]
 
 
 def _task(kind: str, variation: int, description: str) -> Task:
@@ -332,7 +250,6 @@ SHORTEST_WORD = 3
 EMPTY_WORDS = frozenset({"the", "task", "your"})
 """These, and shorter words of an intent, say nothing of what a task is about."""
 
-REFUSED = "You cannot do “"
 TAKEN_AWAY = "The game ends here and takes all points away."
 
 _NOT_KNOWN = ("No known action matches", "Unknown action.")
@@ -390,23 +307,20 @@ def experience(intent: str, turns: Sequence[Turn], outcome: Outcome) -> str:
     """
     done = [(spoken(turn.reply.text), turn.observation) for turn in turns]
     points = next((_points(observed)[0] for _, observed in reversed(done) if _POINTS.search(observed)), 0)
-    wrong = f"{WHAT_WENT_WRONG}{points} of {ALL_POINTS} points after {len(turns)} turn{'s' * (len(turns) != 1)}.\n"
-    avoid = ""
+    wrong, avoid = f"{points} of {ALL_POINTS} points after {turns_in_words(len(turns))}.", []
     if done and TAKEN_AWAY in done[-1][1]:
         lost = culprit([action for action, _ in done])
-        wrong, avoid = f"{WHAT_WENT_WRONG}“{lost}” ended the game and took all points.\n", block(AVOID, [lost])
+        wrong, avoid = f"“{lost}” ended the game and took all points.", [lost]
         done = done[: -2 if done[-1][0] != lost else -1]
     changed = _that_changed(done)
     last_gain = max((place for place, (_, observed) in enumerate(done) if _points(observed)[1] > 0), default=-1)
     kept = [done[place][0] for place in changed if place <= last_gain]
-    tried = block(DONE, list(dict.fromkeys(done[place][0] for place in changed))) if changed else ""
-    head = f"{TASK_LINE}{intent}\n"
-    if outcome == "failure" and points < ALL_POINTS:
-        return head + wrong + avoid + (block(TRY_INSTEAD, kept) if kept else tried)
-    if outcome == "failure" or not changed:
+    tried = list(dict.fromkeys(done[place][0] for place in changed))
+    if points >= ALL_POINTS:
+        wrong, avoid = "", []
+    if (outcome == "failure" and not wrong) or (outcome != "failure" and not changed):
         return layout(intent, turns, outcome)  # A person may judge otherwise than the game.
-    worked = block(STEPS_THAT_WORKED if outcome == "success" else DONE, kept) if kept else tried
-    return head + worked + (wrong + avoid if points < ALL_POINTS else "")
+    return script(intent, outcome, kept, wrong=wrong, avoid=avoid, tried=tried)
 
 
 def culprit(actions: Sequence[str]) -> str:
@@ -516,7 +430,7 @@ class World:
 
     def _stands(self, response: str, info: dict[str, Any], ended: bool) -> dict[str, Any]:
         goals = self._engine.get_goal_progress()
-        return {"text": response, "score": info["score"], "ended": ended, "valid": info["valid"], "goals": goals}
+        return {"text": response, "score": info["score"], "ended": ended, "offered": info["valid"], "goals": goals}
 
     def _list(self, split: str, each: int) -> list[tuple[str, int, str]]:
         found = []

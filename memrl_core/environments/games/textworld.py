@@ -21,34 +21,23 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memrl_core.environments.base import (
-    DONE,
     NOT_DONE_IN_TIME,
-    Environment,
     EnvironmentOptions,
     EnvironmentSpec,
+    StepResult,
     block,
+    choices_listed,
     layout,
+    script,
     spoken,
 )
-from memrl_core.environments.child import Borrowed, ChildFailed, serve
+from memrl_core.environments.child import ChildFailed, serve
+from memrl_core.environments.games.engine import REFUSED, EngineWorld, turns_in_words
 from memrl_core.errors import EnvironmentFailed, InputError
-from memrl_core.prompting import (
-    ANSWER_MARK,
-    AVOID,
-    CHOICE_MARK,
-    CHOICES,
-    STEPS_THAT_WORKED,
-    TASK_LINE,
-    TRY_INSTEAD,
-    WHAT_WENT_WRONG,
-)
-from memrl_core.records import Judgement, Outcome, RewardSource, Task, Turn
+from memrl_core.records import Outcome, Task, Turn
 from memrl_core.settings import home
 
-CHILD = "memrl_core.environments.textworld"
 SECONDS_TO_MAKE = 180.0
-SECONDS_TO_ANSWER = 60.0
-LONGEST_TEXT = 4_000
 
 INSTRUCTIONS = (
     "You play a text game: find out from the cookbook in the kitchen what the meal needs, fetch the ingredients, cut "
@@ -106,12 +95,8 @@ class TextWorldOptions(EnvironmentOptions):
     )
 
 
-class TextWorld(Environment):
-    """Cooking games. A reward comes once, at the end: the share of the game's points that was made, 1 for a won game.
-
-    Earlier turns give 0 although the game counts its points as they are made, because what learns from single turns
-    adds the rewards of an episode up.
-    """
+class TextWorld(EngineWorld):
+    """Cooking games. The reward is the share of the game's points that was made, 1 for a won game."""
 
     name = "textworld"
     spec = EnvironmentSpec(
@@ -126,13 +111,8 @@ class TextWorld(Environment):
     )
     Options = TextWorldOptions
     sets = ("textworld-train", "textworld-heldout")
-    reward_source: RewardSource = "environment"
     instructions = INSTRUCTIONS
-
-    def __init__(self, max_turns: int = 30) -> None:
-        self.max_turns = max_turns
-        self._child = Borrowed(CHILD)
-        self._ended = True
+    child = "memrl_core.environments.games.textworld"
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`; its game is made first where it never was, which takes some seconds. There is no luck in it.
@@ -147,53 +127,20 @@ class TextWorld(Environment):
             raise EnvironmentFailed(lacking)
         game = Game.model_validate(dict(task.data))
         try:
-            self._path = str(self._game_file(game))
+            path = str(self._game_file(game))
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise EnvironmentFailed(
                 f"The game could not be kept in the folder of banks ({why}). Make room there, or name "
                 "another folder in MEMRL_HOME; nothing was started."
             ) from error
-        self._turns = 0
-        self._actions: list[str] = []
-        self._came: list[str] = []
-        self._stands = self._ask([])
-        self._expected = self._stands["recipe"] + "\n" + block("What wins:", self._stands["walkthrough"])
+        self._start({"path": path})
         self._ended = False
-        return self._described(self._stands["text"])
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Do one of the actions offered. What is not offered costs a turn; the game never reads it.
-
-        After `EnvironmentFailed` the same action can be tried again: the game is then begun anew and played up to here.
-        """
-        if self._ended:
-            raise InputError("This episode has ended. Begin the next task.")
-        typed = spoken(action)
-        command = next((one for one in self._stands["offered"] if one.lower() == typed.lower()), None)
-        if command is None:
-            response = f"{REFUSED}{typed[:80]}” here."
-            self._came.append(f"{ANSWER_MARK}{typed[:80]} (not offered)")
-        else:
-            before = self._stands["score"]
-            self._stands = self._ask([*self._actions, command])
-            self._actions.append(command)
-            response = self._stands["text"]
-            gained = self._stands["score"] - before
-            self._came.append(f"{ANSWER_MARK}{command}" + (f" ({gained:+d} point)" if gained else ""))
-        self._turns += 1
-        if self._stands["won"] or self._stands["lost"] or self._turns >= self.max_turns:
-            return self._end(response)
-        return self._described(response), 0.0, False, False, {}
+        return self._described(self._answer["text"], 0)
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The actions that led to points, and what lost the game; from the texts alone."""
         return experience(task.intent, turns, outcome)
-
-    def close(self) -> None:
-        """Give the game's process back; the environment can be reset again."""
-        self._ended = True
-        self._child.close()
 
     @classmethod
     def missing(cls) -> str:
@@ -251,37 +198,35 @@ class TextWorld(Environment):
                         raise
         return folder / GAME_FILE
 
-    def _ask(self, actions: Sequence[str]) -> dict[str, Any]:
-        question = {"do": "play", "path": self._path, "actions": list(actions)}
-        try:
-            return self._child.ask(question, SECONDS_TO_ANSWER)
-        except ChildFailed as error:
-            raise EnvironmentFailed(
-                f"The game stopped: {error}. The turns so far are kept; try again, and it is played up to here anew."
-            ) from None
+    @property
+    def _over(self) -> bool:
+        return bool(self._answer["won"] or self._answer["lost"])
 
-    def _described(self, response: str) -> str:
-        return "\n".join((response, CHOICES, *(CHOICE_MARK + one for one in self._stands["offered"])))
+    def _command(self, typed: str) -> str | None:
+        """One of the actions offered; the game never reads anything else."""
+        return next((one for one in self._answer["offered"] if one.lower() == typed.lower()), None)
 
-    def _end(self, response: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._ended = True
-        score, most = self._stands["score"], self._stands["most"]
-        won, lost = self._stands["won"], self._stands["lost"]
-        reward = 1.0 if won else min(1.0, max(0.0, score / most)) if most > 0 else 0.0
-        points = f"{score} of {most} points"
+    def _response(self, command: str) -> str:
+        return str(self._answer["text"])
+
+    def _described(self, response: str, gained: int) -> str:
+        return f"{response}\n{choices_listed(self._answer['offered'])}"
+
+    def _end(self, response: str, gained: int) -> StepResult:
+        score, most, won = self._points, self._answer["most"], bool(self._answer["won"])
+        points, turns = f"{score} of {most} points", turns_in_words(self._turns)
         if won:
-            verdict, why = f"Solved: {points} in {self._turns} turns.", "The meal was eaten."
-        elif lost:
+            verdict, why = f"Solved: {points} in {turns}.", "The meal was eaten."
+        elif self._over:
             verdict = f"Failed: {points}; the game was lost."
             why = f"“{self._actions[-1]}” lost the game: {first_line(response)}"
         else:
             verdict = f"Failed: {points}; the turns ran out after {self._turns}."
-            why = f"After {self._turns} turns the meal was not eaten."
-        shown = [response, *([] if won or lost else [OUT_OF_TURNS]), POINTS.format(score, most)]
-        came = "\n".join((f"{points}.", *self._came))
-        judgement = Judgement(*(text[:LONGEST_TEXT] for text in (self._expected, came, why)))
-        info = {"verdict": verdict, "success": won, "judgement": judgement}
-        return "\n".join(shown), reward, won or lost, not (won or lost), info
+            why = f"After {turns} the meal was not eaten."
+        seen = "\n".join([response, *([] if self._over else [OUT_OF_TURNS]), POINTS.format(score, most)])
+        expected = self._answer["recipe"] + "\n" + block("What wins:", self._answer["walkthrough"])
+        reward = 1.0 if won else min(1.0, score / most) if most > 0 else 0.0
+        return self._judged(seen, verdict, won, reward, expected, why, truncated=not self._over)
 
 
 # --- the sets ---------------------------------------------------------------------------------------------------------
@@ -321,7 +266,6 @@ def _intent(game: Game, owner: str) -> str:
 
 # --- memories ---------------------------------------------------------------------------------------------------------
 
-REFUSED = "You cannot do “"
 OUT_OF_TURNS = "The turns have run out."
 POINTS = "You have {} of {} points."
 
@@ -341,15 +285,10 @@ def experience(intent: str, turns: Sequence[Turn], outcome: Outcome) -> str:
     kept = _that_led_to_points(done)
     if not done or (outcome == "success" and not kept) or (outcome == "failure" and _says(last, _WON)):
         return layout(intent, turns, outcome)  # A person may judge otherwise than the game.
-    head = f"{TASK_LINE}{intent}\n"
-    wrong = "" if _says(last, _WON) else f"{WHAT_WENT_WRONG}{_what_went_wrong(done[-1][0], last)}\n"
-    avoid = block(AVOID, [done[-1][0]]) if _says(last, _LOST) else ""
-    if not kept:
-        tried = dict.fromkeys(action for action, observed in done if not observed.startswith(REFUSED))
-        return head + wrong + avoid + block(DONE, list(tried))
-    if outcome == "failure":
-        return head + wrong + avoid + block(TRY_INSTEAD, kept)
-    return head + block(STEPS_THAT_WORKED if outcome == "success" else DONE, kept) + wrong + avoid
+    wrong = "" if _says(last, _WON) else _what_went_wrong(done[-1][0], last)
+    avoid = [done[-1][0]] if _says(last, _LOST) else []
+    tried = list(dict.fromkeys(action for action, observed in done if not observed.startswith(REFUSED)))
+    return script(intent, outcome, kept, wrong=wrong, avoid=avoid, tried=tried)
 
 
 def first_line(text: str) -> str:
