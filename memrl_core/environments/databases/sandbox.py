@@ -80,6 +80,7 @@ class Sandbox:
         self._child = Child(child)
         self._tables: list[dict[str, Any]] | None = None
         self.changes: tuple[str, ...] = ()
+        self._made_in: int | None = None
 
     def begin(self, tables: Sequence[Table]) -> None:
         """A new database with these tables and nothing else.
@@ -149,6 +150,7 @@ class Sandbox:
             )
         for statement in self.changes:
             self._answer({"do": "run", "statement": statement})
+        self._made_in = self._child.pid
 
     def _make_again(self, sentence: str) -> None:
         try:
@@ -161,6 +163,8 @@ class Sandbox:
         if self._tables is None:
             raise InputError("There is no database yet. Begin one with its tables.")
         try:
+            if self._child.pid != self._made_in:  # Another process may hold somebody else's tables.
+                self._make()
             answer = self._answer(question)
             if "lost" in answer:
                 self._make()

@@ -427,3 +427,11 @@ def test_a_table_that_hangs_its_process_is_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "SLACK", 0.3 - SMALL.seconds)
     with pytest.raises(EnvironmentFailed, match="started"):
         Sandbox(SMALL).begin([Table("t", f"CREATE TABLE t AS {HANGS}")])
+
+
+def test_a_sandbox_never_reads_the_tables_of_another_whose_process_it_takes_over(sandbox: Sandbox) -> None:
+    with closing(Sandbox()) as other:
+        other.begin([Table("people", "CREATE TABLE people (id INTEGER, name TEXT)", [[9, "Zoe"]])])
+    sandbox._child._process.end()
+    sandbox._child.close()
+    assert_unharmed(sandbox)
