@@ -154,43 +154,26 @@ def test_the_simulated_model_follows_a_memory_in_every_layout(layout: str) -> No
     assert replies == ["take egg"] * 5 + ["heat egg"] * 5
 
 
-class Fragile:
-    """A model that breaks in the middle of every answer but each `every`th, and says nothing at temperature 0."""
+class Scripted:
+    """A model that says the first line its schema allows, or nothing at all (`silent`), or nothing at temperature 0
+    (`mute`), and breaks in the middle of every answer but each `every`th.
+    """
 
-    name, simulated, binds = "fragile", False, True
+    name, simulated = "scripted", False
 
-    def __init__(self, every: int = 1, mute: bool = False) -> None:
+    def __init__(self, binds: bool = True, every: int = 1, mute: bool = False, silent: bool = False) -> None:
         self.asked: list[ModelOptions] = []
-        self._every, self._mute = every, mute
+        self.schemas: list[Any] = []
+        self.binds, self._every, self._mute, self._silent = binds, every, mute, silent
 
     def chat(
         self, messages: Sequence[Message], options: ModelOptions, _on: Any = None, _off: Any = None, schema: Any = None
     ) -> Reply:
         self.asked.append(options)
+        self.schemas.append(schema)
         if len(self.asked) % self._every:
             raise ModelInterrupted("It broke.", "so far")
-        if self._mute and options.temperature == 0:
-            raise EmptyAnswer("It said nothing.")
-        return Reply(json.dumps(schema["enum"][0]) if schema else "in words")
-
-
-class Bound:
-    """A model that is held to a schema: it says the first line that the schema allows, or nothing at all."""
-
-    name, simulated = "bound", False
-
-    def __init__(self, silent: bool = False, binds: bool = True) -> None:
-        self.schemas: list[Any] = []
-        self.options: list[ModelOptions] = []
-        self.binds = binds
-        self._silent = silent
-
-    def chat(
-        self, messages: Sequence[Message], options: ModelOptions, _on: Any = None, _off: Any = None, schema: Any = None
-    ) -> Reply:
-        self.schemas.append(schema)
-        self.options.append(options)
-        if self._silent:
+        if self._silent or (self._mute and options.temperature == 0):
             raise EmptyAnswer("It said nothing.", "32 tokens")
         return Reply(json.dumps(schema["enum"][0]) if schema else "in words")
 
@@ -203,7 +186,7 @@ def _step(model: Any, path: Path, **chosen: Any) -> Any:
 
 
 def test_a_model_that_can_is_bound_to_the_lines_offered_and_what_it_wrote_is_kept(tmp_path: Path) -> None:
-    model = Bound()
+    model = Scripted()
     turns = _step(model, tmp_path).generate.turns
     assert all(turn.reply.bound and turn.reply.offered for turn in turns)
     assert turns[0].reply.raw == json.dumps(turns[0].reply.text)
@@ -211,24 +194,24 @@ def test_a_model_that_can_is_bound_to_the_lines_offered_and_what_it_wrote_is_kep
 
 
 def test_an_empty_answer_costs_a_turn_and_ends_no_run(tmp_path: Path) -> None:
-    trace = _step(Bound(silent=True), tmp_path)
+    trace = _step(Scripted(silent=True), tmp_path)
     assert trace.reward.outcome == "failure" and len(trace.generate.turns) == Household.max_turns
     assert {(turn.reply.offered, turn.reply.cut) for turn in trace.generate.turns} == {(False, "32 tokens")}
 
 
 def test_one_line_is_wanted_of_a_model_that_cannot_be_bound_and_thinking_has_room_of_its_own(tmp_path: Path) -> None:
-    free, bound, chosen = Bound(binds=False), Bound(), Bound(binds=False)
+    free, bound, chosen = Scripted(binds=False), Scripted(), Scripted(binds=False)
     for number, (model, options) in enumerate(((free, {}), (bound, {"think": True}), (chosen, {"stop": "."}))):
         (tmp_path / str(number)).mkdir()
         _step(model, tmp_path / str(number), **options)
-    *actions, words = free.options
+    *actions, words = free.asked
     assert {option.stops[0] for option in actions} == {"\n"} and words.stops == []
-    assert {(tuple(option.stops), option.num_predict) for option in bound.options[:-1]} == {((), 32 + 1024)}
-    assert {tuple(option.stops) for option in chosen.options} == {(".",), ()}
+    assert {(tuple(option.stops), option.num_predict) for option in bound.asked[:-1]} == {((), 32 + 1024)}
+    assert {tuple(option.stops) for option in chosen.asked} == {(".",), ()}
 
 
 def test_who_said_nothing_is_asked_once_more_with_another_seed_and_warmer(tmp_path: Path) -> None:
-    model = Fragile(mute=True)
+    model = Scripted(mute=True)
     replies = [turn.reply for turn in _step(model, tmp_path).generate.turns]
     first, second = model.asked[:2]
     assert first.seed != second.seed and (first.temperature, second.temperature) == (0, 0.5)
@@ -238,7 +221,7 @@ def test_who_said_nothing_is_asked_once_more_with_another_seed_and_warmer(tmp_pa
 
 
 def test_an_attempt_after_a_failed_one_takes_another_seed_which_the_trace_keeps(tmp_path: Path) -> None:
-    model = Fragile(every=2)
+    model = Scripted(every=2)
     trace = _step(model, tmp_path)
     seeds = [options.seed for options in model.asked]
     assert seeds[::2] == seeds[:1] * len(trace.generate.turns) + seeds[:1] and seeds[1::2] == [seeds[1]] * len(
@@ -248,7 +231,7 @@ def test_an_attempt_after_a_failed_one_takes_another_seed_which_the_trace_keeps(
     assert trace.write.operations[0].experience.endswith("in words")
     (tmp_path / "twice").mkdir()
     with pytest.raises(ModelInterrupted):
-        _step(Fragile(every=3), tmp_path / "twice")
+        _step(Scripted(every=3), tmp_path / "twice")
 
 
 @pytest.mark.slow
