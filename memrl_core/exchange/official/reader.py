@@ -187,7 +187,7 @@ def _settings(choice: Choice | None) -> Mapping[str, Any]:
     official = {"k1_counts": "intent", "ties": "older"}
     chosen: dict[str, Any] = {}
     if choice is not None:
-        recall, decision = choice.recall, choice.decision
+        recall, decision = choice
         chosen = {"k1": recall.k1, "delta": recall.delta, "k2": decision.k2, "weight": decision.weight}
     try:
         return MemRLSettings.of({**official, **chosen}).model_dump()

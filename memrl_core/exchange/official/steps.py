@@ -66,12 +66,8 @@ _LONGEST_LIST = 10**5
 _NUMBERS = TypeAdapter(list[Annotated[FiniteFloat, Field(strict=True)]])
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The part of a decision that a trace file has."""
-
-    recall: RecallRecord
-    decision: Decision
+Choice = tuple[RecallRecord, Decision]
+"""The part of a decision that a trace file has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +122,8 @@ def trace_of(
         settings=settings,
         started=reported.started,
         embed=None if vector is None else EmbedRecord(embedder, taken.dimension, tuple(map(float, vector))),
-        recall=choice.recall if choice else None,
-        decision=choice.decision if choice else None,
+        recall=choice[0] if choice else None,
+        decision=choice[1] if choice else None,
         generate=_generated(reported, known, taken),
         reward=RewardRecord(None, None, outcome, reported.verdict, "", "", known),
         origin="import",
@@ -283,7 +279,7 @@ def _choice(params: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> C
         seed=0,
         propensity=1.0,
     )
-    return Choice(recall, decision)
+    return recall, decision
 
 
 def _conversation(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Turn, ...], dict[str, Any], bool]:
@@ -299,9 +295,9 @@ def _conversation(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple
     options = {name: params[name] for name in _OPTIONS if isinstance(params.get(name), str | int | float)}
     observations = [_observation(before, after) for before, after in pairwise(sent)]
     if any(observation is None for observation in observations):
-        return first, (_turn(calls[0], "", True),), options, False
+        return first, (_turn(calls[0]),), options, False
     turns = [_turn(call, words or "", False) for call, words in zip(calls, observations, strict=False)]
-    return first, (*turns, _turn(calls[-1], "", True)), options, True
+    return first, (*turns, _turn(calls[-1])), options, True
 
 
 def _observation(before: Sequence[Message], after: Sequence[Message]) -> str | None:
@@ -312,7 +308,7 @@ def _observation(before: Sequence[Message], after: Sequence[Message]) -> str | N
     return added[1].content
 
 
-def _turn(call: Mapping[str, Any], observation: str, last: bool) -> Turn:
+def _turn(call: Mapping[str, Any], observation: str = "", last: bool = True) -> Turn:
     usage = _part(call, "usage")
     reply = Reply(
         text_of(call.get("response_text")),
@@ -384,7 +380,7 @@ def _ids(listed: Any) -> tuple[str, ...]:
 
 
 def _answer(text: Any) -> tuple[Turn, ...]:
-    return (Turn(Reply(text_of(text)), "", 0.0, terminated=True, truncated=False),) if isinstance(text, str) else ()
+    return (_turn({"response_text": text}),) if isinstance(text, str) else ()
 
 
 # --- HLE --------------------------------------------------------------------------------------------------------------
