@@ -1,4 +1,4 @@
-"""Two-phase retrieval against the product and partial sort that nobody can do without, and by the bank's index.
+"""Two-phase retrieval against the product and partial sort that nobody can do without.
 
 Both get the threads that the app has. On a busy machine these wait for each other, which makes the product slow and the
 ratio look good, so the same is measured on one thread too.
@@ -13,35 +13,30 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak, resident_mb, seconds
+from benchmarks.measuring import MB, Aim, Row, Sizes, in_turns, peak, resident_mb
 from benchmarks.synthetic import RUN, SETTINGS, Vectors, synthetic_bank, vectors
-from memrl_core.bank import MemoryBank
 from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.retrieval.view import MemoryView
 
 NAME = "retrieval"
 QUERIES = 200
-INDEXED_FROM = 100_000
+LARGE = 100_000
 MILLION = 1_000_000
 BARE = "product and argpartition"
-TOP = 10
 
 
 def measure(sizes: Sizes) -> list[Row]:
-    """Phases A and B of `QUERIES` queries or more, by `INDEXED_FROM` memories by the index too."""
+    """Phases A and B of `QUERIES` queries or more."""
     queries = vectors(QUERIES, np.random.default_rng(1), sizes.dimension)
     repeat = max(sizes.repeat, QUERIES)
     with synthetic_bank(sizes.memories, dimension=sizes.dimension) as bank:
         view = bank.view(RUN)
-        found = [*_exact(view, queries, repeat)]
-        if sizes.memories >= INDEXED_FROM:
-            found += _indexed(bank, view, queries, repeat)
-    return found
+        return [*_exact(view, queries, repeat)]
 
 
 def _exact(view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
     n, dimension = view.embeddings.shape
-    is_large = n >= INDEXED_FROM
+    is_large = n >= LARGE
     aim = Aim("ratio", 1.10 if n >= MILLION else 1.15) if is_large else Aim("over_s", 0.00015)
     bare = _asking(queries, lambda query: _bare(view, query))
     with peak() as highest:
@@ -55,26 +50,6 @@ def _exact(view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
     with threadpool_limits(limits=1, user_api="blas"), peak() as highest:
         timed = in_turns(_two_phases(view, queries), bare, repeat)
     yield Row(NAME, "phases A+B exact, on one thread", n, dimension, timed[0], BARE, timed[1], peak_mb=highest.mb)
-
-
-def _indexed(bank: MemoryBank, view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
-    n, dimension = view.embeddings.shape
-    bank.search = "indexed"
-    with peak() as highest:
-        built = seconds(bank.index)
-    yield Row(NAME, "building the index", n, dimension, (built,), peak_mb=highest.mb)
-    by_index = bank.view(RUN)
-    with peak() as highest:
-        taken, exact = in_turns(_two_phases(by_index, queries), _two_phases(view, queries), repeat)
-    aim = Aim("ratio", 1 / 3) if n >= MILLION else None
-    what, against = "phases A+B indexed", "phases A+B exact"
-    yield Row(NAME, what, n, dimension, taken, against, exact, aim=aim, peak_mb=highest.mb)
-    policy = MemRL(SETTINGS.model_copy(update={"k1": TOP}))
-    with peak() as highest:
-        pools = [[{seen.memory_id for seen in policy.recall(q, v).pool} for v in (view, by_index)] for q in queries]
-    share, aim = float(np.mean([len(true & came) / len(true) for true, came in pools])), Aim("value", 0.95, True)
-    what = f"recall@{TOP} of the index"
-    yield Row(NAME, what, n, dimension, value=share, unit="share", aim=aim, peak_mb=highest.mb)
 
 
 def _two_phases(view: MemoryView, queries: Vectors) -> Callable[[], object]:

@@ -1,4 +1,4 @@
-"""What a whole step takes without the model and the world, one append after the other, now and after many more steps.
+"""What a whole step takes without models (the embedder is one) and the world, now and after many more steps.
 
 The reference is one append of one row to a new LanceDB table of the same kind as `memories`. Both are taken in turns,
 in groups of `GROUP`: at the beginning, and again when `sizes.steps` further steps have been written.
@@ -51,6 +51,7 @@ def measure(sizes: Sizes) -> list[Row]:
         with MemoryBank.open(str(place)) as bank:
             agent = Agent(bank, RUN, model, embedder, environment)
             clocked_in(spent, "outside", model, "chat")
+            clocked_in(spent, "outside", embedder, "embed")
             clocked_in(spent, "outside", environment, "reset", "step", "distil")
             tasks = iter(household_tasks(sizes.memories, 2 * (GROUP + WARM_UP) + sizes.steps))
 

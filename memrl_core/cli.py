@@ -302,7 +302,6 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
         raise typer.Exit
 
 
-app.command("index")(exchange.index_bank)
 app.command("reembed")(exchange.reembed_bank)
 app.command("import")(exchange.import_file)
 app.command("export")(exchange.export_bank)

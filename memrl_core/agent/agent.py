@@ -153,6 +153,7 @@ class Episode:
         settings = bank.settings(run)
         self.policy = make_policy(info.policy, settings)
         self.seed = step_seed(info.seed, step)
+        self._options = agent.options.model_copy(update={"seed": self.seed % 2**31})
         self.trace = StepTrace(
             id=uuid.uuid4().hex,
             run=run,
@@ -290,8 +291,8 @@ class Episode:
             selected, agent.environment.instructions, self.trace.task.intent, self.observation, self._view
         )
         listed = not agent.model.simulated and offered(self.observation)
-        layout = agent.options.layout or ("transcript" if listed else "block")
-        options = agent.options.model_copy(update={"seed": self.seed % 2**31, "layout": layout})
+        layout = self._options.layout or ("transcript" if listed else "block")
+        options = self._options.model_copy(update={"layout": layout})
         return GenerateRecord(agent.model.name, agent.model.simulated, options.model_dump(), messages, spans, ())
 
     def rate(self, value: float, rater: str, reason: str = "", given: Mapping[str, Any] | None = None) -> LedgerEvent:
@@ -364,8 +365,7 @@ class Episode:
         return found
 
     def _asking(self, phase: Phase, on_text: OnText | None, cancelled: Cancelled | None) -> Asking:
-        options = self._agent.options.model_copy(update={"seed": self.seed % 2**31}).again(self.failed)
-        return Asking(self._agent.model, options, phase, on_text, cancelled)
+        return Asking(self._agent.model, self._options.again(self.failed), phase, on_text, cancelled)
 
     def _keep(self, ask: Asking) -> None:
         """What was asked stands in the trace, in the place of an earlier attempt at the same phase or turn."""

@@ -71,9 +71,7 @@ class Asking:
         cancelled: Cancelled | None = None,
     ) -> None:
         self.asked: list[Consulted] = []
-        # A form that is cut is no answer, and a policy's forms have nothing to do with how an answer ends.
-        self._options = options.model_copy(update={"num_predict": FORM_LIMIT, "stop": None})
-        self._model, self._phase = model, phase
+        self._model, self._options, self._phase = model, options, phase
         self._on_text, self._cancelled = on_text, cancelled
 
     def __call__(self, question: Question[Form]) -> Form | None:
@@ -104,8 +102,10 @@ class Asking:
         return form
 
     def _reply(self, messages: Sequence[Message], schema: Mapping[str, Any] | None) -> Reply:
+        # A form that is cut is no answer, and a policy's forms have nothing to do with how an answer ends.
+        options = self._options.model_copy(update={"num_predict": FORM_LIMIT, "stop": None})
         try:
-            return self._model.chat(messages, self._options, self._on_text, self._cancelled, schema=schema)
+            return self._model.chat(messages, options, self._on_text, self._cancelled, schema=schema)
         except NotBound:
             reply = self._reply(messages, None)
             return replace(reply, notes=(*reply.notes, "not held to the form: the server refused the schema"))

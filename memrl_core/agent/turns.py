@@ -172,10 +172,11 @@ def _answer(
     reply. Raises `ModelError`.
     """
     schema = {"type": "string", "enum": list(choices)} if bound else None
-    one_line = {"stop": r"\n"} if choices and schema is None and options.stop is None else {}
+    if choices and schema is None and options.stop is None:
+        options = options.model_copy(update={"stop": r"\n"})
     begun = time.perf_counter()
     try:
-        reply = model.chat(sent, options.model_copy(update=one_line), on_text, cancelled, schema)
+        reply = model.chat(sent, options, on_text, cancelled, schema)
     except EmptyAnswer as error:
         if time.perf_counter() - begun >= options.in_all:
             reply = Reply("", cut=error.cut, thinking=error.thinking)

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -58,10 +57,7 @@ from memrl_core.retrieval.view import MemoryView
 TRACES_KEPT = 256
 READ_AT_ONCE = 100
 """So many traces are read and held by who looks through all of a run."""
-INDEX_PAYS_FROM = 300_000
-"""With fewer memories one product with all of them is as quick as the index (`memrl bench retrieval`)."""
 
-Search = Literal["auto", "exact", "indexed"]
 _STEPS, _LEDGER, _MOVES = schema.steps.c, schema.ledger.c, schema.q_moves.c
 _TYPES = {
     **dict.fromkeys(("step", "epoch", "rank_recall", "rank_select"), pa.int64()),
@@ -98,14 +94,10 @@ class EmbedderIdentity:
 class MemoryBank:
     """Memories, traces and the ledger of any number of runs. Threads may share one handle.
 
-    `search` says how phase A looks for the nearest memories: by a product with all of them ("exact"), by LanceDB's
-    index where the bank has one ("indexed"), or by that only where it pays ("auto"); `by_index` is what came of it.
     `handle` is a name for this opened bank that no other has, not even one at the same place later.
     """
 
-    def __init__(self, uri: str, database: Database, vectors: Vectors, search: Search = "auto") -> None:
-        self.search = search
-        self.by_index = False
+    def __init__(self, uri: str, database: Database, vectors: Vectors) -> None:
         self.uri = uri
         self.handle = secrets.token_hex(8)
         self._database, self._vectors = database, vectors
@@ -132,7 +124,6 @@ class MemoryBank:
         self.undo = Undo(*parts)
         self.people = People(*parts)
         self.batches = Batches(*parts)
-        self.by_index = self._searches_by_index()
 
     # --- open and close -----------------------------------------------------------------------------------------------
 
@@ -169,8 +160,8 @@ class MemoryBank:
             return cls(place.uri, database, vectors)
 
     @classmethod
-    def open(cls, uri: str, embedder: Embedder | None = None, search: Search = "auto") -> Self:
-        """Open a bank; without an embedder it can be looked at. `search` is how its memories are found.
+    def open(cls, uri: str, embedder: Embedder | None = None) -> Self:
+        """Open a bank; without an embedder it can be looked at.
 
         Raises `BankMissing`, `NotABank`, `BankTooNew`, `BankDamaged`, `BankUnreachable`, or `EmbedderMismatch` when
         `embedder` is not the one that made the vectors.
@@ -180,7 +171,7 @@ class MemoryBank:
         database = Database.at(place.database, place.shown)
         with database.closed_on_failure():
             dimension = int(database.description()["dimension"])
-            bank = cls(place.uri, database, place.open_vectors(dimension), search)
+            bank = cls(place.uri, database, place.open_vectors(dimension))
             if embedder is not None:
                 bank.must_match(embedder)
             return bank
@@ -370,40 +361,9 @@ class MemoryBank:
         return self._state.facts
 
     def view(self, run: str) -> MemoryView:
-        """What the run sees now. Searched by the index where this handle does so; replays never are."""
+        """What the run sees now."""
         with self._lock:
-            view = self._state.view(run)
-            return replace(view, nearest=partial(self._nearest, view.rows)) if self.by_index else view
-
-    def index(self) -> None:
-        """Index the memories for LanceDB's own search, anew where that was done; a million take minutes.
-
-        From then on this handle searches by it, unless it was opened with `search="exact"`. Raises `InputError` for a
-        bank in memory.
-        """
-        if not isinstance(self._vectors, LanceVectors):
-            raise InputError("A bank in memory has no index. Nothing was changed.")
-        self.flush()
-        self._vectors.index()
-        self.by_index = self._searches_by_index()
-
-    def indexed(self) -> int:
-        """How many memories are in LanceDB's index; 0 without one."""
-        return self._vectors.indexed() if isinstance(self._vectors, LanceVectors) else 0
-
-    def _searches_by_index(self) -> bool:
-        if self.search == "exact" or not isinstance(self._vectors, LanceVectors):
-            return False
-        if self.search != "indexed" and self._vectors.count() < INDEX_PAYS_FROM:
-            return False
-        return self._vectors.indexed() > 0
-
-    def _nearest(self, rows: Mapping[str, int], query: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int64]:
-        """About the `count` rows nearest to `query` (d,), and those that are not stored yet."""
-        assert isinstance(self._vectors, LanceVectors)
-        found = [rows[memory_id] for memory_id in self._vectors.nearest(query, count) if memory_id in rows]
-        waiting = [rows[memory_id] for memory_id in self._state.pending.memories if memory_id in rows]
-        return np.unique(np.array([*found, *waiting], dtype=np.int64))
+            return self._state.view(run)
 
     def as_of(self, run: str, step: int) -> MemoryView:
         """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""

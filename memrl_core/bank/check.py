@@ -30,14 +30,11 @@ from memrl_core.records import EventKind
 SPACE_NEEDED = 200_000_000
 NAMED = 5
 AT_ONCE = 500
-LOOKED_UP, NEIGHBOURS = 16, 10
-"""Memories that are looked up in an index, among so many of the nearest; one in several alike may not be among them."""
 RESTORE = "Restore a copy of the bank; what can still be read of this one can be exported (memrl export)."
 REBUILD = "Run `memrl doctor --rebuild` on it: what follows from the ledger is written anew."
 INSTALL = (
     "Install the package that the policy is from, then run `memrl doctor --rebuild`: q is computed from the ledger."
 )
-INDEX_ANEW = "Make it anew with `memrl index`, or search without it; the memories themselves are not touched by this."
 _LEDGER_COLUMNS = ("id", "seq", "run", "step", "step_id", "known_at", "kind", "memory_ids", "value", "source", "rater",
                    "reason", "revokes", "payload", "created", "digest", "actor", "undoes")  # fmt: skip
 
@@ -107,8 +104,6 @@ def _of_the_whole(place: Place) -> Iterator[Finding]:
     unfinished = sum(len(bank.unfinished_steps(info.id)) for info in bank.runs())
     unended = f"{unfinished} steps began and never ended; they do not count." if unfinished else "Every step has ended."
     yield Finding("unfinished", True, unended)
-    if bank.indexed():
-        yield _read("index", lambda: _index(place.uri), INDEX_ANEW)
     bank.close()
 
 
@@ -255,22 +250,6 @@ def _utilities(bank: MemoryBank) -> Finding:
         return Finding("utilities", False, sentence, INSTALL)
     left = f" Not computed, as their policies are not installed: {_listed(unknown)}." if unknown else ""
     return Finding("utilities", True, f"q of {count:,} memories follows from the ledger, with each of its moves.{left}")
-
-
-def _index(uri: str) -> Finding:
-    """Whether memories are found by their own embeddings."""
-    bank = MemoryBank.open(uri, search="indexed")
-    ids = bank.memory_ids()
-    if not bank.runs() or not ids:
-        return Finding("index", True, "There is nothing to find.")
-    sample = ids[:: max(1, len(ids) // LOOKED_UP)]
-    view = bank.view(bank.runs()[0].id)
-    assert view.nearest is not None
-    missed = [i for i in sample if view.rows[i] not in view.nearest(bank.embedding(i), NEIGHBOURS)]
-    if 2 * len(missed) > len(sample):
-        sentence = f"The index does not find {len(missed)} of {len(sample)} memories by their own embeddings."
-        return Finding("index", False, sentence, INDEX_ANEW)
-    return Finding("index", True, "The index finds memories by their own embeddings.")
 
 
 def _space(path: Path) -> Finding:

@@ -1,4 +1,4 @@
-"""Banks, traces and reports in and out of files; banks with other vectors, and an index for large ones."""
+"""Banks, traces and reports in and out of files, and banks with other vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.markup import escape
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.bank import INDEX_PAYS_FROM
 from memrl_core.commands.console import BankOption, RunOption, at_work, console
 from memrl_core.embedders.base import texts_cut
 from memrl_core.errors import InputError
@@ -162,18 +161,3 @@ def reembed_bank(
         )
     if done.runs:
         console.print(f"Learned again from the vectors: q of {escape(', '.join(done.runs))}.")
-
-
-def index_bank(bank: Annotated[str, typer.Argument(help="Folder or address of a bank.")]) -> None:
-    """Index a large bank's memories, so that phase A asks LanceDB instead of multiplying with all of them."""
-    with console.status("Indexing the memories …"), MemoryBank.open(bank) as opened:
-        if not opened.memory_ids():
-            raise InputError("This bank holds no memories yet: there is nothing to index. Nothing was changed.")
-        opened.index()
-        used = opened.by_index
-    if used:
-        console.print("The memories are indexed; from now on they are searched by the index.")
-    else:
-        console.print(
-            f"The memories are indexed. Below {INDEX_PAYS_FROM:,} of them the exact search is as quick and stays."
-        )

@@ -212,7 +212,9 @@ def action_lines(reply: str) -> list[str]:
 def spoken(reply: str) -> str:
     """The action in a reply: its first line that is not empty, without marks, control characters and double spaces."""
     first = next(iter(action_lines(reply[:LONGEST_REPLY])), "")
-    return " ".join("".join(c if c.isprintable() else " " for c in first).split()).rstrip(".")[:LONGEST_ACTION]
+    if not first.isprintable():
+        first = "".join(c if c.isprintable() else " " for c in first)
+    return " ".join(first.split()).rstrip(".")[:LONGEST_ACTION]
 
 
 def block(title: str, lines: Sequence[str]) -> str:

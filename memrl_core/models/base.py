@@ -119,6 +119,8 @@ class ModelOptions(BaseModel):
 
         At temperature 0 a seed changes nothing, so what was answered with nothing is asked for at another one.
         """
+        if attempt == 0 and not after_nothing:
+            return self
         warmer = {"temperature": AGAIN_TEMPERATURE} if after_nothing and self.temperature == 0 else {}
         return self.model_copy(update={"seed": (self.seed + attempt * 1_000_003) % 2**31, **warmer})
 

@@ -10,9 +10,8 @@ here is the number of calls and of records, not the arithmetic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from itertools import repeat
 from typing import Literal
 
@@ -41,30 +40,11 @@ Vector = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Shortlist = Callable[[int], Positions]
-"""Gives the positions, oldest first, of at least so many of the nearest memories that are open (of all, if fewer)."""
 
 DIGITS = 9
-ASKED_FOR_EACH = 4
-"""Memories that the index is asked for, for each that is wanted: it ranks by rounded numbers, and others' are among
-them."""
-MOST_ASKED = 2000
-"""Memories that the index is asked for at once at most; from there on the product is as quick."""
 _FLOAT32_SLACK = np.float32(1e-5)
 _CLOSED = np.float32(-2.0)
 _LEAST = np.float32(-1.5)
-
-
-def shortlist_of(query: Vector, view: MemoryView, coarse: Vector | None, is_open: Mask | None) -> Shortlist:
-    """The shortlists for `query` (d,) of the memories that are open (n,), None when all are.
-
-    By `coarse` (n,), the products of the view's embeddings and the query, where it is given: it is changed in place.
-    Else by the view's index where it has one, else by the product.
-    """
-    if coarse is None and view.nearest is not None:
-        by_product = cache(partial(_by_product, query, view, None, is_open))
-        return partial(_by_index, query, view, is_open, by_product)
-    return _by_product(query, view, coarse, is_open)
 
 
 def exact_similarity(embeddings: Vector, query: Vector) -> npt.NDArray[np.float64]:
@@ -74,43 +54,15 @@ def exact_similarity(embeddings: Vector, query: Vector) -> npt.NDArray[np.float6
     return rounded
 
 
-def _by_product(query: Vector, view: MemoryView, coarse: Vector | None, is_open: Mask | None) -> Shortlist:
-    values = view.embeddings @ query if coarse is None else coarse
-    if is_open is not None:
-        np.putmask(values, ~is_open, _CLOSED)
-    return partial(_largest, values)
+def nearest(products: Vector, wanted: int) -> Positions:
+    """Positions, oldest first, of at least the `wanted` largest of `products` (n,) above −1.5, or of all.
 
-
-def _largest(values: Vector, wanted: int) -> Positions:
-    """Positions of at least the `wanted` largest open values, with all that float32 cannot tell from the last."""
-    least = _LEAST
-    if len(values) > wanted:
-        least = max(np.partition(values, len(values) - wanted)[len(values) - wanted] - _FLOAT32_SLACK, least)
-    return np.flatnonzero(values >= least)
-
-
-def _by_index(
-    query: Vector, view: MemoryView, is_open: Mask | None, by_product: Callable[[], Shortlist], wanted: int
-) -> Positions:
-    """The same by the index: it may miss some, and which of equals at the end are in is its choice.
-
-    Where it finds too few that are open, the product decides.
+    With all that float32 cannot tell from the last of them.
     """
-    assert view.nearest is not None
-    count = ASKED_FOR_EACH * wanted
-    while count <= MOST_ASKED:
-        rows = view.nearest(query, count)
-        found = rows - view.first_row
-        found = found[(found >= 0) & (found < len(view.ids))]
-        if is_open is not None:
-            found = found[is_open[found]]
-        if len(found) >= wanted:
-            found = np.sort(found)
-            return found[_largest(view.embeddings.take(found, axis=0) @ query, wanted)]
-        if len(rows) < count:
-            break
-        count *= ASKED_FOR_EACH
-    return by_product()(wanted)
+    least = _LEAST
+    if len(products) > wanted:
+        least = max(np.partition(products, len(products) - wanted)[len(products) - wanted] - _FLOAT32_SLACK, least)
+    return np.flatnonzero(products >= least)
 
 
 FLAT_SD = 1e-9
@@ -181,9 +133,11 @@ def recall(
     if exclude_task:
         own = of_task(view, exclude_task)
         is_open = _without(view, own)
-    shortlist = shortlist_of(query, view, coarse, is_open)
+    products = view.embeddings @ query if coarse is None else coarse
+    if is_open is not None:
+        np.putmask(products, ~is_open, _CLOSED)
     near, exact, ranks, size = _ranked(
-        query, view, shortlist, is_open, k1, k1_counts, delta, strict, None if ties == "older" else seed
+        query, view, products, is_open, k1, k1_counts, delta, strict, None if ties == "older" else seed
     )
     reasons = _reasons(exact[size:], delta, strict)
     if own is not None:
@@ -254,7 +208,7 @@ def _without(view: MemoryView, own: Positions) -> Mask:
 def _ranked(
     query: npt.NDArray[np.float32],
     view: MemoryView,
-    shortlist: Shortlist,
+    products: Vector,
     is_open: Mask | None,
     k1: int,
     k1_counts: str,
@@ -267,7 +221,7 @@ def _ranked(
     Both parts are most similar first; of equals the one that `seed` draws, the older without one.
     """
     wanted = k1 + NEAR_MISSES
-    near, exact = _measured(query, view, shortlist(wanted), seed)
+    near, exact = _measured(query, view, nearest(products, wanted), seed)
     if k1_counts == "record":
         size = sum([value > delta if strict else value >= delta for value in exact[:k1].tolist()])
         last = min(size + NEAR_MISSES, len(near))
@@ -276,7 +230,7 @@ def _ranked(
     most = len(view.ids) if is_open is None else int(np.count_nonzero(is_open))
     while len(near) < most and len(np.unique(groups[near])) <= k1:
         wanted *= 2
-        near, exact = _measured(query, view, shortlist(wanted), seed)
+        near, exact = _measured(query, view, nearest(products, wanted), seed)
     _, first = np.unique(groups[near], return_index=True)
     chosen = groups[near[np.sort(first)[:k1]]]
     of_chosen = np.isin(groups, chosen)

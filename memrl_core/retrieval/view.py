@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,9 +42,7 @@ class MemoryView:
     bool is False for rows of other runs that lie between this run's own, None when all rows are the run's.
     `rows` maps a memory's id to its row in the whole mirror, of which this view begins at `first_row`. `memories` holds
     the texts of at least these memories by id. `asked` is what memory is asked for and `learned` what the policy has
-    learned beyond q; both are there when a policy decides. `nearest(query, count)` gives the rows, in the whole mirror,
-    that the bank's index holds for nearest to a query (d,), in any order: `count` of them, or all that it finds; None
-    where every recall multiplies the query with all embeddings.
+    learned beyond q; both are there when a policy decides.
     """
 
     ids: Sequence[str]
@@ -58,7 +56,6 @@ class MemoryView:
     memories: Mapping[str, Memory] = field(default_factory=dict)
     asked: Asked | None = None
     learned: Any = None
-    nearest: Callable[[npt.NDArray[np.float32], int], npt.NDArray[np.int64]] | None = None
 
     @property
     def size(self) -> int:

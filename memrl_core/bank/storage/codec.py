@@ -30,7 +30,6 @@ _TRACE = TypeAdapter(StepTrace)
 _RUN = TypeAdapter(RunInfo)
 _EVENT_FIELDS = tuple(LedgerEvent.__dataclass_fields__)
 _MEMORY_FIELDS = tuple(Memory.__dataclass_fields__)
-_CANDIDATE_FIELDS = ("memory_id", "rank_recall", "rank_select", "similarity", "q", "score", "selected")
 _MOVE_FIELDS = ("memory_id", "step", "before", "after", "visits", "reward", "source")
 
 STEP_ROWS = select(*(schema.steps.c[name] for name in STEP_COLUMNS))
@@ -127,28 +126,20 @@ def vector_of(numbers: bytes) -> npt.NDArray[np.float32]:
 
 def candidate_rows(trace: StepTrace) -> list[dict[str, Any]]:
     """The rows of `candidates`: the memories that the phases A and B of a step looked at."""
-    seen = {"run": trace.run, "step": trace.step}
+    seen: dict[str, Any] = {"run": trace.run, "step": trace.step}
     decision = trace.decision
     if decision is not None:
-        return [
-            {
-                **seen,
-                **{name: getattr(one, name) for name in _CANDIDATE_FIELDS},
-                "similarity_z": _standardised(one, "similarity"),
-                "q_z": _standardised(one, "q"),
-                "reason": str(one.reason),
-                "propensity": decision.propensity,
-            }
-            for one in decision.candidates
-        ]
+        seen["propensity"] = decision.propensity
+        return [seen | _candidate_row(one) for one in decision.candidates]
     if trace.recall is None:
         return []
-    empty = dict.fromkeys(("rank_select", "similarity_z", "q", "q_z", "score", "propensity"))
+    seen |= dict.fromkeys(("rank_select", "similarity_z", "q", "q_z", "score", "propensity"))
     return [
-        {
-            **seen,
-            **empty,
-            **{name: getattr(one, name) for name in ("memory_id", "rank_recall", "similarity")},
+        seen
+        | {
+            "memory_id": one.memory_id,
+            "rank_recall": one.rank_recall,
+            "similarity": one.similarity,
             "selected": False,
             "reason": None if one.reason is None else str(one.reason),
         }
@@ -156,8 +147,20 @@ def candidate_rows(trace: StepTrace) -> list[dict[str, Any]]:
     ]
 
 
-def _standardised(candidate: Candidate, name: str) -> float | None:
-    return next((term.normalised for term in candidate.terms if term.name == name), None)
+def _candidate_row(one: Candidate) -> dict[str, Any]:
+    z = {term.name: term.normalised for term in one.terms}
+    return {
+        "memory_id": one.memory_id,
+        "rank_recall": one.rank_recall,
+        "rank_select": one.rank_select,
+        "similarity": one.similarity,
+        "similarity_z": z.get("similarity"),
+        "q": one.q,
+        "q_z": z.get("q"),
+        "score": one.score,
+        "selected": one.selected,
+        "reason": str(one.reason),
+    }
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------

@@ -188,8 +188,6 @@ def write_parts(database: Database, vectors: Vectors, target: Path) -> None:
     rows = vectors.read()
     if rows.num_rows:
         copy.append(rows)
-    if isinstance(vectors, LanceVectors) and vectors.indexed():
-        copy.index()
 
 
 def delete_bank(path: Path) -> None:

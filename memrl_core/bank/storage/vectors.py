@@ -33,10 +33,6 @@ MANY_FRAGMENTS = 100
 """Tables with fewer are quick to read as they are."""
 KEEP_VERSIONS = timedelta(seconds=5)
 """Versions are kept for those who are reading them; who takes longer reads once more."""
-INDEX = "embedding_idx"
-ROWS_IN_A_PARTITION = 4096
-PARTITIONS_SEARCHED = 16
-"""On clustered vectors of 384 numbers recall@10 was 1.0: of a million with these, of 400,000 with a quarter of them."""
 PANICS = ("PanicException", "RustPanic")
 """What a damaged file makes Lance raise where it had not reckoned with it; the classes cannot be imported."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -205,44 +201,6 @@ class LanceVectors:
             except Exception as error:
                 message = loggable(error) if is_local(self.address) else type(error).__name__
                 log.warning("compaction of %s was put off: %s", TABLE, message)
-
-    # --- the index ----------------------------------------------------------------------------------------------------
-
-    def index(self) -> None:
-        """Index the memories by their embeddings, anew where that was done before; a million take minutes.
-
-        The index holds the numbers of each vector as bytes, in partitions around centres. Memories appended later are
-        found too, by reading them all until a compaction takes them in.
-        """
-        from lancedb.index import IvfSq
-
-        partitions = self.count() // ROWS_IN_A_PARTITION
-        # A compaction meanwhile would move the rows that are being indexed.
-        with self._compacting, sentences(self.address):
-            config = IvfSq(distance_type="cosine", num_partitions=max(1, partitions))
-            self._table.create_index("embedding", config=config, name=INDEX)
-
-    def count(self) -> int:
-        """How many rows there are."""
-        return self._read(lambda table: int(table.count_rows()))
-
-    def indexed(self) -> int:
-        """How many memories are in the index; 0 without one."""
-        stats = self._read(lambda table: table.index_stats(INDEX))
-        return 0 if stats is None else int(stats.num_indexed_rows)
-
-    def nearest(self, query: npt.NDArray[np.float32], count: int) -> list[str]:
-        """The ids of about the `count` memories nearest to `query` (d,), by the index where there is one.
-
-        They are ranked by rounded numbers and some may be missed: who needs their order measures them again. Fewer come
-        where the partitions that are searched hold fewer.
-        """
-        with sentences(self.address):
-            found = self._table.search(query, vector_column_name="embedding").distance_type("cosine")
-            # Without the distance LanceDB writes a warning for every search.
-            rows = found.nprobes(PARTITIONS_SEARCHED).select(["id", "_distance"]).limit(count).to_arrow()
-            ids: list[str] = rows["id"].to_pylist()
-            return ids
 
     def _read(self, reader: Callable[[Any], T]) -> T:
         with sentences(self.address):
