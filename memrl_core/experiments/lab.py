@@ -130,8 +130,10 @@ def _by_step(changes: Iterable[Change]) -> list[Change]:
 
 
 def _grids(twins: TwinRuns) -> Iterator[OutcomeGrid]:
+    # Read once: while they play, the second run would have met more than the first.
+    finished = twins.steps
     for run in twins.runs:
-        rows = [row for row in twins.bank.step_rows(run) if row.step <= twins.steps]
+        rows = [row for row in twins.bank.step_rows(run) if row.step <= finished]
         yield outcome_grid((row.task, row.epoch, row.outcome) for row in rows)
 
 

@@ -6,7 +6,6 @@ of them is shown, logged or chained for a bank that is not on this machine.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Mapping
@@ -67,7 +66,9 @@ def connect(uri: str) -> Any:
 @cache
 def _import_lancedb() -> ModuleType:
     """LanceDB, imported when a bank is first opened: half of the time in which a command starts that opens none."""
-    return importlib.import_module("lancedb")
+    import lancedb
+
+    return lancedb
 
 
 def _session() -> Any:

@@ -61,11 +61,14 @@ def faults_of(data: Mapping[str, Any]) -> list[str]:
 
 
 def check_keys(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raises `InputError` for a key that no task has, with the one that was perhaps meant."""
+    """Raises `InputError` for keys that no task has, each with the one that was perhaps meant."""
+    faults = []
     for key in given:
         if key not in known:
             near = get_close_matches(key[:80], known, n=1)
-            raise InputError(f"There is no key “{key[:80]}”" + (f"; is it “{near[0]}”?" if near else "."))
+            faults.append(f"There is no key “{key[:80]}”" + (f"; is it “{near[0]}”?" if near else "."))
+    if faults:
+        raise InputError(" ".join(faults))
 
 
 def check_text(key: str, value: Any, longest: int) -> None:
