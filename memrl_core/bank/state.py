@@ -7,10 +7,10 @@ by `catch_up`. A run's fold comes from `q_values` and `q_moves`, follows each ev
 from __future__ import annotations
 
 import json
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -589,6 +589,17 @@ class BankState:
         found: list[Any] = self.database.raw(f"SELECT {names} FROM q_values WHERE run = ? {where}", (run,))
         return found
 
+    def _derived_values(self, run: str) -> tuple[list[str], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """The memories (n) that a run knows now, with their q (n,) and visits (n,)."""
+        ids: list[str] = []
+        q, visits = array("d"), array("q")
+        query = "SELECT memory_id, q, visits FROM q_values WHERE run = ? AND NOT away"
+        for memory_id, value, count in self.database.lazily(query, (run,)):
+            ids.append(memory_id)
+            q.append(value)
+            visits.append(count)
+        return ids, np.array(q, np.float64), np.array(visits, np.int64)
+
     def _reader(self, run: str) -> Any:
         def read(memory_ids: Iterable[str] | None) -> dict[str, list[UtilityPoint]]:
             found: dict[str, list[UtilityPoint]] = {}
@@ -636,16 +647,13 @@ class BankState:
         if state.fold is None and not state.is_stale and not self.pending:
             if state.view is None or state.view.rows is not self.memories.rows:
                 with self.database.snapshot():
-                    with ThreadPoolExecutor(1) as beside:  # LanceDB and SQLite read at the same time.
-                        reading = beside.submit(self.memories.read)
-                        found = self._derived("memory_id, q, visits", run, "AND NOT away")
-                    reading.result()
+                    # One after the other: side by side, their threads wait for Python's lock at every row.
+                    ids, q, visits = self._derived_values(run)
+                    self.memories.read()
                     self.catch_up()
                 state = self.of(run)
-                q = np.array([row[1] for row in found], np.float64)
-                visits = np.array([row[2] for row in found], np.int64)
                 with self.foldable(run):
-                    state.view = self.memories.view_of([row[0] for row in found], q, visits)
+                    state.view = self.memories.view_of(ids, q, visits)
             return state.view
         fold, state = self.live(run), self.of(run)
         if state.view is None or state.view.rows is not self.memories.rows:

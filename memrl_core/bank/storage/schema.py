@@ -444,6 +444,11 @@ class Database:
         with self.lock, self._sentences("a table"):
             return self._run(statement if self.is_sqlite else statement.replace("?", "%s"), values).fetchall()
 
+    def lazily(self, statement: str, values: tuple[Any, ...] = ()) -> Iterator[Any]:
+        """The same rows one by one: of a hundred thousand kept at once, Python's garbage collector looks at each."""
+        with self.lock, self._sentences("a table"):
+            yield from self._run(statement if self.is_sqlite else statement.replace("?", "%s"), values)
+
     def drop(self) -> None:
         """Delete all tables."""
         with self.transaction(), self._sentences("its tables"):
