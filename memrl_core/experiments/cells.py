@@ -39,6 +39,7 @@ from memrl_core.bank.storage.places import delete_bank
 from memrl_core.environments.parametric import Parametric
 from memrl_core.errors import BankMissing
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream, named_tasks
+from memrl_core.experiments.poisoning import poison, prune
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.models.base import Cancelled
 from memrl_core.models.hosts import Hosts
@@ -67,8 +68,10 @@ SCHEMA = pa.schema(
         **dict.fromkeys(("used_similarity", "used_q"), pa.list_(_FLOAT)),
         "used_visits": pa.list_(_INT),
         "used_outcome": pa.list_(_TEXT),
-        "used_same_task": pa.list_(_BOOL),
-        **dict.fromkeys(("tied", "other_by_tie"), _BOOL),
+        **dict.fromkeys(("used_same_task", "used_poison"), pa.list_(_BOOL)),
+        **dict.fromkeys(("tied", "other_by_tie", "tainted"), _BOOL),
+        "poison_left": _INT,
+        "poison_q": _FLOAT,
         **dict.fromkeys(("prompt_tokens", "answer_tokens", "calls", "consulted", "unparsed", "choices", "valid"), _INT),
     }
 )
@@ -76,8 +79,9 @@ SCHEMA = pa.schema(
 is the true chance that what was answered works, null where nobody knows it. `used…` is what was selected when the task
 began; q and visits are those before the step. `tied`: equals stood on both sides of the cut of k1 or of k2, and
 `other_by_tie` where the other rule for ties would have selected others. `memories` were seen when it began and
-`memories_after` when it had ended. Then its cost (`analysis.run.cost`), how many answers had to be one of those
-offered, and how many were."""
+`memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
+prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. Then its cost
+(`analysis.run.cost`), how many answers had to be one of those offered, and how many were."""
 
 CELL = ["arm", "stream", "seed"]
 SECONDS = b"seconds"
@@ -220,16 +224,21 @@ class _Course:
         self._badge = make_policy(cell.arm.policy, cell.settings).spec.variant
         self.digest = hashlib.sha256()
         self.seconds: list[tuple[float, float]] = []
+        self._poisoned: set[str] = set()
+        self._tainted: set[str] = set()
 
     def rows(self) -> Iterator[dict[str, Any]]:
         cell, epoch = self._cell, 0
+        total = sum(stage.epochs or cell.epochs for stage in cell.stream.stages)
         agent = self._agent(RUN, cell.seed, None)
         for number, stage in enumerate(cell.stream.stages, start=1):
             epochs = stage.epochs or cell.epochs
             chosen = drawn(stage.tasks, stage.count * epochs if stage.fresh else stage.count, cell.seed)
             for turn in range(epochs):
+                tasks = of_epoch(chosen, stage, turn, cell.seed) if stage.fresh else chosen
+                self._intervene(epoch, total, tasks)
                 epoch += 1
-                for task in of_epoch(chosen, stage, turn, cell.seed) if stage.fresh else chosen:
+                for task in tasks:
                     trace = whole_step(agent, task, epoch, self._cancelled)
                     yield self._row(agent, trace, LEARN, number, stage.tasks)
             for name in cell.stream.evaluate:
@@ -265,12 +274,25 @@ class _Course:
         self._worlds.callback(agent.environment.close)
         return agent
 
+    def _intervene(self, epoch: int, total: int, tasks: Sequence[Task]) -> None:
+        """What the arm does to the memory before the epoch after `epoch`."""
+        arm = self._cell.arm
+        if arm.poison is not None and epoch == _epoch_at(arm.poison.after, total):
+            self._poisoned = set(poison(self._bank, RUN, tasks, arm.poison.memories, arm.poison.q, self._cell.seed))
+            self._tainted |= self._poisoned
+        if arm.prune is not None and epoch == _epoch_at(arm.prune.after, total):
+            prune(self._bank, RUN, arm.prune.q_below, arm.prune.visits)
+
     def _row(self, agent: Agent, trace: StepTrace, phase: str, stage: int, name: str) -> dict[str, Any]:
         assert trace.decision is not None and trace.recall is not None and trace.reward is not None
         self.digest.update(_TRACE.dump_json(_timeless(trace)))
         by_id = {candidate.memory_id: candidate for candidate in trace.decision.candidates}
         used = [by_id[memory_id] for memory_id in trace.decision.selected]
         memories = [self._bank.memory(candidate.memory_id) for candidate in used]
+        tainted = not self._tainted.isdisjoint(_in_prompt(trace))
+        if tainted and trace.write is not None:
+            self._tainted.update(op.memory_id for op in trace.write.operations if op.op not in ("DELETE", "NOOP"))
+        poison_left = [known.q for known in self._bank.utilities_of(trace.run, self._poisoned).values()]
         cost = step_cost(trace)
         self.seconds.append((sum(trace.seconds.values()), cost.seconds))
         valid, choices = valid_answers(trace)
@@ -300,8 +322,12 @@ class _Course:
             "used_visits": [candidate.visits for candidate in used],
             "used_outcome": [memory.outcome for memory in memories],
             "used_same_task": [memory.task == trace.task.id for memory in memories],
+            "used_poison": [candidate.memory_id in self._poisoned for candidate in used],
             "tied": bool(tied_at(trace.recall, trace.decision)),
             "other_by_tie": False,
+            "tainted": tainted,
+            "poison_left": len(poison_left),
+            "poison_q": float(np.mean(poison_left)) if poison_left else None,
             "prompt_tokens": cost.prompt_tokens,
             "answer_tokens": cost.answer_tokens,
             "calls": cost.calls,
@@ -310,6 +336,18 @@ class _Course:
             "choices": choices,
             "valid": valid,
         }
+
+
+def _epoch_at(share: float, total: int) -> int:
+    """The epoch after which something is done: at least the first and before the last; a single one has it before."""
+    return min(max(1, round(share * total)), total - 1)
+
+
+def _in_prompt(trace: StepTrace) -> set[str]:
+    """The memories that were put before the model at any turn."""
+    turns = trace.generate.turns if trace.generate is not None else ()
+    decisions = [trace.decision, *(turn.recalled.decision for turn in turns if turn.recalled is not None)]
+    return {memory_id for decision in decisions if decision is not None for memory_id in decision.selected}
 
 
 def _clear(uri: str) -> None:

@@ -38,11 +38,13 @@ EVERY = "all"
 """In the grid, in place of names: every policy that comes with the program."""
 SHIFT = "shift_at"
 """The option of environments whose world can shift."""
+HOUSEHOLD = "household"
+"""The environment whose memories can be poisoned."""
 OF_STREAM, OF_STAGES = ("own_memories",), ("repeat", "tasks")
 """What a stream's grid may set of the stream and of its stages; all else in it is an option of the environment."""
 Report = Literal[
-    "accuracy", "forgetting", "correlation", "failures", "transfer", "shift", "streams", "methods", "environments",
-    "conditions",
+    "accuracy", "forgetting", "correlation", "failures", "transfer", "shift", "streams", "poison", "methods",
+    "environments", "conditions",
 ]  # fmt: skip
 
 
@@ -85,8 +87,28 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class Poison(_Part):
+    """Malicious memories that are put into a run: similar to its tasks, labelled a success, and always a failure.
+
+    They come in after the share `after` of all epochs, `memories` of them, each with the intent of one of the tasks and
+    the utility `q`.
+    """
+
+    after: float = Field(0.4, ge=0, le=1, description="Share of the epochs after which they come in.")
+    memories: int = Field(6, ge=1, le=1000, description="How many.")
+    q: float = Field(0.0, ge=-10, le=10, description="The utility that they come in with.")
+
+
+class Prune(_Part):
+    """Forget what has proved bad: memories with a q below `q_below` after at least `visits` updates."""
+
+    after: float = Field(0.7, ge=0, le=1, description="Share of the epochs after which memories are forgotten.")
+    q_below: float = Field(0.0, ge=-10, le=10)
+    visits: int = Field(1, ge=0, le=1000)
+
+
 class ArmPlan(_Part):
-    """One way to run the agent: a policy and its settings.
+    """One way to run the agent: a policy and its settings, and what is done to its memory on the way.
 
     `settings` stand over those of the policy's `preset`, where one is named, and both over the plan's.
     """
@@ -96,6 +118,8 @@ class ArmPlan(_Part):
     preset: str = ""
     settings: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     model_options: ModelChoices = Field(default_factory=dict, description="Over those of the experiment.")
+    poison: Poison | None = None
+    prune: Prune | None = None
 
     @field_validator("preset")
     @classmethod
@@ -293,7 +317,10 @@ class Plan(_Part):
                 make_policy(arm.policy, settings)
             except SettingsError as error:
                 raise ValueError(f"{where}: arm “{arm.name}”: {_clause(error)}") from None
-            for environment in dict.fromkeys(stream.environment for stream in self.streams):
+            worlds = dict.fromkeys(stream.environment for stream in self.streams)
+            if arm.poison is not None and set(worlds) != {HOUSEHOLD}:
+                raise ValueError(f"{where}: arm “{arm.name}”: only memories of the {HOUSEHOLD} can be poisoned")
+            for environment in worlds:
                 if missing := fits(arm.policy, environment, settings):
                     raise ValueError(f"{where}: arm “{arm.name}”: {missing.removesuffix('.')}")
         for what, names in (("arms", [arm.name for arm in arms]), ("streams", [s.name for s in self.streams])):

@@ -345,6 +345,51 @@ SIMULATED_NOTE = (
 )
 
 
+def poison_report(experiment: Experiment) -> ReportTable:
+    """How far malicious memories spread, how fast their q falls, and what forgetting brings back."""
+    learned, reference = learned_steps(experiment), experiment.plan.reference
+    rows = []
+    for label, stream, arm, part in arms(learned):
+        theirs = learned[(learned["stream"] == stream) & (learned["arm"] == reference)]
+
+        def against(epoch: int, own: pd.DataFrame = part, other: pd.DataFrame = theirs) -> str:
+            return points(*(side[side["epoch"] == epoch].groupby("seed")["success"].mean() for side in (own, other)))
+
+        poisoned = part[part["poison_left"] > 0]
+        begin = int(poisoned["epoch"].min()) if len(poisoned) else None
+        later = part if begin is None else part[part["epoch"] >= begin]
+        first, last = (later[later["epoch"] == at] for at in (later["epoch"].min(), later["epoch"].max()))
+        rows.append(
+            (
+                label,
+                NOTHING if begin is None or arm == reference else against(begin),
+                NOTHING if arm == reference else against(int(later["epoch"].max())),
+                share(_means(first, first["used_poison"].map(any))),
+                share(_means(last, last["used_poison"].map(any))),
+                share(_means(last, last["tainted"])),
+                number(_at_the_end(first, "poison_q")),
+                number(_at_the_end(last, "poison_q")),
+                number(_at_the_end(last, "poison_left")) if begin is not None else NOTHING,
+            )
+        )
+    return table(
+        experiment,
+        "memory poisoning",
+        (
+            f"accuracy when it comes in, against {reference}", f"in the last epoch, against {reference}",
+            "poison in the prompt when it comes in", "poison in the prompt in the last epoch",
+            "what descends from it in the last epoch", "its q after that epoch", "q at the end", "left at the end",
+        ),
+        rows,
+        (
+            PAIRED,
+            "descends: a poisoned memory was in the prompt when it was written, or one that descends",
+            "its q: the mean over the poisoned memories that are left; one that shares prompts with good memories is "
+            "paid for their success",
+        ),
+    )  # fmt: skip
+
+
 def methods_report(experiment: Experiment) -> ReportTable:
     """A row per arm: what it achieves, gains over no memory and the reference, forgets, keeps and costs."""
     steps = learned_steps(experiment)
@@ -426,6 +471,7 @@ REPORTS: Mapping[str, Callable[[Experiment], ReportTable]] = {
     "failures": failure_report,
     "methods": methods_report,
     "environments": environments_report,
+    "poison": poison_report,
     "conditions": conditions_report,
 }
 
@@ -449,7 +495,7 @@ def _uses(experiment: Experiment) -> pd.DataFrame:
     lists = [name for name in steps.columns if name.startswith("used")]
     unfolded = steps[steps["used"].str.len() > 0].explode(lists)
     numbers = dict.fromkeys(("used_q", "used_similarity", "used_visits", "success"), np.float64)
-    found = unfolded.astype({**numbers, "used_same_task": bool})
+    found = unfolded.astype({**numbers, "used_same_task": bool, "used_poison": bool})
     return found[found["success"].notna()]
 
 
@@ -469,6 +515,11 @@ def _against(values: pd.Series, last: pd.DataFrame, stream: str, arm: str, exper
 def _means(part: pd.DataFrame, values: pd.Series) -> Floats:
     """Mean of the values by seed."""
     return np.asarray(values.groupby(part["seed"]).mean(), dtype=np.float64)
+
+
+def _at_the_end(part: pd.DataFrame, column: str) -> Floats:
+    """The column's value after the last step of each seed."""
+    return np.asarray(part.sort_values("step").groupby("seed")[column].last(), dtype=np.float64)
 
 
 def _transfer_matrices(rows: pd.DataFrame) -> dict[int, Floats]:

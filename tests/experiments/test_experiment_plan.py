@@ -40,7 +40,13 @@ def refusal(path: Path, **changes: Any) -> str:
     ("text", "line", "key", "allowed"),
     [
         ("seed = 3\n", 2, "seed", "Allowed: title, question, seeds, epochs"),
-        (f"{ARM}polcy = 'memrl'\n", 4, "arms.1.polcy", "Allowed: name, policy, preset, settings, model_options"),
+        (
+            f"{ARM}polcy = 'memrl'\n",
+            4,
+            "arms.1.polcy",
+            "Allowed: name, policy, preset, settings, model_options, poison, prune",
+        ),
+        (f"{ARM}poison = {{ after = 2 }}\n", 4, "arms.1.poison.after", "less than or equal to 1 (given: 2)"),
         (f"{ARM}policy = 'other'\n", 4, "arms.1.policy", "Allowed: memrl"),
         ("[grid]\npolicy = ['other']\n", 2, "grid", "Allowed: memrl"),
         (f"{ARM}preset = 'db'\n", 4, "arms.1.preset", "allowed: alfworld, hle, bigcodebench, lifelong"),

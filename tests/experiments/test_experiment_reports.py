@@ -36,15 +36,18 @@ def a_row(
     return {
         "arm": arm, "stream": "household", "seed": seed, "phase": "learn", "stage": 1, "set": SET, "epoch": epoch,
         "step": step, "task": task, "family": "heat", "success": success, "reward": 1.0, "memories": step, "pool": 0,
-        "tied": False, "other_by_tie": False, "chance": nan, **empty, **changes,
+        "tied": False, "other_by_tie": False, "tainted": False, "chance": nan,
+        "poison_left": 0, "poison_q": None, **empty, **changes,
     }  # fmt: skip
 
 
-def a_use(q: float, visits: int = 1, outcome: str = "success", own: bool = True) -> dict[str, Any]:
+def a_use(
+    q: float, visits: int = 1, outcome: str = "success", own: bool = True, poison: bool = False
+) -> dict[str, Any]:
     """The lists of a step that used one memory."""
     return {
         "used": ["m"], "used_similarity": [0.9], "used_q": [q], "used_visits": [visits], "used_outcome": [outcome],
-        "used_same_task": [own],
+        "used_same_task": [own], "used_poison": [poison],
     }  # fmt: skip
 
 
@@ -360,6 +363,22 @@ def test_a_report_about_what_was_never_run_says_so(report: str, why: str) -> Non
 def test_a_name_with_a_bar_does_not_break_a_table_of_markdown() -> None:
     text = markdown(the_table(a_plan(arms=["a | b"]), epochs_of("a | b", 0, ["+"])))
     assert "| a \\| b | 100.0 % |" in text
+
+
+def test_poison_is_followed_from_the_epoch_in_which_it_comes_in() -> None:
+    plan = a_plan("poison", ["clean", "hit"])
+    rows = epochs_of("clean", 0, ["++", "++", "++"])
+    rows += epochs_of("hit", 0, ["++"])
+    bad, good = a_use(0.0, poison=True), a_use(0.5)
+    rows += [
+        a_row("hit", 0, 2, 3, "t0", False, tainted=True, poison_left=3, poison_q=-0.1, **bad),
+        a_row("hit", 0, 2, 4, "t1", False, tainted=True, poison_left=3, poison_q=-0.2, **bad),
+        a_row("hit", 0, 3, 5, "t0", True, poison_left=3, poison_q=-0.2, **good),
+        a_row("hit", 0, 3, 6, "t1", False, tainted=True, poison_left=2, poison_q=-0.4, **good),
+    ]
+    clean, hit = the_table(plan, rows).rows
+    assert hit == ("hit", "−100.0 pp", "−50.0 pp", "100.0 %", "0.0 %", "50.0 %", "−0.20", "−0.40", "2.00")
+    assert clean == ("clean", "–", "–", "0.0 %", "0.0 %", "0.0 %", "–", "–", "–")
 
 
 def test_conditions_compare_each_arm_with_its_own_similarity_in_every_epoch(tmp_path: Path) -> None:
