@@ -120,11 +120,11 @@ def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> 
     page.keyboard.press("e")
     page.keyboard.type("took 2 tries, 1 too many")
     page.keyboard.press("Enter")
-    for key in "1212211211":
+    for key in "1515511511":
         rewards.press(page, key)
     expect(page.locator(".st-key-queue_moves")).to_contain_text("10 of")
     rated = rewards.ratings_of(app.home, "Ada <b>x</b>")
-    assert [event.value for event in rated] == [-1.0 if key == "1" else 1.0 for key in "1212211211"]
+    assert [event.value for event in rated] == [-1.0 if key == "1" else 1.0 for key in "1515511511"]
     assert rated[0].reason == "took 2 tries, 1 too many"
     assert [event.step for event in rated] == list(range(rated[0].step, rated[0].step + 10))
     rewards.press(page, "u")
