@@ -135,6 +135,10 @@ def order_of_equals(rank_recall: Places, ties: Ties, seed: int) -> Places:
     return rank_recall if ties == "older" else drawn_keys(rank_recall, seed, "select")
 
 
+_STRIDE, _MIX_30, _MIX_27 = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_30, _27, _31, _1 = (np.uint64(n) for n in (30, 27, 31, 1))
+
+
 def drawn_keys(numbers: Places, seed: int, phase: Literal["recall", "select"]) -> Places:
     """A random number for each of `numbers` (n,), which are not negative: (n,), by seed, phase and number alone.
 
@@ -142,10 +146,10 @@ def drawn_keys(numbers: Places, seed: int, phase: Literal["recall", "select"]) -
     mixing is that of SplitMix64 (Steele, Lea & Flood 2014).
     """
     begin = int.from_bytes(hashlib.blake2b(f"{phase} {seed}".encode(), digest_size=8).digest(), "little")
-    z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(begin)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    keys: Places = ((z ^ (z >> np.uint64(31))) >> np.uint64(1)).astype(np.int64)
+    z = numbers.astype(np.uint64) * _STRIDE + np.uint64(begin)
+    z = (z ^ (z >> _30)) * _MIX_30
+    z = (z ^ (z >> _27)) * _MIX_27
+    keys: Places = ((z ^ (z >> _31)) >> _1).astype(np.int64)
     return keys
 
 

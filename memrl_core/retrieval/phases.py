@@ -325,13 +325,14 @@ def select(
         TermColumn("q", pool_q, weight, by_q.z, by_q.clipped),
     ]
     known = score = columns[0].contribution + columns[1].contribution
+    equals = order_of_equals(rank_recall, exploration.ties, seed)
+    order = by_known = score_order(known, similarity, equals).tolist()
     extra = added(exploration, visits[:n], 0.0 if by_q.flat else by_q.sd, weight, seed)
     if extra is not None:
         columns.append(extra[0])
         score = known + extra[0].contribution
-    equals = order_of_equals(rank_recall, exploration.ties, seed)
-    order = score_order(score, similarity, equals).tolist()
-    greedy = score_order(known, similarity, equals).tolist()[:k2]
+        order = score_order(score, similarity, equals).tolist()
+    greedy = by_known[:k2]
     tied = False
     if extra is not None and n and extra[1].any():
         best = order[:k2]
