@@ -28,11 +28,11 @@ from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.conditions import conditions
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan, read_plan
+from memrl_core.experiments.toml_files import read_model
 from memrl_core.lessons.lesson import PRESETS, Finding, Lesson, Preset, shipped_folder
 from memrl_core.lessons.measures import OF_RUN, run_of
 from memrl_core.lessons.room import QUESTIONS, Question
 from memrl_core.lessons.world import Play, Settings
-from memrl_core.toml_files import read_model
 
 SEEDS = 40
 STUDENTS = 60

@@ -113,7 +113,7 @@ class Server:
 def app(home: Path | None = None, **environment: str) -> Iterator[Server]:
     """`memrl app` on a free port, with `home` (a new, empty one by default) as MEMRL_HOME and without an Ollama."""
     with _folder() as own:
-        started = ("-m", "memrl_core.cli", "app", "--headless", "--port")
+        started = ("-m", "memrl_core.cli.main", "app", "--headless", "--port")
         # An address at which nothing listens: whether this machine has an Ollama must not matter.
         apart = {"MEMRL_HOME": str(home or own), "OLLAMA_HOST": f"{LOCALHOST}:9", **environment}
         with _served(started, (), apart) as server:

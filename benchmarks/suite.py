@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from benchmarks.measuring import Row, Sizes
 from benchmarks.results import contents, table_of
-from memrl_core.commands.console import console
+from memrl_core.cli.console import console
 from memrl_core.errors import InputError
 from memrl_core.experiments.executors import machine_line
 from memrl_core.experiments.report_table import rich_tables

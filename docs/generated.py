@@ -25,7 +25,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def commands() -> str:
     """Every command of `memrl` with its arguments and options, in Markdown."""
-    command = [sys.executable, "-m", "typer", "memrl_core.cli", "utils", "docs", "--name", "memrl"]
+    command = [sys.executable, "-m", "typer", "memrl_core.cli.main", "utils", "docs", "--name", "memrl"]
     written = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     return html.unescape(written).replace("# `memrl`", "# Commands", 1)
 

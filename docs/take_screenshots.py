@@ -62,7 +62,7 @@ def served() -> Iterator[str]:
     """The address of an app with a home folder of its own, for as long as the block lasts."""
     address = f"http://127.0.0.1:{PORT}"
     with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "memrl_core.cli", "app", "--port", str(PORT), "--headless"]
+        command = [sys.executable, "-m", "memrl_core.cli.main", "app", "--port", str(PORT), "--headless"]
         server = subprocess.Popen(command, env={**os.environ, "MEMRL_HOME": home})
         try:
             transport = httpx.HTTPTransport(retries=9)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memrl_core.agent import Agent
+    from memrl_core.agent.recorder import Recorder
     from memrl_core.bank import MemoryBank as Bank
     from memrl_core.environments.base import Environment
     from memrl_core.policies.base import Policy
-    from memrl_core.recorder import Recorder
     from memrl_core.records import Memory
 
     open_bank = Bank.open
@@ -26,7 +26,7 @@ _HOMES = {
     "Environment": ("memrl_core.environments.base", "Environment"),
     "Memory": ("memrl_core.records", "Memory"),
     "Policy": ("memrl_core.policies.base", "Policy"),
-    "Recorder": ("memrl_core.recorder", "Recorder"),
+    "Recorder": ("memrl_core.agent.recorder", "Recorder"),
 }
 
 

@@ -29,7 +29,7 @@ BEGIN_WITH = (
     "experiments/test_experiment_runs.py",
 )
 SMOKE = "browser/test_smoke.py"
-IN_BROWSER = ("/browser/", "/stage/test_player.py", "/stage/test_on_step.py")
+IN_BROWSER = ("/browser/", "/figures/stage/test_player.py", "/figures/stage/test_on_step.py")
 LEFT_OUT = pytest.StashKey[int]()
 
 # Each process that draws maps has numba compile UMAP, which takes half as long where the result may be slower.

@@ -25,12 +25,12 @@ from memrl_core.agent.workspace import HASHING, SIMULATED
 from memrl_core.environments import environment_class, environment_names, make_environment, why_unusable
 from memrl_core.environments.tasks import set_names, tasks_of_set
 from memrl_core.errors import InputError, SettingsError
+from memrl_core.experiments.toml_files import read_model
 from memrl_core.models.base import checked_options
 from memrl_core.models.hosts import MOST_AT_ONCE
 from memrl_core.policies import POLICIES, make_policy, policy_class, policy_names, preset_of, settings_that_fit
 from memrl_core.records import Task
 from memrl_core.settings import PolicySettings, symbol
-from memrl_core.toml_files import read_model
 
 MOST_CELLS = 10_000
 DEFAULT_POLICY = "memrl"

@@ -48,8 +48,8 @@ from memrl_core.experiments.report_table import (
     valid_share,
 )  # fmt: skip
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
+from memrl_core.figures.report.document import Document
 from memrl_core.numerals import percent
-from memrl_core.report.document import Document
 
 WINDOW = 30
 TOLERANCE = 0.05

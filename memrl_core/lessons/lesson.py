@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from memrl_core.agent import workspace
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
+from memrl_core.experiments.toml_files import read_model
 from memrl_core.lessons.measures import MEASURES, measured
 from memrl_core.lessons.world import Settings
-from memrl_core.toml_files import read_model
 
 SEEDS = 40
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=700)]

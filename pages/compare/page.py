@@ -25,8 +25,8 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.compare.comparison import reward_picture, trajectories_picture
+from memrl_core.figures.report.comparison import comparison_report
 from memrl_core.numerals import signed
-from memrl_core.report.comparison import comparison_report
 from pages.compare import choice as choices
 from pages.compare.methods import methods_side_by_side
 from pages.compare.steps import side_by_side, task_table, where_they_part

@@ -10,7 +10,7 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.errors import MemRLError
-from memrl_core.report.step import step_report
+from memrl_core.figures.report.step import step_report
 from pages.decision import state
 from pages.decision.case import case_at
 from pages.shared import place as places

@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from memrl_core.commands.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_own_host
+from memrl_core.cli.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_own_host
 from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 

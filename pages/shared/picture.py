@@ -12,8 +12,8 @@ from pandas.io.formats.style import Styler
 
 from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.report.document import picture_report
 from memrl_core.numerals import NOTHING, fixed, percent, signed
-from memrl_core.report.document import picture_report
 from pages.shared.place import download_name
 from pages.shared.text import literal
 

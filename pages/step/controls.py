@@ -11,8 +11,8 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.outline import TITLES, shortened
 from memrl_core.bank.begun import StepMark
 from memrl_core.environments.tasks import LONGEST_INTENT
+from memrl_core.figures.stage.player import player_html
 from memrl_core.records import Phase
-from memrl_core.stage.player import player_html
 from pages.shared import place as places
 from pages.shared.header import model_status, status_of
 from pages.shared.keys import on_key

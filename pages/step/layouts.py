@@ -9,8 +9,8 @@ import numpy as np
 import streamlit as st
 
 from memrl_core.analysis.map.map_layout import MapLayout
+from memrl_core.figures.stage.data import finite
 from memrl_core.numerals import fixed
-from memrl_core.stage.data import finite
 from pages.shared.text import literal
 from pages.shared.view import View
 from pages.step.stage import table_in_browser

@@ -12,8 +12,7 @@ import streamlit as st
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
-from memrl_core.records import Memory, StepTrace, Utility
-from memrl_core.stage import (
+from memrl_core.figures.stage import (
     Known,
     StageSource,
     known_of_run,
@@ -23,6 +22,7 @@ from memrl_core.stage import (
     stage_style,
     stage_update,
 )
+from memrl_core.records import Memory, StepTrace, Utility
 from pages.shared import place as places
 from pages.shared.map_layouts import layout_of
 from pages.shared.view import View, families_of

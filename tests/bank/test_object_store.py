@@ -19,7 +19,7 @@ from memrl_core.errors import BankMissing, BankUnreachable, MemRLError, NotABank
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import bring_in, read_any
 from tests.builders import a_bank, a_run, a_step
-from tests.commands.test_cli import memrl
+from tests.cli.test_cli import memrl
 from tests.object_store import ObjectStore, object_store, set_environment
 
 ACCESS_KEY, SECRET = "AKIDOFTHETESTS", "s3cr3t-of-the-tests"
@@ -84,7 +84,7 @@ def test_what_was_written_is_there_after_reopening(uri: str) -> None:
 @pytest.mark.slow
 def test_the_command_line_makes_goes_on_with_and_checks_it(uri: str) -> None:
     process = subprocess.run(
-        [sys.executable, "-m", "memrl_core.cli", "run", "--bank", uri, "--tasks", "4", "--run", "one"],
+        [sys.executable, "-m", "memrl_core.cli.main", "run", "--bank", uri, "--tasks", "4", "--run", "one"],
         capture_output=True,
         text=True,
     )

@@ -17,11 +17,11 @@ from benchmarks.measuring import Aim, Row, Sizes
 from benchmarks.results import contents, table_of
 from benchmarks.suite import DEFAULT, benchmark, run_benchmarks
 from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
-from memrl_core import cli
 from memrl_core.analysis.memory.exposure import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.commands import measure
+from memrl_core.cli import main as cli
+from memrl_core.cli import measure
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.policies.methods.memrl import MemRL

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from benchmarks import claims
 from benchmarks.claims import Claim, checked
-from memrl_core.cli import app
+from memrl_core.cli.main import app
 from memrl_core.lessons.room import QUESTIONS
 
 PAGE = "Over 40 seeds it\ngains −2.5 points, of 30 %."

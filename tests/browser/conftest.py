@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 START_TIMEOUT = 150.0
 EXPECT_TIMEOUT = 60_000
-APP = "memrl_core.cli app --headless --port {}"
+APP = "memrl_core.cli.main app --headless --port {}"
 PROBED = re.compile(
     r"/(playground|step|steps|decision|rewards|tasks|methods|compare|lab|lessons|bank)/_stcore/(health|host-config)$"
 )

@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from memrl_core.bank import MemoryBank
+from memrl_core.figures.report.step import step_report
 from memrl_core.learning.scales import Scale
-from memrl_core.report.step import step_report
 from pages.compare import choice
 from pages.decision.catalogue import QUESTIONS
 from pages.lab import place

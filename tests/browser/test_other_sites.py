@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from memrl_core.cli import app_file
+from memrl_core.cli.main import app_file
 from tests.browser.conftest import RunningApp
 
 ACCEPTED, REFUSED = 101, 403

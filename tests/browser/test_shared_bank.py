@@ -20,7 +20,7 @@ AGENT = f"""
 import sys
 import numpy as np
 from memrl_core.bank import MemoryBank
-from memrl_core.recorder import Recorder
+from memrl_core.agent.recorder import Recorder
 
 with MemoryBank.open(sys.argv[1]) as bank:
     recorder = Recorder(bank, "recorded")
@@ -41,7 +41,7 @@ def test_what_the_app_a_terminal_and_an_agent_do_at_once_is_all_there_once(page:
     page.goto(f"{app.url}/step?bank=shared")
     drawn_stage(page)
     settled(page)
-    terminal = [sys.executable, "-m", "memrl_core.cli", "run", "--bank", str(path), "--run", "terminal"]
+    terminal = [sys.executable, "-m", "memrl_core.cli.main", "run", "--bank", str(path), "--run", "terminal"]
     others = [
         subprocess.Popen([*terminal, "--tasks", str(TASKS)], stdout=subprocess.DEVNULL),
         subprocess.Popen([sys.executable, "-c", AGENT, str(path)]),

@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from memrl_core.bank import MemoryBank
-from memrl_core.cli import app
+from memrl_core.cli.main import app
 from memrl_core.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]

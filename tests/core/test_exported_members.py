@@ -24,7 +24,7 @@ def test_every_exported_member_is_there_and_documented() -> None:
 
 def test_the_exported_members_are_those_of_their_modules(tmp_path: Path) -> None:
     assert Bank is MemoryBank
-    assert Agent.__module__ == "memrl_core.agent.agent" and Recorder.__module__ == "memrl_core.recorder"
+    assert Agent.__module__ == "memrl_core.agent.agent" and Recorder.__module__ == "memrl_core.agent.recorder"
     with pytest.raises(BankMissing):
         open_bank(str(tmp_path / "none"))
     with Bank.create(str(tmp_path / "bank"), "hashing", 8), open_bank(str(tmp_path / "bank")) as bank:

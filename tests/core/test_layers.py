@@ -16,14 +16,13 @@ FILES = sorted(CORE.rglob("*.py"))
 PAGES = sorted((ROOT / "pages").rglob("*.py"))
 TOP_DOWN = (
     {"memrl_core.cli"},
-    {"memrl_core.commands"},
-    {"memrl_core.experiments", "memrl_core.lessons", "memrl_core.report", "memrl_core.stage", "benchmarks"},
+    {"memrl_core.experiments", "memrl_core.lessons", "benchmarks"},
     {"memrl_core.figures"},
     {"memrl_core.analysis", "memrl_core.exchange"},
-    {"memrl_core.agent", "memrl_core.recorder"},
+    {"memrl_core.agent"},
     {"memrl_core.bank", "memrl_core.embedders", "memrl_core.environments", "memrl_core.models", "memrl_core.policies"},
     {"memrl_core.learning", "memrl_core.prompting", "memrl_core.retrieval"},
-    {"memrl_core.logs", "memrl_core.plugins", "memrl_core.settings", "memrl_core.toml_files"},
+    {"memrl_core.logs", "memrl_core.plugins", "memrl_core.settings"},
     {"memrl_core.errors", "memrl_core.records"},
     {"memrl_core.numerals"},
 )

@@ -27,7 +27,7 @@ LOADERS = {"np.load", "numpy.load"}
 KEYWORDS = {"allow_pickle", "unsafe_allow_html", "unsafe_allow_javascript", "shell"}
 
 ALLOWED = {
-    "memrl_core/cli.py: runpy": "starts this program's own app in this process",
+    "memrl_core/cli/main.py: runpy": "starts this program's own app in this process",
     "app.py: st.html(entry.STYLE)": "a constant of this program: a style sheet",
 }
 """What is found, and why it may stay; an entry that is not needed any more fails too."""

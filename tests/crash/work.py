@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.agent import Agent
+from memrl_core.agent.recorder import Recorder
 from memrl_core.agent.workspace import start_run
 from memrl_core.analysis.map.projection import Pca
 from memrl_core.bank import MemoryBank
@@ -37,7 +38,6 @@ from memrl_core.exchange.bring_in import Names, bring_in
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.new_banks import merge_runs
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.recorder import Recorder
 from memrl_core.records import Phase, StepTrace, Task
 from tests.small_banks import withdraw
 

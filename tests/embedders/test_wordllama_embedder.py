@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core import cli
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.cli import main as cli
 from memrl_core.embedders import wordllama
 from memrl_core.embedders.base import Embedder
 from memrl_core.embedders.hashing import HashingEmbedder

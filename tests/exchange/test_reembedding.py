@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core import cli
 from memrl_core.agent import Agent
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.cli import main as cli
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.wordllama import WordLlamaEmbedder
 from memrl_core.environments import make_environment

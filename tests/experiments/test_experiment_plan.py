@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core.cli import app
+from memrl_core.cli.main import app
 from memrl_core.errors import InputError
 from memrl_core.experiments import plan as plan_module
 from memrl_core.experiments.cells import cells_of, of_epoch

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from memrl_core import __version__
 from memrl_core.bank import MemoryBank
-from memrl_core.cli import app
+from memrl_core.cli.main import app
 from memrl_core.errors import InputError
 from memrl_core.experiments import cells as cells_module
 from memrl_core.experiments.cells import Cell, cells_of, run_cell

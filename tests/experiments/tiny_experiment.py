@@ -42,7 +42,7 @@ def a_plan_file(path: Path, seeds: int = 1, epochs: int = 2, count: int = 4) -> 
 
 def started(file: Path, out: Path, *options: str, before: str = "") -> subprocess.Popen[str]:
     """`memrl experiment` in a process group of its own; `before` is Python that runs ahead of it."""
-    script = f"{before}\nfrom memrl_core.cli import main\nmain()"
+    script = f"{before}\nfrom memrl_core.cli.main import main\nmain()"
     command = [sys.executable, "-c", script, "experiment", str(file), "--out", str(out), *options]
     temporary = out.parent / "temporary"
     temporary.mkdir(exist_ok=True)

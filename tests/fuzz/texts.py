@@ -22,9 +22,9 @@ from memrl_core.environments.tasks import keep, load_tasks, sample_data_path, ta
 from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.exchange.reward_files import Effect, apply_rewards, export_rewards, read_rewards
 from memrl_core.experiments.plan import read_plan
+from memrl_core.experiments.toml_files import read_model
 from memrl_core.lessons.lesson import Lesson
 from memrl_core.policies import POLICIES, make_policy, settings_of
-from memrl_core.toml_files import read_model
 from tests.fuzz.mutations import RAW, Cut, Edit, as_json, cut, cuts, edited, edits
 from tests.fuzz.sources import bank_path, copied, is_a_sentence, is_whole
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from memrl_core.errors import InputError
+from memrl_core.experiments.toml_files import read_model
 from memrl_core.lessons.lesson import Finding, Lesson, load_shelf, own_folder, shipped_folder
 from memrl_core.lessons.measures import MEASURES
-from memrl_core.toml_files import read_model
 
 SHIPPED = sorted(shipped_folder().glob("*.toml"))
 WORDS_A_MINUTE = 130

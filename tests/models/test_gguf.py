@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core import cli
-from memrl_core.commands import models
+from memrl_core.cli import main as cli
+from memrl_core.cli import models
 from memrl_core.errors import InputError, ModelMissing
 from memrl_core.models import gguf
 

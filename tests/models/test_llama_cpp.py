@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core import cli
 from memrl_core.analysis.decision.outline import tokens_of
+from memrl_core.cli import main as cli
 from memrl_core.errors import InputError, MemRLError, ModelMissing, ModelSlow, NotBound, PromptTooLong
 from memrl_core.models import gguf
 from memrl_core.models.base import ModelOptions

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core import cli
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.cli import main as cli
 from memrl_core.errors import MemRLError, ModelChanged, ModelMissing, OllamaDown, SettingsError
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer

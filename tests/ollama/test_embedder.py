@@ -12,7 +12,7 @@ import pytest
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.commands.terminal import step_parts
+from memrl_core.cli.terminal import step_parts
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
 from tests.ollama.scene import NOMIC

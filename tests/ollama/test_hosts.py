@@ -16,9 +16,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from memrl_core import cli
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.cli import main as cli
 from memrl_core.errors import InputError, ServerDown
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel

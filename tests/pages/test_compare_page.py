@@ -14,12 +14,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
+from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.compare.alignment import line_of
 from memrl_core.analysis.compare.comparison import Comparison, compare, divergences, finding
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank
-from memrl_core.recorder import Recorder
 from memrl_core.settings import MemRLSettings
 from pages.compare import steps as compare_steps
 from tests.analysis.lockstep import begun, commit, go_on

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import situation_of
 from memrl_core.bank import MemoryBank
@@ -16,7 +17,6 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.official.reader import read_official
-from memrl_core.recorder import Recorder
 from pages.decision.catalogue import BY_KEY
 from tests.builders import a_bank, a_step, a_vector, an_agent
 from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, write_lines

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import workspace
+from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.compare.alignment import Alignment, align, counterparts, line_of, parted_after
 from memrl_core.analysis.compare.comparison import Difference, compare, divergences, neighbours, pairs_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, UnknownRun
-from memrl_core.recorder import Recorder
 from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import a_compared, a_line, begun, commit, go_on, tasks_line
 from tests.builders import a_bank, a_vector

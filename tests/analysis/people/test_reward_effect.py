@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memrl_core.agent.recorder import Recorder
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.people.reward_effect import (
     FROM_A_FILE,
@@ -42,7 +43,6 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.learning import REWARDING
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.methods.memrl import MemRL
-from memrl_core.recorder import Recorder
 from memrl_core.records import EventKind, Recalled, RecallRecord, StepTrace, UtilityPoint
 from memrl_core.settings import MemRLSettings
 from tests.analysis.eventful import an_eventful_bank, believed_by_definition

@@ -1,0 +1,1 @@
+"""The command line: `main` names the commands of `memrl`, the other modules have those of one subject each."""

@@ -1,1 +1,0 @@
-"""Commands of `memrl` that move banks and traces in and out, and measure; `memrl_core.cli` names them."""

@@ -1,0 +1,144 @@
+"""A run as one HTML file that plays: the stage with all its steps, without a server and without a network."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memrl_core.analysis.map.projection import Pca, near_neighbours
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.addresses import is_local, shown
+from memrl_core.errors import InputError
+from memrl_core.exchange.whole_files import drafted, hash_source, html_document
+from memrl_core.figures.stage import stage_script, stage_style
+from memrl_core.figures.stage.data import Known, Place, StageSource, finite, known_of_run, nearest_memories, stage_data
+from memrl_core.records import Memory, StepTrace
+
+_HERE = Path(__file__).parent
+PLACED_AT_ONCE = 256
+MOST_WITH_NEAREST = 2_000
+"""Memories up to which those nearest to each intent go along: of more they would take more room than the steps."""
+
+
+def write_player(bank: MemoryBank, run: str, target: Path, overwrite: bool = False) -> int:
+    """Write the player of a run to `target`, whole or not at all; returns its size in bytes.
+
+    Raises `UnknownRun`, `InputError` when the run has no step or `target` exists and is not to be overwritten,
+    `BankFull`, `BankReadOnly`.
+    """
+    html = player_html(bank, run).encode("utf-8")
+    with drafted(target, overwrite) as file:
+        file.write(html)
+    return len(html)
+
+
+def player_html(bank: MemoryBank, run: str) -> str:
+    """The player of a run as one HTML document. Raises `UnknownRun`, and `InputError` for a run without a step."""
+    return player_document(stage_data(source_of_run(bank, run)))
+
+
+def player_document(data: Mapping[str, Any]) -> str:
+    """Stage data as an HTML document that plays it, loads nothing and runs no script but its own."""
+    style = stage_style() + (_HERE / "player.css").read_text(encoding="utf-8")
+    script = stage_script() + (_HERE / "player.js").read_text(encoding="utf-8")
+    packed = gzip.compress(json.dumps(finite(data), separators=(",", ":"), allow_nan=False).encode("utf-8"), 9, mtime=0)
+    body = (
+        '<main id="player"><p id="opening">Opening …</p></main>',
+        f'<script type="application/gzip+base64" id="data">{base64.b64encode(packed).decode("ascii")}</script>',
+        f'<script type="module">{script}</script>',
+    )
+    title = f"{data['run']['id']} · {data['run']['bank']} · MemRL player"
+    return html_document(title, style, hash_source(style), body, [script])
+
+
+def source_of_run(bank: MemoryBank, run: str) -> StageSource:
+    """All steps of a run with every memory that it ever saw. Raises `UnknownRun`, `InputError`."""
+    info = bank.run(run)
+    traces = bank.traces(run)
+    if not traces:
+        raise InputError(f"The run {run} has no finished step yet, so there is nothing to play. Nothing was written.")
+    known = known_of_run(bank, run)
+    memories = _memories(bank, known, traces)
+    places, queries = _places(bank, memories, traces)
+    name = Path(bank.uri).stem if is_local(bank.uri) else shown(bank.uri)
+    return StageSource(info, name, traces, memories, places, queries, known, nearest=_nearest(bank, memories))
+
+
+def _nearest(bank: MemoryBank, memories: Sequence[Memory]) -> dict[str, list[tuple[str, float]]]:
+    """What is nearest to the oldest memory of each intent."""
+    oldest: dict[str, Memory] = {}
+    for memory in memories:
+        oldest.setdefault(memory.intent, memory)
+    if not memories or len(memories) > MOST_WITH_NEAREST:
+        return {}
+    embeddings = np.stack([bank.embedding(memory.id) for memory in memories])
+    return {
+        memory.id: nearest_memories(memory, bank.embedding(memory.id), memories.__getitem__, embeddings)
+        for memory in oldest.values()
+    }
+
+
+def _memories(bank: MemoryBank, known: Known, traces: Sequence[StepTrace]) -> list[Memory]:
+    """Those that the run saw at any time or its steps name, oldest first."""
+    named = {*known.before, *(name for moved in known.moves.values() for name in moved)}
+    for trace in traces:
+        named |= {seen.memory_id for seen in (*trace.recall.pool, *trace.recall.left_out)} if trace.recall else set()
+        named |= {c.memory_id for c in trace.decision.candidates} if trace.decision else set()
+    return [memory for memory in bank.memories() if memory.id in named]
+
+
+def _places(
+    bank: MemoryBank, memories: Sequence[Memory], traces: Sequence[StepTrace]
+) -> tuple[Mapping[str, Place], Mapping[int, Place]]:
+    """Where the memories and, by step, the queries lie: as stored; what no layout has lies amid what is most similar.
+
+    A bank without a layout gets a PCA of these memories, which is not stored.
+    """
+    if not memories:
+        return {}, {}
+    layout = bank.layouts.newest()
+    ids = [memory.id for memory in memories]
+    vectors = np.stack([bank.embedding(name) for name in ids])
+    stored = dict(layout.coordinates) if layout else {}
+    if not stored:
+        stored = {name: (float(x), float(y)) for name, (x, y) in zip(ids, Pca(vectors).place(vectors), strict=True)}
+    frozen = [row for row, name in enumerate(ids) if name in stored]
+    if not frozen:
+        return {}, {}
+    fixed, plane = vectors[frozen], np.array([stored[ids[row]] for row in frozen], dtype=np.float64)
+
+    def amid(asked: np.ndarray[Any, np.dtype[np.float32]]) -> list[Place]:
+        parts = range(0, len(asked), PLACED_AT_ONCE)
+        return [
+            (float(x), float(y))
+            for first in parts
+            for x, y in near_neighbours(asked[first : first + PLACED_AT_ONCE], fixed, plane)
+        ]
+
+    places: dict[str, Place] = {name: stored[name] for name in ids if name in stored}
+    missing = [row for row, name in enumerate(ids) if name not in stored]
+    if missing:
+        places |= zip((ids[row] for row in missing), amid(vectors[missing]), strict=True)
+    return places, _queries(traces, memories, places, amid)
+
+
+def _queries(
+    traces: Sequence[StepTrace], memories: Sequence[Memory], places: Mapping[str, Place], amid: Any
+) -> dict[int, Place]:
+    """By step, where its query lies: where a memory of the same intent does, else amid what is most similar."""
+    of_intent: dict[str, Place] = {}
+    for memory in memories:
+        if memory.id in places:
+            of_intent.setdefault(memory.intent, places[memory.id])
+    found = {trace.step: of_intent[trace.task.intent] for trace in traces if trace.task.intent in of_intent}
+    others = [trace for trace in traces if trace.step not in found and trace.embed is not None]
+    if others:
+        vectors = np.array([trace.embed.embedding for trace in others if trace.embed], dtype=np.float32)
+        found |= zip((trace.step for trace in others), amid(vectors), strict=True)
+    return found

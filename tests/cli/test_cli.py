@@ -1,0 +1,293 @@
+"""The command line: what it leaves, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import lancedb
+import pytest
+from streamlit.runtime.pages_manager import PagesManager
+from typer.testing import CliRunner
+
+from memrl_core.agent import workspace
+from memrl_core.analysis.decision.gate import suggest_delta
+from memrl_core.bank import MemoryBank
+from memrl_core.cli import main as cli
+from memrl_core.cli import terminal
+from memrl_core.errors import MemRLError
+from memrl_core.models import gguf
+from memrl_core.records import Reason
+from memrl_core.settings import PRESETS, MemRLSettings
+from tests.builders import a_bank, a_step
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path
+
+
+def memrl(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.app, list(words))
+    if isinstance(done.exception, MemRLError):
+        return 2, str(done.exception)
+    return done.exit_code, done.output
+
+
+@pytest.mark.slow
+def test_a_run_of_sixty_tasks_twice_leaves_its_tables(home: Path) -> None:
+    uri = str(home / "bank")
+    words = ["run", "--env", "household", "--tasks", "60", "--epochs", "2", "--seed", "1", "--bank", uri]
+    done = subprocess.run(
+        [sys.executable, "-m", "memrl_core.cli.main", *words, "--batch", "20"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    database = sqlite3.connect(home / "bank" / "bank.db")
+    assert database.execute("SELECT count(*) FROM steps").fetchone() == (120,)
+    assert database.execute("SELECT count(q), count(visits) FROM q_values WHERE run <> ''").fetchone() == (120, 120)
+    assert lancedb.connect(f"{uri}/vectors").open_table("memories").to_arrow()["id"].null_count == 0
+    assert "Saved 120 steps" in done.stdout
+    assert "epoch" in done.stdout and "solved" in done.stdout
+    assert done.stderr == ""
+
+
+def counted(bank: Path) -> int:
+    """How many steps are stored; 0 while the bank is being made."""
+    try:
+        (count,) = sqlite3.connect(bank / "bank.db").execute("SELECT count(*) FROM steps").fetchone()
+    except sqlite3.OperationalError:
+        return 0
+    return int(count)
+
+
+@pytest.mark.slow
+def test_interrupting_keeps_what_is_done(home: Path) -> None:
+    uri = str(home / "bank")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "memrl_core.cli.main", "run", "--epochs", "50", "--bank", uri],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (home / "bank" / "bank.db").exists() and counted(home / "bank") > 2:
+            break
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    message, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Cancelled after" in message
+    kept = counted(home / "bank")
+    assert f"Cancelled after {kept} of 12000 steps" in " ".join(message.split())
+
+
+def test_a_preset_sets_everything_that_is_not_given(home: Path) -> None:
+    words = ["--preset", "lifelong", "--setting", "k2=2", "--tasks", "2", "--bank", str(home / "bank")]
+    assert memrl("run", *words)[0] == 0
+    (run,) = MemoryBank.open(str(home / "bank")).runs()
+    assert run.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--setting", "weight=2"], "weight"),
+        (["--setting", "weight=nan"], "weight"),
+        (["--setting", "k1=2", "--setting", "k2=3"], "k2 = 3"),
+        (["--setting", "weight"], "as name=value"),
+        (["--setting", "colour=blue"], "colour"),
+        (["--preset", "webarena"], "alfworld, hle, bigcodebench, lifelong"),
+        (["--preset", "hle", "--policy", "rag"], "no preset “hle”"),
+        (["--env", "nowhere"], "nowhere"),
+        (["--set", "nothing"], "of tasks"),
+        (["--tasks", "9999"], "240 tasks"),
+        (["--base", "nobody"], "no run “nobody”"),
+        (["--run", "a/b"], "A run's name"),
+        (["--embedder", "nomic-embed-text"], "not running"),
+    ],
+)
+def test_a_wrong_value_is_a_sentence_and_exit_code_2(home: Path, words: list[str], says: str) -> None:
+    code, message = memrl("run", "--bank", str(home / "bank"), *words)
+    assert (code, says in message) == (2, True), message
+    if (home / "bank").exists():
+        assert MemoryBank.open(str(home / "bank")).runs() == []
+
+
+def test_what_nobody_foresaw_is_one_sentence_and_its_traceback_goes_to_the_log(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RecursionError("secret")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    reported = capfd.readouterr()
+    assert ended.value.code == 1
+    assert (
+        "RecursionError" in reported.err
+        and "Traceback" not in reported.err + reported.out
+        and "secret" not in reported.err
+    )
+    log = (home / "home" / "memrl.log").read_text()
+    assert "RecursionError" in log and "in fail" in log and "secret" not in log
+
+
+def test_show_prints_the_numbers_of_a_step() -> None:
+    wanted = {Reason.TOP_K2, Reason.BEYOND_K2, Reason.BELOW_DELTA}
+    with MemoryBank.open(str(workspace.demo_bank())) as bank:
+        trace = next(
+            one
+            for one in bank.traces("household")
+            if one.decision is not None and wanted <= {c.reason for c in one.decision.candidates}
+        )
+    assert trace.update.of_q
+    code, message = memrl("show", str(trace.step))
+    assert code == 0
+    assert f"step {trace.step} of run" in message and f"> {trace.generate.turns[0].reply.text}" in message
+    assert "beyond k2" in message and "below δ" in message
+    for change in trace.update.of_q:
+        before, reward, after = (
+            f"{value:+.3f}".replace("-", "−") for value in (change.before, change.reward, change.after)
+        )
+        number = int(change.memory_id.rpartition("-")[2])
+        assert f"q(#{number}) = {before} + 0.3 × ({reward} − ({before})) = {after}" in message
+        assert change.after == pytest.approx(change.before + 0.3 * (change.reward - change.before))
+
+
+def test_markup_in_a_bank_is_printed_as_it_is(home: Path) -> None:
+    bank = a_bank(home / "bank")
+    trace, vectors = a_step(1)
+    bank.commit_step(replace(trace, task=replace(trace.task, intent="[bold red]x[/] [link=http://a]y[/link]")), vectors)
+    bank.close()
+    code, message = memrl("show", "1", "--bank", str(home / "bank"))
+    assert (code, "[bold red]x[/] [link=http://a]y[/link]" in message) == (0, True)
+
+
+def test_the_doctor_finds_a_healthy_bank_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.console, "width", 200)
+    code, message = memrl("doctor")
+    assert code == 0
+    assert "not running" in message and "OLLAMA_HOST=127.0.0.1:9 ollama serve" in message
+    assert "broken" not in message and "OpenAI" not in message
+
+
+def test_the_doctor_names_each_place_of_models_and_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.console, "width", 300)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setitem(gguf.PACKAGED, "smollm2", replace(gguf.PACKAGED["smollm2"], module="no_such_module"))
+    code, message = memrl("doctor")
+    assert code == 0
+    assert "http://127.0.0.1:9/v1" in message and "smollm2" in message
+
+
+def test_the_doctor_waits_a_second_for_all_who_keep_silent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OLLAMA_HOST", address)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{address}/v1")
+        begun = time.monotonic()
+        rows = terminal.model_rows(workspace.Preferences())
+        assert time.monotonic() - begun < 3
+    assert [row.level for row in rows if address in row.sentence] == ["optional"] * 2
+
+
+def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.console, "width", 300)
+    uri = str(home / "bank")
+    assert memrl("run", "--tasks", "12", "--bank", uri)[0] == 0
+    message = memrl("doctor", "--bank", uri)[1]
+    with MemoryBank.open(uri) as bank:
+        found = suggest_delta(bank.view(bank.runs()[-1].id))
+    assert f"--setting delta={found.delta:.2f}" in message and found.delta != pytest.approx(0.2, abs=0.01)
+
+
+def test_the_doctor_names_a_damaged_table_and_writes_anew_what_follows_from_the_ledger(home: Path) -> None:
+    bank = a_bank(home / "bank")
+    bank.commit_step(*a_step(1))
+    bank.close()
+    with sqlite3.connect(home / "bank" / "bank.db") as database:
+        database.execute("UPDATE q_values SET q = 7")
+    assert memrl("doctor", "--bank", str(home / "bank"))[0] == 2
+    assert memrl("doctor", "--rebuild", "--bank", str(home / "bank"))[0] == 0
+    assert MemoryBank.open(str(home / "bank")).utilities("r")["r-0001"].q == 0
+    with sqlite3.connect(home / "bank" / "bank.db") as database:
+        database.execute("UPDATE runs SET policy = '', info = replace(info, 'memrl', 'rmm')")
+    code, message = memrl("doctor", "--bank", str(home / "bank"))
+    assert (code, "bank: runs" in message, "broken" in message) == (2, True, True)
+
+
+@pytest.mark.slow
+def test_another_run_in_the_same_bank_can_start_from_the_first(home: Path) -> None:
+    uri = str(home / "bank")
+    assert memrl("run", "--tasks", "3", "--run", "one", "--bank", uri)[0] == 0
+    assert memrl("run", "--tasks", "2", "--run", "two", "--base", "one", "--bank", uri)[0] == 0
+    with MemoryBank.open(uri) as bank:
+        assert (bank.view("one").size, bank.view("two").size) == (3, 5)
+
+
+def test_the_app_offers_a_bank_that_a_toml_file_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_served", lambda command: 0)
+    a_bank(home / "there").close()
+    (home / "team.toml").write_text('database = "there/bank.db"\nvectors = "there/vectors"\n', encoding="utf-8")
+    code, message = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "team.toml"))
+    assert code == 0 and "http://127.0.0.1:8124/bank?bank=team" in message.replace("\n", "")
+    assert workspace.load_preferences().opened == {"team": str(home / "team.toml")}
+    code, message = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "nothing"))
+    assert code != 0 and "nothing" in message.replace("\n", "")
+
+
+def test_the_app_is_found_and_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(cli, "_served", lambda command: asked.append(command) or 0)
+    assert memrl("app", "--port", "8123", "--headless")[0] == 0
+    command = asked[0]
+    assert Path(command[command.index("run") + 1]).name == "app.py"
+    assert command[command.index("--server.address") + 1] == "127.0.0.1"
+    assert command[command.index("--server.port") + 1] == "8123"
+    assert os.path.isdir(Path(command[command.index("run") + 1]).parent / "pages")
+
+
+def test_a_link_that_is_opened_first_finds_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_load_figures", lambda: None)
+    monkeypatch.setattr(cli.runpy, "run_module", lambda *given, **more: None)
+    monkeypatch.setattr(cli.sys, "argv", [])
+    monkeypatch.setattr(PagesManager, "uses_pages_directory", None)
+    assert cli._served(["streamlit"]) == 0
+    assert PagesManager.uses_pages_directory is False
+
+
+def test_without_a_login_the_app_serves_this_machine_only_and_says_so(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(cli, "_served", lambda command: asked.append(command) or 0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _, message = memrl("app", "--address", "0.0.0.0")
+    assert "set up" in " ".join(message.split())
+    assert "Listening on 127.0.0.1 only" in message
+    (tmp_path / ".streamlit").mkdir()
+    (tmp_path / ".streamlit" / "secrets.toml").write_text('[auth]\ncookie_secret = "x"\n')
+    _, message = memrl("app", "--address", "0.0.0.0")
+    assert "log in" in message
+    assert [command[command.index("--server.address") + 1] for command in asked] == ["127.0.0.1", "0.0.0.0"]
+    assert [command.count("--server.allowedHosts") for command in asked] == [3, 1]
+    assert asked[1][asked[1].index("--server.allowedHosts") + 1] == "*"
+
+
+def test_no_command_waits_for_libraries_that_it_may_not_need() -> None:
+    libraries = {"sklearn", "pandas", "sqlglot", "lancedb", "streamlit"}
+    script = f"import sys, memrl_core.cli.main; print({libraries} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

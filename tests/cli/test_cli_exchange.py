@@ -1,0 +1,115 @@
+"""The commands that move banks, checkpoints, traces and reports: what they leave and how they end."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.cli import console
+from memrl_core.environments.tasks import sample_tasks
+from tests.builders import a_bank, a_step, an_agent
+from tests.cli.test_cli import home, memrl
+from tests.exchange.official_writer import CheckpointWriter, Written
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    agent = an_agent(tmp_path / "bank", run="mine")
+    list(agent.run(sample_tasks("household-train")[:6]))
+    agent.bank.close()
+    return tmp_path / "bank"
+
+
+def a_checkpoint(folder: Path, *q: float) -> Path:
+    memories = [Written(f"m{number}", f"task {number}", q=value, visits=2) for number, value in enumerate(q)]
+    return CheckpointWriter(memories).write(folder)
+
+
+def test_an_official_checkpoint_is_imported_and_q_values_holds_its_utilities(tmp_path: Path) -> None:
+    code, message = memrl("import", str(a_checkpoint(tmp_path / "5", 0.25, -0.5)), "--bank", str(tmp_path / "new"))
+    assert code == 0, message
+    with closing(sqlite3.connect(tmp_path / "new" / "bank.db")) as database:
+        rows = database.execute("SELECT memory_id, q, visits FROM q_values ORDER BY memory_id").fetchall()
+    assert rows == [("m0", 0.25, 2), ("m1", -0.5, 2)]
+    assert "2 memories" in message and "Skipped" in message
+
+
+def test_what_is_exported_comes_back_as_it_was(bank: Path, tmp_path: Path) -> None:
+    assert memrl("export", "--bank", str(bank), str(tmp_path / "out.zip"))[0] == 0
+    assert memrl("import", str(tmp_path / "out.zip"), "--bank", str(tmp_path / "again"))[0] == 0
+    with MemoryBank.open(str(bank)) as one, MemoryBank.open(str(tmp_path / "again")) as other:
+        assert other.events() == one.events()
+        assert other.traces("mine") == one.traces("mine")
+        assert dict(other.utilities("mine")) == dict(one.utilities("mine"))
+
+
+def test_two_banks_become_one_that_knows_both(bank: Path, tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "second", run="theirs")
+    list(agent.run(sample_tasks("household-train")[6:10]))
+    agent.bank.close()
+    code, message = memrl("merge", str(bank), str(tmp_path / "second"), "--bank", str(tmp_path / "both"))
+    assert code == 0, message
+    with MemoryBank.open(str(tmp_path / "both")) as both:
+        assert {info.id for info in both.runs()} == {"mine", "theirs", "merged"}
+        assert len(both.utilities("merged")) == len(both.utilities("mine")) + len(both.utilities("theirs"))
+
+
+def test_a_step_is_reported_in_one_file(bank: Path, tmp_path: Path) -> None:
+    code, message = memrl("report", "3", str(tmp_path / "step.html"), "--bank", str(bank))
+    assert code == 0, message
+    assert "Step 3" in (tmp_path / "step.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["import", "{tmp}/nothing", "--bank", "{tmp}/new"], "is not there"),
+        (["import", "{tmp}/foreign.zip", "--bank", "{tmp}/new"], "Nothing was imported"),
+        (["export", "--bank", "{tmp}/bank", "{tmp}/out.docx"], "Nothing was written"),
+        (["export", "--bank", "{tmp}/bank", "{tmp}/foreign.zip"], "exists already"),
+        (["export", "--bank", "{tmp}/none", "{tmp}/out.zip"], "no bank"),
+        (["merge", "{tmp}/bank", "{tmp}/other", "--bank", "{tmp}/new"], "hashing-8"),
+        (["report", "99", "{tmp}/s.html", "--bank", "{tmp}/bank"], "no step 99"),
+        (["report", "1", "{tmp}/s.html", "--bank", "{tmp}/bank", "--run", "nobody"], "nobody"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
+    bank: Path, tmp_path: Path, words: list[str], says: str
+) -> None:
+    (tmp_path / "foreign.zip").write_bytes(b"PK\x03\x04 not ours")
+    with a_bank(tmp_path / "other") as other:
+        other.commit_step(*a_step(1))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    code, message = memrl(*(word.format(tmp=tmp_path) for word in words))
+    assert code == 2
+    assert says in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_a_small_benchmark_is_printed_with_the_machine_it_ran_on() -> None:
+    code, message = memrl("bench", "questions", "--memories", "50", "--steps", "5", "--repeat", "1")
+    assert code == 0, message
+    assert "cores" in message and "questions" in message
+
+
+def test_an_experiment_keeps_its_runs_in_the_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "EVERY", 0.0)
+    code, message = memrl(
+        "cross-model", "--bank", str(tmp_path / "study"), "--model", "simulated", "--model", "simulated-50", "--tasks",
+        "2", "--seeds", "1", "--epochs", "1", "--use-on", "",
+    )  # fmt: skip
+    assert code == 0, message
+    assert "simulated" in message
+    # No bar moves in a file, so lines say what is done.
+    done, total = re.findall(r"(\d+) of (\d+) after \d+ s", message)[-1]
+    assert done == total != "0"
+    with MemoryBank.open(str(tmp_path / "study")) as bank:
+        assert bank.runs() and all(info.simulated for info in bank.runs())

@@ -1,0 +1,138 @@
+"""The JSON of the stage is the trace, number for number, and says what a trace lacks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrl_core.agent.recorder import Recorder
+from memrl_core.analysis.decision.spectrum import spectrum
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError, UnknownRun
+from memrl_core.figures.stage import Known, StageSource, known_of_run, stage_data, stage_update
+from memrl_core.figures.stage.player import player_html, source_of_run, write_player
+from memrl_core.records import Phase, Utility
+from memrl_core.settings import MemRLSettings
+from tests.small_banks import a_bank, a_step, a_vector
+
+
+def test_every_number_of_a_step_is_the_traces(demo: MemoryBank, demo_data: dict[str, Any]) -> None:
+    run, ids = demo.runs()[0].id, demo_data["memories"]["id"]
+    for trace, step in zip(demo.traces(run), demo_data["steps"], strict=True):
+        assert trace.decision and trace.recall and trace.reward and trace.update
+        shown = {ids[one["memory"]]: one for one in step["candidates"]}
+        assert shown.keys() == {c.memory_id for c in trace.decision.candidates}
+        for c in trace.decision.candidates:
+            one = shown[c.memory_id]
+            assert (one["similarity"], one["q"], one["visits"]) == (c.similarity, c.q, c.visits)
+            assert (one["rank_a"], one["rank_b"], one["score"]) == (c.rank_recall, c.rank_select, c.score)
+            assert (one["z"] or []) == [term.normalised for term in c.terms]
+        assert [one["rank_a"] for one in step["candidates"]] == sorted(one["rank_a"] for one in step["candidates"])
+        assert [ids[n] for n in step["decision"]["selected"]] == list(trace.decision.selected)
+        assert step["decision"]["flips"] == [flip.weight for flip in spectrum(trace.decision).flips]
+        assert step["reward"]["reward"] == trace.reward.reward
+        moves = [(ids[one["memory"]], one["before"], one["after"]) for one in step["update"]["changes"]]
+        assert moves == [(c.memory_id, c.before, c.after) for c in trace.update.of_q]
+        assert step["query"] is not None
+
+
+def test_a_memory_is_taken_in_just_the_ranges_of_the_spectrum(demo: MemoryBank, demo_data: dict[str, Any]) -> None:
+    ids, trace = demo_data["memories"]["id"], demo.traces(demo.runs()[0].id)[10]
+    assert trace.decision
+    candidates = [one for one in demo_data["steps"][10]["candidates"] if not one["missed"]]
+    for interval in spectrum(trace.decision).intervals:
+        middle = (interval.low + interval.high) / 2
+        taken = {ids[o["memory"]] for o in candidates if any(low < middle < high for low, high in o["taken"])}
+        assert taken == interval.selected
+
+
+def test_what_was_believed_at_each_step_is_told_by_its_moves_late_rewards_included(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        for number in range(1, 5):
+            bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
+            if number == 3:
+                bank.give_reward("r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
+        known = known_of_run(bank, "r")
+        believed: dict[str, Utility] = dict(known.before)
+        assert believed == bank.utilities("r", as_of=0)
+        for number in range(1, 5):
+            believed |= {name: utility for name, utility in known.moves[number].items() if utility is not None}
+            assert believed == bank.utilities("r", as_of=number)
+        assert "r-0001" in known.moves[3], "the late reward moved what step 2 had credited"
+
+
+def test_parts_that_another_agent_did_not_report_are_null_and_said(tmp_path: Path) -> None:
+    with MemoryBank.create(str(tmp_path / "bank"), "hashing-8", 8) as bank:
+        recorder = Recorder(bank, "mine", MemRLSettings(), model="llama")
+        known = recorder.remember("intent", "experience", a_vector(1))
+        with recorder.step("only a task", embedding=a_vector(2)):
+            pass
+        with recorder.step("some of it", embedding=a_vector(3)) as step:
+            step.recalled([(known, 0.4)])
+        first, second = stage_data(source_of_run(bank, "mine"))["steps"]
+    assert first["candidates"] == [] and first["recall"] is None and first["decision"] is None
+    assert set(first["missing"]) >= {"2", "3", "4"} and all(first["missing"].values()) and first["lacks"]
+    assert [one["similarity"] for one in second["candidates"]] == [0.4]
+    assert second["decision"] is None and second["answer"] is None and "3" in second["missing"]
+
+
+def test_a_step_under_way_ends_where_it_waits(demo: MemoryBank) -> None:
+    whole = source_of_run(demo, demo.runs()[0].id)
+    source = StageSource(
+        whole.run, whole.bank, whole.traces[:12], whole.memories, whole.places, whole.queries, whole.known,
+        whole=("household-0001",), next_phase=Phase.GENERATE,
+    )  # fmt: skip
+    data = stage_data(source)
+    assert data["steps"][-1]["next"] == 4 and data["steps"][0]["next"] is None
+    assert list(data["memories"]["texts"]) == ["0"]
+
+
+def test_an_update_and_its_table_are_the_whole(demo: MemoryBank, demo_data: dict[str, Any]) -> None:
+    source = source_of_run(demo, demo.runs()[0].id)
+    late = demo.utilities(source.run.id, as_of=30)
+    update = stage_update(source, late, rows=30)
+    assert update["memories"]["id"] == demo_data["memories"]["id"][30:]
+    assert update["steps"] == demo_data["steps"] and update["moves"] == demo_data["moves"]
+    ids = demo_data["memories"]["id"]
+    assert {ids[n] for n, q, _ in update["jump"] if q is None} == set(late), "before its first step the run saw none"
+
+
+def test_a_number_that_is_none_becomes_null(demo: MemoryBank) -> None:
+    source = source_of_run(demo, demo.runs()[0].id)
+    trace = source.traces[10]
+    assert trace.decision is not None
+    odd = tuple(replace(c, score=float("nan"), similarity=float("inf")) for c in trace.decision.candidates)
+    strange = replace(trace, decision=replace(trace.decision, candidates=odd))
+    (step,) = stage_data(replace(source, traces=[strange]))["steps"]
+    assert {(one["score"], one["similarity"]) for one in step["candidates"]} == {(None, None)}
+
+
+def test_a_run_without_a_step_shows_its_memories(demo: MemoryBank) -> None:
+    source = source_of_run(demo, demo.runs()[0].id)
+    known = Known(demo.utilities(source.run.id), {})
+    data = stage_data(replace(source, traces=(), known=known))
+    assert [step["next"] for step in data["steps"]] == [1] and None not in data["before"]
+
+
+def test_the_player_names_what_is_wrong_and_writes_nothing(demo: MemoryBank, tmp_path: Path) -> None:
+    run = demo.runs()[0].id
+    with pytest.raises(UnknownRun):
+        player_html(demo, "nobody")
+    with a_bank(tmp_path / "bank") as empty, pytest.raises(InputError, match="no finished step"):
+        write_player(empty, "r", tmp_path / "out.html")
+    with pytest.raises(InputError):
+        write_player(demo, run, tmp_path / "nowhere" / "out.html")
+    (tmp_path / "there.html").write_text("mine")
+    with pytest.raises(InputError):
+        write_player(demo, run, tmp_path / "there.html")
+    assert (tmp_path / "there.html").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bank", "there.html"]
+
+
+def test_two_players_of_one_run_are_equal_and_any_json_reads_its_data(demo: MemoryBank, demo_data: Any) -> None:
+    assert player_html(demo, demo.runs()[0].id) == player_html(demo, demo.runs()[0].id)
+    assert json.loads(json.dumps(demo_data, allow_nan=False)) == demo_data

@@ -1,0 +1,372 @@
+"""The stage in Chromium, as the player shows it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from memrl_core.agent import workspace
+from memrl_core.analysis.decision.labels import FUNCTION_WORDS
+from memrl_core.bank import MemoryBank
+from memrl_core.figures.stage import stage_data, stage_script
+from memrl_core.figures.stage.player import source_of_run, write_player
+from memrl_core.numerals import fixed, signed
+from memrl_core.records import Recalled, RecallRecord
+from memrl_core.retrieval import select
+from memrl_core.retrieval.exploration import Exploration, Ties, order_of_equals
+from memrl_core.settings import MemRLSettings
+from tests.figures.stage.conftest import SAMPLES
+
+Play = Callable[..., Page]
+POOLS = 1_000
+
+
+def until(page: Page, condition: str, seconds: float = 60.0) -> None:
+    """Wait for a condition; the player's policy forbids Playwright's own way, which evaluates a string in the page."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(f"() => {condition}"):
+        assert time.monotonic() < deadline, f"never came: {condition}"
+        page.wait_for_timeout(30)
+
+
+def a_pool(rng: np.random.Generator) -> tuple[RecallRecord, np.ndarray]:
+    """A pool in the order of phase A with its q; many of its values are equal."""
+    size = int(rng.integers(1, 14))
+    coarse = rng.random() < 0.5
+    similarity = np.sort(rng.integers(0, 4, size) / 4 if coarse else rng.random(size).round(9))[::-1]
+    q = rng.integers(-2, 3, size) / 2 if coarse else rng.normal(size=size)
+    pool = tuple(Recalled(f"m{i}", float(value), i + 1, None) for i, value in enumerate(similarity))
+    return RecallRecord(size, "record", -1.0, True, size, pool, ()), q
+
+
+def test_phase_b_in_the_browser_is_the_cores_on_a_thousand_random_pools(browser: Browser) -> None:
+    rng = np.random.default_rng(7)
+    pools, expected = [], []
+    for seed in range(POOLS):
+        recalled, q = a_pool(rng)
+        size, weight = len(q), float(rng.choice([0.0, 0.5, 1.0, rng.random()]))
+        ties: Ties = "older" if seed % 3 == 0 else "seeded"
+        decision = select(
+            recalled, q, np.zeros(size, dtype=np.int64), k2=3, weight=weight, normaliser="pool", fixed_mean=0.5,
+            fixed_sd=0.1, epsilon=0.0, seed=seed, exploration=Exploration(ties=ties),
+        )  # fmt: skip
+        equals = order_of_equals(np.arange(1, size + 1), ties, seed).argsort().argsort().tolist()
+        similarity = [one.similarity for one in recalled.pool]
+        pools.append({"similarity": similarity, "q": q.tolist(), "equals": equals, "weight": weight})
+        order = [int(c.memory_id[1:]) for c in decision.candidates]
+        expected.append((order, [float(c.score or 0.0) for c in decision.candidates]))
+    page = browser.new_page()
+    found = page.evaluate(
+        """async ([script, pools]) => {
+          const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+          const { phaseB } = await import(address);
+          return pools.map((pool) => phaseB(pool));
+        }""",
+        [stage_script(), pools],
+    )
+    page.close()
+    for (order, scores), one in zip(expected, found, strict=True):
+        assert one["order"] == order
+        assert [one["scores"][i] for i in order] == pytest.approx(scores, abs=1e-9)
+
+
+def test_every_number_that_is_shown_is_the_traces(demo: MemoryBank, demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=11&phase=7")
+    trace = demo.trace(demo.runs()[0].id, 11)
+    assert trace.decision and trace.update and trace.reward and trace.reward.reward is not None
+    for c in trace.decision.candidates:
+        row = page.locator(f'.stage-row[data-memory="{c.memory_id}"]')
+        expect(row).to_contain_text(fixed(c.similarity))
+        assert row.locator("text").first.text_content() == str(c.rank_recall)
+        if c.rank_select is not None:
+            texts = page.locator(f'.stage-row-b[data-memory="{c.memory_id}"] text').all_text_contents()
+            assert (texts[0], texts[-1]) == (str(c.rank_select), signed(c.score or 0.0))
+    expect(page.locator(".stage-reward-value")).to_have_text(signed(trace.reward.reward))
+    for change in trace.update.of_q:
+        row = page.locator(f'.stage-change[data-memory="{change.memory_id}"]')
+        for value in (change.before, change.after, change.after - change.before):
+            expect(row).to_contain_text(signed(value))
+    chips = page.locator(".stage-chip").evaluate_all("all => all.map((one) => one.dataset.memory)")
+    assert chips == list(trace.decision.selected)
+
+
+def test_a_memory_that_is_pointed_at_lights_up_in_all_parts_and_a_click_opens_its_card(
+    demo: MemoryBank, demo_data: Any, play: Play
+) -> None:
+    page = play(demo_data, "step=39&phase=7")
+    decision = demo.trace(demo.runs()[0].id, 39).decision
+    assert decision is not None
+    memory = decision.selected[0]
+    same = f'[data-memory="{memory}"]'
+    page.locator(f".stage-row{same}").hover()
+    lit = page.locator(f"{same}[data-lit]")
+    parts = lit.evaluate_all("all => all.map((one) => one.getAttribute('class').split(' ')[0])")
+    assert {"stage-row", "stage-row-b", "stage-slope", "stage-chip", "stage-dot", "stage-lane"} <= set(parts)
+    assert page.locator("[data-lit]").count() == lit.count()
+    page.locator(f".stage-dot{same} .stage-shape").click(force=True)
+    expect(page.locator(".stage-card")).to_contain_text(demo.memory(memory).intent)
+    expect(page.locator(".stage-card")).to_contain_text("λ")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".stage-card")).not_to_have_attribute("data-memory", memory)
+    page.keyboard.press("Escape")
+    expect(page.locator(".stage-card")).to_be_hidden()
+
+
+def test_search_and_lasso_find_what_is_there(demo: MemoryBank, demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=30&phase=7")
+    known = demo.utilities(demo.runs()[0].id, as_of=29)
+    word = max(demo.memory(next(iter(known))).intent.split(), key=len)
+    page.get_by_label("Search the texts").fill(word.upper())
+    having = [name for name in known if word in demo.memory(name).experience.lower()]
+    expect(page.get_by_text(f"{len(having)} found")).to_be_visible()
+    page.keyboard.press("Escape")
+    box = page.locator(".stage-map-box").bounding_box()
+    assert box
+    corners = [(3, 3), (box["width"] - 3, 3), (box["width"] - 3, box["height"] - 3), (3, box["height"] - 3), (3, 9)]
+    page.get_by_role("button", name="Lasso").click()
+    page.mouse.move(box["x"] + 3, box["y"] + 3)
+    page.mouse.down()
+    for x, y in corners:
+        page.mouse.move(box["x"] + x, box["y"] + y, steps=3)
+    page.mouse.up()
+    expect(page.locator(".stage-card")).to_contain_text(f"{len(known)} memories selected")
+
+
+def test_what_is_nearest_in_the_full_space_is_named_on_the_card_and_lit_on_the_map(
+    demo: MemoryBank, demo_data: Any, play: Play
+) -> None:
+    page = play(demo_data, "step=40&phase=7&memory=household-0007")
+    own = demo.memory("household-0007")
+    best: dict[str, float] = {}
+    for other in demo.memories():
+        similarity = float(demo.embedding(other.id) @ demo.embedding(own.id))
+        best[other.intent] = max(best.get(other.intent, -1.0), similarity)
+    expected = sorted((similarity for intent, similarity in best.items() if intent != own.intent), reverse=True)[:8]
+    shown = page.locator(".stage-card .stage-list li").all_text_contents()
+    assert [line.split(" ")[0] for line in shown] == [fixed(similarity) for similarity in expected]
+    page.get_by_role("button", name="on the map").click()
+    assert page.evaluate("player.map.marked.size") == 1 + len(expected)
+    page.keyboard.press("Escape")
+    assert page.evaluate("player.map.marked") is None
+
+
+# Of a glyph: whether the canvas has its colour where the map says that it lies.
+COLOURED = """(at) => {
+  const { map } = player;
+  const { group } = map.byGroup[at];
+  const [x, y] = map.at(group.x, group.y);
+  const [box, canvas] = [map.box, map.canvas].map((one) => one.getBoundingClientRect());
+  const places = [x + box.x - canvas.x, y + box.y - canvas.y].map((place) => Math.floor(place * map.ratio));
+  const [red, green, blue] = map.canvas.getContext("2d").getImageData(...places, 1, 1).data;
+  return map.packed().value[at] << 8 >>> 0 === ((blue << 16 | green << 8 | red) << 8) >>> 0;
+}"""
+
+
+def test_of_thousands_a_drag_paints_nothing_and_a_step_makes_only_the_glyphs_anew_that_changed(
+    demo_data: Any, play: Play
+) -> None:
+    many, first = 4_000, len(demo_data["before"])
+    rng = np.random.default_rng(3)
+    memories = copy.deepcopy(demo_data["memories"])
+    for n in range(first, first + many):
+        x, y, intent = *(4 * rng.random(2)), len(memories["intents"])
+        memories["intents"].append([f"task {n}", ""])
+        new = {"id": f"m{n}", "label": f"m{n}", "x": x, "y": y, "intent": intent, "outcome": None, "step": 0, "run": ""}
+        for name, value in new.items():
+            memories[name].append(value)
+    before = [*demo_data["before"], *([float(q), 1] for q in rng.uniform(-1, 1, many))]
+    page = play({**demo_data, "memories": memories, "before": before}, "step=11&phase=7")
+    page.evaluate("""() => {
+      const { map } = player; const { paint } = map;
+      window.paints = 0;
+      map.paint = () => { window.paints += 1; paint.call(map); };
+      window.made = [...map.byGroup];
+    }""")
+    top = page.evaluate("player.map.order.at(-1)")
+    assert page.evaluate(COLOURED, top)
+    box = page.locator(".stage-plot").bounding_box()
+    assert box
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    begun = page.evaluate("player.map.view.x")
+    for to, paints in ((100, 0), (200, 1)):
+        page.mouse.move(x + to, y, steps=5)
+        until(page, f"player.map.drawn.includes(player.map.view.x) && player.map.view.x !== {begun}")
+        assert (page.evaluate("paints"), page.evaluate(COLOURED, top)) == (paints, True)
+    page.mouse.up()
+    page.keyboard.press("Shift+ArrowRight")
+    page.wait_for_selector(".stage[data-step='12']")
+    assert 0 < page.evaluate("player.map.byGroup.filter((glyph, at) => glyph !== made[at]).length") < 10
+
+
+def current(page: Page) -> str | None:
+    return page.locator("[data-phase][data-state=current]").get_attribute("data-phase")
+
+
+@pytest.mark.slow
+def test_it_plays_to_the_end_and_moves_nothing_on_the_map_but_what_the_step_says(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=11&phase=1")
+    places = """() => Object.fromEntries([...document.querySelectorAll(".stage-plot [data-memory]")].map((one) => {
+      const at = one.getCTM(); return [one.dataset.memory, [at.e, at.f]]; }))"""
+    begun = page.evaluate(places)
+    page.evaluate("""() => {
+      window.seen = []; window.far = 0;
+      const first = {};
+      const look = () => {
+        for (const one of document.querySelectorAll(".stage-plot [data-memory], .stage-row")) {
+          const { e, f } = one.getCTM(); const name = one.getAttribute("class").split(" ")[0] + one.dataset.memory;
+          first[name] ??= [e, f];
+          far = Math.max(far, Math.abs(e - first[name][0]), Math.abs(f - first[name][1]));
+        }
+        const now = document.querySelector("[data-phase][data-state=current]").dataset.phase;
+        if (seen.at(-1) !== now) seen.push(now);
+        requestAnimationFrame(look);
+      };
+      look();
+    }""")
+    page.locator(".stage").focus()
+    page.keyboard.press(" ")
+    until(page, "seen.at(-1) === '7' && player.t === 7")
+    assert page.evaluate("seen") == list("1234567")
+    assert page.evaluate("far") <= 1
+    for number in range(12, 20):
+        page.keyboard.press("Shift+ArrowRight")
+        # Drawn, which is a frame later than known.
+        page.wait_for_selector(f".stage[data-step='{number}']")
+        now = page.evaluate(places)
+        apart = [abs(a - b) for name in now.keys() & begun.keys() for a, b in zip(now[name], begun[name], strict=True)]
+        assert not apart or max(apart) <= 1
+
+
+def test_keys_go_through_phases_and_steps_and_the_address_remembers(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=11&phase=2", reduced_motion="reduce")
+    assert current(page) == "2"
+    page.keyboard.press("6")
+    page.wait_for_selector("[data-phase='6'][data-state=current]")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    until(page, "location.hash.includes('step=12') && location.hash.includes('phase=1')")
+    for _ in range(10):
+        page.keyboard.press("Shift+ArrowRight")
+    until(page, "player.step.step === 22")
+    page.keyboard.press("ArrowLeft")
+    until(page, "location.hash.includes('step=21') && location.hash.includes('phase=7')")
+    page.get_by_label("Weight λ").fill("1")
+    expect(page.locator(".stage-line")).to_contain_text("What if λ")
+    until(page, "location.hash.includes('lambda=1')")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
+    demo_data: Any, play: Play, scheme: str, width: int
+) -> None:
+    page = play(demo_data, "step=11&phase=7&memory=household-0007", width=width, color_scheme=scheme)
+    found = Axe().run(page).response["violations"]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+HOSTILE = "<img src=x onerror=window.hacked=1></script><script>window.hacked=1</script>{{7*7}}"
+
+
+def test_hostile_texts_stay_texts(demo_data: Any, play: Play) -> None:
+    def spoilt(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: spoilt(one, key) for key, one in value.items()}
+        if isinstance(value, list):
+            return [spoilt(one, name) for one in value]
+        return HOSTILE if isinstance(value, str) and name not in ("outcome", "rule", "op", "origin", "id") else value
+
+    data = spoilt(copy.deepcopy({**demo_data, "steps": demo_data["steps"][8:12]}))
+    data["memories"]["id"] = [f'{HOSTILE}"]{n}' for n in range(len(data["memories"]["id"]))]
+    data["memories"]["label"] = data["memories"]["id"]
+    data["memories"]["texts"]["2"] = HOSTILE + "é" * 1_000_000
+    page = play(data, "step=11&phase=7")
+    page.locator(".stage-row").first.click()
+    expect(page.locator(".stage-card")).to_contain_text("onerror")
+    page.get_by_role("button", name="read it").dispatch_event("click")
+    expect(page.locator(".stage-card")).to_contain_text("</script>")
+    assert page.evaluate("[window.hacked, document.querySelectorAll('img, script').length]") == [None, 2]
+
+
+@pytest.mark.parametrize(
+    "lacking", [("recall", "decision"), ("decision",), ("answer", "prompt", "reward", "update", "write")]
+)
+def test_a_step_with_missing_parts_is_drawn_and_says_so(demo_data: Any, play: Play, lacking: tuple[str, ...]) -> None:
+    step = {**copy.deepcopy(demo_data["steps"][10]), **dict.fromkeys(lacking), "query": None}
+    step["missing"] = {str(n): f"Part {n} was not reported." for n in range(2, 8)}
+    if "decision" in lacking:
+        kept = ("memory", "similarity", "rank_a", "missed", "short", "why")
+        step["candidates"] = [] if "recall" in lacking else [{k: one[k] for k in kept} for one in step["candidates"]]
+    page = play({**demo_data, "steps": [step]}, "phase=7")
+    for phase in "1234567":
+        page.keyboard.press(phase)
+    expect(page.locator(".stage")).to_contain_text("was not reported")
+    until(page, "player.t === 7")
+
+
+def test_a_layout_that_lacks_memories_is_drawn_and_says_how_many(demo_data: Any, play: Play) -> None:
+    memories = {**demo_data["memories"], **{axis: [None] * 10 + demo_data["memories"][axis][10:] for axis in "xy"}}
+    page = play({**demo_data, "memories": memories}, "step=11&phase=7")
+    expect(page.locator(".stage-legend")).to_contain_text("10 memories have no place on this map")
+    page.locator(".stage-row").first.click()
+    expect(page.locator(".stage-card")).to_be_visible()
+
+
+def test_no_memory_and_one_memory_are_drawn(demo_data: Any, play: Play) -> None:
+    for steps in (demo_data["steps"][:1], demo_data["steps"][1:2]):
+        data = {**demo_data, "steps": steps, "before": [None] * len(demo_data["before"])}
+        page = play(data, "phase=7")
+        expect(page.locator(".stage-line")).to_contain_text("written as")
+
+
+@pytest.mark.slow
+def test_five_hundred_steps_are_less_than_five_megabytes(tmp_path: Path, browser: Browser) -> None:
+    with workspace.create_bank(str(tmp_path / "bank"), "hashing", workspace.load_preferences()) as bank:
+        run = workspace.start_run(
+            bank, environment="household", tasks="household-train", settings=MemRLSettings(), seed=3,
+            model="simulated",
+        )  # fmt: skip
+        live = workspace.live_run(bank, run.id, workspace.load_preferences())
+        with bank.batch(100):
+            for _, _trace in zip(range(500), live.agent.run(live.tasks, 500), strict=False):
+                pass
+        assert write_player(bank, run.id, tmp_path / "run.html") < 5_000_000
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{(tmp_path / 'run.html').as_uri()}#step=500&phase=7")
+    expect(page.locator(".stage")).to_contain_text("Step 500")
+    page.close()
+    assert [address for address in asked if not address.startswith("file:")] == []
+
+
+def test_the_script_is_plain_modules_without_a_build_and_passes_over_the_cores_function_words() -> None:
+    script = stage_script()
+    assert "innerHTML" not in script and "import " not in script.split("\n", 1)[0]
+    (words,) = re.findall(r"FUNCTION_WORDS = new Set\((.*)\)", script)
+    assert set(json.loads(words)) == FUNCTION_WORDS
+
+
+def test_stage_data_of_the_second_demo_plays(tmp_path: Path, play: Play) -> None:
+    shutil.copytree(SAMPLES / "demo_smollm2_bank", tmp_path / "bank")
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        data = stage_data(source_of_run(bank, bank.runs()[-1].id))
+    page = play(data, "step=41&phase=7", reduced_motion="reduce")
+    for number in range(42, 52):
+        page.keyboard.press("Shift+ArrowRight")
+        until(page, f"player.step.step === {number}")
