@@ -26,7 +26,9 @@ def memory_table(view: View) -> None:
     """Search in the full text, filter by outcome and q; a chosen row opens the memory beside the table."""
     rows = _of_selection(view, catalogue(view.moment, view.memories))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        words = st.text_input("Search in intent and experience", key="memory_search", placeholder="egg microwave")
+        words = st.text_input(
+            "Search", key="memory_search", placeholder="egg microwave", help="In the intent and the experience."
+        )
         outcomes = st.multiselect("Outcome", OUTCOMES, key="memory_outcomes", placeholder="all")
         low, high = _q_limits(rows)
         limits = st.slider("q", low, high, (low, high), 0.05, key="memory_q", width=220)

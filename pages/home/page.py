@@ -148,7 +148,9 @@ with start:
         start_run_form(place)
 with openings:
     st.markdown("#### Look at a bank")
-    st.markdown("A bank that `memrl run` or another session left on this machine, or at any LanceDB address.")
+    st.markdown(
+        "A bank that `memrl run` or another session left on this machine, a folder, or a bank elsewhere that a TOML file names."
+    )
     with st.popover("Open a bank", icon=":material/folder_open:", width="stretch"):
         open_bank_form()
 
