@@ -1,17 +1,14 @@
-"""Plug-ins of other packages: what one raises at a hook, or gives against its contract, becomes a sentence."""
+"""The policies and environments that can be had here, by name, and texts of foreign code that can be shown."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from memrl_core.errors import MemRLError
 
@@ -19,7 +16,6 @@ LONGEST = 200_000
 """Characters of a text that a model reads; of a longer one the middle is left out."""
 
 Kind = TypeVar("Kind")
-_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 class Breach(Exception):
@@ -86,81 +82,6 @@ class Registry(Generic[Kind]):
                 else f"cannot be loaded ({words_of(error)})"
             )
             raise self._unusable(f"The {self.word} “{name[:80]}” of another package {why}. {remedy}") from error
-
-
-def guarded(
-    found: type[Kind], plugin: str, failed: type[MemRLError], hooks: Mapping[str, Callable[..., Any]], **own: Any
-) -> type[Kind]:
-    """A subclass of `found` whose `hooks` are guarded, with `own` in the place of its attributes.
-
-    `hooks` maps the name of each to what makes its result sound: a function of the result and of all that the hook was
-    called with, which raises `Breach`. What fails is a `failed` that names the plug-in and the hook.
-    """
-
-    def wrapped(name: str, sound: Callable[..., Any]) -> Any:
-        method = inspect.getattr_static(found, name)
-        function = getattr(method, "__func__", method)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with hook(plugin, name, failed):
-                return sound(function(*args, **kwargs), *args)
-
-        return type(method)(call) if isinstance(method, (staticmethod, classmethod)) else call
-
-    methods = {name: wrapped(name, sound) for name, sound in hooks.items()}
-    made: type[Kind] = type(
-        found.__name__, (found,), {"__doc__": found.__doc__, "__module__": found.__module__, **methods, **own}
-    )
-    return made
-
-
-@contextmanager
-def hook(
-    plugin: str,
-    name: str,
-    failed: type[MemRLError],
-    kept: str = "What came before is kept; mend it, then try again, or choose another one.",
-) -> Iterator[None]:
-    """Within it, whatever the hook `name` of `plugin` raises, a `Breach` too, becomes a `failed` with a sentence.
-
-    The program's own errors and an interrupt pass.
-    """
-    try:
-        yield
-    except MemRLError:
-        raise
-    except Breach as breach:
-        raise failed(f"The {plugin} broke its contract in {name}: {breach}. {kept}") from breach
-    except (Exception, SystemExit) as error:
-        raise failed(f"The {plugin} failed in {name} ({words_of(error)}). {kept}") from error
-
-
-@contextmanager
-def checked(what: str) -> Iterator[None]:
-    """Within it, what fails or breaks the contract does so as an `AssertionError` about `what`: for the contracts."""
-    try:
-        yield
-    except AssertionError:
-        raise
-    except Breach as breach:
-        raise AssertionError(f"{what}: {breach}.") from None
-    except Exception as error:
-        raise AssertionError(f"{what}: {words_of(error)}.") from error
-
-
-def read_again(kind: Any, given: Any, what: str = "") -> Any:
-    """`given` as it will be once it was stored: written as JSON and read as `kind`. Raises `Breach` about `what`."""
-    adapter = _adapter(kind)
-    try:
-        return adapter.validate_json(adapter.dump_json(given, warnings=False))
-    except Exception as error:
-        raise Breach(f"{what or shortened(given)} cannot be stored ({words_of(error)})") from error
-
-
-def shortened(given: Any) -> str:
-    """What was given, for the inside of a sentence."""
-    return storable(repr(given)[:80])
 
 
 def storable(text: str, longest: int = LONGEST) -> str:

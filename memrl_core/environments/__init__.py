@@ -7,7 +7,6 @@ A package offers an environment under the entry point group `memrl.environments`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from pydantic import ValidationError
@@ -38,12 +37,9 @@ ENVIRONMENTS = tuple(_OWN)
 
 
 def _guarded(name: str, found: Any) -> type[Environment]:
-    # The contract knows the sets of the program's own environments, and so comes after them.
-    contract = import_module(f"{__name__}.contract")
-    made: type[Environment] = contract.guarded_environment(
-        name, found, [task_set for own in ENVIRONMENTS for task_set in environment_class(own).sets]
-    )
-    return made
+    from memrl_core.guards import guarded_environment  # Needed for environments of other packages alone.
+
+    return guarded_environment(name, found, [one for own in ENVIRONMENTS for one in environment_class(own).sets])
 
 
 REGISTRY: Registry[Environment] = Registry(

@@ -1,4 +1,4 @@
-"""What every environment must keep: made sound at each call for those of other packages, and as checks for an author.
+"""What every environment must keep, as checks for its author.
 
     from memrl_core.environments.contract import CHECKS
 
@@ -13,152 +13,25 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice, zip_longest
-from numbers import Real
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
-from pydantic import Field
 
-from memrl_core.environments.base import Environment, EnvironmentSpec
-from memrl_core.environments.tasks import check_intent, tasks_of_set
-from memrl_core.errors import EnvironmentFailed, MemRLError
-from memrl_core.plugins import LONGEST, Breach, checked, guarded, read_again, shortened, storable
+from memrl_core.environments.base import Environment, StepResult
+from memrl_core.environments.tasks import tasks_of_set
+from memrl_core.errors import MemRLError
+from memrl_core.guards import a_step, a_text, checked, read_again
+from memrl_core.plugins import LONGEST, Breach
 from memrl_core.prompting import CHOICE_MARK, CHOICES, MEMORY_HEADER, TASK_LINE, YOUR_TASK, offered
-from memrl_core.records import Judgement, Outcome, Reply, RewardSource, Task, Turn
+from memrl_core.records import Judgement, Outcome, Reply, Task, Turn
 
 Make = Callable[[], Environment]
 Answer = Callable[[str, int], str]
 """What is replied to an observation in a turn, counted from 0."""
-
-Step = tuple[str, float, bool, bool, dict[str, Any]]
-LONGEST_FOR_PEOPLE = 4_000
-"""Characters of a text that people read."""
-MOST_ANSWER_TOKENS = 32_768
-
-
-# --- what an environment gives, made sound ----------------------------------------------------------------------------
-
-
-def a_text(what: str, given: Any, longest: int = LONGEST, *, blank: bool = False) -> str:
-    """A text that can be stored; nothing but spaces where it may be `blank`. Raises `Breach`."""
-    if not isinstance(given, str) or not (blank or given.strip()):
-        raise Breach(f"{what} is {shortened(given)} instead of a text{'' if blank else ' with something in it'}")
-    return storable(given, longest)
-
-
-def a_step(given: Any) -> Step:
-    """What `step` gave. Of `info` only what people and models may read is kept: anything else could be the answer."""
-    if not isinstance(given, tuple) or len(given) != 5 or not isinstance(given[4], Mapping):
-        raise Breach(f"it is {shortened(given)} instead of (observation, reward, terminated, truncated, info)")
-    observation, reward, terminated, truncated, info = given
-    if not isinstance(reward, Real) or not 0 <= float(reward) <= 1:
-        raise Breach(f"the reward is {shortened(reward)} instead of a number from 0 to 1")
-    ending: dict[str, Any] = {}
-    if terminated or truncated:
-        success, judgement = info.get("success"), info.get("judgement")
-        ending["verdict"] = a_text("the verdict", info.get("verdict"), LONGEST_FOR_PEOPLE)
-        ending["success"] = None if success is None else bool(success)
-        if judgement is not None:
-            texts = (judgement.expected, judgement.came, judgement.why)
-            ending["judgement"] = Judgement(
-                *(a_text("the judgement", t, LONGEST_FOR_PEOPLE, blank=True) for t in texts)
-            )
-    return a_text("the observation", observation, blank=True), float(reward), bool(terminated), bool(truncated), ending
-
-
-def _an_instance(_: Any, world: Environment) -> None:
-    """Make sound what an instance may have otherwise than its class, and one task otherwise than another."""
-    vars(world).pop("name", None)
-    world.instructions = a_text("`instructions`", world.instructions)
-    world.max_turns = read_again(Annotated[int, Field(ge=1)], world.max_turns, "`max_turns`")
-    world.reward_source = read_again(RewardSource, world.reward_source, "`reward_source`")
-
-
-def _begun(observation: Any, world: Any, *_: Any) -> str:
-    _an_instance(None, world)
-    world._turns_taken = 0
-    return a_text("the observation", observation, blank=True)
-
-
-def _stepped(given: Any, world: Any, *_: Any) -> Step:
-    """The step; the last of `max_turns` ends the episode."""
-    observation, reward, terminated, truncated, ending = a_step(given)
-    world._turns_taken += 1
-    if not (terminated or truncated) and world._turns_taken >= world.max_turns:
-        success = False if world.reward_source == "environment" else None
-        truncated, ending = True, {"verdict": f"Failed: not done after {world.max_turns} turns.", "success": success}
-    return observation, reward, terminated, truncated, ending
-
-
-def _tasks(given: Any, environment: type[Environment], *_: Any) -> list[Task]:
-    tasks = [
-        replace(task, intent=check_intent(task.intent), environment=environment.name)
-        for task in read_again(list[Task], given, "its tasks")
-    ]
-    if not tasks or not all(task.id.strip("\0 ") for task in tasks) or len({task.id for task in tasks}) < len(tasks):
-        raise Breach("it gave no task, one without an id, or two with the same id")
-    return tasks
-
-
-HOOKS: Mapping[str, Callable[..., Any]] = {
-    "__init__": lambda given, world, *_: _an_instance(given, world),
-    "reset": _begun,
-    "step": _stepped,
-    "distil": lambda given, *_: a_text("the experience", given),
-    "first_memories": lambda given, *_: [
-        (a_text("an intent", intent), a_text("an experience", experience)) for intent, experience in given
-    ],
-    "close": lambda given, *_: None,
-    "missing": lambda given, *_: a_text("what is missing", given, LONGEST_FOR_PEOPLE, blank=True),
-    "make_tasks": _tasks,
-    "faults": lambda given, *_: [
-        a_text("a fault", fault, LONGEST_FOR_PEOPLE) for fault in read_again(list[str], given, "its faults")
-    ],
-}
-"""The hooks of an environment, and what makes the result of each sound."""
-
-
-def guarded_environment(name: str, found: Any, taken_sets: Sequence[str] = ()) -> type[Environment]:
-    """`found` with its hooks guarded, known by `name` whatever it calls itself; none of `taken_sets` may be its own.
-
-    Raises whatever shows that it is no environment, could not be shown, or cannot be made as nothing is set.
-    """
-    if not (isinstance(found, type) and issubclass(found, Environment)):
-        raise Breach("it is no subclass of memrl_core.environments.base.Environment")
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise Breach("its name is not letters, digits, “-”, “_” and “.” only")
-    for option, field in found.Options.model_fields.items():
-        if not isinstance(field.get_default(), bool | int | float | str):
-            raise Breach(f"the option “{option[:80]}” has no default that is a number, a text, true or false")
-    found.Options.model_validate(dict(found.simulated_options))
-    sets = read_again(list[str], found.sets, "`sets`")
-    for one in sets:
-        if sets.count(one) > 1 or one in taken_sets or storable(one, 80) != one:
-            raise Breach(
-                f"its set of tasks “{storable(one, 80)}” is there twice, comes with the program, or is no name"
-            )
-    spec = read_again(EnvironmentSpec, getattr(found, "spec", None), "`spec`")
-    made = guarded(
-        found,
-        f"environment “{name[:80]}”",
-        EnvironmentFailed,
-        HOOKS,
-        name=name,
-        spec=replace(spec, answer_tokens=min(spec.answer_tokens, MOST_ANSWER_TOKENS)),
-        sets=tuple(sets),
-        instructions=a_text("`instructions`", getattr(found, "instructions", None)),
-        reward_source=read_again(RewardSource, found.reward_source, "`reward_source`"),
-    )
-    if not made.missing():
-        made().close()
-    return made
-
-
-# --- the checks -------------------------------------------------------------------------------------------------------
 
 MOST_VALUES, OTHERS, WORLDS = 24, 2, 4
 """Changes of what is hidden in a task that are tried, other tasks whose labels are put in, worlds of other seeds."""
@@ -389,7 +262,7 @@ def _reset(world: Environment, task: Task, seed: int) -> str:
         return _short(a_text("the observation", world.reset(task, seed=seed, at_step=1), blank=True))
 
 
-def _replied(world: Environment, reply: str, what: str) -> Step:
+def _replied(world: Environment, reply: str, what: str) -> StepResult:
     with checked(f"`step`, when the reply is {what}"):
         given = world.step(reply)
         step = a_step(given)

@@ -42,7 +42,7 @@ POLICIES = tuple(_OWN)
 
 
 def _guarded(name: str, found: Any) -> type[Policy[Any]]:
-    from memrl_core.policies.contract import guarded_policy  # Needed for policies of other packages alone.
+    from memrl_core.guards import guarded_policy  # Needed for policies of other packages alone.
 
     return guarded_policy(name, found)
 

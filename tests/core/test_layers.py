@@ -20,7 +20,14 @@ TOP_DOWN = (
     {"memrl_core.figures"},
     {"memrl_core.analysis", "memrl_core.exchange"},
     {"memrl_core.agent"},
-    {"memrl_core.bank", "memrl_core.embedders", "memrl_core.environments", "memrl_core.models", "memrl_core.policies"},
+    {
+        "memrl_core.bank",
+        "memrl_core.embedders",
+        "memrl_core.environments",
+        "memrl_core.guards",
+        "memrl_core.models",
+        "memrl_core.policies",
+    },  # fmt: skip
     {"memrl_core.learning", "memrl_core.prompting", "memrl_core.retrieval"},
     {"memrl_core.logs", "memrl_core.plugins", "memrl_core.settings"},
     {"memrl_core.errors", "memrl_core.records"},

@@ -16,9 +16,9 @@ from pydantic import Field, field_validator
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import ENVIRONMENTS, environment_class, environment_names, make_environment, why_unusable
 from memrl_core.environments.base import Environment, EnvironmentOptions
-from memrl_core.environments.contract import LONGEST_FOR_PEOPLE, guarded_environment
 from memrl_core.environments.household import Household
 from memrl_core.errors import EnvironmentFailed, InputError, OllamaDown
+from memrl_core.guards import LONGEST_FOR_PEOPLE, guarded_environment
 from memrl_core.plugins import LONGEST, storable
 from memrl_core.records import Judgement, Task
 from tests.builders import an_agent

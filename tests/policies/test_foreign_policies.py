@@ -17,10 +17,11 @@ from memrl_core.bank.check import check, rebuild
 from memrl_core.errors import InputError, OllamaDown, PolicyFailed, SettingsError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import contents_of
+from memrl_core.guards import POLICY_HOOKS
 from memrl_core.learning import unmoved
 from memrl_core.policies import make_policy, policy_class, policy_names, update_rule, usable_policies
 from memrl_core.policies.base import Policy, Written
-from memrl_core.policies.contract import HOOKS, World
+from memrl_core.policies.contract import World
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Decision, MemoryOperation, Phase, StepTrace, ValueChange
 from memrl_core.settings import PolicySettings
@@ -102,7 +103,7 @@ def test_a_step_keeps_its_trace_and_goes_on_once_the_policy_is_mended(
 
 
 @pytest.mark.parametrize("error", [KeyError("a memory that was\nforgotten"), SystemExit(3)])
-@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("hook", POLICY_HOOKS)
 def test_what_any_hook_raises_names_the_plugin_and_the_hook(
     monkeypatch: pytest.MonkeyPatch, hook: str, error: BaseException
 ) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.environments.tasks import sample_tasks
+from memrl_core.guards import decision_breaks
 from memrl_core.policies import make_policy
-from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.reflexion import UNREADABLE, Reflection, laid_out
 from memrl_core.records import Decision, Phase, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.policies.contract import decision_breaks
+from memrl_core.guards import decision_breaks
 from memrl_core.policies.methods.remem import UNREADABLE, Pruning
 from memrl_core.records import Phase
 from tests.models.forms import FillsForms

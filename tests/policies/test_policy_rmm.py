@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from memrl_core.agent.asking import view_before
 from memrl_core.agent.learned import learned_now
 from memrl_core.environments.tasks import sample_tasks
+from memrl_core.guards import decision_breaks
 from memrl_core.policies import make_policy
-from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.rmm_reranker import (
     ADAPTED,
     NOISE,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.policies.contract import decision_breaks
+from memrl_core.guards import decision_breaks
 from memrl_core.policies.methods.self_rag import NEED, RELEVANCE, Grade, Grades, Need
 from tests.builders import numbers
 from tests.models.forms import FillsForms

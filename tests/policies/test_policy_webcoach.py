@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from memrl_core.agent.asking import templates
 from memrl_core.environments.tasks import sample_tasks
+from memrl_core.guards import decision_breaks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
-from memrl_core.policies.contract import decision_breaks
 from memrl_core.policies.methods.webcoach import (
     COACH,
     GATE,
