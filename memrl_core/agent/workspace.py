@@ -40,6 +40,7 @@ from memrl_core.errors import (
     ModelChanged,
     ModelError,
     ModelMissing,
+    NotABank,
 )
 from memrl_core.models import gguf, ollama_status
 from memrl_core.models.base import LanguageModel, ModelOptions, checked_options
@@ -145,18 +146,30 @@ def demo_bank(name: str = DEMO) -> Path:
     Raises `BankMissing` when this installation came without the recording.
     """
     target = banks_folder() / name
-    return target if target.exists() else reset_demo_bank(name)
+    if not target.exists():
+        try:
+            copy_bank(_recording(name), target)
+        except NotABank:
+            if not target.exists():
+                raise
+            # Another browser or process has made it meanwhile.
+    return target
 
 
 def reset_demo_bank(name: str = DEMO) -> Path:
-    """Put a recorded bank back; what was added to the copy is lost."""
-    source, target = sample_data_path() / RECORDINGS[name], banks_folder() / name
-    if not source.is_dir():
-        raise BankMissing("The recorded demo bank is not part of this installation. Start a live run instead.")
+    """Put a recorded bank back; what was added to the copy is lost. Raises as `demo_bank` does."""
+    source, target = _recording(name), banks_folder() / name
     if target.exists():
         delete_bank(target)
     copy_bank(source, target)
     return target
+
+
+def _recording(name: str) -> Path:
+    source = sample_data_path() / RECORDINGS[name]
+    if not source.is_dir():
+        raise BankMissing("The recorded demo bank is not part of this installation. Start a live run instead.")
+    return source
 
 
 def default_embedder() -> str:

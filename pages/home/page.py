@@ -149,7 +149,8 @@ with start:
 with openings:
     st.markdown("#### Look at a bank")
     st.markdown(
-        "A bank that `memrl run` or another session left on this machine, a folder, or a bank elsewhere that a TOML file names."
+        "A bank that `memrl run` or another session left on this machine, or one in any folder, or elsewhere by its "
+        "TOML file."
     )
     with st.popover("Open a bank", icon=":material/folder_open:", width="stretch"):
         open_bank_form()

@@ -11,6 +11,7 @@ import sys
 import threading
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -363,7 +364,11 @@ def test_threads_may_share_a_recorder(bank: MemoryBank, recorder: Recorder) -> N
 
 
 @pytest.mark.slow
-def test_processes_number_their_steps_without_gaps_or_doubles(bank: MemoryBank, recorder: Recorder) -> None:
+def test_processes_number_their_steps_without_gaps_or_doubles(
+    bank: MemoryBank, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Tests of pages leave their script as the main module, and a new process would begin by running that.
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     memory = recorder.remember("egg", "boil it", a_vector(1))
     spawn = multiprocessing.get_context("spawn")
     together = spawn.Barrier(3)

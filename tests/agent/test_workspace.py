@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,14 @@ def test_resetting_the_demo_takes_back_what_was_added() -> None:
         assert bank.next_step("household") == before + 1
     with MemoryBank.open(str(workspace.reset_demo_bank())) as bank:
         assert bank.next_step("household") == before
+
+
+def test_all_who_open_the_demo_first_get_the_same_whole_bank() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        paths = {found.result() for found in [threads.submit(workspace.demo_bank) for _ in range(4)]}
+    (path,) = paths
+    assert all(finding.ok for finding in check(str(path)))
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_preferences_are_kept_and_a_broken_file_is_passed_over(home: Path) -> None:

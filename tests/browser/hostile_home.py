@@ -135,7 +135,6 @@ def _spoiled(contents: Contents, runs: Mapping[str, str], texts: frozenset[str])
         memories={names[i]: (spoil.of(memory), vector) for i, (memory, vector) in contents.memories.items()},
         events=tuple(map(spoil.of, contents.events)),
         traces=tuple(_asked_and_judged(spoil.of(trace), spoil) for trace in contents.traces),
-        places=None,
     )
 
 

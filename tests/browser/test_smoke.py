@@ -129,6 +129,7 @@ def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> 
     assert [event.step for event in rated] == list(range(rated[0].step, rated[0].step + 10))
     rewards.press(page, "u")
     expect(page.locator(".st-key-queue_moves")).to_contain_text("9 of")
+    expect(page).to_have_url(re.compile(rf"\bstep={rated[-1].step}\b"))
     page.reload()
     expect(page.locator(rewards.OUTPUT)).to_be_visible()
     settled(page)

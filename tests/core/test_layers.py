@@ -27,7 +27,7 @@ TOP_DOWN = (
         "memrl_core.guards",
         "memrl_core.models",
         "memrl_core.policies",
-    },  # fmt: skip
+    },
     {"memrl_core.learning", "memrl_core.prompting", "memrl_core.retrieval"},
     {"memrl_core.logs", "memrl_core.plugins", "memrl_core.settings"},
     {"memrl_core.errors", "memrl_core.records"},

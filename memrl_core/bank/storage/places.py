@@ -165,8 +165,9 @@ def copy_bank(source: str | Path, target: Path) -> None:
         raise BankMissing(f"There is no bank at {source}. Nothing was copied.")
     if not is_bank(Path(source)):
         raise NotABank(f"The folder {source} holds no bank. Nothing was copied.")
+    taken = NotABank(f"Something is already stored at {target}. Nothing was changed; choose another name.")
     if target.exists():
-        raise NotABank(f"Something is already stored at {target}. Nothing was changed; choose another name.")
+        raise taken
     draft = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
         with disk_sentences(target):
@@ -174,7 +175,12 @@ def copy_bank(source: str | Path, target: Path) -> None:
             database = Database.at(place.database, place.shown)
             with closing(database):
                 write_parts(database, place.open_vectors(int(database.description()["dimension"])), draft)
-            draft.rename(target)
+            try:
+                draft.rename(target)
+            except OSError:
+                if target.exists():  # Somebody else was quicker.
+                    raise taken from None
+                raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
