@@ -14,13 +14,11 @@ from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
-from memrl_core.environments.tasks import load_tasks
+from memrl_core.environments.tasks import load_tasks, sample_tasks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Task
 from memrl_core.retrieval.view import MemoryView
-from tests.small_banks import DIMENSION, a_bank, a_run, a_step, a_vector
-
-__all__ = ["DIMENSION", "a_bank", "a_run", "a_step", "a_vector", "alike_tasks", "an_agent", "numbers", "view_of"]
+from tests.small_banks import DIMENSION, a_bank, a_chain, a_run, a_step, a_vector, grown  # noqa: F401
 
 
 def an_agent(path: Path, model: Any = None, environment: str = "household", run: str = "r", **settings: Any) -> Agent:
@@ -29,6 +27,13 @@ def an_agent(path: Path, model: Any = None, environment: str = "household", run:
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
     bank.start_run(replace(a_run(run, **settings), environment=environment, embedder=embedder.name))
     return Agent(bank, run, model or SimulatedModel(), embedder, make_environment(environment))
+
+
+def an_agent_after(path: Path, tasks: int, epochs: int = 1, **settings: Any) -> Agent:
+    """An agent that has met the first tasks of the household's training set, so many times each."""
+    agent = an_agent(path, **settings)
+    list(agent.run(sample_tasks("household-train")[:tasks], epochs=epochs))
+    return agent
 
 
 def view_of(ids: Sequence[str], embeddings: Any, **others: Any) -> MemoryView:

@@ -83,3 +83,19 @@ def a_step(
         ),
     )
     return trace, {memory_id: vector}
+
+
+def grown(bank: MemoryBank, count: int) -> MemoryBank:
+    """The bank after so many more steps of run "r", each of which credits nothing and writes a memory."""
+    first = bank.next_step("r")
+    for step in range(first, first + count):
+        bank.commit_step(*a_step(step))
+    return bank
+
+
+def a_chain(path: Any, steps: int, **settings: Any) -> MemoryBank:
+    """A bank of successful steps, each of which used the memory of the one before it."""
+    bank = a_bank(path, **settings)
+    for step in range(1, steps + 1):
+        bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+    return bank

@@ -37,10 +37,9 @@ from memrl_core.analysis.compare.comparison import (
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.run.metrics import percentiles
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import a_compared, a_line, begun, commit, tasks_line
-from tests.builders import a_bank, an_agent, numbers
+from tests.builders import a_bank, an_agent_after, numbers
 
 Row = dict[str, Any]
 
@@ -275,9 +274,7 @@ def test_values_of_one_task_have_no_interval_whatever_else_was_met() -> None:
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    agent = an_agent(tmp_path_factory.mktemp("banks") / "bank", k1=8, delta=0.1)
-    list(agent.run(sample_tasks("household-train")[:10], epochs=2))
-    return agent
+    return an_agent_after(tmp_path_factory.mktemp("banks") / "bank", 10, epochs=2, k1=8, delta=0.1)
 
 
 def itself(agent: Agent, **changes: Any) -> tuple[Comparison, list[Any]]:

@@ -8,18 +8,16 @@ from hypothesis import strategies as st
 
 from memrl_core.analysis.decision.gate import admission, newcomers
 from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.settings import MemRLSettings
-from tests.builders import an_agent
+from tests.builders import an_agent_after
 
 
 @pytest.fixture(scope="module")
 def situation(tmp_path_factory: pytest.TempPathFactory) -> Situation:
     """The last step of a short household run."""
-    agent = an_agent(tmp_path_factory.mktemp("banks") / "bank", delta=0.0, k1=4)
-    last = list(agent.run(sample_tasks("household-train")[:14]))[-1]
-    return situation_of(agent.bank, last)
+    bank = an_agent_after(tmp_path_factory.mktemp("banks") / "bank", 14, delta=0.0, k1=4).bank
+    return situation_of(bank, bank.trace("r", 14))
 
 
 @given(

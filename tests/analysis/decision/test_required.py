@@ -15,25 +15,18 @@ from memrl_core.analysis.decision.spectrum import Requirement, required_q
 from memrl_core.analysis.decision.whatif import Situation, decided
 from memrl_core.errors import InputError
 from memrl_core.retrieval import exact_similarity
-from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import MemRLSettings
+from tests.builders import view_of
 from tests.oracles.selection import given_to_the_model
 
 QUERY = np.array([1.0, 0.0], dtype=np.float32)
 
 
-def situation(similarity: list[float], q: list[float], groups: list[int] | None = None, **chosen: Any) -> Situation:
+def situation(similarity: list[float], q: list[float], **chosen: Any) -> Situation:
     """Memories m0, m1, … (oldest first) at these similarities to the intent, with these q."""
     s = np.array(similarity, dtype=np.float64)
-    embeddings = np.column_stack([s, np.sqrt(1 - s**2)]).astype(np.float32).reshape(-1, 2)
-    ids = [f"m{i}" for i in range(len(s))]
-    view = MemoryView(
-        ids,
-        embeddings,
-        np.array(q, dtype=np.float64),
-        np.zeros(len(s), np.int64),
-        np.array(groups if groups is not None else range(len(s)), np.int64),
-        {i: n for n, i in enumerate(ids)},
+    view = view_of(
+        [f"m{i}" for i in range(len(s))], np.column_stack([s, np.sqrt(1 - s**2)]), q=np.array(q, dtype=float)
     )
     return Situation("memrl", MemRLSettings.of(chosen).model_dump(), QUERY, view, 0)
 
@@ -129,8 +122,7 @@ def test_the_figure_changes_the_choice_of_the_program_itself() -> None:
 def test_a_memory_outside_of_the_pool_is_let_in_by_no_q() -> None:
     where = situation([0.9, 0.1], [0.0, 0.0], k2=1, delta=0.2)
     found = required_q(where, "m1")
-    assert (found.selected, found.needed) == (False, None)
-    assert found.note
+    assert (found.selected, found.needed, bool(found.note)) == (False, None, True)
 
 
 def test_other_settings_are_asked_instead_of_the_recorded_ones() -> None:
@@ -142,6 +134,5 @@ def test_other_settings_are_asked_instead_of_the_recorded_ones() -> None:
 
 
 def test_a_memory_that_the_run_did_not_know_is_refused() -> None:
-    where = situation([0.9], [0.0])
     with pytest.raises(InputError):
-        required_q(where, "stranger")
+        required_q(situation([0.9], [0.0]), "stranger")

@@ -16,9 +16,9 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.policies import POLICIES
 from memrl_core.records import Memory
-from memrl_core.retrieval.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked
 from memrl_core.settings import MemRLSettings
-from tests.builders import an_agent
+from tests.builders import an_agent, an_agent_after, view_of
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +88,8 @@ def by_hand() -> Situation:
     ids = ["warm", "theirs", "cold", "far"]
     vectors = np.array([BEFORE[memories[i].intent] for i in ids], dtype=np.float32)
     query = np.array(BEFORE["heat one egg"], dtype=np.float32)
-    view = MemoryView(
-        ids,
-        vectors,
-        np.array([0.0, 9.0, 0.0, 1.0]),
-        np.zeros(4, np.int64),
-        np.arange(4),
-        {i: n for n, i in enumerate(ids)},
-        visible=np.array([True, False, True, True]),
-        memories=memories,
-        asked=Asked(query, intent="heat one egg"),
-    )
+    visible, asked = np.array([True, False, True, True]), Asked(query, intent="heat one egg")
+    view = view_of(ids, vectors, q=np.array([0.0, 9.0, 0.0, 1.0]), visible=visible, memories=memories, asked=asked)
     settings = MemRLSettings.of({"k1": 2, "k2": 1, "delta": 0.1, "weight": 0.5}).model_dump()
     return Situation("memrl", settings, query, view, 0)
 
@@ -127,16 +118,15 @@ def test_a_higher_weight_of_q_takes_the_one_that_only_the_other_embedder_recalls
 
 
 def test_the_same_embedder_gives_the_recorded_decision_and_nothing_is_stored(tmp_path) -> None:
-    agent = an_agent(tmp_path / "bank", delta=0.0, k1=4)
-    trace = list(agent.run(sample_tasks("household-train")[:14]))[-1]
-    facts, heard = agent.bank.facts, []
-    situation = situation_of(agent.bank, trace)
+    bank = an_agent_after(tmp_path / "bank", 14, delta=0.0, k1=4).bank
+    trace, facts, heard = bank.trace("r", 14), bank.facts, []
+    situation = situation_of(bank, trace)
     again = embedded_anew(situation, HashingEmbedder(), lambda *done: heard.append(done))
     assert again is not None and decided(again) == (trace.recall, trace.decision)
     assert heard[-1][0] == heard[-1][1] > 1
     other = embedded_anew(situation, HashingEmbedder(64))
     assert other.view.embeddings.shape[1] == 64
-    assert agent.bank.facts == facts
+    assert bank.facts == facts
 
 
 def test_it_can_be_stopped_and_a_bank_that_is_too_large_or_found_by_more_than_intents_is_refused(monkeypatch) -> None:

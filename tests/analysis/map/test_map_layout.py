@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memrl_core.analysis.map import map_layout
 from memrl_core.analysis.map.map_layout import PCA, UMAP, MapLayout
@@ -16,7 +18,7 @@ from memrl_core.analysis.map.projection import Plane, Vectors
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.child import ChildFailed
 from memrl_core.errors import BankFull
-from tests.builders import a_bank, a_step, a_vector, numbers
+from tests.builders import a_bank, a_step, a_vector, grown, numbers
 from tests.instant_umap import InstantUmap
 
 
@@ -29,19 +31,33 @@ def umap(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[InstantUmap]]:
     InstantUmap.gate.set()
 
 
-def grown(bank: MemoryBank, count: int) -> MemoryBank:
-    first = bank.next_step("r")
-    for step in range(first, first + count):
-        bank.commit_step(*a_step(step))
-    return bank
-
-
 def settled(bank: MemoryBank) -> MapLayout:
     layout = MapLayout(bank)
     layout.places()
     layout.wait()
     layout.places()
     return layout
+
+
+@pytest.fixture
+def layout(tmp_path: Path, umap: type[InstantUmap]) -> MapLayout:
+    """The map of sixteen memories, fitted, with nothing announced."""
+    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
+    layout.announcement = ""
+    return layout
+
+
+def laid_out_anew(layout: MapLayout) -> MapLayout:
+    layout.relayout()
+    layout.wait()
+    layout.take_proposal()
+    return layout
+
+
+def unmoved(layout: MapLayout, before: dict[str, tuple[float, float]]) -> bool:
+    """Whether all memories of an earlier map lie where they lay."""
+    places = layout.places()
+    return {memory_id: places[memory_id] for memory_id in before} == before
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
@@ -68,9 +84,8 @@ def test_umap_begins_with_fifteen_memories(tmp_path: Path, umap: type[InstantUma
 
 
 def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stored(
-    tmp_path: Path, umap: type[InstantUmap]
+    layout: MapLayout, umap: type[InstantUmap]
 ) -> None:
-    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
     umap.gate.clear()
     layout.relayout()
     grown(layout._bank, 1)
@@ -86,34 +101,28 @@ def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stor
 
 
 def test_a_map_that_was_fitted_on_few_is_outgrown_until_it_is_laid_out_anew(
-    tmp_path: Path, umap: type[InstantUmap]
+    layout: MapLayout, umap: type[InstantUmap]
 ) -> None:
-    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
-    layout.announcement = ""
     grown(layout._bank, 16)
     before = dict(layout.places())
     assert not layout.outgrown
     grown(layout._bank, 1)
-    assert {memory_id: place for memory_id, place in layout.places().items() if memory_id in before} == before
+    assert unmoved(layout, before)
     assert layout.outgrown and layout.fitted == 16 and layout.announcement == ""
-    layout.relayout()
-    layout.wait()
-    layout.take_proposal()
-    assert len(layout.places()) == layout.fitted == 33
+    assert len(laid_out_anew(layout).places()) == layout.fitted == 33
     assert not layout.outgrown and layout.announcement
 
 
 def test_a_new_layout_moves_nothing_until_it_is_taken_and_is_undone_by_going_back(
-    tmp_path: Path, umap: type[InstantUmap]
+    layout: MapLayout, umap: type[InstantUmap]
 ) -> None:
-    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
     before, stored = dict(layout.places()), layout._bank.layouts.count()
     grown(layout._bank, 1)
     for take in (False, True):
         layout.relayout()
         layout.wait()
         assert len(layout.proposal.coordinates) == 17
-        assert {memory_id: layout.places()[memory_id] for memory_id in before} == before
+        assert unmoved(layout, before)
         if not take:
             assert layout._bank.layouts.count() == stored
             layout.drop_proposal()
@@ -128,21 +137,14 @@ def test_a_new_layout_moves_nothing_until_it_is_taken_and_is_undone_by_going_bac
     grown(layout._bank, 1)
     assert layout.places()["r-0018"] == pytest.approx(tuple(a_vector(18)[2:4])), "the proposal's own projection"
     layout.go_back()
-    again = dict(layout.places())
-    assert {memory_id: again[memory_id] for memory_id in shown} == shown and len(again) == 18
+    assert unmoved(layout, shown) and len(layout.places()) == 18
     assert not layout.can_go_back
-    opened = MapLayout(MemoryBank.open(layout._bank.uri)).places()
-    assert {memory_id: opened[memory_id] for memory_id in shown} == shown
+    assert unmoved(MapLayout(MemoryBank.open(layout._bank.uri)), shown)
 
 
-def test_a_layout_of_another_process_is_followed_and_announced(tmp_path: Path, umap: type[InstantUmap]) -> None:
-    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
-    layout.announcement = ""
+def test_a_layout_of_another_process_is_followed_and_announced(layout: MapLayout) -> None:
     before = layout.id
-    other = settled(MemoryBank.open(layout._bank.uri))
-    other.relayout()
-    other.wait()
-    other.take_proposal()
+    other = laid_out_anew(settled(MemoryBank.open(layout._bank.uri)))
     assert dict(layout.places()) == dict(other.places())
     assert layout.id == other.id != before
     assert numbers(layout.announcement)[0] == "16"
@@ -164,8 +166,7 @@ def test_the_switch_to_umap_happens_once_for_two_processes(tmp_path: Path, umap:
     assert "UMAP" in slow.announcement
 
 
-def test_a_new_layout_is_turned_to_fit_the_old_one(tmp_path: Path, umap: type[InstantUmap]) -> None:
-    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
+def test_a_new_layout_is_turned_to_fit_the_old_one(layout: MapLayout, umap: type[InstantUmap]) -> None:
     ids = layout._bank.memory_ids()
     old = np.array([layout.places()[memory_id] for memory_id in ids])
     turn = np.array([[0.0, -1.0], [1.0, 0.0]])
@@ -175,12 +176,9 @@ def test_a_new_layout_is_turned_to_fit_the_old_one(tmp_path: Path, umap: type[In
         original(self, vectors, coordinates)
         self.coordinates = old @ turn + 7
 
-    layout.announcement = ""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(umap, "fit", turned)
-        layout.relayout()
-        layout.wait()
-        layout.take_proposal()
+        laid_out_anew(layout)
     assert np.array([layout.places()[memory_id] for memory_id in ids]) == pytest.approx(old)
     assert layout.announcement
 
@@ -199,16 +197,13 @@ def test_places_that_could_not_be_stored_stay_and_are_stored_later(
         patch.setattr(bank.layouts, "add", full)
         shown = dict(layout.places())
         grown(bank, 1)
-        later = dict(layout.places())
-        assert {memory_id: later[memory_id] for memory_id in shown} == shown
-        shown = later
+        assert unmoved(layout, shown)
+        shown = dict(layout.places())
         assert layout.error
     grown(bank, 1)
-    later = dict(layout.places())
-    assert {memory_id: later[memory_id] for memory_id in shown} == shown
+    assert unmoved(layout, shown)
     assert (layout.error, layout.announcement) == ("", "")
-    again = dict(MapLayout(MemoryBank.open(bank.uri)).places())
-    assert again == later
+    assert dict(MapLayout(MemoryBank.open(bank.uri)).places()) == dict(layout.places())
 
 
 def test_a_failed_fit_is_said_and_can_be_asked_for_again(tmp_path: Path, umap: type[InstantUmap]) -> None:
@@ -217,9 +212,7 @@ def test_a_failed_fit_is_said_and_can_be_asked_for_again(tmp_path: Path, umap: t
     assert layout.method == PCA
     assert "TypeError" in layout.error
     umap.fails = False
-    layout.relayout()
-    layout.wait()
-    layout.take_proposal()
+    laid_out_anew(layout)
     assert (layout.method, layout.error) == (UMAP, "")
 
 
@@ -251,15 +244,13 @@ def test_a_fit_that_is_stopped_ends_its_process_and_leaves_the_map(tmp_path: Pat
 def test_a_fit_whose_process_is_killed_says_so_and_keeps_the_map(tmp_path: Path) -> None:
     layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
     before = dict(layout.places())
-    process = child_of(layout)
-    process.kill()
+    child_of(layout).kill()
     layout.wait(30)
     assert "Re-layout" in layout.error
     assert dict(layout.places()) == before
 
 
-def test_a_map_whose_process_died_guesses_and_fits_again(tmp_path: Path, umap: type[InstantUmap]) -> None:
-    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
+def test_a_map_whose_process_died_guesses_and_fits_again(layout: MapLayout, umap: type[InstantUmap]) -> None:
 
     def gone(self: InstantUmap, vectors: Vectors) -> Plane:
         raise ChildFailed("its process ended")
@@ -275,10 +266,9 @@ def test_a_map_whose_process_died_guesses_and_fits_again(tmp_path: Path, umap: t
 
 
 def test_in_a_large_map_new_memories_lie_amid_their_neighbours_without_a_fit(
-    tmp_path: Path, umap: type[InstantUmap], monkeypatch: pytest.MonkeyPatch
+    layout: MapLayout, umap: type[InstantUmap], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_layout, "PLACED_BY_UMAP_UP_TO", 15)
-    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
     before = dict(layout.places())
     grown(layout._bank, 1)
     umap.gate.clear()
@@ -288,6 +278,74 @@ def test_in_a_large_map_new_memories_lie_amid_their_neighbours_without_a_fit(
     assert (placed <= np.array(list(before.values())).max(axis=0)).all()
     again = MapLayout(MemoryBank.open(layout._bank.uri)).places()
     assert again == {**before, "r-0017": tuple(placed)}
+
+
+@pytest.mark.slow
+@settings(max_examples=15)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+def test_old_places_never_move_when_memories_are_added(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[int]
+) -> None:
+    bank = grown(a_bank(tmp_path_factory.mktemp("map") / "bank"), 5)
+    layout = MapLayout(bank)
+    before = dict(layout.places())
+    for count in batches[:3]:
+        grown(bank, count)
+        assert unmoved(layout, before)
+        before = dict(layout.places())
+        assert len(before) == bank.view("r").size
+    assert not layout.announcement
+
+
+def test_a_small_bank_gets_one_better_map_and_says_so(tmp_path: Path) -> None:
+    bank = grown(a_bank(tmp_path / "bank"), 2)
+    layout = MapLayout(bank)
+    first = dict(layout.places())
+    grown(bank, 2)
+    assert unmoved(layout, first)
+    assert not layout.announcement
+    grown(bank, 1)
+    layout.places()
+    assert "PCA" in layout.announcement and numbers(layout.announcement) == ["5"]
+
+
+@pytest.mark.slow
+def test_pca_is_there_at_once_and_umap_takes_its_place_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # For two dozen memories, compiling takes longer than all that is compiled for.
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    bank = grown(a_bank(tmp_path / "bank"), 20)
+    layout = MapLayout(bank)
+    at_once = dict(layout.places())
+    assert (layout.method, len(at_once)) == (PCA, 20)
+    layout.wait()
+    frozen = dict(layout.places())
+    assert layout.method == UMAP
+    assert "20" in layout.announcement
+
+    grown(bank, 3)
+    assert unmoved(layout, frozen) and len(layout.places()) == 23
+    assert layout.provisional == frozenset()
+
+    again, known = MapLayout(MemoryBank.open(bank.uri)), dict(layout.places())
+    assert dict(again.places()) == known
+    grown(again._bank, 1)
+    assert unmoved(again, known) and again.provisional == {"r-0024"}
+    again.wait()
+    assert unmoved(again, known) and again.provisional == frozenset()
+    sure = dict(again.places())
+    assert dict(MapLayout(MemoryBank.open(bank.uri)).places()) == sure
+
+    query = a_vector(77)
+    assert again.place_query(query) == again.place_query(query)
+    assert dict(laid_out_anew(again).places()).keys() == sure.keys()
+    assert "24" in again.announcement
+    assert dict(layout.places()) == dict(again.places())
+
+
+def test_an_empty_bank_has_an_empty_map(tmp_path: Path) -> None:
+    layout = MapLayout(a_bank(tmp_path / "bank"))
+    assert layout.places() == {}
+    assert layout.place_query(a_vector(1)) == (0.0, 0.0)
 
 
 def child_of(layout: MapLayout) -> subprocess.Popen[bytes]:

@@ -17,19 +17,16 @@ from memrl_core.analysis.memory import exposure
 from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, gini, harm, profile, starvation, uses, with_role
 from memrl_core.analysis.memory.relations import Neighbourhood, neighbourhoods, opposed
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import a_bank, a_run, a_step, alike_tasks, an_agent
+from tests.builders import a_bank, a_run, a_step, alike_tasks, an_agent, an_agent_after, grown, view_of
 
 K2 = 3
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
-    agent = an_agent(tmp_path_factory.mktemp("learned") / "bank", delta=0.1, k2=K2)
-    list(agent.run(sample_tasks("household-train")[:30], epochs=2))
-    return agent.bank
+    return an_agent_after(tmp_path_factory.mktemp("learned") / "bank", 30, epochs=2, delta=0.1, k2=K2).bank
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +37,11 @@ def profiles(learned: MemoryBank) -> pd.DataFrame:
 
 def test_a_profile_counts_what_the_traces_say(learned: MemoryBank, profiles: pd.DataFrame) -> None:
     traces = learned.traces("r")
-    pooled = {c.memory_id for t in traces if t.decision for c in t.decision.candidates if c.rank_select is not None}
-    assert set(profiles["memory_id"]) == pooled
+    members = [(t, c) for t in traces if t.decision for c in t.decision.candidates if c.rank_select is not None]
+    assert set(profiles["memory_id"]) == {c.memory_id for _, c in members}
     assert profiles["pools"].is_monotonic_decreasing
     for row in profiles.itertuples():
-        seen = [
-            (t, c)
-            for t in traces
-            if t.decision
-            for c in t.decision.candidates
-            if c.memory_id == row.memory_id and c.rank_select is not None
-        ]
+        seen = [(t, c) for t, c in members if c.memory_id == row.memory_id]
         outcomes = [t.reward.outcome for t, c in seen if c.selected and t.reward]
         rated = [o for o in outcomes if o != "unrated"]
         assert (row.pools, row.near) == (len(seen), sum(c.rank_recall <= K2 for _, c in seen))
@@ -59,24 +50,13 @@ def test_a_profile_counts_what_the_traces_say(learned: MemoryBank, profiles: pd.
         assert row.similarity == pytest.approx(np.mean([c.similarity for _, c in seen]))
         assert row.success == pytest.approx(np.mean([o == "success" for o in rated]) if rated else np.nan, nan_ok=True)
         assert row.q == learned.utilities("r")[row.memory_id].q
-        assert (row.intent, row.outcome) == (
-            learned.memory(row.memory_id).intent,
-            learned.memory(row.memory_id).outcome,
-        )
+        memory = learned.memory(row.memory_id)
+        assert (row.intent, row.outcome) == (memory.intent, memory.outcome)
 
 
 def _row(memory_id: str, **values: object) -> dict[str, object]:
-    plain = {
-        "outcome": "success",
-        "q": 0.0,
-        "pools": 9,
-        "near": 0,
-        "selected": 2,
-        "rank": 2.0,
-        "rated": 2,
-        "success": 0.5,
-    }
-    return {"memory_id": memory_id, **plain, **values}
+    counts = {"pools": 9, "near": 0, "selected": 2, "rated": 2}
+    return {"memory_id": memory_id, "outcome": "success", "q": 0.0, "rank": 2.0, "success": 0.5, **counts, **values}
 
 
 def test_each_role_is_told_by_its_own_signs_the_clearest_first() -> None:
@@ -111,11 +91,9 @@ def test_a_run_without_pools_has_no_profiles_and_no_roles(tmp_path: Path) -> Non
 def test_a_memory_that_left_the_run_has_no_q(learned: MemoryBank) -> None:
     frame = uses(learned, "r")
     first = frame["memory_id"].iloc[0]
-    table = profile(frame, {i: u for i, u in learned.utilities("r").items() if i != first}, {}, K2).set_index(
-        "memory_id"
-    )
-    assert np.isnan(table.loc[first, "q"])
-    assert table.loc[first, "intent"] == ""
+    others = {i: u for i, u in learned.utilities("r").items() if i != first}
+    row = profile(frame, others, {}, K2).set_index("memory_id").loc[first]
+    assert np.isnan(row["q"]) and row["intent"] == ""
 
 
 def _used_at(path: Path, angles: dict[int, float], rewards: dict[int, float | None]) -> tuple[MemoryBank, pd.DataFrame]:
@@ -186,14 +164,13 @@ def test_what_hurt_most_is_the_sum_of_the_rewards_of_the_steps_that_used_it(lear
             failures[memory_id] = failures.get(memory_id, 0) + (trace.reward.outcome == "failure")
     memories = {memory.id: memory for memory in learned.memories()}
     found = harm(uses(learned, "r"), learned.histories("r"), memories)
-    assert dict(zip(found["memory_id"], found["earned"], strict=True)) == pytest.approx(earned)
-    assert dict(zip(found["memory_id"], found["failures"], strict=True)) == failures
+    by_memory = found.set_index("memory_id")
+    assert by_memory["earned"].to_dict() == pytest.approx(earned)
+    assert by_memory["failures"].to_dict() == failures
     assert found["earned"].is_monotonic_increasing
     # MemRL credits every memory in the prompt with the whole reward.
     assert found["credited"].tolist() == pytest.approx(found["earned"].tolist())
-    assert dict(zip(found["memory_id"], found["q"], strict=True)) == pytest.approx(
-        {i: learned.utilities("r")[i].q for i in earned}
-    )
+    assert by_memory["q"].to_dict() == pytest.approx({i: learned.utilities("r")[i].q for i in earned})
 
 
 # --- what is never used -----------------------------------------------------------------------------------------------
@@ -204,13 +181,10 @@ NO_USES = pd.DataFrame({"memory_id": [], "selected": []}).astype({"selected": bo
 
 def a_view(vectors: np.ndarray, groups: list[int] | None = None, visible: list[bool] | None = None) -> MemoryView:
     """Memories m0, m1, … with these embeddings (n, d), which are made unit vectors."""
-    unit = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    n = len(vectors)
-    ids = [f"m{i}" for i in range(n)]
-    return MemoryView(
-        ids, unit, np.zeros(n), np.zeros(n, np.int64), np.array(groups if groups else range(n), np.int64),
-        {i: row for row, i in enumerate(ids)}, 0, None if visible is None else np.array(visible),
-    )  # fmt: skip
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    grouped = {"intent_groups": np.array(groups)} if groups else {}
+    seen = None if visible is None else np.array(visible)
+    return view_of([f"m{i}" for i in range(len(vectors))], unit, visible=seen, **grouped)
 
 
 def _cosines(view: MemoryView) -> np.ndarray:
@@ -274,8 +248,7 @@ def test_an_empty_memory_and_a_single_one(tmp_path: Path) -> None:
     found = starvation(bank.view("r"), uses(bank, "r"), threshold=0.9, delta=0.2)
     assert (found.never_recalled, found.duplicates, found.loners, found.gini) == ((), (), (), None)
     assert found.lorenz.shape == (0, 2)
-    bank.commit_step(*a_step(1))
-    found = starvation(bank.view("r"), uses(bank, "r"), threshold=0.9, delta=0.2)
+    found = starvation(grown(bank, 1).view("r"), uses(bank, "r"), threshold=0.9, delta=0.2)
     assert (found.never_recalled, found.loners, found.gini) == (("r-0001",), ("r-0001",), None)
 
 
@@ -316,10 +289,8 @@ def test_only_the_intents_of_the_run_are_compared(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     bank.start_run(a_run("other"))
     for step in (1, 2, 3):
-        bank.commit_step(*a_step(step))
-        trace, vectors = a_step(step, run="other")
-        bank.commit_step(trace, vectors)
-    bank.commit_step(*a_step(4))
+        bank.commit_step(*a_step(step, run="other"))
+    grown(bank, 4)
     found = suggest_delta(bank.view("other"))
     vectors = np.array([bank.embedding(f"other-{step:04d}") for step in (1, 2, 3)], dtype=np.float64)
     pairs = (vectors @ vectors.T)[np.triu_indices(3, 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from memrl_core.analysis.memory.relations import copies, lineage, partners, with
 from memrl_core.errors import InputError
 from memrl_core.records import Memory
 from memrl_core.retrieval.view import MemoryView
+from tests.builders import view_of
 
 Steps = list[tuple[list[str], list[str], str]]
 MEMORIES = ["a", "b", "c", "d", "e"]
@@ -65,16 +67,8 @@ Pools = list[tuple[list[int], list[int]]]
 
 def at_angles(degrees: list[float], q: list[float] | None = None, visits: list[int] | None = None) -> MemoryView:
     turned = np.radians(degrees)
-    n = len(degrees)
-    ids = [f"m{i}" for i in range(n)]
-    return MemoryView(
-        ids,
-        np.column_stack([np.cos(turned), np.sin(turned)]).astype(np.float32),
-        np.array(q if q is not None else [0.0] * n),
-        np.array(visits if visits is not None else [0] * n, dtype=np.int64),
-        np.arange(n),
-        {i: row for row, i in enumerate(ids)},
-    )
+    learned = {name: np.array(given) for name, given in (("q", q), ("visits", visits)) if given is not None}
+    return view_of([f"m{i}" for i in range(len(degrees))], np.column_stack([np.cos(turned), np.sin(turned)]), **learned)
 
 
 def in_pools(pools: Pools) -> pd.DataFrame:
@@ -116,11 +110,7 @@ def test_a_group_says_how_q_visits_and_uses_are_split() -> None:
 
 
 def test_memories_that_the_run_cannot_see_are_no_copies() -> None:
-    view = at_angles([0, 1, 2])
-    hidden = MemoryView(
-        view.ids, view.embeddings, view.q, view.visits, view.intent_groups, view.rows,
-        visible=np.array([True, False, True]),
-    )  # fmt: skip
+    hidden = replace(at_angles([0, 1, 2]), visible=np.array([True, False, True]))
     (group,) = copies(hidden, in_pools([]), 0.99)
     assert {m.memory_id for m in group.members} == {"m0", "m2"}
 

@@ -16,12 +16,11 @@ from memrl_core.agent import Agent
 from memrl_core.analysis.memory.exposure import attempts, uses
 from memrl_core.analysis.run.over_time import ORIGINS, forgetting, losses, q_by_epoch, transfer
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.official.reader import read_official
 from memrl_core.figures.run.reliability import q_by_epoch_picture
 from memrl_core.records import Memory
-from tests.builders import a_vector, an_agent
+from tests.builders import a_vector, an_agent_after
 from tests.exchange.official_writer import CheckpointWriter, Written
 
 Chosen = tuple[str, ...] | None
@@ -68,9 +67,7 @@ def test_losses_and_rates_follow_from_each_tasks_attempts(tries: list[tuple[str,
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    agent = an_agent(tmp_path_factory.mktemp("transfer") / "bank", k1=8, delta=0.2)
-    list(agent.run(sample_tasks("household-train")[:12], epochs=3))
-    return agent
+    return an_agent_after(tmp_path_factory.mktemp("transfer") / "bank", 12, epochs=3, k1=8, delta=0.2)
 
 
 def test_attempts_say_what_the_traces_say(lived: Agent) -> None:

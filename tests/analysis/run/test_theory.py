@@ -31,11 +31,10 @@ from memrl_core.analysis.run.theory import (
     visits_to_order,
 )
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import UnknownRun
 from memrl_core.records import StepTrace, Task, UtilityPoint
 from tests.analysis.memory.test_provenance import a_history
-from tests.builders import a_bank, a_step, an_agent
+from tests.builders import a_bank, a_step, an_agent_after
 
 CHAINS = 20_000
 ERRORS = 4.5
@@ -176,14 +175,9 @@ def test_a_wide_gap_is_told_after_few_visits_and_a_narrow_one_never_with_a_const
 # --- what a ledger shows ----------------------------------------------------------------------------------------------
 
 
-FIRST_TASKS = 10
-
-
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    agent = an_agent(tmp_path_factory.mktemp("practice") / "bank", k1=6, epsilon=0.3)
-    list(agent.run(sample_tasks("household-train")[:FIRST_TASKS], epochs=3))
-    return agent
+    return an_agent_after(tmp_path_factory.mktemp("practice") / "bank", 10, epochs=3, k1=6, epsilon=0.3)
 
 
 @pytest.fixture(scope="module")

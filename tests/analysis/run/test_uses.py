@@ -11,28 +11,22 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from memrl_core.agent import Agent
 from memrl_core.analysis.memory.exposure import COLUMNS, uses
 from memrl_core.analysis.run.calibration import BINS, in_sample, prequential
 from memrl_core.analysis.run.metrics import pearson
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.records import StepTrace, Utility
 from tests.analysis.eventful import believed_by_definition
-from tests.builders import a_bank, a_step, an_agent
-
-STEPS = 40
+from tests.builders import a_bank, a_step, an_agent_after
 
 
-def _run(path: Path) -> Agent:
-    agent = an_agent(path, delta=0.1, epsilon=0.1)
-    list(agent.run(sample_tasks("household-train")[:STEPS]))
-    return agent
+def _run(path: Path) -> MemoryBank:
+    return an_agent_after(path, 40, delta=0.1, epsilon=0.1).bank
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
-    return _run(tmp_path_factory.mktemp("learned") / "bank").bank
+    return _run(tmp_path_factory.mktemp("learned") / "bank")
 
 
 def _selecting(bank: MemoryBank, number: int = 0) -> StepTrace:
@@ -61,8 +55,7 @@ def test_q_is_the_one_before_the_steps_own_update(learned: MemoryBank) -> None:
 
 
 def test_the_reward_is_the_one_that_counts_now(tmp_path: Path) -> None:
-    agent = _run(tmp_path / "bank")
-    bank = agent.bank
+    bank = _run(tmp_path / "bank")
     early, other, last = _selecting(bank), _selecting(bank, 3), _selecting(bank, -1)
     assert last.step == bank.next_step("r") - 1
     for trace, value in ((early, 0.5), (early, -0.25), (other, 1.0), (last, -0.75)):
@@ -80,7 +73,7 @@ def test_the_reward_is_the_one_that_counts_now(tmp_path: Path) -> None:
 
 
 def test_a_step_whose_only_reward_was_revoked_is_unrated(tmp_path: Path) -> None:
-    bank = _run(tmp_path / "bank").bank
+    bank = _run(tmp_path / "bank")
     trace = _selecting(bank)
     given = next(e for e in bank.events("r") if e.kind == "reward_given" and e.step == trace.step)
     bank.revoke_reward(given.id, "ann")
@@ -181,14 +174,8 @@ def _wilson(p: float, n: float) -> tuple[float, float]:
 
 
 def test_q_beyond_the_rewards_falls_into_the_outer_bins() -> None:
-    frame = pd.DataFrame(
-        {
-            "step": range(5),
-            "q": [-5.0, -1.0, 0.0, 1.0, 7.0],
-            "selected": [True] * 5,
-            "outcome": ["failure", "failure", "success", "success", "success"],
-        }
-    )
+    outcomes = ["failure", "failure", "success", "success", "success"]
+    frame = pd.DataFrame({"step": range(5), "q": [-5.0, -1.0, 0.0, 1.0, 7.0], "selected": True, "outcome": outcomes})
     bins = prequential(frame, -1, 1).bins
     assert bins["n"].tolist() == [2, 1, 2]
     assert bins["low"].tolist() == pytest.approx([-1.0, 0.0, 0.8])
@@ -199,9 +186,8 @@ def a_frame(steps: int, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     q = rng.uniform(-1, 1, steps)
     won = rng.random(steps) < (q + 1) / 2
-    return pd.DataFrame(
-        {"step": range(steps), "q": q, "selected": True, "outcome": np.where(won, "success", "failure")}
-    )
+    outcome = np.where(won, "success", "failure")
+    return pd.DataFrame({"step": range(steps), "q": q, "selected": True, "outcome": outcome})
 
 
 def test_further_memories_of_a_step_make_no_interval_narrower() -> None:
