@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 
 from memrl_core.agent import workspace
 from memrl_core.agent.recorder import Recorder
-from memrl_core.analysis.compare.alignment import Alignment, align, counterparts, line_of, parted_after
+from memrl_core.analysis.compare.alignment import Alignment, Line, align, counterparts, line_of, parted_after
 from memrl_core.analysis.compare.comparison import Difference, compare, divergences, neighbours, pairs_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, UnknownRun
 from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import a_compared, a_line, begun, commit, go_on, tasks_line
 from tests.builders import a_bank, a_vector
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> MemoryBank:
+    """A bank in which run `a` has begun."""
+    return a_bank(tmp_path / "bank", "a")
 
 
 def steps_of(alignment: Any, line: int = 0) -> list[int]:
@@ -107,32 +113,29 @@ def test_only_what_all_runs_share_is_past(forked: MemoryBank) -> None:
     assert parted_after(lines[0], lines[0]) == 0
 
 
-def test_a_fork_from_the_first_step_shares_nothing(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        commit(bank, "a", "x")
-        begun(bank, "b", base="a")
-        commit(bank, "b", "x")
-        alignment = align([line_of(bank, "a"), line_of(bank, "b")])
+def test_a_fork_from_the_first_step_shares_nothing(bank: MemoryBank) -> None:
+    commit(bank, "a", "x")
+    begun(bank, "b", base="a")
+    commit(bank, "b", "x")
+    alignment = align([line_of(bank, "a"), line_of(bank, "b")])
     assert (alignment.past, len(alignment.rows), alignment.alone) == (0, 1, (0, 0))
 
 
-def test_a_run_that_begins_with_what_another_learned_met_its_own_tasks_only(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        for task in "xy":
-            commit(bank, "a", task)
-        begun(bank, "b", base="a", base_step=2)
-        commit(bank, "b", "x")
-        assert [s.run for s in line_of(bank, "b").steps] == ["b"]
-        with pytest.raises(UnknownRun):
-            line_of(bank, "nobody")
+def test_a_run_that_begins_with_what_another_learned_met_its_own_tasks_only(bank: MemoryBank) -> None:
+    for task in "xy":
+        commit(bank, "a", task)
+    begun(bank, "b", base="a", base_step=2)
+    commit(bank, "b", "x")
+    assert [s.run for s in line_of(bank, "b").steps] == ["b"]
+    with pytest.raises(UnknownRun):
+        line_of(bank, "nobody")
 
 
-def test_a_step_is_read_as_it_was_recorded(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        commit(bank, "a", "x", pool=["m1", "m2"], selected=["m2"], answers=["one", "two"], tokens=[(5, 1), (7, 2)])
-        two = {"answers": ["one", "two"], "offered": [True, False]}
-        commit(bank, "a", "x", **two, tokens=[(5, 1), (None, 2)], reward=-1.0)
-        first, second = line_of(bank, "a").steps
+def test_a_step_is_read_as_it_was_recorded(bank: MemoryBank) -> None:
+    commit(bank, "a", "x", pool=["m1", "m2"], selected=["m2"], answers=["one", "two"], tokens=[(5, 1), (7, 2)])
+    two = {"answers": ["one", "two"], "offered": [True, False]}
+    commit(bank, "a", "x", **two, tokens=[(5, 1), (None, 2)], reward=-1.0)
+    first, second = line_of(bank, "a").steps
     assert (first.pool, first.selected, first.answer, first.turns) == (2, ("m2",), "one\ntwo", 2)
     assert (first.tokens_read, first.tokens_written) == (12, 3)
     assert (first.reward, first.outcome) == (1.0, "success")
@@ -141,15 +144,14 @@ def test_a_step_is_read_as_it_was_recorded(tmp_path: Path) -> None:
     assert (first.valid, second.valid) == (None, 0.5)
 
 
-def test_what_another_agent_did_not_tell_is_unknown(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        recorder = Recorder(bank, "theirs")
-        with recorder.step("go", task="t"):
-            pass
-        with recorder.step("go", embedding=a_vector(1), task="t") as step:
-            step.answered("left", prompt_tokens=3)
-            step.rewarded(-1.0)
-        silent, reported = line_of(bank, "theirs").steps
+def test_what_another_agent_did_not_tell_is_unknown(bank: MemoryBank) -> None:
+    recorder = Recorder(bank, "theirs")
+    with recorder.step("go", task="t"):
+        pass
+    with recorder.step("go", embedding=a_vector(1), task="t") as step:
+        step.answered("left", prompt_tokens=3)
+        step.rewarded(-1.0)
+    silent, reported = line_of(bank, "theirs").steps
     for name in ("pool", "selected", "answer", "reward", "outcome", "turns", "tokens_read", "tokens_written", "valid"):
         assert getattr(silent, name) is None
     assert (reported.answer, reported.reward, reported.outcome, reported.turns) == ("left", -1.0, "failure", 1)
@@ -164,64 +166,58 @@ def test_tasks_that_nobody_named_pair_by_their_intent(tmp_path: Path) -> None:
                 with recorder.step(intent) as step:
                     step.answered("yes")
         alignment = align([line_of(bank, "one"), line_of(bank, "other")])
-    assert [(r.task, r.intent, r.occurrence, r.steps[0].step, r.steps[1].step) for r in alignment.rows] == [
-        ("", "go", 1, 1, 2),
-        ("", "stop", 1, 2, 1),
-    ]
+    rows = [(r.task, r.intent, r.occurrence, r.steps[0].step, r.steps[1].step) for r in alignment.rows]
+    assert rows == [("", "go", 1, 1, 2), ("", "stop", 1, 2, 1)]
     assert alignment.alone == (1, 0)
 
 
-def test_the_rewards_of_people_count_from_when_they_were_given_until_they_are_revoked(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        trace = commit(bank, "a", "x", reward=1.0)
-        silent = commit(bank, "a", "y", reward=None)
+def test_the_rewards_of_people_count_from_when_they_were_given_until_they_are_revoked(bank: MemoryBank) -> None:
+    trace = commit(bank, "a", "x", reward=1.0)
+    silent = commit(bank, "a", "y", reward=None)
 
-        def now() -> list[tuple[float | None, str | None]]:
-            return [(step.reward, step.outcome) for step in line_of(bank, "a").steps]
+    def now() -> list[tuple[float | None, str | None]]:
+        return [(step.reward, step.outcome) for step in line_of(bank, "a").steps]
 
-        assert now() == [(1.0, "success"), (None, None)]
-        given = bank.give_reward("a", 1, trace.id, (), -1.0, "ann")
-        bank.give_reward("a", 1, trace.id, (), -0.5, "bob")
-        assert now()[0] == (-0.75, "failure")
-        bank.give_reward("a", 2, silent.id, (), 0.4, "ann")
-        assert now()[1] == (0.4, "success")
-        bank.give_reward("a", 2, silent.id, (), 0.0, "ann")
-        assert now()[1] == (0.0, None)
-        bank.revoke_reward(given.id, "ann")
-        assert now()[0] == (-0.5, "failure")
+    assert now() == [(1.0, "success"), (None, None)]
+    given = bank.give_reward("a", 1, trace.id, (), -1.0, "ann")
+    bank.give_reward("a", 1, trace.id, (), -0.5, "bob")
+    assert now()[0] == (-0.75, "failure")
+    bank.give_reward("a", 2, silent.id, (), 0.4, "ann")
+    assert now()[1] == (0.4, "success")
+    bank.give_reward("a", 2, silent.id, (), 0.0, "ann")
+    assert now()[1] == (0.0, None)
+    bank.revoke_reward(given.id, "ann")
+    assert now()[0] == (-0.5, "failure")
 
 
-def test_an_outcome_is_judged_by_the_scale_of_the_step(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        trace = commit(bank, "a", "x", settings={"reward_failure": 0.0, "reward_success": 1.0})
-        strange = commit(bank, "a", "x", settings={"from": "elsewhere"})
-        for reported in (trace, strange):
-            bank.give_reward("a", reported.step, reported.id, (), 0.3, "ann")
-        first, second = line_of(bank, "a").steps
+def test_an_outcome_is_judged_by_the_scale_of_the_step(bank: MemoryBank) -> None:
+    trace = commit(bank, "a", "x", settings={"reward_failure": 0.0, "reward_success": 1.0})
+    strange = commit(bank, "a", "x", settings={"from": "elsewhere"})
+    for reported in (trace, strange):
+        bank.give_reward("a", reported.step, reported.id, (), 0.3, "ann")
+    first, second = line_of(bank, "a").steps
     assert (first.reward, first.outcome) == (0.3, "failure")
     assert (second.reward, second.outcome) == (0.3, None)
 
 
-def test_memories_that_paired_steps_wrote_are_counterparts(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        begun(bank, "b")
-        for run, tasks in {"a": "xyz", "b": "wyx"}.items():
-            for task in tasks:
-                commit(bank, run, task)
-        found = counterparts(bank, align([line_of(bank, "a"), line_of(bank, "b")]), 1)
+def test_memories_that_paired_steps_wrote_are_counterparts(bank: MemoryBank) -> None:
+    begun(bank, "b")
+    for run, tasks in {"a": "xyz", "b": "wyx"}.items():
+        for task in tasks:
+            commit(bank, run, task)
+    found = counterparts(bank, align([line_of(bank, "a"), line_of(bank, "b")]), 1)
     assert found == {"b-0002": "a-0002", "b-0003": "a-0001"}
 
 
-def test_what_both_runs_know_stands_for_itself(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        for task in "xyz":
-            commit(bank, "a", task)
-        begun(bank, "b", base="a", base_step=1, first_step=2)
-        for task in "yz":
-            commit(bank, "b", task)
-        lines = [line_of(bank, "a"), line_of(bank, "b")]
-        assert counterparts(bank, align(lines), 1) == {"b-0002": "a-0002", "b-0003": "a-0003"}
-        assert counterparts(bank, align(lines[::-1]), 1) == {"a-0002": "b-0002", "a-0003": "b-0003"}
+def test_what_both_runs_know_stands_for_itself(bank: MemoryBank) -> None:
+    for task in "xyz":
+        commit(bank, "a", task)
+    begun(bank, "b", base="a", base_step=1, first_step=2)
+    for task in "yz":
+        commit(bank, "b", task)
+    lines = [line_of(bank, "a"), line_of(bank, "b")]
+    assert counterparts(bank, align(lines), 1) == {"b-0002": "a-0002", "b-0003": "a-0003"}
+    assert counterparts(bank, align(lines[::-1]), 1) == {"a-0002": "b-0002", "a-0003": "b-0003"}
 
 
 def test_what_an_agent_knew_already_is_the_counterpart_of_nothing(tmp_path: Path) -> None:
@@ -244,29 +240,21 @@ SELECTIONS = st.none() | st.permutations("klm").flatmap(
     lambda ids: st.integers(0, 3).map(lambda n: tuple(f"a-{i}" for i in ids[:n]))
 )
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from("xyz"), SELECTIONS, st.sampled_from([None, "p", "q"]), st.sampled_from([None, 1.0, -1.0])
-    ),
-    min_size=1,
-    max_size=12,
-)
+ANSWERS, REWARDS = st.sampled_from([None, "p", "q"]), st.sampled_from([None, 1.0, -1.0])
+STEPS = st.lists(st.tuples(st.sampled_from("xyz"), SELECTIONS, ANSWERS, REWARDS), min_size=1, max_size=12)
 
 
 def a_pairing(one: list[Any], other: list[Any]) -> Alignment:
     """Two runs on the tasks of the first, that selected, answered and earned what is told."""
-    tasks = [reported[0] for reported in one]
-    lines = [
-        a_line(
+
+    def line(name: str, reported: list[Any]) -> Line:
+        both = enumerate(zip(one, reported, strict=False), start=1)
+        return a_line(
             name,
-            [
-                a_compared(name, n, task, selected=selected, answer=answer, reward=reward)
-                for n, (task, (_, selected, answer, reward)) in enumerate(zip(tasks, reported, strict=False), start=1)
-            ],
+            [a_compared(name, n, task, selected=s, answer=a, reward=r) for n, ((task, *_), (_, s, a, r)) in both],
         )
-        for name, reported in (("a", one), ("b", other))
-    ]
-    return align(lines)
+
+    return align([line("a", one), line("b", other)])
 
 
 def by_hand(mine: Any, theirs: Any) -> set[Difference]:
@@ -288,11 +276,8 @@ def test_the_ways_to_differ_are_those_found_by_hand(one: list[Any], other: list[
     for pair, (mine, theirs) in zip(pairs, reported, strict=True):
         known = mine[1] is not None and theirs[1] is not None
         first, second = (set(mine[1]), set(theirs[1])) if known else (set(), set())
-        assert (set(pair.shared), set(pair.added), set(pair.removed)) == (
-            first & second,
-            second - first,
-            first - second,
-        )
+        found = tuple(map(set, (pair.shared, pair.added, pair.removed)))
+        assert found == (first & second, second - first, first - second)
     found = {entry.difference: entry for entry in divergences(pairs)}
     for difference, place in ((MEMORIES, 1), (ORDER, 1), (ANSWER, 2), (REWARD, 3)):
         known = [at for at, both in enumerate(reported) if None not in (both[0][place], both[1][place])]
@@ -328,13 +313,12 @@ def test_a_counterpart_is_no_difference() -> None:
     assert (other.shared, other.added, other.removed) == (("a-1",), ("b-9",), ())
 
 
-def test_of_runs_that_share_a_past_only_what_came_after_is_paired(tmp_path: Path) -> None:
-    with a_bank(tmp_path / "bank", "a") as bank:
-        for task in "uvwxyz":
-            commit(bank, "a", task)
-        for run, step in (("late", 5), ("early", 3)):
-            begun(bank, run, base="a", base_step=step - 1, first_step=step)
-            for task in "uvwxyz"[step - 1 :]:
-                commit(bank, run, task)
-        comparison = compare(bank, [line_of(bank, run) for run in ("a", "late", "early")])
+def test_of_runs_that_share_a_past_only_what_came_after_is_paired(bank: MemoryBank) -> None:
+    for task in "uvwxyz":
+        commit(bank, "a", task)
+    for run, step in (("late", 5), ("early", 3)):
+        begun(bank, run, base="a", base_step=step - 1, first_step=step)
+        for task in "uvwxyz"[step - 1 :]:
+            commit(bank, run, task)
+    comparison = compare(bank, [line_of(bank, run) for run in ("a", "late", "early")])
     assert [[pair.one.step for pair in pairs] for pairs in comparison.pairs] == [[5, 6], [3, 4, 5, 6]]

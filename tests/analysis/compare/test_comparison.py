@@ -65,9 +65,8 @@ def counted(alignment: Alignment, line: int) -> dict[str, float | None]:
         found["success rate"] = fmean(won.values())
     if won and len(epochs) > 1:
         met = {task for task, _ in won}
-        found["cumulative success (CSR)"] = sum(any(w for (t, _), w in won.items() if t == task) for task in met) / len(
-            met
-        )
+        ever = [any(w for (t, _), w in won.items() if t == task) for task in met]
+        found["cumulative success (CSR)"] = fmean(ever)
         whole = [epoch for epoch in epochs if all((task, epoch) in won for task in tasks)]
         if whole:
             found["last epoch"] = fmean(won[task, whole[-1]] for task in tasks)
@@ -133,10 +132,8 @@ def test_every_metric_is_what_counting_by_hand_gives(lines: list[Line]) -> None:
     for name, metric in found.items():
         assert list(metric.values) == pytest.approx([one[name] for one in by_hand], nan_ok=True)
         for value, delta in zip(metric.values[1:], metric.deltas, strict=True):
-            if value is None or metric.values[0] is None:
-                assert delta is None
-            else:
-                assert delta.value == pytest.approx(value - metric.values[0])
+            known = None not in (value, metric.values[0])
+            assert delta.value == pytest.approx(value - metric.values[0]) if known else delta is None
 
 
 @given(some_lines())
@@ -161,11 +158,7 @@ def test_a_long_run_is_drawn_at_a_few_places_and_ends_at_its_end(monkeypatch: py
     monkeypatch.setattr(comparisons, "POINTS", 7)
     tasks = "vwxyz" * 8
     rewards = np.random.default_rng(4).choice([-1.0, 1.0], size=(2, len(tasks)))
-    lines = [
-        a_line(name, [a_compared(name, n, t, reward=r) for n, (t, r) in enumerate(zip(tasks, of, strict=True), 1)])
-        for name, of in zip("ab", rewards, strict=True)
-    ]
-    found = cumulative_reward(align(lines))
+    found = cumulative_reward(rewarded(*rewards, tasks))
     assert len(found.positions) == 7
     assert (found.positions[0], found.positions[-1]) == (1, 40)
     sums = (rewards[1] - rewards[0]).cumsum()
@@ -183,7 +176,7 @@ def _draws_of_sums(gained: np.ndarray, tasks: int, end: int) -> list[float]:
 # --- intervals --------------------------------------------------------------------------------------------------------
 
 
-def rewarded(one: Sequence[float], other: Sequence[float], tasks: Sequence[str]) -> Alignment:
+def rewarded(one: Sequence[float | None], other: Sequence[float | None], tasks: Sequence[str]) -> Alignment:
     return align(
         [
             a_line(name, [a_compared(name, n, t, reward=r) for n, (t, r) in enumerate(zip(tasks, of, strict=True), 1)])
@@ -224,10 +217,8 @@ def test_with_few_tasks_the_interval_is_that_of_all_draws_of_whole_tasks(epochs:
     tasks = [t for t, n in zip("xyz", epochs, strict=True) for _ in range(n)]
     gained = rng.normal(size=len(tasks)).round(2)
     metric = mean_reward(rewarded(np.zeros(len(tasks)), gained, tasks))
-    means = []
-    for draw in product("xyz", repeat=3):
-        values = [g for drawn in draw for t, g in zip(tasks, gained, strict=True) if t == drawn]
-        means.append(fmean(values))
+    of = {task: [g for t, g in zip(tasks, gained, strict=True) if t == task] for task in "xyz"}
+    means = [fmean([*of[a], *of[b], *of[c]]) for a, b, c in product("xyz", repeat=3)]
     (delta,) = metric.deltas
     assert metric.tasks == 3
     # The rarest draw has a share of 1 / 27, more than the tail: the ends are the extremes.
@@ -235,13 +226,8 @@ def test_with_few_tasks_the_interval_is_that_of_all_draws_of_whole_tasks(epochs:
 
 
 def test_tasks_without_a_value_are_not_drawn() -> None:
-    gained = [0.0, 0.3, 1.1, -0.8, 0.4]
-
-    def line(name: str, rewards: Sequence[float]) -> Line:
-        known = [a_compared(name, n, f"t{n}", reward=r) for n, r in enumerate(rewards, 1)]
-        return a_line(name, known + [a_compared(name, n, f"t{n}", turns=1) for n in range(6, 51)])
-
-    metric = mean_reward(align([line("a", [0.0] * 5), line("b", gained)]))
+    gained, unknown = [0.0, 0.3, 1.1, -0.8, 0.4], [None] * 45
+    metric = mean_reward(rewarded([0.0] * 5 + unknown, gained + unknown, [f"t{n}" for n in range(50)]))
     means = [fmean(draw) for draw in product(gained, repeat=5)]
     (delta,) = metric.deltas
     assert metric.tasks == 5
@@ -251,20 +237,14 @@ def test_tasks_without_a_value_are_not_drawn() -> None:
 @given(st.lists(st.none() | st.floats(-9, 9), min_size=1, max_size=30))
 def test_draws_without_a_value_are_left_out(values: list[float | None]) -> None:
     column = np.array([np.nan if v is None else v for v in values])
-    low, high = percentiles(np.stack([column, np.full(len(column), np.nan)], axis=1)).T[0]
+    found, of_nothing = percentiles(np.stack([column, np.full(len(column), np.nan)], axis=1)).T
     known = [v for v in values if v is not None]
-    if known:
-        assert (low, high) == pytest.approx(tuple(np.percentile(known, [2.5, 97.5])))
-    else:
-        assert np.isnan(low) and np.isnan(high)
-    assert np.isnan(percentiles(np.stack([column, np.full(len(column), np.nan)], axis=1))[:, 1]).all()
+    assert found == pytest.approx(np.percentile(known, [2.5, 97.5]) if known else [np.nan] * 2, nan_ok=True)
+    assert np.isnan(of_nothing).all()
 
 
 def test_values_of_one_task_have_no_interval_whatever_else_was_met() -> None:
-    def line(name: str, reward: float) -> Line:
-        return a_line(name, [a_compared(name, 1, "x", reward=reward), a_compared(name, 2, "y")])
-
-    metric = mean_reward(align([line("a", -1.0), line("b", 1.0)]))
+    metric = mean_reward(rewarded([-1.0, None], [1.0, None], "xy"))
     assert metric.tasks == 1
     assert [(delta.value, delta.interval) for delta in metric.deltas if delta] == [(2.0, None)]
 
@@ -407,13 +387,8 @@ def test_settings_of_a_past_that_is_shared_are_no_difference(bank: MemoryBank) -
 
 
 def outcomes(name: str, won: Sequence[bool]) -> Line:
-    return a_line(
-        name,
-        [
-            a_compared(name, n, f"t{n}", outcome="success" if w else "failure", reward=1.0 if w else -1.0)
-            for n, w in enumerate(won, 1)
-        ],
-    )
+    earned = {True: {"outcome": "success", "reward": 1.0}, False: {"outcome": "failure", "reward": -1.0}}
+    return a_line(name, [a_compared(name, n, f"t{n}", **earned[w]) for n, w in enumerate(won, 1)])
 
 
 def a_comparison(tmp_path: Path, *lines: Line) -> Comparison:

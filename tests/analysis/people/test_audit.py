@@ -18,7 +18,7 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, LedgerEvent
 from tests.analysis.eventful import an_eventful_bank
-from tests.builders import DIMENSION, a_bank, a_run, a_step, a_vector, numbers
+from tests.builders import DIMENSION, a_chain, a_run, a_step, a_vector, numbers
 from tests.small_banks import withdraw
 
 ALPHA = 0.5
@@ -33,17 +33,9 @@ class AnEmbedder:
         return [a_vector(1) for _ in texts]
 
 
-def lived(path: Path, steps: int = 5, **chosen: Any) -> MemoryBank:
-    """Steps of which each used the memory of the one before it, and succeeded."""
-    bank = a_bank(path, alpha=ALPHA, **chosen)
-    for step in range(1, steps + 1):
-        bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
-    return bank
-
-
 @pytest.fixture
 def bank(tmp_path: Path) -> MemoryBank:
-    return lived(tmp_path / "bank")
+    return a_chain(tmp_path / "bank", 5, alpha=ALPHA)
 
 
 def of(bank: MemoryBank, column: str = "words", **chosen: Any) -> list[Any]:
@@ -112,7 +104,7 @@ def test_rules_people_and_notes_are_named(bank: MemoryBank) -> None:
 
 
 def test_what_no_person_did_is_there_only_when_it_is_asked_for(tmp_path: Path) -> None:
-    bank = lived(tmp_path / "bank", 2)
+    bank = a_chain(tmp_path / "bank", 2)
     bank.change_environment("r", {"shift_at": [3, 5]})
     bank.editing.forget("r", ["r-0002"])
     assert audit(bank) == []
@@ -282,7 +274,7 @@ def test_a_fork_has_what_its_base_knew_with_the_events_of_the_base(eventful: Mem
 def test_who_is_behind_a_move_follows_the_rules_of_the_run(
     tmp_path: Path, rule: str, moves: list[tuple[float, set[str]]]
 ) -> None:
-    bank = lived(tmp_path / "bank", human_rewards=rule)
+    bank = a_chain(tmp_path / "bank", 5, alpha=ALPHA, human_rewards=rule)
     rate(bank, 3, -0.6, "ann")
     rate(bank, 3, 1.0, "bo")
     (_, *found) = reconstruct(bank, "r", "r-0002")

@@ -63,16 +63,13 @@ def some_facts(seed: int, count: int) -> list[RatedStep]:
     rng = np.random.default_rng(seed)
     facts = [
         a_rated(
-            int(rng.integers(1, 5)),
-            str(rng.choice(list(BOUNDS))),
-            id=f"{rng.integers(1000):03d}-{number}",
-            policy=str(rng.choice(["memrl", "rag"])),
+            int(rng.integers(1, 5)), str(rng.choice(list(BOUNDS))), id=f"{rng.integers(1000):03d}-{number}",
+            policy=str(rng.choice(["memrl", "rag"])), recalls=int(rng.integers(3)),
             created=f"{rng.choice(DAYS)}T{rng.choice(['00:00:00', '23:59:59'])}.000+00:00",
             people={who: float(rng.choice(REWARDS)) for who in ("ann", "bob", "cem") if rng.random() < 0.4},
-            recalls=int(rng.integers(3)),
         )
         for number in range(count)
-    ]
+    ]  # fmt: skip
     return sorted(facts, key=lambda fact: (fact.run, fact.step, fact.id))
 
 
@@ -176,16 +173,11 @@ def test_every_step_is_as_likely_to_be_drawn() -> None:
 
 @given(
     st.builds(
-        QueueFilter,
-        show=st.sampled_from(get_args(Show)),
-        run=st.text(max_size=9),
-        policy=st.text(max_size=9),
-        since=st.none() | st.dates(),
-        until=st.none() | st.dates(),
-        seed=st.integers(0, 2**53 - 1),
+        QueueFilter, show=st.sampled_from(get_args(Show)), run=st.text(max_size=9), policy=st.text(max_size=9),
+        since=st.none() | st.dates(), until=st.none() | st.dates(), seed=st.integers(0, 2**53 - 1),
         sample=st.integers(1, 100_000),
     )
-)
+)  # fmt: skip
 def test_a_filter_survives_its_link(chosen) -> None:
     query = dict(parse_qsl(urlencode(chosen.to_query()), keep_blank_values=True))
     assert QueueFilter.from_query(query) == (chosen, [])

@@ -46,7 +46,7 @@ from memrl_core.policies.methods.memrl import MemRL
 from memrl_core.records import EventKind, Recalled, RecallRecord, StepTrace, UtilityPoint
 from memrl_core.settings import MemRLSettings
 from tests.analysis.eventful import an_eventful_bank, believed_by_definition
-from tests.builders import DIMENSION, a_bank, a_run, a_step, a_vector, an_agent, numbers
+from tests.builders import DIMENSION, a_chain, a_run, a_step, a_vector, an_agent, numbers
 from tests.oracles.ledger import believed
 from tests.oracles.selection import taken, z_sides
 
@@ -289,7 +289,7 @@ GREEDY = {**OWN, "epsilon": 0.0, "k2": 1}
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """A run of an agent whose every step "ann" has rated against the environment; it stays as it is."""
-    agent, tasks = (an_agent(tmp_path_factory.mktemp("rated") / "bank", **GREEDY), sample_tasks("household-train"))
+    agent, tasks = an_agent(tmp_path_factory.mktemp("rated") / "bank", **GREEDY), sample_tasks("household-train")
     with agent.bank.batch(TAUGHT):
         traces = list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=TAUGHT)]))
     verdicts = {trace.step: trace.reward.environment or 0.0 for trace in traces[1:] if trace.reward}
@@ -318,6 +318,10 @@ def rerunner(bank: MemoryBank, trace: StepTrace) -> Rerunner:
     return Rerunner(bank, trace, SimulatedModel(), make_environment("household"))
 
 
+def again(bank: MemoryBank, steps: Sequence[Differing], *more: Any) -> list[AnsweredBothWays]:
+    return rerun_tasks(bank, "r", steps, lambda trace: rerunner(bank, trace), *more)
+
+
 # --- q ----------------------------------------------------------------------------------------------------------------
 
 
@@ -343,9 +347,7 @@ def test_only_events_that_reward_are_left_out(eventful: MemoryBank) -> None:
 
 
 def test_the_histories_without_are_those_of_a_bank_that_was_never_rated(tmp_path: Path) -> None:
-    bank = a_bank(tmp_path / "bank", alpha=0.3)
-    for step in range(1, 6):
-        bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+    bank = a_chain(tmp_path / "bank", 5, alpha=0.3)
     bank.start_run(replace(a_run("fork", base="r", base_step=5, alpha=0.3), first_step=6))
     bank.close()
     shutil.copytree(tmp_path / "bank", tmp_path / "unrated")
@@ -377,9 +379,8 @@ def test_what_rewards_moved_goes_on_in_the_memory_that_takes_the_place_of_anothe
 @pytest.mark.parametrize("last", [0, 1, 9, 100])
 def test_the_selections_that_a_person_has_changed_are_those_by_definition(learned: MemoryBank, last: int) -> None:
     ids = set(ids_of(learned))
-    now, without = (
-        {i: q for i, (q, _) in believed_by_definition(learned, "r", without=out).items()} for out in (set(), ids)
-    )
+    beliefs = (believed_by_definition(learned, "r", without=left_out) for left_out in (set(), ids))
+    now, without = ({i: q for i, (q, _) in believed.items()} for believed in beliefs)
     pairs = {
         trace.step: (selection_by_definition(trace, without), selection_by_definition(trace, now))
         for trace in learned.traces("r")
@@ -403,53 +404,42 @@ def test_the_recorded_memories_give_the_recorded_outcome_and_answer(learned: Mem
     traces = learned.traces("r")[-3:]
     steps = [Differing(t.step, t.decision.selected, ()) for t in traces if t.decision]
     facts = learned.facts
-    for again, trace in zip(rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t)), traces, strict=True):
-        assert (again.step, again.intent) == (trace.step, trace.task.intent)
-        assert again.before == ("success" if trace.reward.environment == 1 else "failure")
-        assert again.answers[0] == "\n".join(turn.reply.text for turn in trace.generate.turns)
-        assert again.answers[1] == rerunner(learned, trace).rerun(()).answer
+    for one, trace in zip(again(learned, steps), traces, strict=True):
+        assert (one.step, one.intent) == (trace.step, trace.task.intent)
+        assert one.before == ("success" if trace.reward.environment == 1 else "failure")
+        assert one.answers[0] == "\n".join(turn.reply.text for turn in trace.generate.turns)
+        assert one.answers[1] == rerunner(learned, trace).rerun(()).answer
     assert learned.facts == facts
 
 
 def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(rated_bank: MemoryBank) -> None:
     trace = rated_bank.trace("r", TAUGHT)
     steps = [Differing(TAUGHT, trace.decision.selected, ())]
-    before = rerun_tasks(rated_bank, "r", steps, lambda t: rerunner(rated_bank, t))
+    before = again(rated_bank, steps)
     rated_bank.editing.forget("r", trace.decision.selected, "ann")
-    assert rerun_tasks(rated_bank, "r", steps, lambda t: rerunner(rated_bank, t)) == before
+    assert again(rated_bank, steps) == before
 
 
 def test_how_far_it_is_is_reported_and_a_stop_keeps_the_tasks_that_were_answered_twice(learned: MemoryBank) -> None:
     steps = [Differing(step, (), ("r-0001",)) for step in (10, 11, 12)]
     reported: list[tuple[int, int]] = []
-    every = rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t), lambda *at: reported.append(at))
+    every = again(learned, steps, lambda *at: reported.append(at))
     assert reported == [(n, 6) for n in range(1, 7)]
     reported.clear()
-    some = rerun_tasks(
-        learned, "r", steps, lambda t: rerunner(learned, t), lambda *at: reported.append(at), lambda: len(reported) == 3
-    )
-    assert some == every[:1]
+    assert again(learned, steps, lambda *at: reported.append(at), lambda: len(reported) == 3) == every[:1]
 
 
 def test_an_answer_that_was_cut_short_is_not_judged(learned: MemoryBank) -> None:
-    asked: list[bool] = []
-
-    def in_the_middle() -> bool:
-        asked.append(True)
-        return len(asked) > 3
-
+    in_the_middle = iter([False] * 3)
     steps = [Differing(10, (), ("r-0001",))]
-    assert rerun_tasks(learned, "r", steps, lambda t: rerunner(learned, t), cancelled=in_the_middle) == []
+    assert again(learned, steps, None, lambda: next(in_the_middle, True)) == []
 
 
 # --- a session --------------------------------------------------------------------------------------------------------
 
 
 def test_what_a_person_did_since_a_moment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bank = a_bank(tmp_path / "bank")
-    for step in (1, 2, 3):
-        bank.commit_step(*a_step(step, ("r-0001",) if step > 1 else ()))
-    given = []
+    bank, given = a_chain(tmp_path / "bank", 3), []
     for hour, value in ((8, 0.1), (12, 0.2), (13, 0.4)):
         monkeypatch.setattr("memrl_core.bank.ledger.now", lambda hour=hour: f"2026-01-01T{hour:02}:00:00.123+00:00")
         given.append(bank.ratings.rate(Rating("r", 2, value, "ann")))
