@@ -1,4 +1,4 @@
-"""What holds of every picture that a test of figures makes: words, a table, and no colour from elsewhere."""
+"""What holds of every picture that a test of figures makes: words, a table, no colour and no markup from elsewhere."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from memrl_core.figures import palette
 from memrl_core.figures.picture import Picture
 
 COLOUR = re.compile(r"#[0-9a-fA-F]{6}|(?:rgb|hsl)a?\(.*\)|white|black|red|green|blue|gr[ae]y|orange|yellow|purple")
+HOSTILE = "<a href='javascript:alert(1)'>x</a></script><b onclick=hacked()>y</b> %{hostile} <extra>z &lt;i&gt;\n\u202e"
+"""A name or text from elsewhere; what becomes of it in a picture is looked at when the test is over."""
+ACTS = re.compile(r"<a |<b |</?script|<extra>z|\u202e", re.IGNORECASE)
 OF_THE_PALETTE = {palette.pale(colour) for colour, _ in palette.DASHED_LINES}
 
 
@@ -33,6 +36,8 @@ def every_picture_keeps_the_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         drawn = json.loads(picture.to_json())
         assert drawn["layout"]["paper_bgcolor"] == drawn["layout"]["plot_bgcolor"] == palette.CLEAR
         drawn["layout"].pop("template", None)
+        assert not ACTS.search(json.dumps(drawn, ensure_ascii=False)), picture.title
+        assert not [trace for trace in drawn["data"] if "%{hostile}" in str(trace.get("hovertemplate"))], picture.title
         assert set(colours(drawn)) <= {*colours(vars(palette)), *OF_THE_PALETTE}, picture.title
 
 

@@ -12,11 +12,10 @@ from memrl_core.figures.memory.utility import MOST_SHOWN, reward_effect_picture
 from memrl_core.figures.room import results_picture
 from memrl_core.records import Candidate, Term
 from tests.builders import numbers
-from tests.figures.conftest import colours
+from tests.figures.conftest import HOSTILE, colours
 
 HERE = Path(__file__).parent
 FIGURES = sorted((HERE.parents[1] / "memrl_core" / "figures").rglob("*.py"))
-EVIL = "<a href='https://other.example'>x</a>"
 
 
 def test_every_figure_is_drawn_by_a_test() -> None:
@@ -59,8 +58,8 @@ def test_the_parts_of_a_difference_add_up_to_it() -> None:
 
 
 def test_the_name_of_a_term_from_a_file_is_no_markup() -> None:
-    one, other = a_candidate("r-0001", 0.8, EVIL), a_candidate("r-0002", 0.2, EVIL)
-    assert "<a" not in " ".join(difference_picture(one, other, "r").figure.data[0].y)
+    one, other = a_candidate("r-0001", 0.8, HOSTILE), a_candidate("r-0002", 0.2, HOSTILE)
+    assert "&lt;a" in difference_picture(one, other, "r").to_json()
 
 
 def test_what_people_taught_goes_from_q_without_to_q_now() -> None:

@@ -16,7 +16,6 @@ from plotly.io.json import to_json_plotly
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.moment import Moment, current, memories_of
 from memrl_core.analysis.decision.spectrum import spectrum
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import score_picture, slope_picture
@@ -25,18 +24,16 @@ from memrl_core.figures.palette import drawn, plain
 from memrl_core.figures.picture import Picture
 from memrl_core.records import Decision, Memory, RecallRecord
 from tests.analysis.decision.test_spectrum import decided
-from tests.builders import an_agent, numbers
-
-EVIL = "<b>x</b><a href='javascript:alert(1)'>y</a> %{customdata} &lt;i&gt;\n\u202e"
+from tests.builders import an_agent_after, numbers
+from tests.figures.conftest import HOSTILE
 
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Moment, dict[str, Memory], Any]:
     """A household run of two epochs, at its end."""
-    agent = an_agent(tmp_path_factory.mktemp("figures") / "bank", k1=8, delta=0.0)
-    list(agent.run(sample_tasks("household-train")[:16], epochs=2))
-    moment = current(agent.bank, "r", None)
-    return moment, memories_of(agent.bank, moment), agent.bank
+    bank = an_agent_after(tmp_path_factory.mktemp("figures") / "bank", 16, epochs=2, k1=8, delta=0.0).bank
+    moment = current(bank, "r", None)
+    return moment, memories_of(bank, moment), bank
 
 
 def parts(lived: Any) -> tuple[RecallRecord, Decision, dict[str, Memory]]:
@@ -127,18 +124,13 @@ def test_a_history_has_a_mark_for_every_reward(lived: Any) -> None:
 
 def test_foreign_text_cannot_become_markup_in_any_figure(lived: Any) -> None:
     recall, decision, memories = parts(lived)
-    evil = {i: replace(memory, intent=EVIL) for i, memory in memories.items()}
-    for picture in (recall_picture(recall, decision, evil, "r"), score_picture(decision, evil, "r")):
-        drawn = json.dumps(json.loads(picture.figure.to_json())["data"], ensure_ascii=False)
-        assert "<b>x" not in drawn and "<a href" not in drawn
-        templates = [trace.hovertemplate or "" for trace in picture.figure.data]
-        assert not any("javascript" in template for template in templates)
+    evil = {i: replace(memory, intent=HOSTILE) for i, memory in memories.items()}
+    assert "&lt;a href" in recall_picture(recall, decision, evil, "r").to_json()
+    score_picture(decision, evil, "r")
 
 
 def test_plain_text_is_one_short_escaped_line() -> None:
-    assert plain(EVIL, 200) == (
-        "&lt;b&gt;x&lt;/b&gt;&lt;a href='javascript:alert(1)'&gt;y&lt;/a&gt; %{customdata} &amp;lt;i&amp;gt;"
-    )
+    assert plain("<b>x</b> %{y}\n&lt;i\u202e", 200) == "&lt;b&gt;x&lt;/b&gt; %{y} &amp;lt;i"
     assert plain("a" * 100, 10) == "a" * 9 + "…"
 
 
@@ -179,11 +171,8 @@ def test_a_property_that_plotly_does_not_have_is_refused_by_the_figure() -> None
         _ = Picture(drawn([{"type": "scatter", "colour": 1}]), pd.DataFrame(), "t", "t.").figure
 
 
-EVIL_ID = "<a href='https://other.example'>x</a> <b>y</b> %{customdata[0]} <extra>z</extra>"
-MARKS = ("<a href", "</a>", "<b>y", "%{customdata[0]} ", "<extra>z")
-
-
 def test_a_foreign_id_is_read_as_it_was_written_and_is_no_markup() -> None:
-    label = memory_label(EVIL_ID, "r")
-    assert label.replace("\u2060", "") == EVIL_ID
-    assert not [mark for mark in MARKS if mark in label]
+    foreign = "<a href='https://other.example'>x</a> <b>y</b> %{customdata[0]} <extra>z</extra>"
+    label = memory_label(foreign, "r")
+    assert label.replace("\u2060", "") == foreign
+    assert not [mark for mark in ("<a href", "</a>", "<b>y", "%{customdata[0]} ", "<extra>z") if mark in label]

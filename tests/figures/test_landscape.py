@@ -11,10 +11,9 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.memory.relations import Landscape, landscape
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.palette import q_colorscale, q_range
-from tests.builders import a_bank, a_step, an_agent, numbers
+from tests.builders import a_bank, a_step, an_agent_after, numbers
 
 SETTINGS = {"reward_failure": -1.0, "reward_success": 1.0}
 STEPS = 12
@@ -22,9 +21,7 @@ STEPS = 12
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    agent = an_agent(tmp_path_factory.mktemp("landscape") / "bank")
-    list(agent.run(sample_tasks("household-train")[: STEPS // 2], epochs=2))
-    return agent
+    return an_agent_after(tmp_path_factory.mktemp("landscape") / "bank", STEPS // 2, epochs=2)
 
 
 def of_intents(agent: Agent) -> dict[str, tuple[float, float]]:
@@ -160,14 +157,8 @@ def test_every_frame_tells_its_own_step_counts_its_memories_and_marks_the_shift(
         border, words = frame.data[3].y, frame.data[4].text[0]
         shifted = step >= 25
         assert border[0] == (0 if shifted else None)
-        counts = [
-            step,
-            *([25] if shifted else []),
-            (~np.isnan(q)).sum(),
-            (used & (q > 0)).sum(),
-            0,
-            (used & (q < 0)).sum(),
-        ]
+        signs = [(used & (q > 0)).sum(), 0, (used & (q < 0)).sum()]
+        counts = [step, *([25] if shifted else []), (~np.isnan(q)).sum(), *signs]
         assert [int(number) for number in numbers(words)] == counts
 
 

@@ -11,7 +11,6 @@ import pytest
 from memrl_core.analysis.run.learned.deciding import Ranks
 from memrl_core.analysis.run.learned.notes import LinkGraph
 from memrl_core.analysis.run.learned.values import COLUMNS, OPERATIONS
-from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.learned import (
     NAMED,
     bump_picture,
@@ -26,8 +25,8 @@ from memrl_core.figures.run.learned import (
 )
 from memrl_core.policies.methods.a_mem import Note
 from tests.builders import numbers
+from tests.figures.conftest import HOSTILE
 
-EVIL = "<b>x</b><a href='javascript:alert(1)'>y</a> %{customdata} <i>\n\u202e"
 SETTINGS = {"reward_failure": -1.0, "reward_success": 1.0}
 
 
@@ -39,11 +38,6 @@ def values_of(**lines: list[float]) -> pd.DataFrame:
         for use, q in enumerate(line)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def texts_of(picture: Picture) -> str:
-    """All that a figure shows, as Plotly gets it."""
-    return str(picture.figure.to_json())
 
 
 def test_every_used_memory_has_a_line_and_the_furthest_have_names() -> None:
@@ -155,11 +149,5 @@ def test_pass_at_k_is_hollow_where_tries_are_to_come() -> None:
 
 
 def test_foreign_text_is_escaped_in_every_picture_that_shows_some() -> None:
-    pictures = (
-        link_picture(a_graph(EVIL), "r"),
-        values_picture(values_of(m1=[0.0, 0.5]).assign(memory=EVIL), SETTINGS, "r"),
-    )
-    for picture in pictures:
-        shown = texts_of(picture)
-        assert "<b>x" not in shown and "<a href" not in shown and "\\u003ca href" not in shown
-        assert "\u202e" not in shown and "\\u202e" not in shown
+    of_memory = values_picture(values_of(m1=[0.0, 0.5]).assign(memory=HOSTILE), SETTINGS, "r")
+    assert all("&lt;" in picture.to_json() for picture in (link_picture(a_graph(HOSTILE), "r"), of_memory))

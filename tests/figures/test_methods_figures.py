@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any
@@ -14,8 +13,7 @@ from memrl_core.analysis.compare.methods import UNKNOWN, Estimate, MethodCurve, 
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.figures.picture import Picture
 from tests.builders import numbers
-
-HOSTILE = "<b onclick=hacked()>x</b>%{y}</script>"
+from tests.figures.conftest import HOSTILE
 
 
 def around(value: float, by: float = 0.1) -> Estimate:
@@ -42,7 +40,8 @@ ROWS = (
     a_row("c", gain=around(-0.2), success=around(0.1), tokens=500.0, calls=2.0, consulted=0.0),
     a_row("nothing", gain=UNKNOWN, against=UNKNOWN, success=around(0.2), lost_of_solved=UNKNOWN),
 )
-DRAWN: tuple[Callable[[Sequence[MethodRow]], Picture], ...] = (gain_picture, forgetting_picture, cost_picture)
+Draw = Callable[[Sequence[Any]], Picture]
+DRAWN: tuple[Draw, ...] = (gain_picture, forgetting_picture, cost_picture)
 
 
 def named(picture: Picture, name: str) -> Any:
@@ -157,24 +156,19 @@ def test_a_model_that_reports_no_tokens_is_said_so() -> None:
 # --- all of them --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("draw", DRAWN)
-def test_no_name_of_an_arm_reaches_the_figure_as_markup(draw: Callable[[Sequence[MethodRow]], Picture]) -> None:
-    text = draw([a_row(HOSTILE), a_row("b")]).figure.to_json()
-    assert "<b onclick" not in text and "</script>" not in text
-    assert "<b onclick" not in csr_picture([a_curve(HOSTILE, 0.5)]).figure.to_json()
+def test_no_name_of_an_arm_reaches_the_figure_as_markup() -> None:
+    pictures = [draw([a_row(HOSTILE), a_row("b")]) for draw in DRAWN]
+    assert all("&lt;" in picture.to_json() for picture in (*pictures, csr_picture([a_curve(HOSTILE, 0.5)])))
 
 
 @pytest.mark.parametrize("draw", [*DRAWN, csr_picture])
-def test_nothing_to_draw_is_an_empty_picture_with_a_sentence(draw: Callable[[Sequence[Any]], Picture]) -> None:
+def test_nothing_to_draw_is_an_empty_picture_with_a_sentence(draw: Draw) -> None:
     picture = draw([])
     assert picture.title and picture.alt.startswith("An empty figure") and picture.table.empty
 
 
 @pytest.mark.parametrize("draw", DRAWN)
-def test_two_arms_with_names_that_are_cut_alike_keep_their_own_rows(
-    draw: Callable[[Sequence[MethodRow]], Picture],
-) -> None:
+def test_two_arms_with_names_that_are_cut_alike_keep_their_own_rows(draw: Draw) -> None:
     long = "a name that is far too long for the margin of a chart"
-    picture = draw([a_row(f"{long} 1"), a_row(f"{long} 2")])
-    axis = json.loads(picture.figure.to_json())["layout"]["yaxis"]
-    assert axis["tickvals"] == [0, 1] and len(axis["ticktext"]) == 2
+    axis = draw([a_row(f"{long} 1"), a_row(f"{long} 2")]).figure.layout.yaxis
+    assert list(axis.tickvals) == [0, 1] and len(axis.ticktext) == 2

@@ -12,14 +12,13 @@ from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.analysis.memory.exposure import Starvation, starvation, uses
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.over_time import Q_BY_EPOCH
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.figures.decision.methods_on_pool import methods_on_pool_picture
 from memrl_core.figures.decision.recall import similarity_picture
 from memrl_core.figures.memory.utility import use_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
 from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_picture
 from tests.analysis.memory.test_relations import at_angles
-from tests.builders import an_agent
+from tests.builders import an_agent_after
 
 SYMMETRIC = {"reward_failure": -1.0, "reward_success": 1.0}
 HALVES = {"reward_failure": 0.0, "reward_success": 1.0}
@@ -27,9 +26,7 @@ HALVES = {"reward_failure": 0.0, "reward_success": 1.0}
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    agent = an_agent(tmp_path_factory.mktemp("questions") / "bank", k1=8, delta=0.2)
-    list(agent.run(sample_tasks("household-train")[:14], epochs=3))
-    return agent
+    return an_agent_after(tmp_path_factory.mktemp("questions") / "bank", 14, epochs=3, k1=8, delta=0.2)
 
 
 def a_calibration(q: list[float], outcome: list[str], low: float = -1.0) -> Calibration:
@@ -70,9 +67,8 @@ def test_the_diagonal_goes_from_the_reward_of_a_failure_to_that_of_a_success(
 
 def test_the_title_says_how_far_success_is_from_what_q_says() -> None:
     # q = 0 says half; 10 of 10 succeed: off by 0.5 and beyond the interval. q = -0.9 says 5 %; 0 of 10: off by 0.05.
-    picture = reliability_picture(
-        a_calibration([0.0] * 10 + [-0.9] * 10, ["success"] * 10 + ["failure"] * 10), SYMMETRIC
-    )
+    calibration = a_calibration([0.0] * 10 + [-0.9] * 10, ["success"] * 10 + ["failure"] * 10)
+    picture = reliability_picture(calibration, SYMMETRIC)
     assert "28% off what q says" in picture.title
     assert "1 of 2 bins (20 uses)" in picture.title
 
@@ -96,10 +92,8 @@ def test_the_histogram_counts_every_pair_and_marks_both_gates(lived: Agent) -> N
     assert sum(bars.y) == suggestion.pairs == picture.table["pairs"].sum()
     assert bars.marker.color == SIMILARITY
     assert [shape.x0 for shape in picture.figure.layout.shapes] == [suggestion.delta, 0.2]
-    assert [note.text for note in picture.figure.layout.annotations] == [
-        f"suggested: δ = {suggestion.delta:.3f}",
-        "now: δ = 0.200",
-    ]
+    notes = [note.text for note in picture.figure.layout.annotations]
+    assert notes == [f"suggested: δ = {suggestion.delta:.3f}", "now: δ = 0.200"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.stats import norm
 
 from memrl_core.analysis.run.metrics import (
     TaskState,
@@ -33,9 +31,10 @@ from memrl_core.figures.palette import (
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.stability import STATES, Arm, Stream, curves_picture, grid_picture, moving_accuracy_picture
 from tests.builders import numbers
+from tests.figures.conftest import HOSTILE
+from tests.oracles.metrics import wilson
 
 NAN = float("nan")
-HOSTILE = "<b onclick=hacked()>x</b>%{y}</script>"
 
 # Four tasks in three epochs: 0 is kept, 1 is lost and won back, 2 is lost, 3 is never solved.
 GRID = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]], dtype=np.float64)
@@ -43,14 +42,6 @@ UNFINISHED = np.vstack([GRID, [1, 0, NAN, NAN]])
 OTHER = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]], dtype=np.float64)
 
 grids = arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 6)), elements=st.sampled_from([0.0, 1.0, NAN]))
-
-
-def wilson(solved: int, n: int) -> tuple[float, float]:
-    """The interval written out (Wilson 1927), on its own."""
-    z = norm.ppf(0.975)
-    middle = (solved + z * z / 2) / (n + z * z)
-    half = z / (n + z * z) * np.sqrt(solved * (n - solved) / n + z * z / 4)
-    return middle - half, middle + half
 
 
 def named(picture: Picture, name: str) -> list[Any]:
@@ -90,7 +81,7 @@ def test_the_hatched_gap_is_what_was_solved_before_and_fails_now() -> None:
 def test_accuracy_has_wilson_bars() -> None:
     (line,) = named(curves_picture([Arm("memrl", GRID)]), "accuracy")
     for accuracy, up, down in zip(line.y, line.error_y.array, line.error_y.arrayminus, strict=True):
-        assert (accuracy - down, accuracy + up) == pytest.approx(wilson(round(accuracy * 4), 4))
+        assert (accuracy - down, accuracy + up) == pytest.approx(wilson(accuracy, 4))
 
 
 def test_an_unfinished_epoch_is_hollow_counts_its_tasks_and_stays_out_of_gap_and_title() -> None:
@@ -119,11 +110,7 @@ def test_two_arms_have_a_panel_each_on_one_axis_and_a_legend_once() -> None:
     layout = picture.figure.layout
     assert layout.xaxis.domain[1] < layout.xaxis2.domain[0]
     assert [note.text for note in layout.annotations] == ["<b>memrl</b>", "<b>rag</b>"]
-    assert numbers(picture.title)[:3] == ["3", "1", "4"] and numbers(picture.title.split("; rag")[1])[:3] == [
-        "3",
-        "0",
-        "4",
-    ]
+    assert numbers(picture.title)[:3] == list("314") and numbers(picture.title.split("; rag")[1])[:3] == list("304")
 
 
 @pytest.mark.parametrize("make", [curves_picture, grid_picture])
@@ -157,8 +144,8 @@ def test_the_moving_share_has_its_wilson_band_where_something_was_rated() -> Non
     picture = moving_accuracy_picture([Stream("memrl", np.array([NAN, 1, 0, 1]))], 2)
     band, line = picture.figure.data
     assert list(band.x) == [2, 3, 4, 4, 3, 2]
-    assert same(band.y[:3], [wilson(1, 1)[1], wilson(1, 2)[1], wilson(1, 2)[1]])
-    assert same(band.y[3:], [wilson(1, 2)[0], wilson(1, 2)[0], wilson(1, 1)[0]])
+    assert same(band.y[:3], [wilson(1, 1)[1], wilson(0.5, 2)[1], wilson(0.5, 2)[1]])
+    assert same(band.y[3:], [wilson(0.5, 2)[0], wilson(0.5, 2)[0], wilson(1, 1)[0]])
     assert same(line.y, [NAN, 1, 0.5, 0.5])
 
 
@@ -235,8 +222,5 @@ def test_before_the_first_rated_task_every_picture_says_so(success: np.ndarray) 
 
 
 def test_names_from_outside_cannot_become_markup() -> None:
-    for picture in all_pictures(Arm(HOSTILE, GRID, tasks=(HOSTILE, "b", "c", "d"))):
-        drawn = json.loads(picture.figure.to_json())
-        text = json.dumps([drawn["data"], drawn["layout"].get("annotations", [])], ensure_ascii=False)
-        assert "<b onclick" not in text and "</script" not in text
-        assert not any(HOSTILE[-10:] in (trace.hovertemplate or "") for trace in picture.figure.data)
+    pictures = all_pictures(Arm(HOSTILE, GRID, tasks=(HOSTILE, "b", "c", "d")))
+    assert all("&lt;" in picture.to_json() for picture in pictures)

@@ -10,18 +10,15 @@ import pandas as pd
 import pytest
 
 from memrl_core.analysis.run.theory import Group, LateVariance, Practice, measured
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.theory import mean_picture, shift_picture, trade_off_picture, variance_picture
-from tests.builders import an_agent, numbers
+from tests.builders import an_agent_after, numbers
 
 
 @pytest.fixture(scope="module")
 def practice(tmp_path_factory: pytest.TempPathFactory) -> Practice:
-    agent = an_agent(tmp_path_factory.mktemp("theory") / "bank", k1=6)
-    list(agent.run(sample_tasks("household-train")[:10], epochs=3))
-    return measured(agent.bank, "r")
+    return measured(an_agent_after(tmp_path_factory.mktemp("theory") / "bank", 10, epochs=3, k1=6).bank, "r")
 
 
 def a_practice(q: list[float], se: list[float], theory: list[float], late: LateVariance | None = None) -> Practice:

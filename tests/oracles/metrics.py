@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import combinations
 from math import sqrt
 
+from scipy.stats import norm
+
 Grid = Sequence[Sequence[bool | None]]
 NAN = float("nan")
 
@@ -77,3 +79,11 @@ def pearson(x: Sequence[float], y: Sequence[float]) -> float:
 def ranks(values: Sequence[float]) -> list[float]:
     """Ranks from 1; equal values share the mean of theirs."""
     return [1 + sum(b < a for b in values) + (sum(b == a for b in values) - 1) / 2 for a in values]
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """The 95 % interval of a share of n (Wilson 1927)."""
+    z = norm.ppf(0.975)
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return middle - half, middle + half

@@ -18,6 +18,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.records import StepTrace, Utility
 from tests.analysis.eventful import believed_by_definition
 from tests.builders import a_bank, a_step, an_agent_after
+from tests.oracles.metrics import wilson
 
 
 def _run(path: Path) -> MemoryBank:
@@ -161,16 +162,9 @@ def test_bins_are_equal_cover_the_rewards_and_add_up(learned: MemoryBank) -> Non
         assert row.success == pytest.approx(np.mean([won for _, won, _ in inside]))
         sizes = np.array(list(Counter(step for *_, step in inside).values()))
         independent = sizes.sum() ** 2 / (sizes**2).sum()
-        assert (row.success_low, row.success_high) == pytest.approx(_wilson(row.success, independent))
+        assert (row.success_low, row.success_high) == pytest.approx(wilson(row.success, independent))
         assert row.steps == len(sizes)
     assert found.per_bin.n == len(found.bins)
-
-
-def _wilson(p: float, n: float) -> tuple[float, float]:
-    z = scipy.stats.norm.ppf(0.975)
-    middle = (p + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    return middle - half, middle + half
 
 
 def test_q_beyond_the_rewards_falls_into_the_outer_bins() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from tests.figures.report.test_report import HOSTILE, Parsed, loads_nothing
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
+def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """Runs `one` and `other`, which met eight tasks twice: the second in another order, from another seed."""
     agent = an_agent(tmp_path_factory.mktemp("banks") / "bank", run="one")
     bank, tasks = agent.bank, sample_tasks("household-train")[:8]
@@ -40,8 +39,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
     list(agent.run(tasks, epochs=2))
     second = Agent(bank, "other", SimulatedModel(), HashingEmbedder(), make_environment("household"))
     list(second.run(tasks[::-1], epochs=2))
-    yield bank
-    bank.close()
+    return bank
 
 
 def reported(bank: MemoryBank, comparison: Comparison, supposed: dict[str, Any] | None = None) -> str:
@@ -57,10 +55,7 @@ def test_a_report_tells_setup_outcomes_and_every_pair_that_differs(bank: MemoryB
     words = Parsed(reported(bank, comparison)).words
     warnings = setup_warnings(comparison.alignment)
     assert len(warnings) == 2
-    for sentence in warnings:
-        assert sentence in words
-    assert "SIMULATED" in words
-    assert finding(comparison) in words
+    assert all(sentence in words for sentence in (*warnings, "SIMULATED", finding(comparison)))
     for metric in comparison.metrics:
         assert metric.name in words and metric.meaning in words
         for value in metric.values:
@@ -97,15 +92,8 @@ def test_nothing_is_loaded_from_anywhere(bank: MemoryBank) -> None:
 
 def test_foreign_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank", "a") as bank:
-        begun(
-            bank,
-            "b",
-            environment=HOSTILE,
-            model=HOSTILE,
-            tasks=HOSTILE,
-            settings={"weight": HOSTILE, HOSTILE: 1},
-            environment_options={HOSTILE: HOSTILE},
-        )
+        named = dict.fromkeys(("environment", "model", "tasks"), HOSTILE)
+        begun(bank, "b", **named, settings={"weight": HOSTILE, HOSTILE: 1}, environment_options={HOSTILE: HOSTILE})
         for run, answer in (("a", "left"), ("b", HOSTILE)):
             commit(bank, run, HOSTILE, HOSTILE, wrote=[f"{run}{HOSTILE}"])
             commit(bank, run, HOSTILE, HOSTILE, selected=[f"a{HOSTILE}"] if run == "a" else [], answers=[answer])

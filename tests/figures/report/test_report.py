@@ -15,12 +15,11 @@ import pytest
 from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.report.document import Document, Passage, picture_report, write_report
 from memrl_core.figures.report.step import step_report
-from tests.builders import a_bank, a_step, a_vector, an_agent
+from tests.builders import a_bank, a_step, a_vector, an_agent_after
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=hacked()>\u2028'\"&lt;=1+1"
 
@@ -69,10 +68,8 @@ def loads_nothing(html: str) -> None:
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBank]:
-    agent = an_agent(tmp_path_factory.mktemp("banks") / "bank", run="mine")
-    list(agent.run(sample_tasks("household-train")[:16]))
-    yield agent.bank
-    agent.bank.close()
+    with an_agent_after(tmp_path_factory.mktemp("banks") / "bank", 16, run="mine").bank as bank:
+        yield bank
 
 
 def test_a_step_is_told_from_its_task_to_its_memory(bank: MemoryBank) -> None:
