@@ -23,7 +23,6 @@ BEGIN_WITH = (
     "pages/test_pages.py",
     "pages/test_lab_page.py",
     "pages/test_decision_page.py",
-    "pages/test_lessons_page.py",
     "pages/test_methods_learned.py",
     "environments/test_scienceworld.py",
     "experiments/test_experiment_runs.py",
