@@ -4,7 +4,8 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from memrl_core.logs import logger
-from pages.shared import entry, place
+from pages import entry
+from pages.shared import place
 from pages.shared.text import literal
 
 st.set_page_config(page_title="MemRL Inspector", layout="wide")

@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 
 from memrl_core.agent import workspace
+from memrl_core.analysis.compare.counterfactual import Reversal, first_reversal
 from memrl_core.analysis.map.map_layout import MapLayout
-from memrl_core.analysis.run.reversals import Reversal, first_reversal
 from memrl_core.bank import MemoryBank
 
 SEED = 1

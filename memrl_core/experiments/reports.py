@@ -22,8 +22,9 @@ from memrl_core.analysis.run.metrics import (
     average_accuracy,
     backward_transfer,
     binned_correlation,
-    correlation,
     forward_transfer,
+    pearson,
+    spearman,
 )  # fmt: skip
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.conditions import conditions_report
@@ -232,10 +233,9 @@ def correlation_report(experiment: Experiment) -> ReportTable:
     low, high = _scale(experiment)
     rows = []
     for label, _, _, part in arms(_uses(experiment)):
-        pairs = [(cell["used_q"].to_numpy(), cell["success"].to_numpy()) for _, cell in part.groupby("seed")]
-        found = [correlation(q, won) for q, won in pairs]
+        pairs = [cell[["used_q", "success"]].dropna().to_numpy().T for _, cell in part.groupby("seed")]
         binned = [binned_correlation(q, won, low, high, BINS) for q, won in pairs]
-        values = ([c.pearson for c in found], [c.spearman for c in found], [c.pearson for c in binned])
+        values = ([pearson(q, won) for q, won in pairs], [spearman(q, won) for q, won in pairs], binned)
         rows.append((label, f"{len(part):,}", *(number(np.array(one, dtype=np.float64)) for one in values)))
     columns = ("uses", "Pearson, per use", "Spearman, per use", f"Pearson of {BINS} bin means")
     notes = (

@@ -14,7 +14,18 @@ from memrl_core.records import Message, Reply
 from memrl_core.settings import sentence_of
 
 OnText = Callable[[str], None]
+Progress = Callable[[int, int], None]
+"""Hears how much is done, and of how much."""
 Cancelled = Callable[[], bool]
+
+
+def unheard(done: int, total: int) -> None:
+    """The progress of work that nobody watches."""
+
+
+def never() -> bool:
+    """Whether work is to stop that nobody cancels."""
+    return False
 
 
 CHARACTERS_PER_TOKEN = 32

@@ -11,13 +11,11 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
-from memrl_core.errors import InputError, MemRLError
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form
-from pages.shared.map_layouts import layout_of
 from pages.shared.models import embedder_choice
-from pages.shared.pairs import forget_pairs
 from pages.shared.person import person
+from pages.shared.picture import layout_of
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
 
@@ -84,12 +82,9 @@ def _confirm(question: str, verb: str, act: Callable[[], None]) -> None:
     st.markdown(question)
     with st.container(horizontal=True):
         if st.button(verb, type="primary", key="confirm"):
-            try:
+            with errors_shown():
                 act()
-            except MemRLError as error:
-                st.error(literal(str(error)))
-                return
-            st.rerun()
+                st.rerun()
         if st.button("Keep it", key="keep"):
             st.rerun()
 
@@ -97,12 +92,7 @@ def _confirm(question: str, verb: str, act: Callable[[], None]) -> None:
 def _release(uri: str) -> None:
     """Let go of every handle on a bank that is about to be replaced or deleted, by someone who may."""
     places.opened(uri).people.must_be(person(), Role.MANAGE)
-    for (bank, _), live in places.live_runs().items():
-        if bank == uri and live.busy:
-            raise InputError("An agent is working in this bank. Stop it first; nothing was changed.")
-    forget_pairs(uri)
-    places.forget_live(uri)
-    places.opened.clear(uri)
+    places.release(uri)
     layout_of.clear()
 
 

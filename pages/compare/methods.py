@@ -13,15 +13,16 @@ from memrl_core.exchange.spreadsheet import csv_bytes
 from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.experiments.plan import judged_sets
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
+from memrl_core.models.base import Cancelled, Progress
 from memrl_core.numerals import percent, signed
 from memrl_core.policies import policy_class, settings_that_fit, usable_policies
-from pages.shared.arm import BADGES, deviations
+from pages.shared.forms import tasks_in
 from pages.shared.models import chat_model_choice
 from pages.shared.picture import download, show, show_table
 from pages.shared.place import download_name
-from pages.shared.task_picker import tasks_in
 from pages.shared.text import in_badge, literal
-from pages.shared.work import Cancelled, Do, Report, working
+from pages.shared.view import BADGES, deviations
+from pages.shared.work import Do, working
 
 USUAL = ("none", "rag", "memp", "memrl")
 ASKED = "arms_asked"
@@ -92,7 +93,7 @@ def _comparison(asked: Mapping[str, str]) -> Do[MethodsCompared]:
         settings = settings_that_fit(name, {"k2": k2, "k1": max(k2, int(own["k1"].default))})
         return Arm(spec.title, name, settings)
 
-    def do(report: Report, cancelled: Cancelled) -> MethodsCompared:
+    def do(report: Progress, cancelled: Cancelled) -> MethodsCompared:
         return compare_methods(
             [arm(name) for name in asked["arms"].split(",")],
             tasks=asked["tasks"],

@@ -20,7 +20,7 @@ from memrl_core.analysis.compare.comparison import (
     setup_warnings,
     shared_past,
 )
-from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual
+from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
 from memrl_core.bank import MemoryBank
@@ -35,7 +35,7 @@ from pages.shared.header import header
 from pages.shared.picture import download, show
 from pages.shared.place import Place
 from pages.shared.text import literal
-from pages.shared.work import Cancelled, Report, working
+from pages.shared.work import working
 
 LAST = "compare_supposed"
 
@@ -59,11 +59,10 @@ def supposed(
     bank, run = place.bank, place.run.id
     total = len(bank.step_rows(run))
 
-    def decide(report: Report, cancelled: Cancelled) -> list[Supposed]:
-        return counterfactual(bank, run, settings, lambda done: report(done, total), cancelled)
-
     what = f"{bank.state}·{run}·{json.dumps(dict(settings))}"
-    decided = working("compare", what, decide, "steps decided again")
+    decided = working(
+        "compare", what, lambda *progress: counterfactual(bank, run, settings, *progress), "steps decided again"
+    )
     if decided is None:
         return None, None
     if len(decided) < total:

@@ -15,6 +15,7 @@ from memrl_core.analysis.memory.exposure import attempts
 from memrl_core.analysis.memory.provenance import Contamination, contamination
 from memrl_core.errors import MemRLError
 from memrl_core.learning import memrl_rule
+from memrl_core.models.base import Cancelled, Progress
 from memrl_core.numerals import signed
 from memrl_core.records import GenerateRecord, Message, StepTrace
 from pages.decision.case import Case
@@ -22,7 +23,7 @@ from pages.shared.models import chat_model_choice
 from pages.shared.person import person
 from pages.shared.picture import show_table
 from pages.shared.text import errors_shown, literal, verbatim
-from pages.shared.work import Cancelled, Report, working
+from pages.shared.work import working
 
 SHOWN = 200
 HEIGHT = 340
@@ -157,7 +158,7 @@ class _Episode:
         self.text = ""
         self._begin, self._asked = begin, (messages, temperature, seed)
 
-    def __call__(self, report: Report, cancelled: Cancelled) -> Rerun:
+    def __call__(self, report: Progress, cancelled: Cancelled) -> Rerun:
         return self._begin().rerun_prompt(*self._asked, self._take, cancelled, self._turned)
 
     def _take(self, piece: str) -> None:
@@ -229,7 +230,7 @@ def shares(case: Case) -> None:
     if not _pressed("Find the shares", "find_shares", ":material/balance:", asked):
         return
 
-    def share(report: Report, cancelled: Cancelled) -> Credit | None:
+    def share(report: Progress, cancelled: Cancelled) -> Credit | None:
         return credit(
             chosen, rerunner.memories, lambda kept: rerunner.rerun(kept, cancelled=cancelled), report, cancelled
         )
@@ -302,7 +303,7 @@ def contaminated(case: Case) -> None:
         return
     preferences = workspace.load_preferences()
 
-    def measure(report: Report, cancelled: Cancelled) -> Contamination | None:
+    def measure(report: Progress, cancelled: Cancelled) -> Contamination | None:
         def again(trace: StepTrace) -> Rerunner:
             return workspace.rerunner(case.bank, trace, preferences)
 

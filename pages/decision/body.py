@@ -18,11 +18,10 @@ from memrl_core.settings import MemRLSettings, Normaliser, PolicySettings
 from pages.decision import state
 from pages.decision.case import Case, case_at
 from pages.decision.catalogue import BY_KEY, QUESTIONS, Question
-from pages.shared.arm import arm_line
-from pages.shared.map_layouts import load_plotly, show_in_place
-from pages.shared.picture import show_table
+from pages.shared.picture import load_plotly, show_in_place, show_table
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
+from pages.shared.view import arm_line
 
 INTENT_SHOWN = 46
 

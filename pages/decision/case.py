@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from memrl_core.settings import MemRLSettings, PolicySettings
 from pages.decision import state
 from pages.shared.picture import chosen_row
 from pages.shared.place import Place
-from pages.shared.work import Cancelled, Report, working
+from pages.shared.work import Do, Result, working
 
 QUESTION_OPTIONS = 400
 
@@ -181,15 +181,9 @@ def all_uses(_bank: MemoryBank, state: str, run: str) -> pd.DataFrame:
     return uses(_bank, run)
 
 
-def over_steps(case: Case, name: str, do: Callable[..., Any]) -> Any:
-    """What `do(on_progress, cancelled)` finds in all steps of the run under the settings looked at; None until then."""
-    total = len(case.bank.step_rows(case.run))
-    what = f"{case.bank.state}·{case.run}·{case.tried}"
-
-    def decide(report: Report, cancelled: Cancelled) -> Any:
-        return do(lambda done: report(done, total), cancelled)
-
-    return working(name, what, decide, "steps decided again")
+def over_steps(case: Case, name: str, do: Do[Result]) -> Result | None:
+    """What `do` finds in all steps of the run under the settings looked at; None until then."""
+    return working(name, f"{case.bank.state}·{case.run}·{case.tried}", do, "steps decided again")
 
 
 def uses_of(case: Case) -> pd.DataFrame:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.memory.provenance import provenance, trust
 from memrl_core.analysis.memory.relations import (
-    CopyGroup,
     copies,
     lineage,
     neighbourhoods,
@@ -156,11 +152,11 @@ def in_words(rate: Rate) -> str:
 def company(case: Case, a: str) -> None:
     """Did A earn its credit, or its company?"""
     uses = uses_of(case)
-    mine = with_and_without(uses, a)
+    used, passed_over = with_and_without(uses, a)
     label = literal(case.label(a))
     st.markdown(
         f"Successes of the steps with {label} in their pool: where it was given to the model "
-        f"**{literal(in_words(mine.used))}**, where it was passed over **{literal(in_words(mine.passed_over))}**."
+        f"**{literal(in_words(used))}**, where it was passed over **{literal(in_words(passed_over))}**."
     )
     found = partners(uses, a)
     if not found:
@@ -221,61 +217,55 @@ def family(case: Case, a: str) -> None:
 
 def twin(case: Case, a: str) -> None:
     """Has A a twin, and do they share its uses?"""
-    found = [group for group in _copies_of(case, TWINS) if any(copy.memory_id == a for copy in group.members)]
-    if not found:
+    found = _copies_of(case, TWINS)
+    mine = found["memory_id"] == a
+    if not mine.any():
         st.markdown(f"No other intent is at least {TWINS:g} as similar to that of **{literal(case.label(a))}**.")
         return
-    (group,) = found
-    mine = next(copy for copy in group.members if copy.memory_id == a)
-    others = tuple(copy for copy in group.members if copy is not mine)
+    others = found[(found["group"] == found.loc[mine, "group"].iloc[0]) & ~mine]
     st.markdown(
         f"**{len(others):,} other{'s' if len(others) > 1 else ''}** with an intent of a cosine of at least {TWINS:g}; "
-        f"they have {sum(copy.visits for copy in others):,} rewarded uses, "
-        f"**{literal(case.label(a))}** has {mine.visits:,}."
+        f"they have {others['visits'].sum():,} rewarded uses, "
+        f"**{literal(case.label(a))}** has {found.loc[mine, 'visits'].iloc[0]:,}."
     )
-    _groups(case, [replace(group, members=(mine, *others))])
+    _groups(case, pd.concat([found[mine], others]).assign(group=1))
 
 
 def duplicates(case: Case) -> None:
     """Which memories are near-duplicates, and do they split the uses?"""
     threshold = st.slider("Near-duplicates from a cosine of", 0.5, 1.0, TWINS, 0.01, key="copies_threshold")
     found = _copies_of(case, threshold)
-    if not found:
+    if found.empty:
         st.markdown(f"No two intents are at least {threshold:g} alike.")
         return
-    members = sum(len(group.members) for group in found)
-    st.markdown(f"**{len(found):,} groups** hold {members:,} memories.")
+    st.markdown(f"**{found['group'].max():,} groups** hold {len(found):,} memories.")
     _groups(case, found)
 
 
-def _groups(case: Case, found: Sequence[CopyGroup]) -> None:
-    show_table(
-        [
-            {
-                "group": number,
-                "memory": case.label(copy.memory_id),
-                "q": copy.q,
-                "uses rewarded": copy.visits,
-                "in pools": copy.pools,
-                "given": copy.uses,
-                "together in pools": group.crowded_pools,
-                "together in prompts": group.crowded_prompts,
-                "intent": case.memory(copy.memory_id).intent,
-            }
-            for number, group in enumerate(found, start=1)
-            for copy in group.members
-        ][:GROUPS],
-        "copies",
-        "Groups of near-duplicates with their q and uses",
-        signs=("q",),
-    )
+GROUP_TITLES = {
+    "memory_id": "memory",
+    "visits": "uses rewarded",
+    "pools": "in pools",
+    "uses": "given",
+    "crowded_pools": "together in pools",
+    "crowded_uses": "together in prompts",
+}
+
+
+def _groups(case: Case, found: pd.DataFrame) -> None:
+    shown = found.head(GROUPS)
+    intents = [case.memory(memory_id).intent for memory_id in shown["memory_id"]]
+    columns = ["group", "memory_id", "q", *list(GROUP_TITLES)[1:], "intent"]
+    rows = shown.assign(memory_id=shown["memory_id"].map(case.label), intent=intents)[columns]
+    alt = "Groups of near-duplicates with their q and uses"
+    show_table(rows.rename(columns=GROUP_TITLES), "copies", alt, signs=("q",))
     st.caption("Together: in how many steps at least two of the group took places that others could have had.")
 
 
-def _copies_of(case: Case, threshold: float) -> list[CopyGroup]:
+def _copies_of(case: Case, threshold: float) -> pd.DataFrame:
     return _copies(case.bank, case.bank.state, case.run, threshold, uses_of(case))
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")
-def _copies(_bank: MemoryBank, state: str, run: str, threshold: float, _uses: pd.DataFrame) -> list[CopyGroup]:
+def _copies(_bank: MemoryBank, state: str, run: str, threshold: float, _uses: pd.DataFrame) -> pd.DataFrame:
     return copies(_bank.view(run), _uses, threshold)

@@ -18,13 +18,14 @@ from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import difference_picture, score_picture
+from memrl_core.models.base import Cancelled, Progress
 from memrl_core.numerals import fixed, weight
 from memrl_core.records import Reason
 from pages.decision.case import Case
 from pages.shared.models import EMBEDDERS, embedders_at_hand
 from pages.shared.picture import show, show_table
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Cancelled, Report, working
+from pages.shared.work import working
 
 
 def pair(case: Case, a: str, b: str) -> None:
@@ -151,7 +152,7 @@ def other_embedder(case: Case) -> None:
     others = [name for name in embedders_at_hand() if workspace.embedder_name(name) != own]
     name = st.selectbox("Embedder", others, key="other_embedder", format_func=lambda one: EMBEDDERS.get(one, one))
 
-    def embed(report: Report, cancelled: Cancelled) -> Situation | None:
+    def embed(report: Progress, cancelled: Cancelled) -> Situation | None:
         return embedded_anew(situation, _embedder(name), report, cancelled)
 
     anew = working("embedder", f"{case.trace.id}·{name}", embed, "texts embedded")

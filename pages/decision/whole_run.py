@@ -9,9 +9,6 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.compare.counterfactual import (
-    Earned,
-    Supposed,
-    Ties,
     changes,
     counterfactual,
     ties_of,
@@ -189,9 +186,7 @@ def earned(case: Case) -> None:
         st.info("Choose another λ, k2 or δ on the left: what it would have earned is estimated from the propensities.")
         return
 
-    found: Earned | None = over_steps(
-        case, "earned", lambda *progress: would_have_earned(case.bank, case.run, case.tried, *progress)
-    )
+    found = over_steps(case, "earned", lambda *progress: would_have_earned(case.bank, case.run, case.tried, *progress))
     if found is None:
         return
     rows = {
@@ -218,7 +213,7 @@ def earned(case: Case) -> None:
 
 def ties(case: Case) -> None:
     """How many choices were ties, and what would the other rule have done?"""
-    found: Ties | None = over_steps(case, "ties", lambda *progress: ties_of(case.bank, case.run, *progress))
+    found = over_steps(case, "ties", lambda *progress: ties_of(case.bank, case.run, *progress))
     if found is None:
         return
     st.markdown(
@@ -258,9 +253,7 @@ def supposed(case: Case) -> None:
         )
         return
 
-    found: list[Supposed] | None = over_steps(
-        case, "supposed", lambda *progress: counterfactual(case.bank, case.run, case.tried, *progress)
-    )
+    found = over_steps(case, "supposed", lambda *progress: counterfactual(case.bank, case.run, case.tried, *progress))
     if found is None:
         return
     differing = [one for one in found if one.differs]

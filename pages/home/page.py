@@ -6,9 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
+from memrl_core.analysis.compare.counterfactual import first_reversal
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.metrics import paired_interval
-from memrl_core.analysis.run.reversals import first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.lessons.lesson import load_shelf

@@ -13,7 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
 from memrl_core.experiments.lab import BANK, lab_bank, opening_pair
 from pages.shared import place as places
-from pages.shared.pairs import pair_of
+from pages.shared.place import pair_of
 from pages.shared.text import literal
 
 NAMES = ("bank", "left", "right")

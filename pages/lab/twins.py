@@ -1,4 +1,4 @@
-"""The pair at play: its settings, the world that shifts under it, and what came of it so far."""
+"""The pair at play: its settings, the world that shifts under it, what came of it so far, and ways to other pairs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from memrl_core.agent.twins import TwinRuns
+from memrl_core.agent.twins import Side, TwinRuns, labels, start_twins
 from memrl_core.analysis.memory.relations import Place
-from memrl_core.experiments.lab import arms_of, landscapes_of, places_of, streams_of
+from memrl_core.experiments.lab import QUESTIONS, arms_of, landscapes_of, pairs_in, places_of, settings_for, streams_of
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.stability import curves_picture, grid_picture, moving_accuracy_picture
+from memrl_core.policies import settings_of
 from memrl_core.settings import symbol
 from pages.lab import place as lab_place
-from pages.lab.new_pair import pair_menus
 from pages.lab.place import LabPlace
-from pages.shared.forms import settings_in_use
-from pages.shared.map_layouts import load_plotly, show_in_place
-from pages.shared.picture import show
-from pages.shared.text import failure_kept, literal
+from pages.shared import place as places
+from pages.shared.forms import policy_choice, settings_in_use
+from pages.shared.picture import load_plotly, show, show_in_place
+from pages.shared.text import errors_shown, failure_kept, literal
 
 SPEEDS = (1, 2, 5, 10, 20)
 REFRESH = 0.5
@@ -153,3 +153,67 @@ def _paused(twins: TwinRuns) -> None:
 
 def _faster(twins: TwinRuns) -> None:
     twins.change_speed(float(st.session_state["lab_speed"]))
+
+
+METHODS = "Two methods beside each other"
+SIDES = ("left", "right")
+SETS = ("household-train", "household-heldout")
+MOST_TASKS = 60
+SHOWN = 6
+
+
+def pair_menus(place: LabPlace, twins: TwinRuns) -> None:
+    """The menus of other pairs and of other pages that show this one."""
+    with st.popover("Other pairs", icon=":material/add:", type="tertiary", key="lab_pairs", on_change="rerun") as menu:
+        if menu.open:
+            _new_pair(place)
+            _earlier(place)
+    with st.popover("Look closer", icon=":material/search:", type="tertiary", key="lab_closer"):
+        for side, run in zip(SIDES, twins.runs, strict=True):
+            if st.button(f"Steps of the {side}", type="tertiary", icon=":material/footprint:", key=f"lab_to_{side}"):
+                places.go_to_steps(bank=place.bank_name, run=run)
+        if st.button("Compare both", type="tertiary", icon=":material/compare_arrows:", key="lab_compare"):
+            places.go(bank=place.bank_name, run=twins.runs[0])
+            st.switch_page(
+                "pages/compare/page.py", query_params={**st.session_state["place"], "against": twins.runs[1]}
+            )
+
+
+def _new_pair(place: LabPlace) -> None:
+    """Choose a question or two methods, and start. All other settings are sliders of the pair."""
+    question = st.selectbox("What do you want to see?", [*QUESTIONS, METHODS], key="lab_question")
+    if question == METHODS:
+        sides = [policy_choice(f"lab_policy_{side}", f"Method on the {side}") for side in SIDES]
+        pair = [Side(settings_of(policy, {}), policy) for policy in sides]
+    else:
+        pair = [Side(settings) for settings in settings_for(question)]
+    tasks = st.selectbox("Tasks", SETS, key="lab_tasks")
+    with st.container(horizontal=True, vertical_alignment="bottom", key="lab_start"):
+        count = st.number_input("How many", 2, MOST_TASKS, 20, key="lab_count", width=140)
+        seed = st.number_input("Seed", 0, 2**31 - 1, 0, key="lab_seed", width=140)
+        begin = st.button("Start", type="primary", icon=":material/play_arrow:", key="lab_begin")
+    st.caption("Both meet the same tasks in the same order with the same luck; they differ in the settings alone.")
+    if begin:
+        _begin(place, (pair[0], pair[1]), tasks, int(count), int(seed))
+
+
+def _begin(place: LabPlace, pair: tuple[Side, Side], tasks: str, count: int, seed: int) -> None:
+    with errors_shown():
+        twins = start_twins(place.bank, pair, tasks=tasks, task_count=count, seed=seed)
+        places.pairs()[(str(place.bank.uri), *twins.runs)] = twins
+        lab_place.go(left=twins.runs[0], right=twins.runs[1])
+        st.rerun()
+
+
+def _earlier(place: LabPlace) -> None:
+    for left, right in pairs_in(place.bank)[:SHOWN]:
+        names = labels(place.bank, left, right)
+        steps = min(place.bank.next_step(run) for run in (left, right)) - 1
+        st.button(
+            f"{literal(names[0])} against {literal(names[1])} · seed {place.bank.run(left).seed} · {steps} steps",
+            type="tertiary",
+            icon=":material/history:",
+            key=f"lab_open_{left}",
+            on_click=lab_place.go,
+            kwargs={"left": left, "right": right},
+        )

@@ -22,9 +22,9 @@ from pages.methods.learned_values import (
     tries,
     utilities,
 )
-from pages.shared.arm import arm_line
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
+from pages.shared.view import arm_line
 from pages.shared.work import working
 
 OWN = "own"

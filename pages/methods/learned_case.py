@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import streamlit as st
 
@@ -17,9 +17,7 @@ from memrl_core.records import Memory, StepTrace
 from pages.shared.picture import show
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Do, working
-
-Result = TypeVar("Result")
+from pages.shared.work import Do, Result, working
 
 
 @dataclass(frozen=True)

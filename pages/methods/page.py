@@ -15,11 +15,11 @@ from memrl_core.policies.base import RULES, PolicySpec
 from memrl_core.records import StepTrace
 from pages.methods.learned import learned
 from pages.shared import place as places
-from pages.shared.arm import BADGES, arm_line, deviations
 from pages.shared.header import header
 from pages.shared.picture import show, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
+from pages.shared.view import BADGES, arm_line, deviations
 from pages.shared.work import working
 
 HOOKS = (

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_labels
 from memrl_core.analysis.people.reward_effect import (
     AnsweredBothWays,
     Differing,
@@ -24,11 +24,12 @@ from memrl_core.analysis.people.reward_effect import (
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.figures.memory.utility import reward_effect_picture
+from memrl_core.models.base import Cancelled, Progress
 from pages.shared.picture import show, show_table
 from pages.shared.place import Place
-from pages.shared.reward_rate import choices_of
+from pages.shared.rewards import choices_of
 from pages.shared.text import literal, verbatim
-from pages.shared.work import Cancelled, Report, working
+from pages.shared.work import working
 
 SPANS = {"the last hour": timedelta(hours=1), "the last day": timedelta(days=1), "ever": None}
 MOST_MARKED = 100
@@ -70,9 +71,8 @@ def _events(bank: MemoryBank, run: str, whose: str, span: timedelta | None) -> f
 
 
 def _selections(bank: MemoryBank, run: str, found: RewardEffect, last: int) -> None:
-    choices = choices_of(bank, run)
+    choices = choices_of(bank, run, "Reading the run's selections …")
     if choices is None:
-        _waiting()
         return
     last = min(last, len(choices.of_step))
     differing = selections_changed(choices, found, last)
@@ -111,23 +111,12 @@ def _marked(bank: MemoryBank, run: str) -> None:
             st.caption(f"The first {MOST_MARKED} are shown.")
 
 
-@st.fragment(run_every=0.5)
-def _waiting() -> None:
-    st.caption("Reading the run's selections …")
-    known = st.session_state.get("later_choices", {})
-    if all(not work.busy for _, work in known.values()):
-        st.rerun()
-
-
 def _selection_row(bank: MemoryBank, run: str, one: Differing, then: str, now: str) -> dict[str, str | int]:
-    def labels(ids: tuple[str, ...]) -> str:
-        return ", ".join(memory_label(memory_id, run) for memory_id in ids) or "none"
-
     return {
         "step": one.step,
         "task": bank.trace(run, one.step).task.intent,
-        then: labels(one.selected),
-        now: labels(one.would),
+        then: memory_labels(one.selected, run),
+        now: memory_labels(one.would, run),
     }
 
 
@@ -147,7 +136,7 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
         return
     preferences = workspace.load_preferences()
 
-    def again(report: Report, cancelled: Cancelled) -> list[AnsweredBothWays]:
+    def again(report: Progress, cancelled: Cancelled) -> list[AnsweredBothWays]:
         return rerun_tasks(
             bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), report, cancelled
         )

@@ -14,7 +14,7 @@ from memrl_core.exchange.spreadsheet import file_name
 from pages.shared.person import allowed, person
 from pages.shared.picture import download, show_table
 from pages.shared.place import Place
-from pages.shared.text import literal, verbatim
+from pages.shared.text import errors_shown, literal, verbatim
 
 EXAMPLE = "run,step,rater,reward,reason\nhousehold,12,ann,1,\nhousehold,13,ann,-0.5,wrong shelf\n"
 WORDS = {
@@ -70,12 +70,9 @@ def _import(place: Place) -> None:
     bad = counts.get(Effect.BAD, 0)
     label = f"Save {good:,} rewards" + (f", leave out {bad:,} lines" if bad else "")
     if st.button(label, type="primary", key="apply_rewards", disabled=not good or not allowed(bank, Role.RATE)):
-        try:
+        with errors_shown():
             events = apply_rewards(bank, file, person())
-        except MemRLError as error:
-            st.error(literal(str(error)), icon=":material/error:")
-            return
-        st.success(f"Saved {len(events):,} rewards, as one action: Undo in the queue takes all of them back.")
+            st.success(f"Saved {len(events):,} rewards, as one action: Undo in the queue takes all of them back.")
 
 
 def _export(place: Place) -> None:

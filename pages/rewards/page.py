@@ -9,14 +9,13 @@ from pages.rewards.audit import audit_trail
 from pages.rewards.changed import changed
 from pages.rewards.files import reward_files
 from pages.rewards.people import people
+from pages.rewards.queue import FACTS, asked_filter, link_of
 from pages.rewards.rating import rating
 from pages.rewards.rules import rules
 from pages.shared import place as places
-from pages.shared.header import bank_picker, bar, follow_others, others, run_picker
-from pages.shared.keys import RATING, keys_help
+from pages.shared.header import RATING, bank_picker, bar, follow_others, keys_help, others, run_picker
 from pages.shared.person import MAY, name_field, person
 from pages.shared.place import Place
-from pages.shared.reward_queue import FACTS, asked_filter, link_of
 from pages.shared.text import literal
 
 VIEWS: Mapping[str, Callable[[Place], None] | None] = {

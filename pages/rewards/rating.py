@@ -20,11 +20,8 @@ from memrl_core.learning import effective_reward
 from memrl_core.learning.scales import Choice, Scale, mapping_words
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, StepTrace
-from pages.shared import place as places
-from pages.shared.answer import answer
-from pages.shared.person import person
-from pages.shared.place import Place
-from pages.shared.reward_queue import (
+from pages.rewards.panel import Panel, rating_panel, scale_picker, what_it_would_do
+from pages.rewards.queue import (
     MESSAGE,
     SAVED,
     SESSION,
@@ -40,8 +37,10 @@ from pages.shared.reward_queue import (
     waiting_places,
     why_empty,
 )
-from pages.shared.reward_rate import Panel, rating_panel, scale_picker, what_it_would_do
-from pages.shared.text import errors_shown, literal, verbatim
+from pages.shared import place as places
+from pages.shared.person import person
+from pages.shared.place import Place
+from pages.shared.text import answer, errors_shown, literal, verbatim
 
 Pair = tuple[tuple[str, int], tuple[str, int]]
 PAIR_BUTTONS = (("1", "first", "Left is better"), ("3", "tie", "Equal"), ("5", "second", "Right is better"))

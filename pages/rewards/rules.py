@@ -13,10 +13,10 @@ from memrl_core.learning.scales import RatingScales, Scale, mapping_words
 from memrl_core.policies import settings_that_fit
 from memrl_core.records import EventKind
 from memrl_core.settings import PolicySettings
+from pages.rewards.panel import SCALES
 from pages.shared.person import allowed, person
 from pages.shared.picture import show_table
 from pages.shared.place import Place
-from pages.shared.reward_rate import SCALES
 from pages.shared.text import errors_shown, literal
 
 COMBINING = {

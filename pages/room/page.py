@@ -8,7 +8,7 @@ import segno
 import streamlit as st
 
 from memrl_core.errors import MemRLError
-from memrl_core.figures.room import results_picture
+from memrl_core.figures.compare.comparison import results_picture
 from memrl_core.lessons.room import QUESTIONS, OpenRoom, Overview, Question, Room, Stage, network_address
 from pages.shared.picture import show
 from pages.shared.text import failure_kept, literal

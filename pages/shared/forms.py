@@ -19,13 +19,14 @@ from memrl_core.errors import MemRLError
 from memrl_core.models.base import CHOSEN, ModelOptions
 from memrl_core.numerals import fixed, percent
 from memrl_core.policies import policy_class, settings_of, usable_policies
+from memrl_core.records import Task
 from memrl_core.settings import PolicySettings
 from pages.shared import place as places
-from pages.shared.arm import arm_line
 from pages.shared.models import chat_model_choice, embedder_choice
 from pages.shared.person import person
 from pages.shared.place import Place
-from pages.shared.text import literal
+from pages.shared.text import errors_shown, literal
+from pages.shared.view import arm_line
 
 TYPED = "type my own"
 UNCHOSEN = "as usual"
@@ -113,6 +114,12 @@ def _propose_delta(delta: float, embedder: str, uri: str | None, tasks: str | No
     )
 
 
+@st.cache_data(max_entries=16, show_spinner="Getting the tasks …")
+def tasks_in(name: str) -> list[Task]:
+    """The tasks of a set; some engines take seconds to tell theirs."""
+    return tasks_of_set(name)
+
+
 @st.cache_data(max_entries=8, show_spinner=False)
 def _gate_of_bank(_bank: MemoryBank, uri: str, state: str, run: str) -> GateSuggestion:
     return suggest_delta(_bank.view(run))
@@ -194,16 +201,12 @@ def open_bank_form() -> None:
         "Folder, or TOML file of a bank elsewhere", key="open_uri", placeholder="./runs/bank  ·  team.toml"
     )
     if st.button("Open this address", key="open_uri_go", width="stretch", disabled=not uri.strip()):
-        try:
+        with errors_shown():
             uri = uri.strip()
             if "://" not in uri:
                 uri = str(Path(uri).expanduser().resolve())
             MemoryBank.open(uri).close()
-            name = workspace.remember_bank(uri)
-        except MemRLError as error:
-            st.error(literal(str(error)))
-            return
-        places.go_to_steps(bank=name)
+            places.go_to_steps(bank=workspace.remember_bank(uri))
 
 
 def policy_choice(key: str, label: str = "Method") -> str:

@@ -1,9 +1,11 @@
-"""The bar on top of every screen: where the person is, and what is at work."""
+"""The bar on top of every screen: where the person is, and what is at work; and the keyboard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import groupby
+from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
@@ -17,11 +19,10 @@ from memrl_core.models.ollama_status import OllamaStatus, ollama_status
 from memrl_core.numerals import dimensions
 from memrl_core.records import RunInfo
 from pages.shared import place as places
-from pages.shared.arm import BADGES, spec_under
-from pages.shared.keys import keys_help, on_key
 from pages.shared.person import person
 from pages.shared.place import Place
 from pages.shared.text import in_badge, literal
+from pages.shared.view import BADGES, spec_under
 
 
 @st.cache_data(ttl=5, show_spinner=False)
@@ -88,32 +89,31 @@ def _picked(key: str, shown: Any, take: Callable[[Any], None]) -> None:
         take(st.session_state[key])
 
 
+def _picker(
+    draw: Callable[..., Any], label: str, options: Sequence[str], shown: str, take: Callable[[str], None], **look: Any
+) -> None:
+    """One of the `options` in a row of controls, standing at what is `shown`."""
+    key = f"header_{label.lower()}"
+    st.session_state[key] = shown
+    draw(label, options, key=key, label_visibility="collapsed", on_change=_picked, args=(key, shown, take), **look)
+
+
 def bank_picker(place: Place) -> None:
     """Another bank of this machine."""
-    st.session_state["header_bank"] = place.bank_name
-    st.selectbox(
+    _picker(
+        st.selectbox,
         "Bank",
         sorted(places.known_banks()),
-        key="header_bank",
+        place.bank_name,
+        lambda name: places.go(bank=name),
         width=140,
-        label_visibility="collapsed",
-        on_change=_picked,
-        args=("header_bank", place.bank_name, lambda name: places.go(bank=name)),
     )
 
 
 def run_picker(place: Place, run: RunInfo) -> None:
     """Another run of this bank."""
-    st.session_state["header_run"] = run.id
-    st.selectbox(
-        "Run",
-        [info.id for info in reversed(place.bank.runs())],
-        key="header_run",
-        width=180,
-        label_visibility="collapsed",
-        on_change=_picked,
-        args=("header_run", run.id, lambda name: places.go(run=name)),
-    )
+    runs = [info.id for info in reversed(place.bank.runs())]
+    _picker(st.selectbox, "Run", runs, run.id, lambda name: places.go(run=name), width=180)
 
 
 def _steps(place: Place) -> None:
@@ -178,17 +178,11 @@ def _where(place: Place) -> str:
 
 
 def _mode(place: Place) -> None:
+    def to(mode: str) -> None:
+        places.go(step=None if mode == "Live" else place.last_step)
+
     shown = "Live" if place.step is None else "Replay"
-    st.session_state["header_mode"] = shown
-    st.segmented_control(
-        "Mode",
-        ["Live", "Replay"],
-        key="header_mode",
-        required=True,
-        label_visibility="collapsed",
-        on_change=_picked,
-        args=("header_mode", shown, lambda mode: places.go(step=None if mode == "Live" else place.last_step)),
-    )
+    _picker(st.segmented_control, "Mode", ["Live", "Replay"], shown, to, required=True)
 
 
 def _environment_chip(run: RunInfo) -> None:
@@ -278,3 +272,71 @@ def others(place: Place, drawn: str) -> None:
     seen = [f"{who} at {event.created[11:19]} UTC" for event in bank.lately() if (who := actor_of(event)) != person()]
     if seen:
         st.caption(literal(f"Others, last seen: {', '.join(seen[:3])}"))
+
+
+Keys = tuple[tuple[str, str], ...]
+STEPPING: Keys = (
+    ("N", "Step: run the next phase"),
+    ("F", "Finish the task"),
+    ("← · →", "Back and next through the finished steps"),
+    ("Home · End", "First and last step"),
+    ("On the stage", "Clicked: 1 … 7, ← · → phases, Shift+← · → steps, Space plays, ↑ · ↓ walk the pool"),
+    ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5: the reward is saved and q moves"),
+    ("S", "Skip: leave the answer unrated"),
+    ("U", "Undo the last reward"),
+    ("E", "Write a reason; Enter ends it"),
+    ("Esc", "Stop the answer or the run"),
+    ("/", "On Decision: search the questions"),
+    ("?", "This list"),
+)
+RATING: Keys = (
+    ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5, with a rubric one digit a criterion"),
+    ("1 · 3 · 5", "Of two answers: the left is better, both are equal, the right is better"),
+    ("E", "Write a reason; Enter ends it"),
+    ("S", "Skip: this one comes again at the end"),
+    ("J · K", "Next, previous"),
+    ("U · Y", "Undo, redo what you did last"),
+    ("?", "This list"),
+)
+
+_listener = st.components.v2.component("memrl_keys", js=Path(__file__).with_name("keys.js").read_text(encoding="utf-8"))
+HANDLERS, HEARD, LISTENER = "key_handlers", "keys_heard", "question_mark"
+
+
+def on_key(button: str, act: Callable[[int], None]) -> None:
+    """What `count` presses of the key of a button do, quick ones together; the button's own callback is for clicks."""
+    st.session_state.setdefault(HANDLERS, {})[button] = act
+
+
+def _pressed() -> None:
+    """Do what the keys that were pressed since the last run of the page stand for, in their order."""
+    presses = st.session_state[LISTENER].get("presses") or {}
+    window, heard = st.session_state.get(HEARD, (None, 0))
+    new = int(presses.get("count", 0)) - (heard if window == presses.get("of") else 0)
+    st.session_state[HEARD] = presses.get("of"), presses.get("count", 0)
+    buttons = presses.get("last", [])[-new:] if new > 0 else []
+    for button, group in groupby(buttons):
+        if act := st.session_state.get(HANDLERS, {}).get(button):
+            act(len(list(group)))
+
+
+@st.dialog("Keys")
+def _show_keys(keys: Keys) -> None:
+    for key, meaning in keys:
+        left, right = st.columns([1, 3])
+        left.markdown(f"**{key}**")
+        right.markdown(meaning)
+    st.caption("Keys rest while you type in a field.")
+
+
+def keys_help(keys: Keys = STEPPING) -> None:
+    """The key listener and a button for those without a keyboard."""
+    asked = _listener(
+        key=LISTENER,
+        on_asked_change=lambda: None,
+        on_presses_change=_pressed,
+        on_popped_change=places.went_back,
+        height=1,
+    ).asked
+    if st.button("Keys", icon=":material/keyboard:", type="tertiary", key="keys_button") or asked:
+        _show_keys(keys)

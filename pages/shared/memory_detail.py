@@ -7,19 +7,18 @@ from collections.abc import Callable
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label, memory_labels
 from memrl_core.analysis.people.audit import Sentences, who_did
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import MEMORIES
-from memrl_core.errors import MemRLError
 from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, Memory
 from pages.shared import place as places
 from pages.shared.person import allowed, person
 from pages.shared.picture import show
-from pages.shared.text import literal, verbatim
+from pages.shared.text import errors_shown, failure_kept, literal, verbatim
 from pages.shared.view import View
 
 
@@ -51,7 +50,7 @@ def memory_detail(view: View, choose: str = "Click a point of the map, or a memo
                 st.metric("Uses rewarded", known.visits, width="content")
                 st.metric("Outcome", memory.outcome, width="content")
         verbatim(memory.experience)
-        parents = ", ".join(memory_label(parent, view.run.id) for parent in memory.parents) or "none"
+        parents = memory_labels(memory.parents, view.run.id)
         st.caption(
             literal(
                 f"written in step {memory.step} of {memory.run}, task {memory.task}, {memory.created[:19]} UTC · "
@@ -181,23 +180,17 @@ def _dialog(view: View, memory: Memory, pinned: bool) -> None:
 
 
 def _do(act: Callable[[], object]) -> None:
-    try:
+    with errors_shown():
         made = act()
-    except MemRLError as error:
-        st.error(literal(str(error)), icon=":material/error:")
-        return
-    if isinstance(made, Memory):
-        places.go(memory=made.id)
-    st.toast("Saved. Undo stands beside the memory.", icon=":material/save:")
-    st.rerun()
+        if isinstance(made, Memory):
+            places.go(memory=made.id)
+        st.toast("Saved. Undo stands beside the memory.", icon=":material/save:")
+        st.rerun()
 
 
 def _undo(bank: MemoryBank) -> None:
-    try:
+    with failure_kept():
         action = bank.undo.undo(person(), MEMORIES)
-    except MemRLError as error:
-        st.session_state["failure"] = str(error)
-        return
-    if action is not None and action.first.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
-        places.go(memory=action.first.payload["replaces"][0])
-    st.toast("Undone: the memory is what it was.", icon=":material/undo:")
+        if action is not None and action.first.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
+            places.go(memory=action.first.payload["replaces"][0])
+        st.toast("Undone: the memory is what it was.", icon=":material/undo:")

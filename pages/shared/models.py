@@ -11,8 +11,8 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import reply_notes, tokens_of
-from memrl_core.errors import EmbedderMismatch, MemRLError, ModelError
-from memrl_core.models.base import ModelOptions
+from memrl_core.errors import EmbedderMismatch, ModelError
+from memrl_core.models.base import Cancelled, ModelOptions, Progress
 from memrl_core.models.gguf import facts as gguf_facts
 from memrl_core.models.gguf import is_gguf, weights_of
 from memrl_core.models.ollama_client import OPENAI_COMPATIBLE, checked_address, is_local, openai_address
@@ -22,8 +22,8 @@ from memrl_core.records import Message, Reply
 from pages.shared import place as places
 from pages.shared.header import status_of
 from pages.shared.person import has_login
-from pages.shared.text import literal, verbatim
-from pages.shared.work import Cancelled, Report, working
+from pages.shared.text import errors_shown, literal, verbatim
+from pages.shared.work import working
 
 EMBEDDERS = {"wordllama": "wordllama (by meaning)", "hashing": "hashing (by letters and words)"}
 ANOTHER_MACHINE = "another_machine_asked"
@@ -106,7 +106,7 @@ def ollama_panel() -> None:
             )
         now = (preferences.ollama_address, preferences.openai_address, preferences.timeout)
         if st.button("Use these", key="ollama_save", disabled=(address, server, timeout) == now):
-            try:
+            with errors_shown():
                 # What nobody chose stays with the variables of the environment.
                 asked = {}
                 if address != preferences.ollama_address:
@@ -117,8 +117,6 @@ def ollama_panel() -> None:
                     _use({"timeout": timeout, **asked})
                 else:
                     st.session_state[ANOTHER_MACHINE] = {"timeout": timeout, **asked}
-            except MemRLError as error:
-                st.error(literal(str(error)))
         if ANOTHER_MACHINE in st.session_state:
             _confirm_another_machine(st.session_state[ANOTHER_MACHINE])
         status = status_of(preferences.ollama_address, None)
@@ -190,7 +188,7 @@ def _tried(name: str, asked: str) -> None:
     """What the model answers to one message, with its time and its speed."""
     preferences = workspace.load_preferences()
 
-    def answer(report: Report, cancelled: Cancelled) -> Reply:
+    def answer(report: Progress, cancelled: Cancelled) -> Reply:
         model = workspace.make_model(name, preferences)
         return model.chat([Message("user", asked)], ModelOptions(num_predict=MOST_TRIED), cancelled=cancelled)
 
@@ -228,10 +226,8 @@ def _confirm_another_machine(chosen: dict[str, Any]) -> None:
         with st.container(horizontal=True):
             if st.button("Send them there", type="primary", key="confirm_address"):
                 del st.session_state[ANOTHER_MACHINE]
-                try:
+                with errors_shown():
                     _use(chosen)
-                except MemRLError as error:
-                    st.error(literal(str(error)))
             if st.button("Keep the address as it was", key="keep_address"):
                 del st.session_state[ANOTHER_MACHINE]
                 st.rerun()
@@ -265,7 +261,7 @@ def _pull(address: str) -> None:
         return
     at, wanted = st.session_state[PULLING]
 
-    def fetch(report: Report, cancelled: Cancelled) -> str | None:
+    def fetch(report: Progress, cancelled: Cancelled) -> str | None:
         for progress in pull_model(at, wanted, cancelled):
             report(progress.completed // 10**6, progress.total // 10**6)
         return None if cancelled() else wanted

@@ -9,11 +9,12 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
+from memrl_core.agent.twins import TwinRuns, open_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.addresses import is_local, shown
 from memrl_core.bank.storage.places import list_banks
-from memrl_core.errors import MemRLError
+from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.spreadsheet import file_name
 from memrl_core.records import RunInfo
 from pages.shared.person import person
@@ -207,10 +208,38 @@ def newest_step(place: Place) -> int:
     return place.last_step + (begun is not None and begun.under_way)
 
 
-def forget_live(uri: str) -> None:
-    """Drop the steps under way of a bank that is about to be replaced or deleted."""
-    for key in [key for key in live_runs() if key[0] == uri]:
+@st.cache_resource
+def pairs() -> dict[tuple[str, str, str], TwinRuns]:
+    """Every pair that somebody looked at, by bank and runs."""
+    return {}
+
+
+def pair_of(bank: MemoryBank, left: str, right: str) -> TwinRuns:
+    """The pair as it is played, or opened now. Raises as `open_twins` does."""
+    known = pairs().get((str(bank.uri), left, right))
+    if known is not None and known.bank is bank:
+        return known
+    twins = open_twins(bank, left, right)
+    pairs()[(str(bank.uri), left, right)] = twins
+    return twins
+
+
+def release(uri: str) -> None:
+    """Drop the runs under way, the pairs and the handle of a bank that is about to be replaced or deleted.
+
+    Raises `InputError` while an agent works in it.
+    """
+    running = {key: live for key, live in live_runs().items() if key[0] == uri}
+    if any(live.busy for live in running.values()):
+        raise InputError("An agent is working in this bank. Stop it first; nothing was changed.")
+    shown = {key: twins for key, twins in pairs().items() if key[0] == uri}
+    if any(twins.playing for twins in shown.values()):
+        raise InputError("Two agents are playing in this bank. Pause them first; nothing was changed.")
+    for key in running:
         del live_runs()[key]
+    for pair in shown:
+        del pairs()[pair]
+    opened.clear(uri)
 
 
 def _name_of(asked: str, banks: Mapping[str, str]) -> str:
@@ -261,11 +290,12 @@ def _memory(bank: MemoryBank, asked: str | None) -> str | None:
     try:
         return bank.memory(asked).id
     except MemRLError:
-        _notice(f"The bank holds no memory “{asked}”.")
+        notice(f"The bank holds no memory “{asked}”.")
         return None
 
 
-def _notice(sentence: str) -> None:
+def notice(sentence: str) -> None:
+    """Say in passing what a link asks for and is not here."""
     st.toast(literal(sentence[:300]), icon=":material/link_off:", duration="long")
 
 
@@ -308,14 +338,3 @@ PLAYING = "playing"
 def play(bank: str, run: str, step: int) -> None:
     """From this step on the stage plays the replay in the browser; whoever moves to another step stops it."""
     st.session_state[PLAYING] = (bank, run, step)
-
-
-def player(place: Place) -> None:
-    """The button that plays and pauses a replay."""
-    assert place.run is not None and place.step is not None
-    at, ended = (place.bank_name, place.run.id, place.step), place.step >= place.last_step
-    if st.session_state.get(PLAYING) == at:
-        st.button("Pause", icon=":material/pause:", key="replay_pause", on_click=st.session_state.pop, args=(PLAYING,))
-    else:
-        st.session_state.pop(PLAYING, None)
-        st.button("Play", icon=":material/play_arrow:", key="replay_play", disabled=ended, on_click=play, args=at)

@@ -1,21 +1,63 @@
-"""What a screen shows at a place: the moment, its memories, and the run as it is being advanced."""
+"""What a screen shows at a place: the moment, its memories, the run as it is being advanced; and what a method is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import streamlit as st
 
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.moment import Moment, current, memories_of, replayed
 from memrl_core.environments.tasks import tasks_of_set
-from memrl_core.errors import MemRLError
+from memrl_core.errors import MemRLError, SettingsError
+from memrl_core.policies import make_policy
+from memrl_core.policies.base import BADGES as MEANING
 from memrl_core.policies.base import PolicySpec
-from memrl_core.records import Memory, Phase, RunInfo
+from memrl_core.records import Memory, Phase, RunInfo, StepTrace
 from pages.shared import place as places
-from pages.shared.arm import spec_under
 from pages.shared.place import Place
+from pages.shared.text import in_badge, literal
+
+Colour = Literal["green", "blue", "orange"]
+BADGES: Mapping[str, tuple[str, Colour, str]] = {
+    "paper": ("paper", "green", MEANING["paper"]),
+    "code": ("official code", "blue", MEANING["code"]),
+    "adapted": ("adapted", "orange", MEANING["adapted"]),
+}
+
+
+def arm_line(spec: PolicySpec) -> None:
+    """The badge of a method, what it learns from, its source, and its deviations to unfold."""
+    label, colour, help_text = BADGES[spec.variant]
+    learns_from = ", ".join(spec.feedback) or "nothing"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge(in_badge(spec.title), icon=":material/memory:", color="gray")
+        st.badge(label, color=colour, help=help_text)
+        st.badge(f"learns from: {learns_from}", icon=":material/school:", color="gray")
+        if spec.deviations:
+            with st.popover(f"Deviations ({len(spec.deviations):,})", type="tertiary"):
+                deviations(spec)
+    st.caption(literal(spec.citation))
+
+
+def deviations(spec: PolicySpec) -> None:
+    """Where a method differs from its source, in plain words."""
+    st.markdown("\n".join(f"- {literal(sentence)}" for sentence in spec.deviations))
+
+
+def spec_of(trace: StepTrace) -> PolicySpec | None:
+    """The method of a step under its settings; None where it is not installed here, or for other agents' steps."""
+    return spec_under(trace.policy, trace.settings) if trace.origin == "agent" else None
+
+
+def spec_under(policy: str, settings: Mapping[str, Any]) -> PolicySpec | None:
+    """What a policy is under these settings; None where it is not installed here."""
+    try:
+        return make_policy(policy, settings).spec
+    except SettingsError:
+        return None
 
 
 @dataclass(frozen=True)

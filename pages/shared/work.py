@@ -10,14 +10,11 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError, StepError
 from memrl_core.logs import logger
+from memrl_core.models.base import Cancelled, Progress
 from pages.shared.text import literal
 
 Result = TypeVar("Result")
-Report = Callable[[int, int], None]
-"""Hears how much is done, and of how much."""
-Cancelled = Callable[[], bool]
-
-Do: TypeAlias = Callable[[Report, Cancelled], Result | None]
+Do: TypeAlias = Callable[[Progress, Cancelled], Result | None]
 
 PATIENCE = 0.15
 UNEXPECTED = "Something unexpected went wrong ({error}). Nothing was changed; try again."

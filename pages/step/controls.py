@@ -14,9 +14,8 @@ from memrl_core.environments.tasks import LONGEST_INTENT
 from memrl_core.figures.stage.player import player_html
 from memrl_core.records import Phase
 from pages.shared import place as places
-from pages.shared.header import model_status, status_of
-from pages.shared.keys import on_key
-from pages.shared.place import player
+from pages.shared.header import model_status, on_key, status_of
+from pages.shared.place import PLAYING, Place, play
 from pages.shared.text import failure_kept, literal, verbatim
 from pages.shared.view import View
 from pages.step.stage import stage_arriving
@@ -170,7 +169,7 @@ def _replay_note(view: View) -> None:
             f":material/history: **Replay** of step {view.place.step:,} of {view.place.last_step:,}: everything as it "
             "was when that step had ended."
         )
-        player(view.place)
+        _player(view.place)
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
         st.download_button(
             "Share",
@@ -182,6 +181,17 @@ def _replay_note(view: View) -> None:
             key="share_run",
             help="The whole run as one file that opens by double click, without this program and without a network.",
         )
+
+
+def _player(place: Place) -> None:
+    """The button that plays and pauses a replay."""
+    assert place.run is not None and place.step is not None
+    at, ended = (place.bank_name, place.run.id, place.step), place.step >= place.last_step
+    if st.session_state.get(PLAYING) == at:
+        st.button("Pause", icon=":material/pause:", key="replay_pause", on_click=st.session_state.pop, args=(PLAYING,))
+    else:
+        st.session_state.pop(PLAYING, None)
+        st.button("Play", icon=":material/play_arrow:", key="replay_play", disabled=ended, on_click=play, args=at)
 
 
 def model_banner(view: View) -> None:

@@ -4,16 +4,14 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from pages.shared import place as places
-from pages.shared.header import bar, follow_others, header
-from pages.shared.keys import keys_help
-from pages.shared.map_layouts import layout_of
+from pages.shared.header import bar, follow_others, header, keys_help
 from pages.shared.memory_detail import memory_detail
+from pages.shared.picture import layout_of
 from pages.shared.view import view_of
 from pages.step.controls import controls, model_banner
-from pages.step.layouts import layout_choice, layout_notes
 from pages.step.parts import parts
 from pages.step.reward_form import reward_wanted
-from pages.step.stage import stage
+from pages.step.stage import layout_choice, layout_notes, stage
 
 place = places.current()
 if place is None or place.run is None:

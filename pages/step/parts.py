@@ -12,7 +12,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
-from memrl_core.analysis.decision.labels import memory_label, reason_sentence
+from memrl_core.analysis.decision.labels import memory_label, memory_labels, reason_sentence
 from memrl_core.analysis.decision.moment import later_reward
 from memrl_core.analysis.decision.outline import (
     BOUND,
@@ -43,10 +43,8 @@ from memrl_core.records import (
     Turn,
 )
 from pages.shared import place as places
-from pages.shared.answer import said
-from pages.shared.arm import arm_line, spec_of
-from pages.shared.text import in_badge, literal, verbatim
-from pages.shared.view import View
+from pages.shared.text import in_badge, literal, said, verbatim
+from pages.shared.view import View, arm_line, spec_of
 from pages.shared.work import working
 from pages.step.reward_form import credit, reward_form
 
@@ -192,7 +190,7 @@ def _marked(view: View) -> None:
     assert trace is not None
     choices = compiled(bank, view.run.id, (trace.step, trace.step))
     for step in marked(choices, bank.histories_of(view.run.id, view.moment.pool)) if choices else ():
-        would = ", ".join(memory_label(memory_id, view.run.id) for memory_id in step.would) or "none"
+        would = memory_labels(step.would, view.run.id)
         st.info(
             f"Rewards that came later changed the q of this pool: by what is known now of the steps before, this one "
             f"would have selected {literal(would)}. What it did is not rewritten.",
@@ -201,7 +199,7 @@ def _marked(view: View) -> None:
 
 
 def _chosen_without_scores(view: View, ranked: Sequence[Candidate]) -> None:
-    chosen = ", ".join(memory_label(c.memory_id, view.run.id) for c in ranked if c.selected) or "none"
+    chosen = memory_labels((c.memory_id for c in ranked if c.selected), view.run.id)
     st.markdown(f"The agent gave these to the model: **{literal(chosen)}**. By which scores is not recorded.")
     _ask_link()
 
@@ -464,7 +462,7 @@ def _new_memory(view: View) -> None:
 
 def _operation(view: View, operation: MemoryOperation) -> None:
     run = view.run.id
-    replaced = ", ".join(memory_label(memory_id, run) for memory_id in operation.replaces)
+    replaced = memory_labels(operation.replaces, run)
     if operation.op == "NOOP":
         same = memory_label(operation.duplicate_of or "", run)
         why = f"the same experience stands in {same} already" if operation.duplicate_of else operation.why
@@ -479,7 +477,7 @@ def _operation(view: View, operation: MemoryOperation) -> None:
         st.caption(literal(f"Stands in the place of {replaced}, with its q. {operation.why}"))
         _difference(view, operation)
     verbatim(operation.experience)
-    used = ", ".join(memory_label(parent, run) for parent in operation.parents) or "none"
+    used = memory_labels(operation.parents, run)
     keeps_q = view.spec is None or view.spec.keeps_q
     starts = f"{operation.outcome} · " + (f"starts at q {signed(operation.q0)} · " if keeps_q else "")
     if operation.replaces:

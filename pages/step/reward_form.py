@@ -18,12 +18,10 @@ from memrl_core.errors import StepError
 from memrl_core.learning.scales import Option, options
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, Phase
-from pages.shared.answer import answer
-from pages.shared.arm import spec_of
 from pages.shared.person import allowed, name_field, person
-from pages.shared.reward_rate import CHOSEN, later_selections, option_button
-from pages.shared.text import failure_kept, literal
-from pages.shared.view import View
+from pages.shared.rewards import CHOSEN, later_selections, option_button
+from pages.shared.text import answer, failure_kept, literal
+from pages.shared.view import View, spec_of
 from pages.step.controls import move
 
 ANSWER_HEIGHT = 220

@@ -14,8 +14,8 @@ from memrl_core.environments import environment_title
 from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.tasks import CheckedFile, damaged_sets, drop, keep, kept_sets, sample_data_path
 from pages.shared.picture import download, show_table
-from pages.shared.task_picker import CHOSEN, ENVIRONMENT, SET
 from pages.shared.text import errors_shown, failure_kept, literal
+from pages.tasks.picker import CHOSEN, ENVIRONMENT, SET
 
 CHECKED = "tasks_checked"
 SHOWN = 500

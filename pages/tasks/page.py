@@ -3,8 +3,8 @@
 import streamlit as st
 
 from pages.shared import place as places
-from pages.shared.task_picker import card, chosen_environment, chosen_set, in_link, one_task, set_table
 from pages.tasks.files import files
+from pages.tasks.picker import card, chosen_environment, chosen_set, in_link, one_task, set_table
 
 place = places.current(keep=in_link())
 name = chosen_environment()

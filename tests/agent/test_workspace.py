@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import workspace
+from memrl_core.analysis.compare.counterfactual import first_reversal
 from memrl_core.analysis.decision.whatif import decided, situation_of
-from memrl_core.analysis.run.reversals import first_reversal
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder

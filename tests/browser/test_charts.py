@@ -10,11 +10,11 @@ from playwright.sync_api import Page
 
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
-from pages.shared import map_layouts
+from pages.shared import picture
 from tests.browser.conftest import RunningApp, listeners
 from tests.browser.test_story import drawn_stage, press_step, settled
 
-SCRIPT = Path(map_layouts.__file__).with_name("plotly_map.js").read_bytes()
+SCRIPT = Path(picture.__file__).with_name("plotly_map.js").read_bytes()
 
 # A frame as Streamlit gives one to the script, and a Plotly that notes what it is asked for.
 STAGE = """async script => {

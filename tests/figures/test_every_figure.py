@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from memrl_core.figures.compare.comparison import results_picture
 from memrl_core.figures.decision.rerank import difference_picture
 from memrl_core.figures.memory.utility import MOST_SHOWN, reward_effect_picture
-from memrl_core.figures.room import results_picture
 from memrl_core.records import Candidate, Term
 from tests.builders import numbers
 from tests.figures.conftest import HOSTILE, colours

@@ -21,9 +21,8 @@ from memrl_core.records import EventKind
 from memrl_core.settings import MemRLSettings
 from pages.lab import place as lab_place
 from pages.lab import study
-from pages.lab.new_pair import METHODS
-from pages.lab.twins import CHARTS, MAP
-from pages.shared.pairs import pairs
+from pages.lab.twins import CHARTS, MAP, METHODS
+from pages.shared.place import pairs
 from tests.pages.rating import click
 from tests.pages.test_decision_page import plain
 

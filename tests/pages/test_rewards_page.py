@@ -16,8 +16,8 @@ from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.errors import BankDamaged, BankFull
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, Phase
+from pages.rewards.queue import ALL_MINE, EMPTY, SHOWN
 from pages.shared import person as who
-from pages.shared.reward_queue import ALL_MINE, EMPTY, SHOWN
 from pages.shared.text import literal
 from tests.pages.rating import (
     RUN,

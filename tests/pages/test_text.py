@@ -76,7 +76,7 @@ def test_in_formatted_prose_emphasis_is_drawn_and_nothing_acts(text: str) -> Non
 
 
 def _replies() -> None:
-    from pages.shared.answer import said
+    from pages.shared.text import said
 
     said("sql", "SELECT id, name FROM pan")
     said("conversation", "# Pans\n\nA **big** one:\n```python\nprint(1)\n```\n<img src=x>")

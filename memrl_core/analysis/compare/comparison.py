@@ -19,7 +19,7 @@ from memrl_core.analysis.compare.alignment import Alignment, ComparedStep, Line,
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.run.metrics import Floats, percentiles, resampled
 from memrl_core.bank import MemoryBank
-from memrl_core.numerals import percent, signed
+from memrl_core.numerals import NOTHING, fixed, percent, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import RunInfo
 
@@ -195,12 +195,12 @@ def metric_table(comparison: Comparison) -> pd.DataFrame:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.3f}".replace("-", "−")
+    return NOTHING if value is None else fixed(value)
 
 
 def _delta(delta: Delta | None) -> str:
     if delta is None:
-        return "–"
+        return NOTHING
     interval = "no interval" if delta.interval is None else " to ".join(signed(end) for end in delta.interval)
     return f"{signed(delta.value)} [{interval}]"
 

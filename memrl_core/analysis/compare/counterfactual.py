@@ -27,16 +27,17 @@ import pandas as pd
 
 from memrl_core.agent.asking import asked_by
 from memrl_core.agent.learned import learned_before, learned_steps, learns
+from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.compare.methods import Estimate
 from memrl_core.analysis.decision.explain import tied_at
-from memrl_core.analysis.decision.whatif import as_recorded
+from memrl_core.analysis.decision.whatif import as_recorded, decided, situation_of
 from memrl_core.analysis.run.metrics import Floats
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
-from memrl_core.records import Decision, RecallRecord
+from memrl_core.records import Candidate, Decision, RecallRecord, StepTrace
 from memrl_core.retrieval import DIGITS
 from memrl_core.retrieval.exploration import chance_by_ties, tied_at_cut
 from memrl_core.retrieval.view import Asked
@@ -107,8 +108,8 @@ def counterfactual(
     bank: MemoryBank,
     run: str,
     settings: Mapping[str, Any],
-    on_progress: Callable[[int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> list[Supposed]:
     """The selection of every step of `run` with `settings` in the place of its own, with the seeds drawn then.
 
@@ -117,7 +118,7 @@ def counterfactual(
     `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
     """
     decided = dict(_decided(bank, run))
-    waiting = sorted(decided)
+    waiting, total = sorted(decided), len(bank.step_rows(run))
     name = bank.run(run).policy
     policies: dict[int, Policy[Any]] = {}
     found: list[Supposed] = []
@@ -130,7 +131,7 @@ def counterfactual(
             chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             queries = np.stack([decided[s][1] for s in chunk])
             coarse = dict(zip(chunk, queries @ view.embeddings.T, strict=True))
-        if cancelled is not None and cancelled():
+        if cancelled():
             break
         task, query, then = decided[step]
         own = bank.settings(run, step)
@@ -142,8 +143,7 @@ def counterfactual(
         recall = policy.recall(query, view, coarse.pop(step))
         decision = policy.select(recall, view, then["seed"])
         found.append(Supposed(step, task, tuple(then["selected"]), decision.selected, recall, decision))
-        if on_progress is not None:
-            on_progress(len(found))
+        on_progress(len(found), total)
     return found
 
 
@@ -180,9 +180,7 @@ class Ties:
     changed: tuple[Supposed, ...]
 
 
-def ties_of(
-    bank: MemoryBank, run: str, on_progress: Callable[[int], None] | None = None, cancelled: Cancelled | None = None
-) -> Ties:
+def ties_of(bank: MemoryBank, run: str, on_progress: Progress = unheard, cancelled: Cancelled = never) -> Ties:
     """How many choices of a run went by a tie, and which would be others by the other rule. Raises `UnknownRun`."""
     cuts = [tied_at(trace.recall, trace.decision) for trace in bank.each_trace(run) if trace.decision is not None]
     rule = str(bank.settings(run).get("ties", "seeded"))
@@ -253,8 +251,8 @@ def would_have_earned(
     bank: MemoryBank,
     run: str,
     settings: Mapping[str, Any],
-    on_progress: Callable[[int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> Earned:
     """What `settings` of MemRL, in the place of the run's own, would have earned in its rewarded steps.
 
@@ -352,3 +350,83 @@ def _expected(decision: Decision) -> float:
     drawn = len(best) - len(certain)
     by_rank = sum(_modelled([i], decision) for i in certain) + drawn * _modelled(sorted(tied), decision)
     return (1 - decision.epsilon) * by_rank / len(best) + decision.epsilon * _modelled(ids, decision)
+
+
+# --- where utility overruled similarity, and the task was solved for that reason --------------------------------------
+
+RerunnerOf = Callable[[StepTrace], Rerunner]
+SEEDS = 11
+"""How many other draws a reversal is tried with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """In `step`, a more similar memory of lower q stayed out and a less similar one of higher q went in.
+
+    `by_similarity` is what λ = 0 would have given to the model instead of all that it got.
+    """
+
+    run: str
+    step: int
+    overtaken: Candidate
+    overtaking: Candidate
+    by_similarity: tuple[str, ...]
+
+
+def overtaking(bank: MemoryBank, trace: StepTrace) -> Reversal | None:
+    """What utility reversed in a greedy step: the widest gap in q; None where λ = 0 would have chosen the same."""
+    if trace.decision is None or trace.decision.mode != "greedy":
+        return None
+    _, by_similarity = decided(situation_of(bank, trace), {**trace.settings, "weight": 0.0})
+    had = set(trace.decision.selected)
+    ranked = [c for c in trace.decision.candidates if c.rank_select is not None]
+    out = [c for c in ranked if c.memory_id in by_similarity.selected and c.memory_id not in had]
+    entered = [c for c in ranked if c.memory_id in had and c.memory_id not in by_similarity.selected]
+    # Memories of equal similarity have ranks too: which of them is nearer is not a matter of similarity.
+    pairs = [(a, b) for a in out for b in entered if a.similarity > b.similarity and a.q < b.q]
+    if not pairs:
+        return None
+    low, high = min(pairs, key=lambda pair: pair[0].q - pair[1].q)
+    return Reversal(trace.run, trace.step, low, high, by_similarity.selected)
+
+
+def reversal(bank: MemoryBank, trace: StepTrace, rerunner_of: RerunnerOf) -> Reversal | None:
+    """The reversal to which a solved step owes its success; None when there is none.
+
+    The step is answered again with what λ = 0 would have chosen: it must fail, and succeed with the memories that it
+    had, with the step's own seed. So that a lucky guess is no reversal, the same holds of most of `SEEDS` other draws
+    of world and model.
+    """
+    if trace.reward is None or trace.reward.outcome != "success" or (found := overtaking(bank, trace)) is None:
+        return None
+    assert trace.decision is not None
+    at_first, *others = rerunner_of(trace), *(rerunner_of(_with_seed(trace, seed)) for seed in range(1, SEEDS + 1))
+    had, instead = trace.decision.selected, found.by_similarity
+    if _solves(at_first, instead) or not _solves(at_first, had):
+        return None
+    return found if _mostly(others, had) and not _mostly(others, instead) else None
+
+
+def _with_seed(trace: StepTrace, seed: int) -> StepTrace:
+    assert trace.decision is not None and trace.generate is not None
+    options = {**trace.generate.options, "seed": seed}
+    return replace(
+        trace, decision=replace(trace.decision, seed=seed), generate=replace(trace.generate, options=options)
+    )
+
+
+def _solves(rerunner: Rerunner, memories: Sequence[str]) -> bool:
+    return rerunner.rerun(memories).outcome == "success"
+
+
+def _mostly(rerunners: Sequence[Rerunner], memories: Sequence[str]) -> bool:
+    return sum(_solves(one, memories) for one in rerunners) > len(rerunners) / 2
+
+
+def first_reversal(bank: MemoryBank, rerunner_of: RerunnerOf) -> Reversal | None:
+    """The earliest reversal of the bank's oldest run, answered again by `rerunner_of`; None when it has none."""
+    info = next(iter(bank.runs()), None)
+    for row in bank.step_rows(info.id) if info is not None else ():
+        if found := reversal(bank, bank.trace(row.run, row.step), rerunner_of):
+            return found
+    return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label, memory_labels
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import MISSED, Candidate, Decision, NormaliserLine, Reason, RecallRecord, ValueChange
 from memrl_core.retrieval import DIGITS
@@ -98,7 +98,7 @@ def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
         found.append("A pool of two: any two unequal values become z = ±1, so a difference of 0.001 looks like 2.")
     if cut := [memory_label(c.memory_id, run) for c in ranked if any(term.clipped for term in c.terms)]:
         found.append(f"z_q was cut at ±3 for {', '.join(cut)}: their true distance from the mean is larger (hatched).")
-    greedy = ", ".join(memory_label(memory_id, run) for memory_id in decision.greedy)
+    greedy = memory_labels(decision.greedy, run)
     unsent = {c.memory_id for c in decision.candidates if c.reason is Reason.OVER_BUDGET}
     if extra and set(decision.selected) != set(decision.greedy) - unsent:
         found.append(f"Exploration changed the choice: without {extra}, greedy would take {greedy}.")
@@ -143,9 +143,8 @@ def setting_notes(settings: Mapping[str, Any]) -> list[str]:
 
 def names(memory_ids: tuple[str, ...] | list[str], run: str, most: int = 8) -> str:
     """Memories by their short names, "none" without any, cut after `most`."""
-    shown = ", ".join(memory_label(memory_id, run) for memory_id in memory_ids[:most])
     more = f" and {len(memory_ids) - most} more" if len(memory_ids) > most else ""
-    return (shown + more) or "none"
+    return memory_labels(memory_ids[:most], run) + more
 
 
 def pair(one: Candidate, other: Candidate, run: str, decision: Decision) -> str:

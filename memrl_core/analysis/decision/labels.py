@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memrl_core.records import Candidate, Decision, Reason, RecallRecord
@@ -72,6 +72,11 @@ def memory_label(memory_id: str, run: str) -> str:
     if memory_id.startswith(f"{run}-") and _GIVEN.fullmatch(memory_id, len(run) + 1):
         return memory_id[len(run) + 1 :]
     return f"#{int(number[1])}{number[2]}" if number else _MARKS.sub(rf"\g<0>{WORD_JOINER}", memory_id)
+
+
+def memory_labels(memory_ids: Iterable[str], run: str) -> str:
+    """The labels of memories in one line; "none" without any."""
+    return ", ".join(memory_label(memory_id, run) for memory_id in memory_ids) or "none"
 
 
 def memory_named(written: str, run: str) -> str:

@@ -98,6 +98,12 @@ def memories_of(bank: MemoryBank, moment: Moment) -> Mapping[str, Memory]:
     return Texts(bank, moment.utilities)
 
 
+def considered(trace: StepTrace) -> set[str]:
+    """The memories that phases A and B looked at in a step."""
+    seen = {one.memory_id for one in (*trace.recall.pool, *trace.recall.left_out)} if trace.recall else set()
+    return seen | {candidate.memory_id for candidate in trace.decision.candidates} if trace.decision else seen
+
+
 def later_reward(bank: MemoryBank, trace: StepTrace) -> str | None:
     """What a finished step's reward is now and whose, in a sentence, when it is another than the one it ended with.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label, memory_labels
 from memrl_core.numerals import fixed, signed
 from memrl_core.records import MemoryOperation, Phase, Reply, StepTrace, ValueChange
 
@@ -132,7 +132,7 @@ def _select(trace: StepTrace) -> str:
         return ""
     if not decision.selected:
         return ("kept silent: " if decision.mode == "silent" else "") + "no memory goes to the model"
-    chosen = ", ".join(memory_label(memory_id, trace.run) for memory_id in decision.selected)
+    chosen = memory_labels(decision.selected, trace.run)
     if decision.mode == "explore":
         return f"{chosen} drawn at random (ε)"
     if not any(c.terms for c in decision.candidates):
@@ -232,7 +232,7 @@ def _write(trace: StepTrace) -> str:
 def operation_line(operation: MemoryOperation, run: str) -> str:
     """What one operation did to the memory."""
     label = memory_label(operation.memory_id, run)
-    replaced = ", ".join(memory_label(memory_id, run) for memory_id in operation.replaces)
+    replaced = memory_labels(operation.replaces, run)
     if operation.op == "NOOP":
         if operation.duplicate_of:
             return f"nothing written: the same as {memory_label(operation.duplicate_of, run)}"

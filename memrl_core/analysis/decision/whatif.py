@@ -5,7 +5,7 @@ Its intent, what the run saw, q, visits and seed stay those of the step. No mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from memrl_core.agent.asking import templates, view_before
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.base import PolicySpec, seed_of
 from memrl_core.prompting import YOUR_TASK
@@ -156,8 +156,8 @@ class Moved:
 def embedded_anew(
     situation: Situation,
     embedder: Embedder,
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> Situation | None:
     """The same situation with the vectors that `embedder` makes; None when `cancelled()` turned true.
 
@@ -182,12 +182,11 @@ def embedded_anew(
     texts = list(dict.fromkeys([policy.key(view.asked), *intents]))
     vectors = np.empty((len(texts), embedder.dimension), dtype=np.float32)
     for start in range(0, len(texts), AT_ONCE):
-        if cancelled is not None and cancelled():
+        if cancelled():
             return None
         batch = texts[start : start + AT_ONCE]
         vectors[start : start + len(batch)] = embedded(embedder, batch)
-        if on_progress is not None:
-            on_progress(start + len(batch), len(texts))
+        on_progress(start + len(batch), len(texts))
     row = {text: number for number, text in enumerate(texts)}
     anew = MemoryView(
         ids,
@@ -250,8 +249,8 @@ def on_this_pool(
     trace: StepTrace,
     policies: Sequence[str],
     own_recall: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> list[OnThisPool] | None:
     """What each of `policies` would select in a step, under those of the step's settings that it knows.
 
@@ -266,11 +265,10 @@ def on_this_pool(
         raise InputError("This step was decided before the bank's vectors were made anew. Choose a later step.")
     found = []
     for done, name in enumerate(policies, start=1):
-        if cancelled is not None and cancelled():
+        if cancelled():
             return None
         found.append(_asked(bank, trace, name, own_recall))
-        if on_progress is not None:
-            on_progress(done, len(policies))
+        on_progress(done, len(policies))
     return found
 
 

@@ -6,7 +6,7 @@ What is never recalled, duplicated or alone, how unevenly use is spread, and whi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,18 +30,14 @@ COLUMNS = (
 
 
 def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
-    """One row a finished step (n, 7): step, epoch, task, outcome, reward, pool, selected.
+    """One row a finished step (n, 6): step, epoch, task, outcome, reward, selected.
 
-    `reward` is the one that counts now, and `outcome` follows from it. `pool` is how many memories were recalled and
-    `selected` their ids that went to the model; both are missing (NA, None) where no decision was recorded.
+    `reward` is the one that counts now, and `outcome` follows from it. `selected` are the ids that went to the model,
+    None where no decision was recorded.
     """
     rows = bank.step_table(run, [*ATTEMPT, "trace"])
     decisions = [json.loads(trace).get("decision") for trace in rows["trace"].to_pylist()]
     frame = rows.select(ATTEMPT).to_pandas()
-    frame["pool"] = pd.array(
-        [None if one is None else sum(c["reason"] not in MISSED for c in one["candidates"]) for one in decisions],
-        "Int64",
-    )
     frame["selected"] = pd.Series([None if one is None else tuple(one["selected"]) for one in decisions], dtype=object)
     return _as_rated_now(frame, bank, run)
 
@@ -200,7 +196,6 @@ def starvation(
     *,
     threshold: float,
     delta: float,
-    on_progress: Callable[[float], None] | None = None,
 ) -> Starvation:
     """What a run's memory holds and does not use; `uses` are its candidates (see `uses`)."""
     rows = np.arange(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible)
@@ -208,7 +203,7 @@ def starvation(
     pooled = set(uses["memory_id"]) if len(uses) else set()
     counts = uses[uses["selected"]].groupby("memory_id").size() if len(uses) else pd.Series(dtype=int)
     used = np.array([int(counts.get(i, 0)) for i in ids])
-    groups, nearest = _alike(view.embeddings[rows], threshold, on_progress)
+    groups, nearest = _alike(view.embeddings[rows], threshold)
     return Starvation(
         never_recalled=tuple(i for i in ids if i not in pooled),
         never_selected=tuple(i for i, n in zip(ids, used, strict=True) if i in pooled and n == 0),
@@ -236,9 +231,7 @@ def _lorenz(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return np.column_stack([np.linspace(0, 1, len(share)), share])
 
 
-def _alike(
-    embeddings: npt.NDArray[np.float32], threshold: float, on_progress: Callable[[float], None] | None
-) -> tuple[list[list[int]], npt.NDArray[np.float32]]:
+def _alike(embeddings: npt.NDArray[np.float32], threshold: float) -> tuple[list[list[int]], npt.NDArray[np.float32]]:
     """Groups of rows joined by cosines of at least `threshold`, largest first, and each row's nearest other cosine."""
     n = len(embeddings)
     nearest = np.full(n, -1.0, dtype=np.float32)
@@ -256,8 +249,6 @@ def _alike(
         )
         _, first = np.unique(label, return_index=True)
         root = first[label]
-        if on_progress is not None:
-            on_progress(min(1.0, (start + len(block)) / n))
     groups: dict[int, list[int]] = {}
     for row, group in enumerate(root):
         groups.setdefault(int(group), []).append(row)

@@ -23,7 +23,7 @@ from memrl_core.agent.rerun import Rerunner, credit
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.learning import Fold, active_rewards, assigned_credit, by_step, folded, memrl_rule, moves_of, shares_in
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import update_rule
 from memrl_core.records import EventKind, LedgerEvent, StepTrace, Utility, UtilityPoint
 from memrl_core.settings import OFF
@@ -214,8 +214,8 @@ def contamination(
     bank: MemoryBank,
     run: str,
     rerunner: Callable[[StepTrace], Rerunner],
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> Contamination | None:
     """q as credited beside q as earned, by leave-one-out shares in every rewarded step; None when it was cancelled.
 
@@ -226,8 +226,7 @@ def contamination(
     shared = [trace for trace in bank.traces(run) if trace.decision is not None and trace.decision.selected]
     rewards: dict[tuple[int, str], float] = {}
     for done, trace in enumerate(shared):
-        if on_progress is not None:
-            on_progress(done, len(shared))
+        on_progress(done, len(shared))
         if trace.generate is None or bank.effective_reward(run, trace.step) is None:
             continue
         again = rerunner(trace)

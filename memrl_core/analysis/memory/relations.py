@@ -1,4 +1,5 @@
-"""How memories relate to each other (parents, used together, copies) and to the intents they served; q on the map.
+"""How memories relate to each other (parents, used together, copies) and to the intents they served; q on the map; and
+all memories of a run as a table, with what some of them have in common.
 
 One reward goes to all memories of a prompt (arXiv 2601.03192, section on limitations), so a memory that always comes
 along with a good one earns credit that may not be its own. Nothing here proves what caused a success.
@@ -6,28 +7,25 @@ along with a good one earns credit that may not be its own. Nothing here proves 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.stats import false_discovery_control, hypergeom
 
-from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.labels import FUNCTION_WORDS, memory_label
+from memrl_core.analysis.decision.moment import Moment
 from memrl_core.analysis.memory.exposure import starvation
 from memrl_core.analysis.run.metrics import Rate, rate
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.records import Memory
 from memrl_core.retrieval.view import MemoryView
-
-
-@dataclass(frozen=True, slots=True)
-class WithAndWithout:
-    """Steps in whose pool a memory was, by whether it was also given to the model."""
-
-    used: Rate
-    passed_over: Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +37,10 @@ class Partner:
     apart: Rate
 
 
-def with_and_without(uses: pd.DataFrame, memory_id: str) -> WithAndWithout:
-    """How the steps ended that could have used a memory: those that did, and those that passed it over."""
+def with_and_without(uses: pd.DataFrame, memory_id: str) -> tuple[Rate, Rate]:
+    """How the steps ended in whose pool a memory was: those that also gave it to the model, and those that did not."""
     mine = uses[uses["memory_id"] == memory_id]
-    return WithAndWithout(*(rate(mine.loc[given, "outcome"]) for given in (mine["selected"], ~mine["selected"])))
+    return rate(mine.loc[mine["selected"], "outcome"]), rate(mine.loc[~mine["selected"], "outcome"])
 
 
 def partners(uses: pd.DataFrame, memory_id: str) -> list[Partner]:
@@ -60,55 +58,26 @@ def partners(uses: pd.DataFrame, memory_id: str) -> list[Partner]:
 NO_GATE = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One of a group: its q and visits, in how many pools it was, and how often it was given to the model."""
+def copies(view: MemoryView, uses: pd.DataFrame, threshold: float) -> pd.DataFrame:
+    """One row a memory whose intent has a near-duplicate, group by group (n, 8), the largest group first.
 
-    memory_id: str
-    q: float
-    visits: int
-    pools: int
-    uses: int
-
-
-@dataclass(frozen=True, slots=True)
-class CopyGroup:
-    """Memories joined by intents of at least the threshold's cosine, the most used first.
-
-    Two ends of a chain may be less alike than the threshold. `crowded_pools` and `crowded_prompts` count the steps in
-    which at least two of them stood in the pool, or in the prompt.
+    A `group`, counted from 1, is joined by intents of at least the threshold's cosine; two ends of a chain may be less
+    alike. `pools` and `uses` count the steps that had the memory in their pool or prompt, `crowded_pools` and
+    `crowded_uses` those with at least two of its group. Within a group the most used stands first. `uses` are the run's
+    (see `exposure.uses`).
     """
-
-    members: tuple[Copy, ...]
-    crowded_pools: int
-    crowded_prompts: int
-
-
-def copies(view: MemoryView, uses: pd.DataFrame, threshold: float) -> list[CopyGroup]:
-    """All groups of at least two memories, the largest first; `uses` are the run's (see `uses.uses`)."""
     groups = starvation(view, uses, threshold=threshold, delta=NO_GATE).duplicates
-    group_of = {memory_id: number for number, group in enumerate(groups) for memory_id in group}
-    mine = uses[uses["memory_id"].isin(group_of.keys())]
-    chosen = mine[mine["selected"]]
-    pools, used = mine["memory_id"].value_counts().to_dict(), chosen["memory_id"].value_counts().to_dict()
-    in_pools, in_prompts = _crowded(mine, group_of), _crowded(chosen, group_of)
-    found = []
-    for number, group in enumerate(groups):
-        rows = [view.position(memory_id) for memory_id in group]
-        members = [
-            Copy(memory_id, float(view.q[row]), int(view.visits[row]), pools.get(memory_id, 0), used.get(memory_id, 0))
-            for memory_id, row in zip(group, rows, strict=True)
-        ]
-        members.sort(key=lambda member: (-member.uses, -member.visits))
-        found.append(CopyGroup(tuple(members), in_pools.get(number, 0), in_prompts.get(number, 0)))
-    return found
-
-
-def _crowded(uses: pd.DataFrame, group_of: dict[str, int]) -> dict[int, int]:
-    """For each group, the steps that hold at least two of it."""
-    sizes = uses.groupby([uses["memory_id"].map(group_of).rename("group"), "step"]).size()
-    crowded = sizes[sizes > 1].groupby(level="group").size()
-    return {int(group): int(steps) for group, steps in crowded.items()}
+    grouped = [(number, memory_id) for number, group in enumerate(groups, start=1) for memory_id in group]
+    found = pd.DataFrame(grouped, columns=["group", "memory_id"])
+    rows = np.array([view.position(memory_id) for memory_id in found["memory_id"]], dtype=np.int64)
+    seen = uses.merge(found, on="memory_id")
+    found = found.assign(q=view.q[rows], visits=view.visits[rows])
+    for name, part in (("pools", seen), ("uses", seen[seen["selected"].astype(bool)])):
+        crowded = part.groupby(["group", "step"]).size() > 1
+        found[name] = found["memory_id"].map(part["memory_id"].value_counts()).fillna(0).astype(int)
+        found[f"crowded_{name}"] = found["group"].map(crowded.groupby("group").sum()).fillna(0).astype(int)
+    order = {"by": ["group", "uses", "visits"], "ascending": [True, False, False]}
+    return found.sort_values(**order, kind="stable", ignore_index=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,3 +257,91 @@ def landscape(
 def _evenly(moments: Sequence[int], count: int) -> list[int]:
     chosen = np.linspace(len(moments) - 1, 0, min(count, len(moments))).round().astype(int)
     return [moments[position] for position in chosen[::-1]]
+
+
+COLUMNS = ("memory", "id", "intent", "outcome", "q", "uses", "step", "similarity", "task", "experience")
+
+
+def catalogue(moment: Moment, memories: Mapping[str, Memory]) -> pd.DataFrame:
+    """One row a memory, newest first; `similarity` to the step's intent where phase A reports it (n, 10)."""
+    recall = None if moment.trace is None else moment.trace.recall
+    near = {} if recall is None else {one.memory_id: one.similarity for one in (*recall.pool, *recall.left_out)}
+    rows = []
+    for i, known in moment.utilities.items():
+        m, label = memories[i], memory_label(i, moment.run.id)
+        rows.append((label, i, m.intent, m.outcome, known.q, known.visits, m.step, near.get(i), m.task, m.experience))
+    return pd.DataFrame(reversed(rows), columns=list(COLUMNS))
+
+
+def matching(
+    rows: pd.DataFrame, words: str = "", outcomes: Collection[str] = (), q: tuple[float, float] | None = None
+) -> pd.DataFrame:
+    """The rows whose intent or experience holds every word (in any case), of these outcomes (all when empty), with
+    `q` between the limits, both included."""
+    text = (rows["intent"] + "\n" + rows["experience"]).str.casefold() if len(rows) else pd.Series(dtype=str)
+    keep = pd.Series(True, index=rows.index)
+    for word in words.casefold().split():
+        keep &= text.str.contains(word, regex=False)
+    if outcomes:
+        keep &= rows["outcome"].isin(outcomes)
+    if q is not None:
+        keep &= rows["q"].between(*q)
+    return rows[keep]
+
+
+WORDS, CHANCE = 10, 0.05
+"""Of the words that some memories have in common, as many are named, with this rate of false discoveries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What some memories of a run have in common.
+
+    `families`, `outcomes` and `runs` (in which they were written) count them, the most frequent first. `q` is the
+    least, the median and the greatest. `words` are those that clearly more of their intents hold than of the others',
+    by how much more: (word, share of these, share of the others). Clearly: by Fisher's exact test, with one word in
+    twenty named by chance (Benjamini and Hochberg). Function words are left out.
+    """
+
+    families: Mapping[str, int]
+    outcomes: Mapping[str, int]
+    runs: Mapping[str, int]
+    q: tuple[float, float, float]
+    words: tuple[tuple[str, float, float], ...]
+
+
+def in_common(
+    chosen: Sequence[Memory], others: Sequence[Memory], q: Collection[float], families: Sequence[str]
+) -> Common:
+    """What at least one chosen memory has in common with the rest chosen, beside the `others` of its run.
+
+    `q` and `families` are those of the chosen ones.
+    """
+    here, elsewhere = _holding(chosen), _holding(others)
+    words = [word for word in here if word not in FUNCTION_WORDS]
+    held = np.array([[here[word], elsewhere[word]] for word in words], dtype=np.int64).reshape(-1, 2)
+    everyone = len(chosen) + len(others)
+    by_chance = hypergeom.sf(held[:, 0] - 1, everyone, held.sum(axis=1), len(chosen))
+    clear = false_discovery_control(by_chance) < CHANCE if words else ()
+    more = [
+        (word, count / len(chosen), rest / len(others))
+        for word, (count, rest), is_clear in zip(words, held.tolist(), clear, strict=True)
+        if is_clear
+    ]
+    more.sort(key=lambda one: (one[2] - one[1], one[0]))
+    return Common(
+        _counted(families),
+        _counted(memory.outcome for memory in chosen),
+        _counted(memory.run for memory in chosen),
+        (min(q), median(q), max(q)),
+        tuple(more[:WORDS]),
+    )
+
+
+def _holding(memories: Iterable[Memory]) -> Counter[str]:
+    """Of each word how many intents hold it."""
+    return Counter(word for memory in memories for word in set(re.findall(r"\w+", memory.intent.casefold())))
+
+
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items(), key=lambda one: (-one[1], one[0])))

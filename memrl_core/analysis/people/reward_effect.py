@@ -23,7 +23,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of, person_name
 from memrl_core.errors import SettingsError
 from memrl_core.learning import REWARDING
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.records import LedgerEvent, Outcome, RecallRecord, StepTrace, UtilityPoint
@@ -104,8 +104,8 @@ def compiled(
     run: str,
     steps: tuple[int, int] | None = None,
     known: Choices | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> Choices | None:
     """The selections of a run, or of the first to the last of `steps`; None when `cancelled()` turned true.
 
@@ -121,7 +121,7 @@ def compiled(
     of_step, left_out = dict(known.of_step), dict(known.left_out)
     steps_of = {memory_id: list(where) for memory_id, where in known.steps_of.items()}
     for trace in bank.each_trace(run, (first, last)):
-        if cancelled is not None and cancelled():
+        if cancelled():
             return None
         choice = _choice(trace, policies)
         if isinstance(choice, Choice):
@@ -130,8 +130,7 @@ def compiled(
                 steps_of.setdefault(memory_id, []).append(trace.step)
         else:
             left_out[trace.step] = choice
-        if on_progress is not None:
-            on_progress(trace.step - first + 1, last - first + 1)
+        on_progress(trace.step - first + 1, last - first + 1)
     return Choices(of_step, steps_of, left_out)
 
 
@@ -298,8 +297,8 @@ def rerun_tasks(
     run: str,
     steps: Sequence[Differing],
     rerunner_of: Callable[[StepTrace], Rerunner],
-    report: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    report: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> list[AnsweredBothWays]:
     """The tasks of steps answered again, each with `selected` and with `would` in the prompt; nothing is stored.
 
@@ -313,14 +312,13 @@ def rerun_tasks(
         rerunner = rerunner_of(trace)
         made = []
         for memories in (step.selected, step.would):
-            if cancelled is not None and cancelled():
+            if cancelled():
                 return found
             again = rerunner.rerun(memories, cancelled=cancelled)
             if again.stopped:
                 return found
             made.append(again)
-            if report is not None:
-                report(2 * number + len(made), 2 * len(steps))
+            report(2 * number + len(made), 2 * len(steps))
         before, after = made
         answers = before.answer, after.answer
         found.append(AnsweredBothWays(step.step, trace.task.intent, before.outcome, after.outcome, answers))

@@ -33,12 +33,12 @@ SLACK = 1e-9
 # --- intervals --------------------------------------------------------------------------------------------------------
 
 
-def resampled(tasks: int, statistic: Callable[[Floats], Floats], seed: int = 0) -> Floats:
+def resampled(tasks: int, statistic: Callable[[Floats], Floats]) -> Floats:
     """A statistic on `RESAMPLES` draws of `tasks` tasks with replacement: (RESAMPLES, ...).
 
     `statistic` maps how often each task was drawn (b, tasks) to values (b, ...).
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     blocks = []
     for _ in range(RESAMPLES // AT_ONCE):
         drawn = rng.integers(tasks, size=(AT_ONCE, tasks)) + np.arange(AT_ONCE)[:, None] * tasks
@@ -291,39 +291,24 @@ def adaptation_time(success: Floats, shift_at: int, window: int, tolerance: floa
 # --- q against success ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Correlation:
-    """Pearson's and Spearman's r over `n` pairs, or bins; None with fewer than three, or a side that does not vary.
+def pearson(x: Floats, y: Floats) -> float | None:
+    """Pearson's r of two samples (n,); None with fewer than three pairs, or where a side does not vary.
 
     It has no interval: the memories of one step share its outcome, so uses are not independent. Seeds are.
     """
-
-    pearson: float | None
-    spearman: float | None
-    n: int
+    return None if _is_flat(x, y) else float(scipy.stats.pearsonr(x, y).statistic)
 
 
-def pearson(x: Floats, y: Floats) -> float | None:
-    """Pearson's r of two samples (n,); None with fewer than three pairs, or where a side does not vary."""
-    if len(x) < 3 or np.ptp(x) < SLACK or np.ptp(y) < SLACK:
-        return None
-    return float(scipy.stats.pearsonr(x, y).statistic)
+def spearman(x: Floats, y: Floats) -> float | None:
+    """Spearman's r of two samples (n,); None as for `pearson`."""
+    return None if _is_flat(x, y) else float(scipy.stats.spearmanr(x, y).statistic)
 
 
-def correlation(q: Floats, outcome: Floats) -> Correlation:
-    """q against what came of it, (n,) each, a pair a use: the r of single uses. Pairs with a nan are left out."""
-    known = ~(np.isnan(q) | np.isnan(outcome))
-    x, y = q[known], outcome[known]
-    r = pearson(x, y)
-    return Correlation(r, None if r is None else float(scipy.stats.spearmanr(x, y).statistic), len(x))
-
-
-def binned_correlation(q: Floats, outcome: Floats, low: float, high: float, bins: int) -> Correlation:
+def binned_correlation(q: Floats, outcome: Floats, low: float, high: float, bins: int) -> float | None:
     """The r of bin means: q is cut into `bins` equal bins over [low, high], and mean q set against mean outcome.
 
-    So does arXiv 2601.03192, figure 7: eight bins over [0.2, 1], r = 0.861. It says less than `correlation`, because
-    averaging takes away what varies within a bin; `n` counts the bins that are not empty. Pairs outside [low, high] or
-    with a nan are left out.
+    So does arXiv 2601.03192, figure 7: eight bins over [0.2, 1], r = 0.861. It says less than the r of single uses,
+    because averaging takes away what varies within a bin. Pairs outside [low, high] or with a nan are left out.
     """
     if bins < 1 or not low < high:
         raise InputError("Bins need a lower end below the upper one, and there is at least one of them.")
@@ -331,10 +316,16 @@ def binned_correlation(q: Floats, outcome: Floats, low: float, high: float, bins
     place = np.searchsorted(np.linspace(low, high, bins + 1)[1:-1], q[inside], side="right")
     counts = np.bincount(place, minlength=bins)
     mean_q, mean_outcome = (_share(np.bincount(place, side[inside], bins), counts) for side in (q, outcome))
-    return correlation(mean_q, mean_outcome)
+    full = counts > 0
+    return pearson(mean_q[full], mean_outcome[full])
 
 
 # --- shared -----------------------------------------------------------------------------------------------------------
+
+
+def _is_flat(x: Floats, y: Floats) -> bool:
+    """Whether no correlation is defined: fewer than three pairs, or a side that does not vary."""
+    return len(x) < 3 or bool(np.ptp(x) < SLACK or np.ptp(y) < SLACK)
 
 
 def _tasks(success: Floats) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from memrl_core.analysis.decision.labels import memory_label, reason_sentence
+from memrl_core.analysis.decision.labels import memory_label, memory_labels, reason_sentence
 from memrl_core.analysis.decision.whatif import OnThisPool
 from memrl_core.figures.palette import BELOW, INSIDE, LEFT_OUT, NEUTRAL, SELECTED, drawn, marks, plain, row_axis
 from memrl_core.figures.picture import Picture
@@ -108,7 +108,7 @@ def _table(found: Sequence[OnThisPool], memories: Mapping[str, Memory], run: str
             {
                 "method": one.spec.title,
                 "rules": one.spec.variant,
-                "given to the model": ", ".join(memory_label(memory_id, run) for memory_id in chosen) or "none",
+                "given to the model": memory_labels(chosen, run),
                 "outcomes": ", ".join(memories[i].outcome for i in chosen if i in memories),
                 "why": "; ".join(
                     f"{memory_label(i, run)}: "

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.labels import memory_label, memory_labels
 from memrl_core.figures.palette import (
     CUT,
     ENTERED,
@@ -158,18 +158,16 @@ def _slope_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> s
     moved = sum(c.rank_select != c.rank_recall for c in ranked)
     entered = [c.memory_id for c in ranked if _crossing(c, decision) == ENTERED]
     left = [c.memory_id for c in ranked if _crossing(c, decision) == LEFT]
-    swapped = f"; {_labels(entered, run)} took the place of {_labels(left, run)}" if entered and left else ""
+    swapped = (
+        f"; {memory_labels(entered, run)} took the place of {memory_labels(left, run)}" if entered and left else ""
+    )
     return f"{moved} of {len(ranked):,} candidates changed rank{swapped}"
-
-
-def _labels(ids: Sequence[str], run: str) -> str:
-    return ", ".join(memory_label(memory_id, run) for memory_id in ids) or "none"
 
 
 def _score_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> str:
     if not ranked:
         return "No scores: the pool is empty"
-    chosen, greedy = _labels(decision.selected, run), _labels(decision.greedy, run)
+    chosen, greedy = memory_labels(decision.selected, run), memory_labels(decision.greedy, run)
     if decision.mode == "silent":
         return "The method kept silent: nothing goes to the model"
     if decision.mode == "sampled":
@@ -178,7 +176,7 @@ def _score_title(decision: Decision, ranked: Sequence[Candidate], run: str) -> s
         return f"Drawn at random (ε): {chosen}; greedy would have taken {greedy}"
     best = [c.memory_id for c in ranked[: len(decision.selected)]]
     if set(best) != set(decision.selected):
-        return f"{chosen} go to the model; by score alone it would be {_labels(best, run)}"
+        return f"{chosen} go to the model; by score alone it would be {memory_labels(best, run)}"
     return f"The best {len(decision.selected)} by score go to the model: {chosen}"
 
 

@@ -20,12 +20,11 @@ from memrl_core import __version__
 from memrl_core.bank.ledger import now
 from memrl_core.exchange.whole_files import drafted, html_document
 from memrl_core.figures.picture import Picture
-from memrl_core.numerals import fixed
+from memrl_core.numerals import NOTHING, fixed
 
 _HERE = Path(__file__).parent
 _STYLE = (_HERE / "document.css").read_text(encoding="utf-8")
 _DRAW = (_HERE / "document.js").read_text(encoding="utf-8")
-NOTHING = "–"
 
 
 @dataclass(frozen=True, slots=True)

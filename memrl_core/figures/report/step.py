@@ -12,8 +12,8 @@ from memrl_core.analysis.decision.explain import (
     update_formula,
     warnings,
 )  # fmt: skip
-from memrl_core.analysis.decision.labels import memory_label, reason_sentence, weights_label
-from memrl_core.analysis.decision.moment import later_reward
+from memrl_core.analysis.decision.labels import memory_label, memory_labels, reason_sentence, weights_label
+from memrl_core.analysis.decision.moment import considered, later_reward
 from memrl_core.analysis.decision.outline import line, operation_line, reply_notes, tokens_of
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
@@ -63,9 +63,7 @@ class _StepReport:
             f"Step {trace.step} of run {trace.run}",
             f"How one task was answered with the memories of {bank_name(bank)}.",
         )
-        named = {seen.memory_id for seen in (*trace.recall.pool, *trace.recall.left_out)} if trace.recall else set()
-        named |= {candidate.memory_id for candidate in trace.decision.candidates} if trace.decision else set()
-        held = named & set(bank.memory_ids())
+        held = considered(trace) & set(bank.memory_ids())
         self._memories: Mapping[str, Memory] = {memory_id: bank.memory(memory_id) for memory_id in held}
 
     def html(self) -> str:
@@ -84,7 +82,7 @@ class _StepReport:
         return memory_label(memory_id, self._info.id)
 
     def _labels(self, memory_ids: Iterable[str]) -> str:
-        return ", ".join(map(self._label, memory_ids)) or "none"
+        return memory_labels(memory_ids, self._info.id)
 
     def _line(self, phase: Phase) -> None:
         words = line(self._trace, phase)

@@ -134,6 +134,27 @@ def nearest_memories(
     return [*found.values()][:NEAREST]
 
 
+def query_places(
+    traces: Sequence[StepTrace],
+    memories: Sequence[Memory],
+    places: Mapping[str, Place],
+    place_of: Callable[[npt.NDArray[np.float32]], Place],
+) -> dict[int, Place]:
+    """By step, where its query lies: where the oldest memory of the same intent does, else where `place_of` puts it."""
+    wanted = {trace.task.intent for trace in traces}
+    of_intent: dict[str, Place] = {}
+    for memory in memories:
+        if memory.intent in wanted and memory.id in places:
+            of_intent.setdefault(memory.intent, places[memory.id])
+    found = {}
+    for trace in traces:
+        if trace.task.intent in of_intent:
+            found[trace.step] = of_intent[trace.task.intent]
+        elif trace.embed is not None and places:
+            found[trace.step] = place_of(np.asarray(trace.embed.embedding, dtype=np.float32))
+    return found
+
+
 def known_of_run(bank: MemoryBank, run: str) -> Known:
     """What a run believed before its first step, and what each of its finished steps changed of that."""
     before: dict[str, Utility] | None = None

@@ -5,25 +5,52 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from memrl_core.analysis.decision.labels import FUNCTION_WORDS
+from memrl_core.analysis.decision.moment import considered
 from memrl_core.analysis.map.projection import Pca, near_neighbours
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local, shown
 from memrl_core.errors import InputError
 from memrl_core.exchange.whole_files import drafted, hash_source, html_document
-from memrl_core.figures.stage import stage_script, stage_style
-from memrl_core.figures.stage.data import Known, Place, StageSource, finite, known_of_run, nearest_memories, stage_data
+from memrl_core.figures.stage.data import (
+    Known,
+    Place,
+    StageSource,
+    finite,
+    known_of_run,
+    nearest_memories,
+    query_places,
+    stage_data,
+)
 from memrl_core.records import Memory, StepTrace
 
 _HERE = Path(__file__).parent
+_MODULES = ("dom.js", "phase_b.js", "model.js", "memory_map.js", "q_axis.js", "ranks.js", "stage.js")
+_IMPORT = re.compile(r"^import .* from \"\./.*\";\n", re.MULTILINE)
 PLACED_AT_ONCE = 256
 MOST_WITH_NEAREST = 2_000
 """Memories up to which those nearest to each intent go along: of more they would take more room than the steps."""
+
+
+@cache
+def stage_script() -> str:
+    """The stage's JavaScript as one module, which exports `mountStage(element, data, callbacks)`."""
+    words = f"const FUNCTION_WORDS = new Set({json.dumps(sorted(FUNCTION_WORDS))});"
+    return "\n".join((words, *(_IMPORT.sub("", (_HERE / name).read_text(encoding="utf-8")) for name in _MODULES)))
+
+
+@cache
+def stage_style() -> str:
+    """The stage's CSS."""
+    return (_HERE / "stage.css").read_text(encoding="utf-8")
 
 
 def write_player(bank: MemoryBank, run: str, target: Path, overwrite: bool = False) -> int:
@@ -87,9 +114,7 @@ def _nearest(bank: MemoryBank, memories: Sequence[Memory]) -> dict[str, list[tup
 def _memories(bank: MemoryBank, known: Known, traces: Sequence[StepTrace]) -> list[Memory]:
     """Those that the run saw at any time or its steps name, oldest first."""
     named = {*known.before, *(name for moved in known.moves.values() for name in moved)}
-    for trace in traces:
-        named |= {seen.memory_id for seen in (*trace.recall.pool, *trace.recall.left_out)} if trace.recall else set()
-        named |= {c.memory_id for c in trace.decision.candidates} if trace.decision else set()
+    named = named.union(*map(considered, traces))
     return [memory for memory in bank.memories() if memory.id in named]
 
 
@@ -125,20 +150,4 @@ def _places(
     missing = [row for row, name in enumerate(ids) if name not in stored]
     if missing:
         places |= zip((ids[row] for row in missing), amid(vectors[missing]), strict=True)
-    return places, _queries(traces, memories, places, amid)
-
-
-def _queries(
-    traces: Sequence[StepTrace], memories: Sequence[Memory], places: Mapping[str, Place], amid: Any
-) -> dict[int, Place]:
-    """By step, where its query lies: where a memory of the same intent does, else amid what is most similar."""
-    of_intent: dict[str, Place] = {}
-    for memory in memories:
-        if memory.id in places:
-            of_intent.setdefault(memory.intent, places[memory.id])
-    found = {trace.step: of_intent[trace.task.intent] for trace in traces if trace.task.intent in of_intent}
-    others = [trace for trace in traces if trace.step not in found and trace.embed is not None]
-    if others:
-        vectors = np.array([trace.embed.embedding for trace in others if trace.embed], dtype=np.float32)
-        found |= zip((trace.step for trace in others), amid(vectors), strict=True)
-    return found
+    return places, query_places(traces, memories, places, lambda vector: amid(vector[None])[0])

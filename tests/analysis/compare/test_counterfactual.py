@@ -101,12 +101,12 @@ def test_a_reward_that_came_while_a_step_was_under_way_counts_as_it_did(tmp_path
 
 def test_progress_counts_and_cancel_keeps_what_was_done(learned: MemoryBank) -> None:
     settings = {**learned.settings("r"), "weight": 0.0}
-    seen: list[int] = []
-    whole = counterfactual(learned, "r", settings, seen.append)
-    assert seen == list(range(1, STEPS + 1))
+    seen: list[tuple[int, int]] = []
+    whole = counterfactual(learned, "r", settings, lambda *at: seen.append(at))
+    assert seen == [(step, STEPS) for step in range(1, STEPS + 1)]
     seen.clear()
-    part = counterfactual(learned, "r", settings, seen.append, lambda: len(seen) >= 7)
-    assert seen == list(range(1, 8))
+    part = counterfactual(learned, "r", settings, lambda *at: seen.append(at), lambda: len(seen) >= 7)
+    assert len(seen) == 7
     assert part == whole[:7]
     assert counterfactual(learned, "r", settings, cancelled=lambda: True) == []
     assert learned.next_step("r") == STEPS + 1

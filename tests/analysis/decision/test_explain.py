@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memrl_core.analysis.compare.counterfactual import overtaking, reversal
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
-from memrl_core.analysis.run import reversals
-from memrl_core.analysis.run.reversals import overtaking, reversal
+from memrl_core.analysis.compare import counterfactual
 from memrl_core.records import (
     Decision,
     GenerateRecord,
@@ -114,8 +114,8 @@ WITH, INSTEAD = ("r-0002",), ("r-0001",)
 @pytest.fixture
 def solved(monkeypatch: pytest.MonkeyPatch) -> StepTrace:
     """A solved step in which q decided; λ = 0 would have given the most similar memory to the model."""
-    monkeypatch.setattr(reversals, "situation_of", lambda bank, trace: None)
-    monkeypatch.setattr(reversals, "decided", lambda situation, settings: BY_SIMILARITY)
+    monkeypatch.setattr(counterfactual, "situation_of", lambda bank, trace: None)
+    monkeypatch.setattr(counterfactual, "decided", lambda situation, settings: BY_SIMILARITY)
     options: dict[str, Any] = {}
     return StepTrace(
         "x", "r", 9, 1, Task("t", "t", "household"), "memrl", MemRLSettings().model_dump(), "", recall=FOUND,

@@ -8,7 +8,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.decision.moment import current, later_reward, memories_of, replayed
-from memrl_core.analysis.memory.catalogue import catalogue, in_common, matching
+from memrl_core.analysis.memory.relations import catalogue, in_common, matching
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.records import Memory, Outcome, Phase

@@ -42,11 +42,11 @@ def a_table(steps: Steps) -> pd.DataFrame:
 
 @given(st.lists(ONE, max_size=12), st.sampled_from(MEMORIES))
 def test_success_with_and_without_a_memory_is_counted_as_by_hand(steps: Steps, memory_id: str) -> None:
-    found = with_and_without(a_table(steps), memory_id)
+    given, passed_over = with_and_without(a_table(steps), memory_id)
     used = [o for chosen, _, o in steps if memory_id in chosen and o != "unrated"]
     passed = [o for chosen, others, o in steps if memory_id in others and memory_id not in chosen and o != "unrated"]
-    assert (found.used.successes, found.used.n) == (used.count("success"), len(used))
-    assert (found.passed_over.successes, found.passed_over.n) == (passed.count("success"), len(passed))
+    assert (given.successes, given.n) == (used.count("success"), len(used))
+    assert (passed_over.successes, passed_over.n) == (passed.count("success"), len(passed))
 
 
 @given(st.lists(ONE, max_size=12), st.sampled_from(MEMORIES))
@@ -92,27 +92,27 @@ def by_joining(degrees: list[float], farthest: float) -> set[frozenset[str]]:
 def test_groups_are_chains_of_alike_intents(degrees: list[float], farthest: int) -> None:
     view = at_angles(degrees)
     found = copies(view, in_pools([]), float(np.cos(np.radians(farthest))))
-    assert {frozenset(m.memory_id for m in group.members) for group in found} == by_joining(degrees, farthest)
-    sizes = [len(group.members) for group in found]
-    assert sizes == sorted(sizes, reverse=True)
+    groups = found.groupby("group")["memory_id"]
+    assert set(groups.agg(frozenset)) == by_joining(degrees, farthest)
+    assert groups.size().is_monotonic_decreasing
 
 
 def test_a_group_says_how_q_visits_and_uses_are_split() -> None:
     view = at_angles([0, 1, 90, 2], q=[0.2, 0.8, 1.0, -0.4], visits=[1, 3, 9, 0])
     table = in_pools([([0, 1, 2], [1, 2]), ([1, 0, 3], [1, 0]), ([2, 1], [1]), ([2], [2])])
-    (group,) = copies(view, table, 0.99)
-    assert [(m.memory_id, m.q, m.visits, m.pools, m.uses) for m in group.members] == [
-        ("m1", 0.8, 3, 3, 3),
-        ("m0", 0.2, 1, 2, 1),
-        ("m3", -0.4, 0, 1, 0),
+    found = copies(view, table, 0.99).set_index("memory_id")
+    assert list(found.index) == ["m1", "m0", "m3"]
+    assert list(zip(found["q"], found["visits"], found["pools"], found["uses"], strict=True)) == [
+        (0.8, 3, 3, 3),
+        (0.2, 1, 2, 1),
+        (-0.4, 0, 1, 0),
     ]
-    assert (group.crowded_pools, group.crowded_prompts) == (2, 1)
+    assert set(found["crowded_pools"]) == {2} and set(found["crowded_uses"]) == {1}
 
 
 def test_memories_that_the_run_cannot_see_are_no_copies() -> None:
     hidden = replace(at_angles([0, 1, 2]), visible=np.array([True, False, True]))
-    (group,) = copies(hidden, in_pools([]), 0.99)
-    assert {m.memory_id for m in group.members} == {"m0", "m2"}
+    assert set(copies(hidden, in_pools([]), 0.99)["memory_id"]) == {"m0", "m2"}
 
 
 def family(**parents: str) -> list[Memory]:

@@ -76,7 +76,6 @@ def test_attempts_say_what_the_traces_say(lived: Agent) -> None:
     assert list(table["step"]) == [t.step for t in traces]
     assert list(table["outcome"]) == [t.reward.outcome for t in traces]
     assert list(table["selected"]) == [t.decision.selected for t in traces]
-    assert list(table["pool"]) == [len(t.recall.pool) for t in traces]
     assert {"success", "failure"} <= set(table["outcome"])
 
 

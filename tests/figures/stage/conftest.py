@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.stage import stage_data
+from memrl_core.figures.stage.data import stage_data
 from memrl_core.figures.stage.player import player_document, source_of_run
 
 SAMPLES = Path(__file__).parents[3] / "sample_data"

@@ -13,7 +13,7 @@ from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, UnknownRun
-from memrl_core.figures.stage import Known, StageSource, known_of_run, stage_data, stage_update
+from memrl_core.figures.stage.data import Known, StageSource, known_of_run, stage_data, stage_update
 from memrl_core.figures.stage.player import player_html, source_of_run, write_player
 from memrl_core.records import Phase, Utility
 from memrl_core.settings import MemRLSettings

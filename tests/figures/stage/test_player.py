@@ -19,8 +19,8 @@ from playwright.sync_api import Browser, Page, expect
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import FUNCTION_WORDS
 from memrl_core.bank import MemoryBank
-from memrl_core.figures.stage import stage_data, stage_script
-from memrl_core.figures.stage.player import source_of_run, write_player
+from memrl_core.figures.stage.data import stage_data
+from memrl_core.figures.stage.player import source_of_run, stage_script, write_player
 from memrl_core.numerals import fixed, signed
 from memrl_core.records import Recalled, RecallRecord
 from memrl_core.retrieval import select

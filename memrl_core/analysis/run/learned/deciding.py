@@ -6,7 +6,7 @@ learned from watching the run; no model is asked, its templates stand in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from memrl_core.agent.learned import learned_before, learned_steps
 from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import effective_reward
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.base import Lesson, Policy, outcome_now
 from memrl_core.policies.methods.rmm_reranker import CITATIONS
@@ -25,9 +25,7 @@ from memrl_core.records import Decision, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval import score_order
 
 
-def novelty(
-    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
-) -> pd.DataFrame:
+def novelty(watching: Watching, on_progress: Progress = unheard, cancelled: Cancelled = never) -> pd.DataFrame:
     """A row for each time that memory was asked: step, turn, tips found (n, at most k2), and novelty 1 / (n + 1).
 
     Raises `SettingsError`.
@@ -43,9 +41,7 @@ def novelty(
 CITED = {True: "cited: R = +1", False: "not cited: R = −1", None: "reply not parsed: no feedback"}
 
 
-def citations(
-    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
-) -> pd.DataFrame:
+def citations(watching: Watching, on_progress: Progress = unheard, cancelled: Cancelled = never) -> pd.DataFrame:
     """One row an epoch: for how many memories in prompts the answers said each of `CITED`; empty when none was asked.
 
     A reply that could not be read counts as no feedback.
@@ -127,9 +123,7 @@ def recollections(watching: Watching, trace: StepTrace) -> tuple[Recollection, .
     )
 
 
-def what_became(
-    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
-) -> pd.DataFrame:
+def what_became(watching: Watching, on_progress: Progress = unheard, cancelled: Cancelled = never) -> pd.DataFrame:
     """A row for each time that memory was asked: step, epoch, turn, what became of the pool (`GIVEN` …), and why.
 
     Raises `SettingsError`.
@@ -151,9 +145,6 @@ def _what(one: Recollection) -> str:
         return NONE_LEFT
     pruned = any(candidate.reason is Reason.PRUNED_BY_MODEL for candidate in one.decision.candidates)
     return PRUNED if pruned else GIVEN
-
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,19 +183,16 @@ class Watching:
         """The step as the method learns from it, with the reward that stands now."""
         return lesson_of(self.bank, self.trace)
 
-    def traces(self, on_progress: Progress | None = None, cancelled: Cancelled | None = None) -> Iterator[StepTrace]:
+    def traces(self, on_progress: Progress = unheard, cancelled: Cancelled = never) -> Iterator[StepTrace]:
         """Every finished step of the run up to `step`. Ends early once `cancelled()` is true."""
         first = self.bank.run(self.run).first_step
         for trace in self.bank.each_trace(self.run, (first, self.step)):
-            if cancelled is not None and cancelled():
+            if cancelled():
                 return
-            if on_progress is not None:
-                on_progress(trace.step - first + 1, self.step - first + 1)
+            on_progress(trace.step - first + 1, self.step - first + 1)
             yield trace
 
-    def steps(
-        self, on_progress: Progress | None = None, cancelled: Cancelled | None = None
-    ) -> Iterator[tuple[StepTrace, Any]]:
+    def steps(self, on_progress: Progress = unheard, cancelled: Cancelled = never) -> Iterator[tuple[StepTrace, Any]]:
         """Every finished step of the run up to `step` with the state at its end, which changes in place.
 
         Ends early once `cancelled()` is true.
@@ -213,10 +201,9 @@ class Watching:
         for trace, state in learned_steps(self.bank, self.run, self.policy):
             if ended is not None:
                 yield ended, state
-            if trace.step > self.step or (cancelled is not None and cancelled()):
+            if trace.step > self.step or cancelled():
                 return
-            if on_progress is not None:
-                on_progress(trace.step - first + 1, self.step - first + 1)
+            on_progress(trace.step - first + 1, self.step - first + 1)
             ended = trace
         if ended is not None:
             yield ended, state

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.analysis.run.calibration import calibrated_bins
-from memrl_core.analysis.run.learned.deciding import Progress, Watching, lesson_of
+from memrl_core.analysis.run.learned.deciding import Watching, lesson_of
 from memrl_core.bank import MemoryBank
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.methods.a_mem import Note, Notes, linked_pairs, note_of
 from memrl_core.policies.methods.awm import Induced, Workflows
@@ -26,19 +26,18 @@ NAME = "memento"
 
 
 def cases_learned(
-    watching: Watching, read: Read, on_progress: Progress | None = None, cancelled: Cancelled | None = None
+    watching: Watching, read: Read, on_progress: Progress = unheard, cancelled: Cancelled = never
 ) -> Cases | None:
     """What Memento with this read has learned by watching a run; None when it was cancelled. Raises `SettingsError`."""
     bank, run = watching.bank, watching.run
     first, cases = bank.run(run).first_step, Cases()
     for trace in _behind(bank, run, watching.step):
-        if cancelled is not None and cancelled():
+        if cancelled():
             return None
         known = settings_that_fit(NAME, bank.settings(trace.run, trace.step))
         settings = MementoSettings.of({**known.model_dump(), "read": read})
         make_policy(NAME, settings.model_dump()).learn(cases, lesson_of(bank, trace))
-        if on_progress is not None:
-            on_progress(max(0, trace.step - first + 1), watching.step - first + 1)
+        on_progress(max(0, trace.step - first + 1), watching.step - first + 1)
     return cases
 
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.run.learned.deciding import Progress, Watching
+from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.learning import Fold, folded
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import settings_that_fit
 from memrl_core.policies.base import Policy
 from memrl_core.policies.methods.memory_r1_ops import UNUSABLE
@@ -31,7 +31,7 @@ OPERATIONS = ("ADD", "UPDATE", "DELETE", "NOOP", UNUSABLE)
 
 
 def operations_by_epoch(
-    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
+    watching: Watching, on_progress: Progress = unheard, cancelled: Cancelled = never
 ) -> pd.DataFrame:
     """A row an epoch: how often each of `OPERATIONS` was done in its steps; the last are replies of no use."""
     counts: dict[int, Counter[str]] = {}
@@ -139,9 +139,7 @@ COLUMNS = ("memory", "use", "step", "before", "q", "reward")
 SETTLING = (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED)
 
 
-def values_over_uses(
-    watching: Watching, on_progress: Progress | None = None, cancelled: Cancelled | None = None
-) -> pd.DataFrame:
+def values_over_uses(watching: Watching, on_progress: Progress = unheard, cancelled: Cancelled = never) -> pd.DataFrame:
     """A row for each q that a memory had: memory, use (0: never yet), step, q before, q, and the reward that moved it.
 
     Rewards that came later count as they stand now. Raises `SettingsError`.
@@ -160,7 +158,7 @@ def values_over_uses(
 
 
 def _under_its_rule(
-    watching: Watching, on_progress: Progress | None, cancelled: Cancelled | None
+    watching: Watching, on_progress: Progress, cancelled: Cancelled
 ) -> Mapping[str, Sequence[UtilityPoint]]:
     bank, run, method = watching.bank, watching.run, watching.method()
     info = bank.run(run)
@@ -175,7 +173,7 @@ def _under_its_rule(
 
 
 def _credited(
-    watching: Watching, method: Policy[Any], on_progress: Progress | None, cancelled: Cancelled | None
+    watching: Watching, method: Policy[Any], on_progress: Progress, cancelled: Cancelled
 ) -> dict[str, tuple[str, ...]]:
     """Whom the method credits in each finished step up to the one looked at, by the step's id."""
     return {

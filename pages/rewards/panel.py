@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.rating_queue import RatingSession
-from memrl_core.analysis.people.reward_effect import Choices, Differing, compiled, differing
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.ratings import Rating, Supposed
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.learning.scales import (
     MARKS,
-    Option,
     RatingScales,
     Scale,
     graded_reward,
@@ -28,10 +26,10 @@ from memrl_core.learning.scales import (
 )
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, StepTrace
+from pages.rewards.queue import save
 from pages.shared.person import allowed, is_distinct, person
-from pages.shared.reward_queue import save
+from pages.shared.rewards import CHOSEN, later_selections, option_button
 from pages.shared.text import literal
-from pages.shared.work import Work
 
 SCALES: Mapping[Scale, str] = {
     "thumbs": "Thumbs",
@@ -40,7 +38,6 @@ SCALES: Mapping[Scale, str] = {
     "rubric": "Rubric",
     "pairwise": "Pairs",
 }
-ICONS = {"Bad": ":material/thumb_down:", "Good": ":material/thumb_up:", "stars": ":material/star:"}
 Bounds = tuple[float, float]
 
 
@@ -145,35 +142,6 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
     later_selections(panel.bank, panel.trace, ends, blind)
 
 
-def later_selections(bank: MemoryBank, trace: StepTrace, ends: Mapping[str, Supposed], blind: bool = False) -> None:
-    """How many of the selections after a step each of some rewards for it would have changed."""
-    after = bank.next_step(trace.run) - 1 - trace.step
-    if not after:
-        st.caption("No step came after this one, so no later selection could differ.")
-        return
-    choices = choices_of(bank, trace.run)
-    if choices is None:
-        _counting(bank, trace.run)
-        return
-    whole = bank.histories(trace.run)
-    then = {name: {**whole, **supposed.histories} for name, supposed in ends.items()}
-    if blind:
-        (first, one), (second, two) = list(then.items())[:2]
-        between = differing(choices, one, two)
-        st.caption(f"Between {first} and {second}, {_steps_words(between, after)} differ. They are never rewritten.")
-    else:
-        parts = [f"{name}: {_steps_words(differing(choices, whole, other), after)}" for name, other in then.items()]
-        st.caption(f"Would have been others: {' · '.join(parts)}. They are marked, not rewritten.")
-
-
-@st.fragment(run_every=0.5)
-def _counting(bank: MemoryBank, run: str) -> None:
-    """What stands there until the selections have been read."""
-    if choices_of(bank, run) is not None:
-        st.rerun()
-    st.caption("Counting the later selections that hang on this reward …")
-
-
 def _shows_through(panel: Panel) -> bool:
     """Whether q after this person's reward would still hold what others gave for the step."""
     rule = panel.bank.settings(panel.trace.run, panel.trace.step).get("human_rewards", "override")
@@ -196,44 +164,11 @@ def _ends(panel: Panel, scale: Scale) -> dict[str, float]:
     return {**ends, "the slider's": graded_reward(grade, low, high)} if grade else ends
 
 
-def _steps_words(steps: list[Differing], after: int) -> str:
-    listed = ", ".join(str(differing.step) for differing in steps[:6]) + (" …" if len(steps) > 6 else "")
-    return f"{len(steps):,} of {after} later selections" + (f" (step {listed})" if steps else "")
-
-
-def option_button(
-    option: Option,
-    step_id: str,
-    chosen: bool,
-    disabled: bool,
-    give: Callable[..., None],
-    args: tuple[Any, ...],
-    width: Literal["stretch", "content"] = "stretch",
-) -> None:
-    """The button of one choice; its key means the same on every scale."""
-    st.button(
-        option.label,
-        icon=ICONS.get(option.label, ICONS.get(str(option.given["scale"]))),
-        shortcut=str(option.key),
-        # With the step in its name, a button that is hit twice cannot reach the next step.
-        key=f"rate_{option.key}_{step_id}",
-        type="primary" if chosen else "secondary",
-        disabled=disabled,
-        on_click=give,
-        args=args,
-        width=width,
-    )
-
-
 def _options(panel: Panel, scale: Scale) -> None:
     with st.container(horizontal=True, gap="small", key="options"):
         for option in options(panel.scales, scale, *panel.bounds):
             chosen = panel.gave(**option.given)
-            option_button(option, panel.trace.id, chosen, not panel.may, _give, (panel, option))
-
-
-def _give(panel: Panel, option: Option) -> None:
-    panel.save(option.reward, option.given)
+            option_button(option, panel.trace.id, chosen, not panel.may, panel.save, (option.reward, option.given))
 
 
 def _graded(panel: Panel) -> None:
@@ -293,21 +228,3 @@ def _reason_changed(panel: Panel) -> None:
     if panel.mine is not None:
         given = {name: value for name, value in panel.mine.payload.items() if name in CHOSEN}
         panel.save(panel.mine.value or 0.0, given, go_on=False)
-
-
-CHOSEN = ("scale", "thumb", "grade", "stars", "marks", "choice", "other")
-
-
-KEPT = "later_choices"
-
-
-def choices_of(bank: MemoryBank, run: str) -> Choices | None:
-    """The run's selections; None until they are there. Of a run that goes on, only the new steps are read."""
-    known: dict[str, tuple[str, Work[Choices]]] = st.session_state.setdefault(KEPT, {})
-    asked = f"{bank.handle}·{bank.next_step(run)}"
-    at, work = known.get(run, ("", None))
-    if work is None or (at != asked and not work.busy):
-        before = work.result if work is not None and at.startswith(bank.handle) else None
-        work = Work(lambda report, cancelled: compiled(bank, run, None, before, report, cancelled))
-        known[run] = asked, work
-    return work.result

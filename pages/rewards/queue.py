@@ -62,13 +62,9 @@ def asked_filter() -> QueueFilter:
         only = st.query_params.get("only", "")
         st.session_state[FILTER] = linked.model_copy(update={"run": only}) if only else linked
         for sentence in wrong:
-            _notice(sentence)
+            places.notice(sentence)
     chosen: QueueFilter = st.session_state[FILTER]
     return chosen
-
-
-def _notice(sentence: str) -> None:
-    st.toast(literal(sentence), icon=":material/link_off:", duration="long")
 
 
 def show_queue(show: Show, run: str) -> None:
@@ -127,7 +123,7 @@ def filters(bank: MemoryBank) -> QueueFilter:
         seed = st.number_input("Seed of the sample", 0, LARGEST_WHOLE, chosen.seed, key="queue_seed")
     for what, asked, there in (("run", chosen.run, runs), ("policy", chosen.policy, policies)):
         if asked not in there:
-            _notice(f"This bank has no {what} “{asked[:80]}”, so the steps of every {what} are shown.")
+            places.notice(f"This bank has no {what} “{asked[:80]}”, so the steps of every {what} are shown.")
     found = QueueFilter(
         show=show, run=run, policy=policy, since=since or None, until=until or None, sample=int(sample), seed=int(seed)
     )

@@ -18,12 +18,12 @@ from memrl_core.environments import (
     why_unusable,
 )
 from memrl_core.environments.base import Environment
-from memrl_core.environments.tasks import set_names, tasks_of_set
+from memrl_core.environments.tasks import set_names
 from memrl_core.errors import MemRLError
 from memrl_core.prompting import first_messages
 from memrl_core.records import Task
-from pages.shared.forms import start_run_form
-from pages.shared.place import Place
+from pages.shared.forms import start_run_form, tasks_in
+from pages.shared.place import Place, notice
 from pages.shared.text import literal, verbatim
 
 SEED = 1
@@ -95,12 +95,6 @@ def chosen_set(place: Place | None, name: str) -> list[Task] | None:
     listed = ", ".join(f"{family} {count}" for family, count in families.most_common())
     st.caption(f"{len(tasks):,} tasks in {len(families):,} families", help=literal(listed))
     return tasks
-
-
-@st.cache_data(max_entries=16, show_spinner="Getting the tasks …")
-def tasks_in(name: str) -> list[Task]:
-    """The tasks of a set; some engines take seconds to tell theirs."""
-    return tasks_of_set(name)
 
 
 def set_table(tasks: Sequence[Task]) -> Task:
@@ -176,7 +170,7 @@ def chosen_environment() -> str:
         if asked in names:
             st.session_state[CHOSEN] = asked
         else:
-            st.toast("There is no such environment here. The household is shown instead.", icon=":material/link_off:")
+            notice("There is no such environment here. The household is shown instead.")
     st.session_state.setdefault(CHOSEN, names[0])
     chosen = str(
         st.segmented_control(
