@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memrl_core.analysis.compare import counterfactual
 from memrl_core.analysis.compare.counterfactual import overtaking, reversal
 from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
-from memrl_core.analysis.compare import counterfactual
 from memrl_core.records import (
     Decision,
     GenerateRecord,
