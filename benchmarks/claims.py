@@ -25,7 +25,7 @@ import pandas as pd
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.experiments.cells import EVALUATE, LEARN
-from memrl_core.experiments.conditions import conditions
+from memrl_core.experiments.epochs import conditions
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.toml_files import read_model
@@ -211,7 +211,7 @@ WIDE_AND_NOISY = "spread 0.4 · noise 0.4 · repeat 1.0"
 
 
 def _results(name: str, results: Path | None, streams: Sequence[str] = (), arms: Sequence[str] = ()) -> Any:
-    """The plan of a shipped experiment and its results (`cells.by_epoch`): from RESULTS/NAME, else run anew.
+    """The plan of a shipped experiment and its results (`epochs.by_epoch`): from RESULTS/NAME, else run anew.
 
     Anew, only these streams and arms are run.
     """

@@ -42,11 +42,10 @@ from memrl_core.errors import (
     ModelMissing,
     NotABank,
 )
-from memrl_core.models import gguf, ollama_status
+from memrl_core.models import gguf, ollama
 from memrl_core.models.base import LanguageModel, ModelOptions, checked_options
 from memrl_core.models.gguf import GgufModel, is_gguf
 from memrl_core.models.hosts import HostedModel, Hosts
-from memrl_core.models.ollama import OllamaModel
 from memrl_core.models.ollama_client import (
     OPENAI,
     OPENAI_COMPATIBLE,
@@ -285,7 +284,7 @@ def _facts_at(address: str, model: str, timeout: float, ask: bool, trusted: bool
     if model.startswith(OPENAI_PREFIX):
         reported: dict[str, Any] = _openai().facts(model, address, timeout, ask, trusted)
         return reported
-    return ollama_status.facts(address, model.removeprefix(OLLAMA_PREFIX), timeout)
+    return ollama.facts(address, model.removeprefix(OLLAMA_PREFIX), timeout)
 
 
 def _address_of(model: str, preferences: Preferences) -> str:
@@ -374,7 +373,7 @@ def _model_at(address: str, name: str, timeout: float, trusted: bool = False) ->
     if name.startswith(OPENAI_PREFIX):
         served: LanguageModel = _openai().OpenAIModel(name, address, timeout, trusted)
         return served
-    return OllamaModel(name.removeprefix(OLLAMA_PREFIX), address=address, timeout=timeout)
+    return ollama.OllamaModel(name.removeprefix(OLLAMA_PREFIX), address=address, timeout=timeout)
 
 
 def rendered(model: str, messages: Sequence[Message], options: ModelOptions, preferences: Preferences) -> str:
@@ -388,7 +387,7 @@ def rendered(model: str, messages: Sequence[Message], options: ModelOptions, pre
     if model.startswith(OPENAI_PREFIX):
         raise InputError(f"The server at {address} applies the chat template itself, and does not show the result.")
     name, timeout = model.removeprefix(OLLAMA_PREFIX), preferences.timeout
-    return ollama_status.rendered(address, name, messages, options.think, timeout)
+    return ollama.rendered(address, name, messages, options.think, timeout)
 
 
 def is_simulated(model: str) -> bool:

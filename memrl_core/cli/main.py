@@ -24,7 +24,7 @@ from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.analysis.decision.outline import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.cli import exchange, measure, models, policies, rewards, tasks, terminal
+from memrl_core.cli import exchange, measure, parts, rewards, terminal
 from memrl_core.cli.console import (
     AtWork,
     BankOption,
@@ -37,8 +37,8 @@ from memrl_core.cli.console import (
     open_or_create,
     progress,
 )
+from memrl_core.cli.parts import environment_and_set
 from memrl_core.cli.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
-from memrl_core.cli.tasks import environment_and_set
 from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError
 from memrl_core.logs import logger
@@ -310,14 +310,14 @@ app.command("report")(exchange.report_step)
 app.command("player")(exchange.write_run_player)
 app.command("bench")(measure.bench)
 app.command("experiment")(measure.experiment)
-app.command("policies")(policies.list_policies)
+app.command("policies")(parts.list_policies)
 app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
 app.command("layouts")(measure.layouts)
 app.add_typer(rewards.app, name="rewards")
 app.add_typer(measure.claims_app, name="claims")
-app.add_typer(models.app, name="model")
-app.add_typer(tasks.app, name="tasks")
+app.add_typer(parts.models_app, name="model")
+app.add_typer(parts.tasks_app, name="tasks")
 
 
 def _pairs(given: list[str], kind: str, example: str) -> dict[str, Any]:

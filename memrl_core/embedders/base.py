@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.errors import ModelError
+from memrl_core.errors import InputError, ModelError
+from memrl_core.models.ollama_client import sendable
 
 Vectors = npt.NDArray[np.float32]
 
@@ -44,6 +45,12 @@ class Embedder(Protocol):
         Raises `InputError` for a text that has no vector (empty), `ModelError` when a server is behind it and fails.
         """
         ...
+
+
+def must_have_text(texts: Sequence[str]) -> None:
+    """Raise `InputError` for a text that is empty or broken: it has no vector."""
+    if not all(sendable(text).strip() for text in texts):
+        raise InputError("An empty text has no embedding. Nothing was stored; type a text.")
 
 
 def unit_vectors(raw: npt.NDArray[np.floating], name: str) -> Vectors:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from memrl_core.embedders.base import Vectors, unit_vectors
-from memrl_core.errors import InputError, ModelMissing
-from memrl_core.models.ollama_client import one_line, sendable
+from memrl_core.embedders.base import Vectors, must_have_text, unit_vectors
+from memrl_core.errors import ModelMissing
+from memrl_core.models.ollama_client import one_line
 from memrl_core.settings import home
 
 PREFIX = "fastembed:"
@@ -35,9 +35,7 @@ class FastEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, d) float32 unit vectors; a text beyond the model's window is cut. Raises `InputError`."""
-        for text in texts:
-            if not sendable(text).strip():
-                raise InputError("An empty text has no embedding. Nothing was stored; type a text.")
+        must_have_text(texts)
         if not texts:
             return np.empty((0, self.dimension), dtype=np.float32)
         # One by one: a batch is padded to its longest text, and the last bits of a vector would depend on the others.

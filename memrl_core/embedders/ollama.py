@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import ollama
 
-from memrl_core.embedders.base import Vectors, unit_vectors
-from memrl_core.errors import InputError, ModelError
+from memrl_core.embedders.base import Vectors, must_have_text, unit_vectors
+from memrl_core.errors import ModelError
 from memrl_core.models.base import KEEP_ALIVE, tells_no_room
+from memrl_core.models.ollama import weights_and_server
 from memrl_core.models.ollama_client import (
     FAILURES,
     checked_address,
@@ -18,9 +19,7 @@ from memrl_core.models.ollama_client import (
     default_address,
     failure,
     ollama_client,
-    sendable,
 )
-from memrl_core.models.ollama_status import weights_and_server
 
 BATCH = 64
 """Texts a request: a large set neither times out as a whole nor waits for one round trip a text."""
@@ -54,9 +53,7 @@ class OllamaEmbedder:
 
         Raises `InputError` for an empty text, `ModelError` for a server that fails or a vector that cannot be used.
         """
-        for text in texts:
-            if not sendable(text).strip():
-                raise InputError("An empty text has no embedding. Nothing was stored; type a text.")
+        must_have_text(texts)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), BATCH):
             batch = list(texts[start : start + BATCH])

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.embedders.base import Vectors, unit_vectors
-from memrl_core.errors import InputError, ModelMissing
-from memrl_core.models.ollama_client import sendable
+from memrl_core.embedders.base import Vectors, must_have_text, unit_vectors
+from memrl_core.errors import ModelMissing
 
 NAMES = ("wordllama", "wordllama-256")
 """What to choose it by, and the name that a bank keeps."""
@@ -55,11 +54,10 @@ class WordLlamaEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, 256) float32 unit vectors; raises `InputError` for a text that is empty or broken."""
+        must_have_text(texts)
         tokenizer, table = _read(self._folder)
         means = np.empty((len(texts), DIMENSION), dtype=np.float64)
         for row, text in enumerate(texts):
-            if not sendable(text).strip():
-                raise InputError("An empty text has no embedding. Nothing was stored; type a text.")
             # One by one: a batch is padded to its longest text, and 64 of them beside a long one take gigabytes.
             tokens, counts = np.unique(tokenizer.encode(text, add_special_tokens=False).ids, return_counts=True)
             means[row] = counts @ table[tokens] / counts.sum()

@@ -34,7 +34,8 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from memrl_core import __version__
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.experiments.cells import Cell, by_epoch, cells_of, durations, run_cell
+from memrl_core.experiments.cells import Cell, cells_of, run_cell
+from memrl_core.experiments.epochs import by_epoch, durations
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.study import Stopped
 from memrl_core.logs import logger
@@ -362,8 +363,8 @@ Progress = Callable[[int, int], None]
 class Experiment:
     """What an experiment came to, from its `done` finished cells of `cells`.
 
-    `steps` has a row per step (`cells.SCHEMA`), `epochs` a row per epoch (`cells.by_epoch`), `durations` what both
-    leave out (`cells.durations`). `stopped` is True when a person ended it; `error` is the sentence of what ended it
+    `steps` has a row per step (`cells.SCHEMA`), `epochs` a row per epoch (`epochs.by_epoch`), `durations` what both
+    leave out (`epochs.durations`). `stopped` is True when a person ended it; `error` is the sentence of what ended it
     instead.
     """
 

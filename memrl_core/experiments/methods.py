@@ -20,7 +20,8 @@ from memrl_core.analysis.compare.methods import (
     method_rows,
 )
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.experiments.cells import Cell, drawn, durations, run_cell
+from memrl_core.experiments.cells import Cell, drawn, run_cell
+from memrl_core.experiments.epochs import durations
 from memrl_core.experiments.plan import ArmPlan, Stage, Stream, environment_of
 from memrl_core.experiments.study import Progress, Stopped, checked_seeds
 from memrl_core.models.base import Cancelled

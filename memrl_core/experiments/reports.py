@@ -27,7 +27,7 @@ from memrl_core.analysis.run.metrics import (
     spearman,
 )  # fmt: skip
 from memrl_core.experiments.cells import EVALUATE, LEARN
-from memrl_core.experiments.conditions import conditions_report
+from memrl_core.experiments.epochs import conditions_report
 from memrl_core.experiments.executors import Experiment
 from memrl_core.experiments.report_table import (
     INTERVAL,

@@ -24,7 +24,7 @@ import httpx
 
 from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, ModelSlow, NotBound, PromptTooLong
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, tells_no_room
-from memrl_core.models.ollama_client import sendable
+from memrl_core.models.ollama_client import as_sent
 from memrl_core.models.stream import Arriving
 from memrl_core.records import Message, Reply
 from memrl_core.settings import home
@@ -124,7 +124,7 @@ class GgufModel:
         """
         window = min(options.num_ctx, self._own_window or options.num_ctx)
         asked: dict[str, Any] = {
-            "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
+            "messages": as_sent(messages),
             "max_tokens": options.num_predict,
             "temperature": options.temperature,
             "seed": options.seed,
@@ -177,7 +177,7 @@ class GgufModel:
     def rendered(self, messages: Sequence[Message], options: ModelOptions) -> str:
         """The text that the model's chat template makes of `messages`. Raises `ModelError` and `InputError`."""
         asked = {
-            "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
+            "messages": as_sent(messages),
             "chat_template_kwargs": {"enable_thinking": options.think},
         }
         window = min(options.num_ctx, self._own_window or options.num_ctx)

@@ -8,6 +8,7 @@ import re
 import shlex
 import socket
 import unicodedata
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ import ollama
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
 from memrl_core.models.base import Cancelled
 from memrl_core.models.stream import MOST_BYTES, Ask, Bounded, Part, ReplyTooLong, Stream
+from memrl_core.records import Message
 
 DEFAULT_ADDRESS = "http://127.0.0.1:11434"
 OPENAI = "https://api.openai.com/v1"
@@ -134,6 +136,11 @@ def sendable(text: str) -> str:
             f"The text holds a broken character at position {error.start + 1} and was not sent. Remove it."
         ) from None
     return text
+
+
+def as_sent(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Chat messages as every server takes them. Raises `InputError` for text that cannot be written as UTF-8."""
+    return [{"role": message.role, "content": sendable(message.content)} for message in messages]
 
 
 def connection(address: str, timeout: float, *, asynchronous: bool = False, http: Any = httpx) -> dict[str, Any]:

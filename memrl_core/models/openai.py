@@ -33,12 +33,12 @@ from memrl_core.models.ollama_client import (
     LONGEST_NAME,
     OPENAI,
     OPENAI_COMPATIBLE,
+    as_sent,
     broken,
     checked_address,
     connection,
     one_line,
     openai_address,
-    sendable,
     what_is_kept,
 )
 from memrl_core.models.stream import Arriving, Broken, Stream
@@ -119,7 +119,7 @@ class OpenAIModel:
         """What the server answers; by an object with the field `answer` when it `wraps` the schema."""
         asked: dict[str, Any] = {
             "model": self._model,
-            "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
+            "messages": as_sent(messages),
             _limit_name(self.address): options.num_predict,
             **options.model_dump(include={"seed", "temperature", "top_p"}, exclude_none=True),
             **({"stop": options.stops} if options.stops else {}),

@@ -11,7 +11,7 @@ from memrl_core.agent import workspace
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import MemRLError
 from memrl_core.experiments.cells import RUN, cells_of, run_cell
-from memrl_core.experiments.conditions import by_seed, conditions
+from memrl_core.experiments.epochs import by_seed, conditions
 from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.figures.compare.comparison import phase_diagram
 from memrl_core.figures.palette import plain

@@ -15,7 +15,7 @@ from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.environments import environment_title
 from memrl_core.models.gguf import is_gguf
-from memrl_core.models.ollama_status import OllamaStatus, ollama_status
+from memrl_core.models.ollama import OllamaStatus, ollama_status
 from memrl_core.numerals import dimensions
 from memrl_core.records import RunInfo
 from pages.shared import place as places

@@ -15,8 +15,8 @@ from memrl_core.errors import EmbedderMismatch, ModelError
 from memrl_core.models.base import Cancelled, ModelOptions, Progress
 from memrl_core.models.gguf import facts as gguf_facts
 from memrl_core.models.gguf import is_gguf, weights_of
+from memrl_core.models.ollama import InstalledModel, LoadedModel, OllamaStatus, pull_model
 from memrl_core.models.ollama_client import OPENAI_COMPATIBLE, checked_address, is_local, openai_address
-from memrl_core.models.ollama_status import InstalledModel, LoadedModel, OllamaStatus, pull_model
 from memrl_core.numerals import percent
 from memrl_core.records import Message, Reply
 from pages.shared import place as places

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.cli.tasks import environment_and_set
+from memrl_core.cli.parts import environment_and_set
 from memrl_core.environments.tasks import kept_sets
 from memrl_core.errors import InputError
 

@@ -10,7 +10,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
-from memrl_core.cli import tasks
+from memrl_core.cli import parts
 from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.tasks import keep, kept_sets, sample_data_path
 from tests.cli.test_cli import home, memrl
@@ -42,7 +42,7 @@ def test_every_fault_is_told_with_its_line_and_the_last_line_is_exact(
     home: Path, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr(tasks.console, "_width", int(columns))
+    monkeypatch.setattr(parts.console, "_width", int(columns))
     code, message = memrl("tasks", "check", a_file(home, GOOD, "{oops", GOOD, LONG_TAIL, "[]"))
     assert code == 1
     assert message.endswith("\n2 accepted, 3 reported\n")
@@ -85,9 +85,9 @@ def test_all_faults_are_listed_however_many(home: Path) -> None:
 def test_the_list_names_environments_with_their_sets_and_starts_no_engine(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "environment_names", lambda: ("household", "task_file", "conversation", "gone"))
-    monkeypatch.setattr(tasks, "why_unusable", lambda name: "The [engine] is not here." if name == "gone" else "")
-    monkeypatch.setattr(tasks, "task_count", lambda name: None if name == "household-demo" else 7)
+    monkeypatch.setattr(parts, "environment_names", lambda: ("household", "task_file", "conversation", "gone"))
+    monkeypatch.setattr(parts, "why_unusable", lambda name: "The [engine] is not here." if name == "gone" else "")
+    monkeypatch.setattr(parts, "task_count", lambda name: None if name == "household-demo" else 7)
     mine = keep(check_file(EXAMPLE))
     (home / "home" / "tasks" / "odd-00000000.jsonl").write_text("[red]")
     code, message = memrl("tasks", "list")

@@ -31,7 +31,8 @@ from memrl_core.analysis.compare.methods import (
 from memrl_core.analysis.run.consultations import cost_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, PolicyFailed, SettingsError
-from memrl_core.experiments.cells import by_epoch, cells_of, run_cell
+from memrl_core.experiments.cells import cells_of, run_cell
+from memrl_core.experiments.epochs import by_epoch
 from memrl_core.experiments.executors import COSTS, Experiment, run_experiment
 from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.experiments.plan import Plan

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.experiments.cells import SCHEMA, by_epoch
-from memrl_core.experiments.conditions import conditions, counterparts
+from memrl_core.experiments.cells import SCHEMA
+from memrl_core.experiments.epochs import by_epoch, conditions, counterparts
 from memrl_core.experiments.executors import Experiment, run_experiment
 from memrl_core.experiments.plan import Plan, Report
 from memrl_core.experiments.report_table import ReportTable, markdown

@@ -10,8 +10,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import GOAL_FAMILIES, INSTRUCTIONS, Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
-from memrl_core.experiments.cells import cells_of, run_cell
-from memrl_core.experiments.poisoning import poison, prune
+from memrl_core.experiments.cells import cells_of, poison, prune, run_cell
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import first_messages

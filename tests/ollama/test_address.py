@@ -9,9 +9,8 @@ import pytest
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelError
 from memrl_core.models.base import ModelOptions
-from memrl_core.models.ollama import OllamaModel
+from memrl_core.models.ollama import OllamaModel, ollama_status
 from memrl_core.models.ollama_client import checked_address, default_address, is_local
-from memrl_core.models.ollama_status import ollama_status
 from memrl_core.records import Message
 from tests.ollama.server import OllamaServer
 

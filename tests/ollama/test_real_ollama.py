@@ -18,9 +18,8 @@ from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelError, PromptTooLong
 from memrl_core.models.base import ModelOptions
-from memrl_core.models.ollama import OllamaModel
+from memrl_core.models.ollama import OllamaModel, list_models
 from memrl_core.models.ollama_client import default_address
-from memrl_core.models.ollama_status import list_models
 from memrl_core.prompting import CONTINUE
 from memrl_core.records import Message
 

@@ -10,10 +10,10 @@ from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelInterrupted, ModelMissing, OllamaDown
 from memrl_core.models import stream
 from memrl_core.models.base import ModelOptions
-from memrl_core.models.ollama import OllamaModel
-from memrl_core.models.ollama_status import (
+from memrl_core.models.ollama import (
     InstalledModel,
     LoadedModel,
+    OllamaModel,
     PullProgress,
     list_models,
     ollama_status,
