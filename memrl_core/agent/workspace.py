@@ -91,6 +91,9 @@ class Preferences(BaseModel):
     opened: dict[str, str] = Field(default_factory=dict, description="Banks outside the home folder: name to URI.")
 
 
+# --- preferences and banks --------------------------------------------------------------------------------------------
+
+
 def banks_folder() -> Path:
     """The folder in which banks made by the app live; created when missing."""
     folder = home() / "banks"
@@ -171,6 +174,17 @@ def _recording(name: str) -> Path:
     return source
 
 
+def delete(uri: str) -> None:
+    """Delete a bank that lies anywhere."""
+    if is_local(uri):
+        delete_bank(Path(uri))
+    else:
+        MemoryBank.open(uri).discard()
+
+
+# --- embedders by name ------------------------------------------------------------------------------------------------
+
+
 def default_embedder() -> str:
     """The embedder of new banks where nobody chooses: WordLlama, or hashing on a machine that has no wheel of it."""
     return WORDLLAMA[0] if is_installed() else HASHING
@@ -198,9 +212,23 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     )
 
 
+def embedder_name(name: str) -> str:
+    """What a bank calls the embedder `name`; no server is asked."""
+    if name.startswith(HASHING):
+        return _hashing(name).name
+    if name.startswith(OPENAI_PREFIX):
+        return name
+    return WORDLLAMA[-1] if name in WORDLLAMA else canonical_name(name.removeprefix(OLLAMA_PREFIX))
+
+
 def embeds_here(name: str) -> bool:
     """Whether an embedder runs in this program at once, without a server or a download."""
     return name.startswith(HASHING) or name in WORDLLAMA
+
+
+def _hashing(name: str) -> HashingEmbedder:
+    size = name.removeprefix(f"{HASHING}-")
+    return HashingEmbedder(int(size)) if size.isascii() and size.isdigit() else HashingEmbedder()
 
 
 def embedder_of(bank: MemoryBank, preferences: Preferences) -> Embedder:
@@ -219,18 +247,36 @@ def create_bank(uri: str, embedder: str, preferences: Preferences) -> MemoryBank
     return MemoryBank.create(uri, made.name, made.dimension, made.digest, made.version)
 
 
-def embedder_name(name: str) -> str:
-    """What a bank calls the embedder `name`; no server is asked."""
-    if name.startswith(HASHING):
-        return _hashing(name).name
+# --- models by name ---------------------------------------------------------------------------------------------------
+
+
+def make_model(name: str, preferences: Preferences, hosts: Hosts | None = None) -> LanguageModel:
+    """The embedded model ("simulated"), one that reads less ("simulated-50": half of the time), a file that
+    runs in this process ("gguf:smollm2"), one of an OpenAI-compatible server ("openai:NAME"), or an Ollama model, also
+    as "ollama:NAME"; the last two at any of the `hosts`, where some are given. Raises `InputError` and `ModelMissing`.
+    """
+    if name == SIMULATED:
+        return SimulatedModel()
+    if found := NAME.fullmatch(name):
+        return SimulatedReader(int(found[1]))
+    if is_gguf(name):
+        return GgufModel(name)
+    if hosts is None:
+        return _model_at(_address_of(name, preferences), name, preferences.timeout)
+    models = {address: _model_at(address, name, preferences.timeout, hosts.trusted) for address in hosts.addresses}
+    patience = min(preferences.timeout, PATIENCE)
+    return HostedModel(models, hosts, lambda address: _facts_at(address, name, patience, False, hosts.trusted))
+
+
+def _model_at(address: str, name: str, timeout: float, trusted: bool = False) -> LanguageModel:
     if name.startswith(OPENAI_PREFIX):
-        return name
-    return WORDLLAMA[-1] if name in WORDLLAMA else canonical_name(name.removeprefix(OLLAMA_PREFIX))
+        served: LanguageModel = _openai().OpenAIModel(name, address, timeout, trusted)
+        return served
+    return ollama.OllamaModel(name.removeprefix(OLLAMA_PREFIX), address=address, timeout=timeout)
 
 
-def _hashing(name: str) -> HashingEmbedder:
-    size = name.removeprefix(f"{HASHING}-")
-    return HashingEmbedder(int(size)) if size.isascii() and size.isdigit() else HashingEmbedder()
+def _address_of(model: str, preferences: Preferences) -> str:
+    return preferences.openai_address if model.startswith(OPENAI_PREFIX) else preferences.ollama_address
 
 
 def _openai() -> Any:
@@ -246,6 +292,21 @@ def _openai() -> Any:
     from memrl_core.models import openai
 
     return openai
+
+
+def hosts_of(model: str, given: Sequence[str], per_host: int, folder: Path, trusted: bool) -> Hosts:
+    """The hosts of a model from what a person writes, such as `10.0.0.7` or `http://gpu:8080/v1`.
+
+    Raises `InputError` for what is no address, and for a model that runs in this program.
+    """
+    if is_simulated(model) or is_gguf(model):
+        raise InputError(f"{one_line(model)} runs in this program and has no hosts. Nothing was started.")
+    if model.startswith(OPENAI_PREFIX):
+        whole = (one if "://" in one else f"http://{one}{'' if '/' in one else '/v1'}" for one in given)
+        addresses = [checked_address(one, *OPENAI_COMPATIBLE) for one in whole]
+    else:
+        addresses = [ollama_address(one) for one in given]
+    return Hosts(tuple(dict.fromkeys(addresses)), per_host, folder, trusted)
 
 
 def must_be_there(model: str, preferences: Preferences, hosts: Hosts | None = None, ask: bool = True) -> dict[str, Any]:
@@ -287,35 +348,6 @@ def _facts_at(address: str, model: str, timeout: float, ask: bool, trusted: bool
     return ollama.facts(address, model.removeprefix(OLLAMA_PREFIX), timeout)
 
 
-def _address_of(model: str, preferences: Preferences) -> str:
-    return preferences.openai_address if model.startswith(OPENAI_PREFIX) else preferences.ollama_address
-
-
-def hosts_of(model: str, given: Sequence[str], per_host: int, folder: Path, trusted: bool) -> Hosts:
-    """The hosts of a model from what a person writes, such as `10.0.0.7` or `http://gpu:8080/v1`.
-
-    Raises `InputError` for what is no address, and for a model that runs in this program.
-    """
-    if is_simulated(model) or is_gguf(model):
-        raise InputError(f"{one_line(model)} runs in this program and has no hosts. Nothing was started.")
-    if model.startswith(OPENAI_PREFIX):
-        whole = (one if "://" in one else f"http://{one}{'' if '/' in one else '/v1'}" for one in given)
-        addresses = [checked_address(one, *OPENAI_COMPATIBLE) for one in whole]
-    else:
-        addresses = [ollama_address(one) for one in given]
-    return Hosts(tuple(dict.fromkeys(addresses)), per_host, folder, trusted)
-
-
-def openai_models(preferences: Preferences) -> tuple[str, ...]:
-    """The models of the OpenAI-compatible server as they are named here; none where no such server was chosen.
-
-    Raises `ModelError` when it does not list them, and `InputError` for a bad address.
-    """
-    if preferences.openai_address == OPENAI and not os.environ.get("OPENAI_API_KEY"):
-        return ()
-    return tuple(OPENAI_PREFIX + name for name in _openai().list_models(preferences.openai_address))
-
-
 def _must_be_the_same(info: RunInfo, preferences: Preferences, hosts: Hosts | None = None) -> None:
     """Raise `ModelChanged` where other weights answer under the name of a run's model than when it began.
 
@@ -343,39 +375,6 @@ def _other_weights(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str
     return [name for name in WEIGHTS if name in one and name in other and one[name] != other[name]]
 
 
-def delete(uri: str) -> None:
-    """Delete a bank that lies anywhere."""
-    if is_local(uri):
-        delete_bank(Path(uri))
-    else:
-        MemoryBank.open(uri).discard()
-
-
-def make_model(name: str, preferences: Preferences, hosts: Hosts | None = None) -> LanguageModel:
-    """The embedded model ("simulated"), one that reads less ("simulated-50": half of the time), a file that
-    runs in this process ("gguf:smollm2"), one of an OpenAI-compatible server ("openai:NAME"), or an Ollama model, also
-    as "ollama:NAME"; the last two at any of the `hosts`, where some are given. Raises `InputError` and `ModelMissing`.
-    """
-    if name == SIMULATED:
-        return SimulatedModel()
-    if found := NAME.fullmatch(name):
-        return SimulatedReader(int(found[1]))
-    if is_gguf(name):
-        return GgufModel(name)
-    if hosts is None:
-        return _model_at(_address_of(name, preferences), name, preferences.timeout)
-    models = {address: _model_at(address, name, preferences.timeout, hosts.trusted) for address in hosts.addresses}
-    patience = min(preferences.timeout, PATIENCE)
-    return HostedModel(models, hosts, lambda address: _facts_at(address, name, patience, False, hosts.trusted))
-
-
-def _model_at(address: str, name: str, timeout: float, trusted: bool = False) -> LanguageModel:
-    if name.startswith(OPENAI_PREFIX):
-        served: LanguageModel = _openai().OpenAIModel(name, address, timeout, trusted)
-        return served
-    return ollama.OllamaModel(name.removeprefix(OLLAMA_PREFIX), address=address, timeout=timeout)
-
-
 def rendered(model: str, messages: Sequence[Message], options: ModelOptions, preferences: Preferences) -> str:
     """The text that the chat template of a model makes of `messages`, as it is installed now.
 
@@ -393,14 +392,6 @@ def rendered(model: str, messages: Sequence[Message], options: ModelOptions, pre
 def is_simulated(model: str) -> bool:
     """Whether `model` names the embedded model or one of its readers."""
     return model == SIMULATED or NAME.fullmatch(model) is not None
-
-
-def begins_with(environment: str, model: str) -> Mapping[str, Any]:
-    """The options of `environment` that a run with `model` begins with, where nobody chose."""
-    if is_simulated(model):
-        return environment_class(environment).simulated_options
-    # Asked for a lesson, a model of this size writes prose that has nothing to do with it, and memories fill with it.
-    return {OWN_WORDS: False} if model == SMALL else {}
 
 
 def is_of_ollama(model: str) -> bool:
@@ -423,26 +414,17 @@ def lacks(model: str) -> str:
     return ""
 
 
-def tasks_of(info: RunInfo) -> list[Task]:
-    """The tasks of a run, in order; empty when its steps begin with what a person types.
+def openai_models(preferences: Preferences) -> tuple[str, ...]:
+    """The models of the OpenAI-compatible server as they are named here; none where no such server was chosen.
 
-    Raises `InputError` when the set is not here, is for another environment, or has fewer than the run wants, and
-    `EnvironmentFailed` when an environment that makes its tasks itself cannot.
+    Raises `ModelError` when it does not list them, and `InputError` for a bad address.
     """
-    if not info.tasks:
-        return []
-    tasks = tasks_of_set(info.tasks)
-    if others := {task.environment for task in tasks} - {info.environment}:
-        raise InputError(
-            f"The tasks of {info.tasks} are for {', '.join(sorted(others))}, not for {info.environment}. Choose the "
-            "environment that they are for."
-        )
-    if info.task_count > len(tasks):
-        raise InputError(
-            f"The set {info.tasks} has {len(tasks):,} tasks; {info.task_count:,} were asked for. Ask for at most "
-            f"{len(tasks):,}, or for 0, which takes all."
-        )
-    return tasks[: info.task_count or len(tasks)]
+    if preferences.openai_address == OPENAI and not os.environ.get("OPENAI_API_KEY"):
+        return ()
+    return tuple(OPENAI_PREFIX + name for name in _openai().list_models(preferences.openai_address))
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def start_run(
@@ -511,17 +493,34 @@ def start_run(
     return info
 
 
-def what_carries_over(bank: MemoryBank, info: RunInfo) -> str:
-    """What a run can use of what it begins with, where another policy wrote that; empty otherwise."""
-    if info.base is None or bank.run(info.base).policy == info.policy:
-        return ""
-    theirs = bank.run(info.base)
-    return f"{info.base} was made by the policy {theirs.policy}. {policy_class(info.policy).spec.carries_over}"
+def begins_with(environment: str, model: str) -> Mapping[str, Any]:
+    """The options of `environment` that a run with `model` begins with, where nobody chose."""
+    if is_simulated(model):
+        return environment_class(environment).simulated_options
+    # Asked for a lesson, a model of this size writes prose that has nothing to do with it, and memories fill with it.
+    return {OWN_WORDS: False} if model == SMALL else {}
 
 
-def can_go_on(info: RunInfo) -> bool:
-    """Whether this program has the world of a run; one that was imported or recorded can only be looked at."""
-    return info.environment in environment_names()
+def tasks_of(info: RunInfo) -> list[Task]:
+    """The tasks of a run, in order; empty when its steps begin with what a person types.
+
+    Raises `InputError` when the set is not here, is for another environment, or has fewer than the run wants, and
+    `EnvironmentFailed` when an environment that makes its tasks itself cannot.
+    """
+    if not info.tasks:
+        return []
+    tasks = tasks_of_set(info.tasks)
+    if others := {task.environment for task in tasks} - {info.environment}:
+        raise InputError(
+            f"The tasks of {info.tasks} are for {', '.join(sorted(others))}, not for {info.environment}. Choose the "
+            "environment that they are for."
+        )
+    if info.task_count > len(tasks):
+        raise InputError(
+            f"The set {info.tasks} has {len(tasks):,} tasks; {info.task_count:,} were asked for. Ask for at most "
+            f"{len(tasks):,}, or for 0, which takes all."
+        )
+    return tasks[: info.task_count or len(tasks)]
 
 
 def fork(
@@ -550,22 +549,17 @@ def fork(
     return forked
 
 
-def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences, model: str = "") -> Rerunner:
-    """What answers a finished step of this program's agent again, with its world and with its model or another `model`.
+def what_carries_over(bank: MemoryBank, info: RunInfo) -> str:
+    """What a run can use of what it begins with, where another policy wrote that; empty otherwise."""
+    if info.base is None or bank.run(info.base).policy == info.policy:
+        return ""
+    theirs = bank.run(info.base)
+    return f"{info.base} was made by the policy {theirs.policy}. {policy_class(info.policy).spec.carries_over}"
 
-    Raises `InputError` for a step of another agent: its world is not here.
-    """
-    info = bank.run(trace.run)
-    if trace.origin != "agent":
-        raise InputError("This step was not made here, so its world and model cannot be asked again.")
-    return Rerunner(
-        bank,
-        trace,
-        make_model(model or info.model, preferences),
-        make_environment(info.environment, **info.environment_options),
-        embed=lambda texts: embedder_of(bank, preferences).embed(texts),
-        must_hold=None if model not in ("", info.model) else lambda: _must_be_the_same(info, preferences),
-    )
+
+def can_go_on(info: RunInfo) -> bool:
+    """Whether this program has the world of a run; one that was imported or recorded can only be looked at."""
+    return info.environment in environment_names()
 
 
 def live_run(bank: MemoryBank, run: str, preferences: Preferences, hosts: Hosts | None = None) -> LiveRun:
@@ -591,3 +585,21 @@ def reconnect(live: LiveRun, preferences: Preferences) -> None:
     _must_be_the_same(bank.run(run), preferences)
     live.agent.model = make_model(bank.run(run).model, preferences)
     live.agent.embedder = embedder_of(bank, preferences)
+
+
+def rerunner(bank: MemoryBank, trace: StepTrace, preferences: Preferences, model: str = "") -> Rerunner:
+    """What answers a finished step of this program's agent again, with its world and with its model or another `model`.
+
+    Raises `InputError` for a step of another agent: its world is not here.
+    """
+    info = bank.run(trace.run)
+    if trace.origin != "agent":
+        raise InputError("This step was not made here, so its world and model cannot be asked again.")
+    return Rerunner(
+        bank,
+        trace,
+        make_model(model or info.model, preferences),
+        make_environment(info.environment, **info.environment_options),
+        embed=lambda texts: embedder_of(bank, preferences).embed(texts),
+        must_hold=None if model not in ("", info.model) else lambda: _must_be_the_same(info, preferences),
+    )

@@ -64,9 +64,7 @@ class Study:
 
         Raises `Stopped`.
         """
-        agent = self._agent(part, tasks, seed, model, None, settings=settings)
-        self._played(agent, whole_step, tasks, epochs)
-        return agent.run_id
+        return self._played(whole_step, part, tasks, epochs, seed, model, settings)[0]
 
     def use(
         self,
@@ -81,35 +79,22 @@ class Study:
         """Go through `tasks` once with what `base` knows (None: nothing), which stays as it is: nothing is credited,
         updated or written. `options` are the model's. The run's name, and which tasks ended well. Raises `Stopped`.
         """
-        agent = self._agent(part, tasks, seed + USE_SEED, model, base, options, settings)
-        traces = self._played(agent, frozen_step, tasks, 1)
-        return agent.run_id, [trace.reward is not None and trace.reward.outcome == "success" for trace in traces]
+        run, traces = self._played(frozen_step, part, tasks, 1, seed + USE_SEED, model, settings, base, options)
+        return run, [trace.reward is not None and trace.reward.outcome == "success" for trace in traces]
 
     def _played(
-        self, agent: Agent, play: Callable[[Agent, Task, int, Cancelled], StepTrace], tasks: Sequence[Task], epochs: int
-    ) -> list[StepTrace]:
-        worlds = {agent.environment.name: agent.environment}
-        traces = []
-        with self.bank.batch(STEPS_A_WRITE):
-            for epoch in range(1, epochs + 1):
-                for task in tasks:
-                    name = task.environment
-                    agent.environment = worlds[name] = worlds.get(name) or make_environment(name)
-                    traces.append(play(agent, task, epoch, self._cancelled))
-                    self.done += 1
-                    self._on_progress(self.done, self.total)
-        return traces
-
-    def _agent(
         self,
+        play: Callable[[Agent, Task, int, Cancelled], StepTrace],
         part: str,
         tasks: Sequence[Task],
+        epochs: int,
         seed: int,
         model: str,
-        base: str | None,
+        settings: PolicySettings | None,
+        base: str | None = None,
         options: Mapping[str, Any] | None = None,
-        settings: PolicySettings | None = None,
-    ) -> Agent:
+    ) -> tuple[str, list[StepTrace]]:
+        """A new run of `tasks`: its name and its steps."""
         info = workspace.start_run(
             self.bank,
             environment=tasks[0].environment,
@@ -123,7 +108,17 @@ class Study:
         )
         agent = workspace.live_run(self.bank, info.id, self._preferences).agent
         agent.model = self._models[model]
-        return agent
+        worlds = {agent.environment.name: agent.environment}
+        traces = []
+        with self.bank.batch(STEPS_A_WRITE):
+            for epoch in range(1, epochs + 1):
+                for task in tasks:
+                    name = task.environment
+                    agent.environment = worlds[name] = worlds.get(name) or make_environment(name)
+                    traces.append(play(agent, task, epoch, self._cancelled))
+                    self.done += 1
+                    self._on_progress(self.done, self.total)
+        return info.id, traces
 
 
 def whole_step(agent: Agent, task: Task, epoch: int, cancelled: Cancelled) -> StepTrace:

@@ -66,7 +66,6 @@ class Handler(BaseHTTPRequestHandler):
             ("POST", "/api/show"): self._show,
             ("POST", "/api/embed"): self._embed,
             ("POST", "/api/chat"): self._chat,
-            ("POST", "/api/generate"): self._generate,
             ("POST", "/api/pull"): self._pull,
         }
         route = routes.get((method, self.path))
@@ -180,8 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         sentence = "thinking" if faults.thinking else "content"
         pieces = itertools.cycle(_pieces(text)) if faults.endless else iter(_pieces(text))
         messages = itertools.chain(asides, ({"role": "assistant", "content": "", sentence: piece} for piece in pieces))
-        last = {"message": {"role": "assistant", "content": ""}}
-        self._answer(body, ({"message": message} for message in messages), last, asides=len(asides))
+        self._answer(body, ({"message": message} for message in messages), len(asides))
 
     def _fits(self, body: dict[str, Any]) -> bool:
         """Whether the messages fit, if need be without the oldest ones; else the refusal was sent."""
@@ -203,29 +201,25 @@ class Handler(BaseHTTPRequestHandler):
     def _spent(self, body: dict[str, Any], sentence: int) -> dict[str, int]:
         return {**_counts(_tokens(body), sentence), "eval_duration": int(1e9 * sentence / self.server.faults.a_second)}
 
-    def _generate(self, body: dict[str, Any]) -> None:
-        if self._installed(body) is None:
-            return
-        text = answer([{"role": "user", "content": body.get("prompt", "")}], 0)
-        self._answer(body, ({"response": piece} for piece in _pieces(text)), {"response": ""}, asides=0)
-
-    def _answer(self, body: dict[str, Any], made: Iterator[dict[str, Any]], last: dict[str, Any], asides: int) -> None:
+    def _answer(self, body: dict[str, Any], made: Iterator[dict[str, Any]], asides: int) -> None:
         head = {"model": body["model"], "created_at": NOW}
-        limit = (
-            10 * 4096 if self.server.faults.unlimited else int(body.get("options", {}).get("num_predict", 10 * 4096))
-        )
+        limit = 10 * 4096
+        if not self.server.faults.unlimited:
+            limit = int(body.get("options", {}).get("num_predict", limit))
         parts = list(itertools.islice(made, asides + limit))
-        why = "length" if next(made, None) is not None else "stop"
-        end = {**head, **last, "done": True, "done_reason": why, **self._spent(body, len(parts) - asides)}
+        end = {
+            **head,
+            "message": {"role": "assistant", "content": ""},
+            "done": True,
+            "done_reason": "length" if next(made, None) is not None else "stop",
+            **self._spent(body, len(parts) - asides),
+        }
         self._pause(self.server.faults.first_delay)
         if body.get("stream", True):
             self._stream(self._faulty(({**head, **part, "done": False} for part in parts), end, asides))
         else:
-            whole = "".join(part.get("response", "") or part.get("message", {}).get("content", "") for part in parts)
-            sentence = (
-                {"message": {"role": "assistant", "content": whole}} if "message" in last else {"response": whole}
-            )
-            self._json({**end, **sentence})
+            whole = "".join(part["message"]["content"] for part in parts)
+            self._json({**end, "message": {"role": "assistant", "content": whole}})
 
     def _faulty(self, parts: Iterable[dict[str, Any]], end: dict[str, Any], asides: int) -> Iterator[dict[str, Any]]:
         faults = self.server.faults
