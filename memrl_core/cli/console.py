@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from types import FrameType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NoReturn, Self
 
 import typer
 from rich.console import Console
@@ -31,7 +31,7 @@ from rich.text import Text
 from memrl_core.agent import workspace
 from memrl_core.agent.live import Waiting
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import BankMissing, EmbedderMismatch
+from memrl_core.errors import BankMissing, EmbedderMismatch, InputError
 from memrl_core.models.hosts import MOST_AT_ONCE, Hosts
 from memrl_core.models.ollama_client import one_line
 
@@ -170,3 +170,22 @@ def at_work(what: str) -> Iterator[tuple[Callable[[int, int], None], Callable[[]
     with progress() as bars, CtrlC() as stop:
         bar = bars.add_task(what, total=None)
         yield lambda done, total: bars.update(bar, completed=done, total=total), stop.asked
+
+
+def cancelled(sentence: str) -> NoReturn:
+    """Print what is left of work that Ctrl-C ended, and end the command."""
+    console.print(sentence)
+    raise typer.Exit(130)
+
+
+def run_of(bank: MemoryBank, asked: str) -> str:
+    """The run that is named, or the newest. Raises `UnknownRun`, and `InputError` for a bank without one."""
+    runs = bank.runs()
+    if not runs:
+        raise InputError("This bank has no run yet. Start one with `memrl run`.")
+    return bank.run(asked).id if asked else runs[-1].id
+
+
+def plain(text: object) -> str:
+    """Foreign text in which nothing steers the terminal; it may still hold markup."""
+    return "".join(sign if sign.isprintable() else " " for sign in str(text))

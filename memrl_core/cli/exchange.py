@@ -12,9 +12,8 @@ from rich.markup import escape
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.cli.console import BankOption, RunOption, at_work, console
+from memrl_core.cli.console import BankOption, RunOption, at_work, cancelled, console, run_of
 from memrl_core.embedders.base import texts_cut
-from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.new_banks import merge, reembed
@@ -75,7 +74,7 @@ def report_step(
     from memrl_core.figures.report.step import step_report
 
     with MemoryBank.open(bank) as memory:
-        write_report(step_report(memory, _run_of(memory, run), step), out, overwrite)
+        write_report(step_report(memory, run_of(memory, run), step), out, overwrite)
     console.print(f"Wrote {escape(str(out))}.")
 
 
@@ -89,15 +88,8 @@ def write_run_player(
     from memrl_core.figures.stage.player import write_player
 
     with MemoryBank.open(bank) as memory:
-        size = write_player(memory, _run_of(memory, run), out, overwrite)
+        size = write_player(memory, run_of(memory, run), out, overwrite)
     console.print(f"Wrote {escape(str(out))} ({size / 1e6:.1f} MB).")
-
-
-def _run_of(bank: MemoryBank, asked: str) -> str:
-    runs = bank.runs()
-    if not runs:
-        raise InputError("This bank has no run yet. Start one with `memrl run`.")
-    return bank.run(asked).id if asked else runs[-1].id
 
 
 def _report(arrival: Arrival) -> None:
@@ -141,11 +133,10 @@ def reembed_bank(
     """Make a new bank with the vectors of another embedder, or of its new weights. Ctrl-C leaves nothing behind."""
     made = workspace.make_embedder(embedder, workspace.load_preferences())
     target = str(to) if to else f"{bank.rstrip('/')}-{re.sub(r'[^A-Za-z0-9.]+', '-', made.name).strip('-.')}"
-    with MemoryBank.open(bank) as memory, at_work("texts") as (on_progress, cancelled):
-        done = reembed(memory, made, target, on_progress, cancelled)
+    with MemoryBank.open(bank) as memory, at_work("texts") as (on_progress, stop):
+        done = reembed(memory, made, target, on_progress, stop)
     if done is None:
-        console.print("Cancelled. The bank is as it was, and no new one was made.")
-        raise typer.Exit(130)
+        cancelled("Cancelled. The bank is as it was, and no new one was made.")
     console.print(
         f"{done.memories:,} memories and {done.steps:,} steps have vectors of {escape(made.name)} in "
         f"{escape(done.uri)}; {escape(bank)} is as it was."

@@ -33,9 +33,11 @@ from memrl_core.cli.console import (
     PerHost,
     RunOption,
     at_hosts,
+    cancelled,
     console,
     open_or_create,
     progress,
+    run_of,
 )
 from memrl_core.cli.parts import environment_and_set
 from memrl_core.cli.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
@@ -242,11 +244,10 @@ def run(
         for line in terminal.lines_of(done):
             console.print(escape(line))
         if stop.pressed:
-            console.print(
+            cancelled(
                 f"Cancelled after {before + len(done)} of {total} steps; they are kept in run {escape(info.id)}. Go on "
                 f"with --resume {escape(info.id)}."
             )
-            raise typer.Exit(130)
         console.print(f"Saved {len(done)} steps as run {escape(info.id)} in {escape(bank)}.")
 
 
@@ -258,10 +259,7 @@ def show(
 ) -> None:
     """Print one step: what was recalled, why it was selected, and which q-values moved."""
     with MemoryBank.open(bank or str(workspace.demo_bank())) as memory:
-        runs = memory.runs()
-        if not runs:
-            raise InputError("This bank has no run yet. Start one with `memrl run`.")
-        trace = memory.trace(run_id or runs[-1].id, step)
+        trace = memory.trace(run_of(memory, run_id), step)
         for part in terminal.step_parts(trace, {i: memory.memory(i) for i in terminal.memories_in(trace)}):
             console.print(part)
         if unmoved := memory.unmoved(trace.run):

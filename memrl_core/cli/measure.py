@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from memrl_core.agent import workspace
-from memrl_core.cli.console import ModelHost, PerHost, at_hosts, at_work, console, open_or_create
+from memrl_core.cli.console import ModelHost, PerHost, at_hosts, at_work, cancelled, console, open_or_create
 from memrl_core.errors import InputError
 
 # Experiments and pandas are imported where they are needed: a quarter of the time in which any command starts.
@@ -139,13 +139,12 @@ def _frozen_use(bank: str, kind: str, models: Sequence[str], measure: Callable[[
     from memrl_core.experiments.report_table import rich_tables
     from memrl_core.experiments.study import Study
 
-    with open_or_create(bank, default=workspace.HASHING) as memory, at_work("episodes") as (on_progress, cancelled):
-        found = measure(Study(memory, kind, models, on_progress=on_progress, cancelled=cancelled))
+    with open_or_create(bank, default=workspace.HASHING) as memory, at_work("episodes") as (on_progress, stop):
+        found = measure(Study(memory, kind, models, on_progress=on_progress, cancelled=stop))
     for table in frozen_use_reports(found):
         console.print(*rich_tables(table, console.width))
     if found.stopped:
-        console.print("Cancelled: only the seeds that were finished are counted.")
-        raise typer.Exit(130)
+        cancelled("Cancelled: only the seeds that were finished are counted.")
     console.print(f"Every run of this is in {escape(bank)}: `memrl app` opens it.")
 
 
@@ -176,17 +175,16 @@ def layouts(
         for environment, why in left_out.items():
             console.print(escape(f"Left out: {environment}, because {why}"))
     folder = out or Path(f"{bank.rstrip('/')}-layouts")
-    with open_or_create(bank, default=workspace.HASHING) as memory, at_work("episodes") as (on_progress, cancelled):
+    with open_or_create(bank, default=workspace.HASHING) as memory, at_work("episodes") as (on_progress, stop):
         found = run_layouts(
             memory, folder, model, sets, tasks=tasks, seeds=range(seeds), epochs=epochs, on_progress=on_progress,
-            cancelled=cancelled,
+            cancelled=stop,
         )  # fmt: skip
     tables = layout_reports(found)
     _write_report(folder, tables)
     console.print(f"The rows are in {escape(str(folder / RESULTS))}, the tables in {escape(str(folder / REPORT))}.")
     if found.stopped:
-        console.print("Cancelled. Run the same command again to go on.")
-        raise typer.Exit(130)
+        cancelled("Cancelled. Run the same command again to go on.")
     console.print(f"Every run of this is in {escape(bank)}: `memrl app` opens it.")
 
 
@@ -250,5 +248,4 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     if found.error:
         raise InputError(found.error)
     if found.stopped:
-        console.print("Cancelled. Run the same command again to go on.")
-        raise typer.Exit(130)
+        cancelled("Cancelled. Run the same command again to go on.")

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from memrl_core.cli.console import console
+from memrl_core.cli.console import console, plain
 from memrl_core.environments import environment_class, environment_names, why_unusable
 from memrl_core.environments.tasks import (
     damaged_sets,
@@ -299,5 +299,5 @@ def _list(title: str, rows: list[tuple[str, str]]) -> None:
 
 
 def _shown(text: str) -> Text:
-    """Foreign text as plain text: nothing in it counts as markup or steers the terminal."""
-    return Text("".join(sign if sign.isprintable() else " " for sign in text))
+    """Foreign text in which nothing counts as markup or steers the terminal."""
+    return Text(plain(text))

@@ -20,7 +20,7 @@ from memrl_core.analysis.people.rating_queue import (
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
-from memrl_core.cli.console import BankOption, console
+from memrl_core.cli.console import BankOption, console, plain
 from memrl_core.errors import InputError
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.whole_files import drafted
@@ -157,5 +157,5 @@ def _how_many_more(lines: int) -> None:
 
 
 def _cell(value: object) -> str:
-    text = "".join(sign if sign.isprintable() else " " for sign in str(value))
+    text = plain(value)
     return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
