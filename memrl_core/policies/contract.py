@@ -453,12 +453,20 @@ def decides_alike_however_the_step_ends(make: Make) -> None:
 
 
 def reads_no_hidden_label(make: Make) -> None:
-    """A task's family and data, which only the environment may know, change no decision and no memory."""
-    first, second = (World(make(), 15, label=label) for label in ("one", "another"))
-    assert _decided(first) == _decided(second), "A decision depends on the family or the data of tasks."
+    """A task's family and data, which only the environment may know, change no decision, no value and no memory."""
+    first, second = worlds = [World(make(), 15, label=label) for label in ("one", "another")]
+    labels = "depends on the family or the data of tasks."
+    assert _decided(first) == _decided(second), f"A decision {labels}"
+    within = [found and found[1] for found in (world.look_in_turn(91, 1) for world in worlds)]
+    assert within[0] == within[1], f"A decision within a step {labels}"
+    values = [dict(world.policy.values(world.state)) for world in worlds]
+    assert values[0] == values[1], f"What is learned {labels}"
     for outcome in OUTCOMES:
-        wrote = [[one.operation for one in world.write(91, outcome)] for world in (first, second)]
-        assert wrote[0] == wrote[1], f"What is written after {outcome} depends on the family or the data of tasks."
+        wrote = [
+            [(one.operation, None if one.embedding is None else one.embedding.tolist()) for one in written]
+            for written in (world.write(91, outcome) for world in worlds)
+        ]
+        assert wrote[0] == wrote[1], f"What is written after {outcome} {labels}"
 
 
 def says_how_likely_its_order_was(make: Make) -> None:

@@ -14,7 +14,7 @@ from pydantic import field_validator
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.errors import InputError, OllamaDown, PolicyFailed, SettingsError
+from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import contents_of
 from memrl_core.guards import POLICY_HOOKS
@@ -115,14 +115,6 @@ def test_what_any_hook_raises_names_the_plugin_and_the_hook(
         pytest.raises(PolicyFailed, match=rf"“odd” failed in {hook} \({type(error).__name__}"),
     ):
         getattr(make_policy("odd", {}), hook)(None)
-
-
-def test_errors_of_the_program_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asks(*given: Any) -> Any:
-        raise OllamaDown("Ollama is not running.")
-
-    with installed(monkeypatch, odd=odd(consult=asks)), pytest.raises(OllamaDown):
-        make_policy("odd", {}).consult(None, None, None)
 
 
 # --- what a hook gives ------------------------------------------------------------------------------------------------

@@ -228,6 +228,14 @@ class Remembers(Newest):
         return tuple(replace(message, content=message.content + self.seen) for message in messages), spans
 
 
+class ByLabel(Counting):
+    """Learns what only the environment may know of a task."""
+
+    def learn(self, state: Any, lesson: Lesson) -> tuple[ValueChange, ...]:
+        state["lessons"] += len(lesson.trace.task.family)
+        return ()
+
+
 class Unmeasured(RMMReranker):
     """Draws at random, but not by the chances that it tells."""
 
@@ -274,6 +282,7 @@ class Ucb(Newest):
             a_policy(write=lambda s, new, view, ask: (added(new, new.memory_id, new.trace.task.family or "-"),)),
             "family",
         ),
+        (contract.reads_no_hidden_label, lambda: ByLabel(lambda: {"lessons": 0.0}), "learned"),
         (contract.says_how_likely_its_order_was, lambda: Unmeasured(RMMSettings()), "probabilit"),
         (contract.works_in_later_turns, a_policy(when=lambda s, asked: True), "no When"),
         (contract.gives_what_can_be_stored, a_policy(consult=lambda *given: {"a": 1}), "model said"),
