@@ -164,9 +164,9 @@ def layouts(
     ] = None,
 ) -> None:
     """Let language models use the same memories in each layout of the prompt, and answer without any."""
+    from memrl_core.environments.tasks import first_sets
     from memrl_core.experiments.executors import REPORT, RESULTS
     from memrl_core.experiments.layouts import layout_reports, run_layouts
-    from memrl_core.experiments.plan import first_sets
 
     sets = [on] if on else [] if env else ["household-train"]
     if env:

@@ -28,8 +28,9 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.environments.household import OPEN_PLACES
 from memrl_core.environments.parametric import Parametric
+from memrl_core.environments.tasks import named_tasks
 from memrl_core.errors import BankMissing, InputError
-from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream, named_tasks
+from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.models.base import Cancelled
 from memrl_core.models.hosts import Hosts

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.analysis.run.metrics import percentiles, resampled
+from memrl_core.environments.tasks import named_tasks
 from memrl_core.errors import InputError
 from memrl_core.exchange.new_banks import merge_runs
-from memrl_core.experiments.plan import named_tasks
 from memrl_core.experiments.report_table import ReportTable
 from memrl_core.experiments.report_table import difference as points
 from memrl_core.experiments.study import Stopped, Study, Use, checked_seeds

@@ -14,10 +14,10 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
+from memrl_core.environments.tasks import named_tasks
 from memrl_core.errors import InputError
 from memrl_core.experiments.executors import RESULTS, ResultFolder
 from memrl_core.experiments.frozen_use import NO_MEMORY
-from memrl_core.experiments.plan import named_tasks
 from memrl_core.experiments.report_table import (
     INTERVAL,
     PAIRED,

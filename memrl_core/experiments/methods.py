@@ -19,10 +19,11 @@ from memrl_core.analysis.compare.methods import (
     method_curves,
     method_rows,
 )
+from memrl_core.environments.tasks import environment_of
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.experiments.cells import Cell, drawn, run_cell
 from memrl_core.experiments.epochs import durations
-from memrl_core.experiments.plan import ArmPlan, Stage, Stream, environment_of
+from memrl_core.experiments.plan import ArmPlan, Stage, Stream
 from memrl_core.experiments.study import Progress, Stopped, checked_seeds
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import settings_of

@@ -22,14 +22,13 @@ from pydantic import (
 
 from memrl_core.agent.setup import fits
 from memrl_core.agent.workspace import HASHING, SIMULATED
-from memrl_core.environments import environment_class, environment_names, make_environment, why_unusable
-from memrl_core.environments.tasks import set_names, tasks_of_set
+from memrl_core.environments import environment_class, make_environment
+from memrl_core.environments.tasks import environment_of, named_tasks
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.experiments.toml_files import read_model
 from memrl_core.models.base import checked_options
 from memrl_core.models.hosts import MOST_AT_ONCE
 from memrl_core.policies import POLICIES, make_policy, policy_class, policy_names, preset_of, settings_that_fit
-from memrl_core.records import Task
 from memrl_core.settings import PolicySettings, symbol
 
 MOST_CELLS = 10_000
@@ -429,69 +428,3 @@ def _must_be_in_all(settings: Mapping[str, Any], policies: Sequence[str]) -> Non
         except ValidationError as error:
             message = _clause(error)
             raise ValueError(f"{name}: {message[:1].lower()}{message[1:]} (given: {value!r})") from None
-
-
-def first_sets(wanted: Sequence[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
-    """The first set of each environment whose world gives rewards, and for those left out, the sentence of why.
-
-    `wanted` are environments (all when left out). Raises `InputError` for an unknown one.
-    """
-    sets: dict[str, str] = {}
-    left_out: dict[str, str] = {}
-    for name in wanted or environment_names():
-        if why := why_unusable(name):
-            if wanted:
-                raise InputError(why)
-            left_out[name] = why
-            continue
-        found = environment_class(name)
-        if found.reward_source != "environment":
-            left_out[name] = "only a person gives rewards there"
-        elif not found.sets:
-            left_out[name] = "it has no tasks of its own"
-        else:
-            sets[name] = found.sets[0]
-    return sets, left_out
-
-
-def named_tasks(name: str, count: int = 0) -> list[Task]:
-    """The first `count` tasks (0: all) of a set such as "household-train" or "household-train:heat,cool".
-
-    What stands behind the colon is a family, or several with commas between them. Raises `InputError` for a set or
-    family that does not exist, and where only people can judge: nothing could be measured there.
-    """
-    from memrl_core.environments.own_tasks.environment import left_to_people
-
-    set_name, _, listed = name.partition(":")
-    tasks = tasks_of_set(set_name.strip())
-    there = list(dict.fromkeys(task.family for task in tasks))
-    # The name of one family may hold commas.
-    families = [family for family in there if family and family.strip() == listed.strip()]
-    families = families or [family.strip() for family in listed.split(",") if family.strip()]
-    if unknown := [family for family in families if family not in there]:
-        raise InputError(f"The set {set_name} has no family “{unknown[0][:80]}”. Known: {', '.join(there)}.")
-    for environment in dict.fromkeys(task.environment for task in tasks):
-        if make_environment(environment).reward_source != "environment":
-            raise InputError(f"In {environment} only a person gives rewards. Choose a set that is judged by its world.")
-    chosen = [task for task in tasks if not families or task.family in families]
-    if all(map(left_to_people, chosen)):
-        raise InputError(
-            f"The tasks of {name[:80]} have no reference, so only people can judge them, and nothing can be measured. "
-            "Nothing was run; give them references, or choose another set."
-        )
-    return chosen[: count or len(chosen)]
-
-
-def judged_sets() -> list[str]:
-    """The sets whose world gives rewards and can be used on this machine, in the order of the environments."""
-    judged = [
-        name
-        for name in environment_names()
-        if not why_unusable(name) and environment_class(name).reward_source == "environment"
-    ]
-    return [one for name in judged for one in set_names(name)]
-
-
-def environment_of(name: str) -> str:
-    """The environment that a set of tasks is for. Raises as `named_tasks`."""
-    return named_tasks(name, 1)[0].environment

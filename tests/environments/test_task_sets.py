@@ -16,8 +16,10 @@ from memrl_core.environments.tasks import (
     CheckedFile,
     damaged_sets,
     drop,
+    environment_of,
     keep,
     kept_sets,
+    named_tasks,
     sample_data_path,
     sample_tasks,
     set_names,
@@ -25,7 +27,6 @@ from memrl_core.environments.tasks import (
     tasks_of_set,
 )
 from memrl_core.errors import InputError
-from memrl_core.experiments.plan import environment_of, named_tasks
 from memrl_core.records import Task
 
 EXAMPLE = sample_data_path() / "task_files" / "example.jsonl"

@@ -19,10 +19,9 @@ from memrl_core.cli import main as cli
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.wordllama import WordLlamaEmbedder
 from memrl_core.environments import make_environment
-from memrl_core.environments.tasks import sample_tasks
+from memrl_core.environments.tasks import named_tasks, sample_tasks
 from memrl_core.errors import EmbedderMismatch, InputError, ModelError
 from memrl_core.exchange.new_banks import reembed
-from memrl_core.experiments.plan import named_tasks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import settings_of, usable_policies
 from tests.builders import a_run, an_agent

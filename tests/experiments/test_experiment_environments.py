@@ -8,9 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from memrl_core.environments import ENVIRONMENTS
+from memrl_core.environments.tasks import first_sets
 from memrl_core.errors import InputError
 from memrl_core.experiments.executors import Experiment, run_experiment
-from memrl_core.experiments.plan import Plan, first_sets
+from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.reports import reports
 
 

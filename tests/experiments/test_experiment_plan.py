@@ -10,10 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from memrl_core.cli.main import app
+from memrl_core.environments.tasks import named_tasks
 from memrl_core.errors import InputError
 from memrl_core.experiments import plan as plan_module
 from memrl_core.experiments.cells import cells_of, of_epoch
-from memrl_core.experiments.plan import Plan, Stage, named_tasks, read_plan
+from memrl_core.experiments.plan import Plan, Stage, read_plan
 from memrl_core.policies import POLICIES
 from memrl_core.settings import PRESETS, MemRLSettings
 

@@ -21,11 +21,12 @@ from typer.testing import CliRunner
 from memrl_core import __version__
 from memrl_core.bank import MemoryBank
 from memrl_core.cli.main import app
+from memrl_core.environments.tasks import named_tasks
 from memrl_core.errors import InputError
 from memrl_core.experiments import cells as cells_module
 from memrl_core.experiments.cells import Cell, cells_of, run_cell
 from memrl_core.experiments.executors import Experiment, ResultFolder, run_experiment
-from memrl_core.experiments.plan import Plan, named_tasks
+from memrl_core.experiments.plan import Plan
 from tests.experiments.tiny_experiment import ROOT, a_plan, a_plan_file, kept, results, started, until
 
 
