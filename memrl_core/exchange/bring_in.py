@@ -113,16 +113,15 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
             bank.people.must_be(by, Role.MANAGE)
         arriving = Arriving(contents, bank)
         names = arriving.names()
-        named = {names.memories.get(i, i): (names.memory(m), v) for i, (m, v) in contents.memories.items()}
-        memories = {i: placed for i, placed in named.items() if i not in arriving.memories}
-        events = [e for e in map(names.event, contents.events) if e.id not in arriving.events]
-        left_out = [e for e in events if bank.facts > 0 and e.kind is EventKind.ROLE_ASSIGNED]
-        events = events if not left_out else [e for e in events if e.kind is not EventKind.ROLE_ASSIGNED]
-        traces = [t for t in map(names.trace, contents.traces) if t.id not in arriving.steps]
+        named = [(names.memory(memory), vector) for memory, vector in contents.memories.values()]
+        memories = {memory.id: (memory, vector) for memory, vector in named if memory.id not in arriving.memories}
+        events = [event for event in map(names.event, contents.events) if event.id not in arriving.events]
+        traces = [trace for trace in map(names.trace, contents.traces) if trace.id not in arriving.steps]
         account = contents.account
-        if left_out:
-            roles = Skipped(f"{len(left_out):,} roles of people", ROLES_STAY)
-            account = replace(account, skipped=(*account.skipped, roles))
+        roles = sum(event.kind is EventKind.ROLE_ASSIGNED for event in events)
+        if roles and bank.facts:
+            events = [event for event in events if event.kind is not EventKind.ROLE_ASSIGNED]
+            account = replace(account, skipped=(*account.skipped, Skipped(f"{roles:,} roles of people", ROLES_STAY)))
         if memories or events or traces:
             bank.adopt(memories, events, traces)
         else:

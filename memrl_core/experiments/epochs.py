@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,12 +21,8 @@ from memrl_core.analysis.run.metrics import (
     task_states,
 )
 from memrl_core.experiments.cells import CELL, LEARN, SECONDS
-from memrl_core.experiments.report_table import INTERVAL, NOTHING, PAIRED, ReportTable, difference, title
+from memrl_core.experiments.plan import Plan, Stream
 from memrl_core.policies import make_policy
-
-if TYPE_CHECKING:
-    from memrl_core.experiments.executors import Experiment
-    from memrl_core.experiments.plan import Plan, Stream
 
 WEIGHT = "weight"
 
@@ -156,45 +152,6 @@ def gains(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def conditions(plan: Plan, epochs: pd.DataFrame) -> pd.DataFrame:
     """The `gains` of every arm in every stream and epoch, with the parameters of `axes`."""
     return gains(by_seed(plan, epochs), [*axes(plan), "stream", "epoch", "arm", "against"])
-
-
-def conditions_report(experiment: Experiment) -> ReportTable:
-    """A row per condition and arm: the difference to its counterpart in each epoch."""
-    found = conditions(experiment.plan, experiment.epochs)
-    if found.empty:
-        return ReportTable(title(experiment.plan, experiment.epochs, "by condition"), ("condition",), (), ())
-    several = found["arm"].nunique() > 1
-    epochs = sorted(found["epoch"].unique())
-    rows = []
-    for (stream, arm), part in found.groupby(["stream", "arm"], sort=False):
-        by_epoch = part.set_index("epoch")
-        last = by_epoch.loc[epochs[-1]] if epochs[-1] in by_epoch.index else None
-        rows.append(
-            (
-                f"{stream} · {arm} against {part['against'].iloc[0]}" if several else str(stream),
-                NOTHING if last is None else f"{100 * last['reference']:.1f} → {100 * last['success']:.1f} %",
-                *(
-                    difference(*by_epoch.loc[epoch, ["difference", "low", "high"]])
-                    if epoch in by_epoch.index
-                    else NOTHING
-                    for epoch in epochs
-                ),
-                f"{100 * part['own_memory'].mean():.0f} %",
-            )
-        )
-    better, worse = (int(np.count_nonzero(side)) for side in (found["low"] > 0, found["high"] < 0))
-    return ReportTable(
-        title(experiment.plan, experiment.epochs, "by condition"),
-        ("condition", "last epoch", *(f"difference, epoch {epoch}" for epoch in epochs), "own memory in the prompt"),
-        tuple(rows),
-        (
-            INTERVAL,
-            PAIRED,
-            "success is the true chance of what was answered where the world knows it",
-            f"the interval lies above 0 in {better} of {len(found)} conditions and below in {worse}; of conditions "
-            "without any difference, 1 in 20 would lie outside",
-        ),
-    )
 
 
 def _parameters(stream: Stream) -> dict[str, object]:

@@ -94,12 +94,13 @@ class OllamaModel:
         where it must have cut it (servers before 0.12 do so without a word), or where no room is left for an answer,
         and `NotBound` where the server refuses the schema.
         """
+        sent = as_sent(messages)  # Before anything is asked of the server.
         window, words = self._window(options), fewest_tokens(messages)
         if words > window:
             raise PromptTooLong(self.name, window)
         asked: dict[str, Any] = {
             "model": self.name,
-            "messages": as_sent(messages),
+            "messages": sent,
             "stream": True,
             "think": options.think,
             "options": {
