@@ -232,7 +232,8 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     may have written are not `trusted`.
     """
     from memrl_core.experiments.executors import PICTURES, RESULTS, ResultFolder, run_experiment
-    from memrl_core.experiments.reports import picture_page, reports
+    from memrl_core.experiments.methods import picture_page
+    from memrl_core.experiments.reports import reports
 
     console.print(escape(plan.title), style="bold")
     with at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted) as hosts, at_work("cells") as (show, stop):

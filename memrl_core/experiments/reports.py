@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from memrl_core.agent.workspace import SIMULATED
-from memrl_core.analysis.compare.methods import (
-    Estimate,
-    MethodRow,
-    arm_without_memory,
-    luck_curve,
-    method_curves,
-    method_rows,
-)
 from memrl_core.analysis.run.metrics import (
     adaptation_time,
     average_accuracy,
@@ -29,6 +20,7 @@ from memrl_core.analysis.run.metrics import (
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.epochs import conditions
 from memrl_core.experiments.executors import Experiment
+from memrl_core.experiments.methods import methods_report
 from memrl_core.experiments.report_table import (
     INTERVAL,
     NOTHING,
@@ -42,15 +34,11 @@ from memrl_core.experiments.report_table import (
     points,
     share,
     solved,
-    spread,
     table,
     title,
     tokens,
     valid_share,
 )  # fmt: skip
-from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
-from memrl_core.figures.report.document import Document
-from memrl_core.numerals import percent
 
 WINDOW = 30
 TOLERANCE = 0.05
@@ -310,39 +298,7 @@ def environments_report(experiment: Experiment) -> ReportTable:
     return ReportTable(title(experiment.plan, experiment.epochs, "environments"), columns, tuple(rows), notes)
 
 
-# --- methods of the literature ----------------------------------------------------------------------------------------
-
-METHOD_COLUMNS = (
-    "arm",
-    "rules of",
-    "last epoch",
-    "over no memory",
-    "against {reference}",
-    "CSR",
-    "no memory, as many tries",
-    "forgetting rate A",
-    "forgetting rate B",
-    "memories",
-    "tokens a task",
-    "calls a task",
-    "unparsed",
-)
-METHOD_NOTES = (
-    "mean over seeds with its 95 % interval (seeds drawn anew); differences are paired by task and seed, tasks and "
-    "seeds drawn anew",
-    "rules of: paper, code (the authors' release) or adapted; an adapted arm is not the published method",
-    "every epoch brings the same tasks, so a gain may be recall of a task's own memory; exclude_same_task leaves those "
-    "out, and what is left is transfer",
-    "CSR counts a task for ever once it was solved, also by luck: hold it against Pass@e of no memory, beside it",
-    "forgetting rate A: lost since the last epoch / all failures (arXiv 2601.03192 v2); B: the same / what the last "
-    "epoch had solved (v1)",
-    "calls: turns and the method's own questions; unparsed: share of these questions whose answer could not be read. "
-    "Putting an experience into words is not counted",
-)
-SIMULATED_NOTE = (
-    "the simulated model counts words as tokens, follows the first memory that can be applied, and has the methods' "
-    "questions answered by their templates: this is a test of the rules in one small world, no ranking of the papers"
-)
+# --- malicious memories, and conditions of a world --------------------------------------------------------------------
 
 
 def poison_report(experiment: Experiment) -> ReportTable:
@@ -426,77 +382,6 @@ def conditions_report(experiment: Experiment) -> ReportTable:
             f"the interval lies above 0 in {better} of {len(found)} conditions and below in {worse}; of conditions "
             "without any difference, 1 in 20 would lie outside",
         ),
-    )
-
-
-def methods_report(experiment: Experiment) -> ReportTable:
-    """A row per arm: what it achieves, gains over no memory and the reference, forgets, keeps and costs."""
-    steps = learned_steps(experiment)
-    many = steps["stream"].nunique() > 1
-    rows = [
-        _cells(row, f"{stream} · {row.arm}" if many else row.arm, row.arm == experiment.plan.reference)
-        for stream, part in _streams(steps)
-        for row in method_rows(part, _without(experiment, part), experiment.plan.reference)
-    ]
-    columns = tuple(column.format(reference=experiment.plan.reference) for column in METHOD_COLUMNS)
-    return ReportTable(title(experiment.plan, experiment.epochs, "methods"), columns, tuple(rows), _notes(experiment))
-
-
-def picture_page(experiment: Experiment) -> str:
-    """The methods of each stream in pictures, as a page that needs nothing but itself; "" where the plan asks for none:
-    CSR by epoch beside Pass@e without memory, gain, forgetting and cost.
-    """
-    if experiment.steps.empty or "methods" not in experiment.plan.report:
-        return ""
-    page = Document(title(experiment.plan, experiment.epochs, "methods"), experiment.plan.question)
-    for stream, part in _streams(learned_steps(experiment)):
-        without = _without(experiment, part)
-        page.section(stream)
-        curves = [curve for curve in method_curves(part) if curve.arm != without]
-        page.picture(csr_picture(curves, luck_curve(part, without)))
-        rows = method_rows(part, without, experiment.plan.reference)
-        for draw in (gain_picture, forgetting_picture, cost_picture):
-            page.picture(draw(rows))
-    for note in _notes(experiment):
-        page.note(f"{note[:1].upper()}{note[1:]}.")
-    return page.html()
-
-
-def _notes(experiment: Experiment) -> tuple[str, ...]:
-    return (*METHOD_NOTES, SIMULATED_NOTE) if experiment.plan.model == SIMULATED else METHOD_NOTES
-
-
-def _streams(steps: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    for stream, part in steps.groupby("stream", sort=False):
-        yield str(stream), part
-
-
-def _without(experiment: Experiment, steps: pd.DataFrame) -> str:
-    plan = experiment.plan
-    return arm_without_memory(steps, {arm.name: plan.settings_of(arm).k2 for arm in plan.all_arms()})
-
-
-def _cells(row: MethodRow, name: str, is_reference: bool) -> tuple[str, ...]:
-    def share(found: Estimate) -> str:
-        return spread(100 * found.value, 100 * found.low, 100 * found.high, lambda v: f"{v:.1f}", " %")
-
-    def points(found: Estimate) -> str:
-        return difference(found.value, found.low, found.high)
-
-    def number(value: float, form: str) -> str:
-        return NOTHING if np.isnan(value) else format(value, form)
-
-    return (
-        name,
-        row.badge,
-        share(row.success),
-        points(row.gain),
-        NOTHING if is_reference else points(row.against),
-        *map(share, (row.csr, row.pass_at, row.lost_of_failures, row.lost_of_solved)),
-        number(row.memories, ".0f"),
-        number(row.tokens, ",.0f"),
-        number(row.calls, ".1f"),
-        NOTHING if np.isnan(row.unparsed) else percent(row.unparsed),
     )
 
 

@@ -34,10 +34,10 @@ from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell
 from memrl_core.experiments.epochs import by_epoch
 from memrl_core.experiments.executors import COSTS, Experiment, run_experiment
-from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
+from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods, picture_page
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.report_table import ReportTable, rich_tables
-from memrl_core.experiments.reports import picture_page, reports
+from memrl_core.experiments.reports import reports
 from memrl_core.policies import POLICIES, make_policy
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Consulted, Message, Phase, Reply, Turn
