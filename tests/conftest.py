@@ -23,7 +23,7 @@ BEGIN_WITH = (
     "pages/test_pages.py",
     "pages/test_lab_page.py",
     "pages/test_decision_page.py",
-    "pages/test_methods_learned.py",
+    "pages/test_methods_page.py",
     "environments/test_scienceworld.py",
     "experiments/test_experiment_runs.py",
 )

@@ -19,7 +19,7 @@ from memrl_core.errors import BankMissing, BankUnreachable, MemRLError, NotABank
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import bring_in, read_any
 from tests.builders import a_bank, a_run, a_step
-from tests.cli.test_cli import memrl
+from tests.cli.conftest import memrl
 from tests.object_store import ObjectStore, object_store, set_environment
 
 ACCESS_KEY, SECRET = "AKIDOFTHETESTS", "s3cr3t-of-the-tests"

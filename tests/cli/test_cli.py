@@ -15,33 +15,17 @@ from pathlib import Path
 import lancedb
 import pytest
 from streamlit.runtime.pages_manager import PagesManager
-from typer.testing import CliRunner
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
 from memrl_core.cli import terminal
-from memrl_core.errors import MemRLError
 from memrl_core.models import gguf
 from memrl_core.records import Reason
 from memrl_core.settings import PRESETS, MemRLSettings
 from tests.builders import a_bank, a_step
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
-    monkeypatch.setenv("COLUMNS", "160")
-    return tmp_path
-
-
-def memrl(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli.app, list(words))
-    if isinstance(done.exception, MemRLError):
-        return 2, str(done.exception)
-    return done.exit_code, done.output
+from tests.cli.conftest import memrl, printed
 
 
 @pytest.mark.slow
@@ -93,7 +77,7 @@ def test_interrupting_keeps_what_is_done(home: Path) -> None:
 
 def test_a_preset_sets_everything_that_is_not_given(home: Path) -> None:
     words = ["--preset", "lifelong", "--setting", "k2=2", "--tasks", "2", "--bank", str(home / "bank")]
-    assert memrl("run", *words)[0] == 0
+    printed("run", *words)
     (run,) = MemoryBank.open(str(home / "bank")).runs()
     assert run.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
 
@@ -152,8 +136,7 @@ def test_show_prints_the_numbers_of_a_step() -> None:
             if one.decision is not None and wanted <= {c.reason for c in one.decision.candidates}
         )
     assert trace.update.of_q
-    code, message = memrl("show", str(trace.step))
-    assert code == 0
+    message = printed("show", str(trace.step))
     assert f"step {trace.step} of run" in message and f"> {trace.generate.turns[0].reply.text}" in message
     assert "beyond k2" in message and "below δ" in message
     for change in trace.update.of_q:
@@ -176,8 +159,7 @@ def test_markup_in_a_bank_is_printed_as_it_is(home: Path) -> None:
 
 def test_the_doctor_finds_a_healthy_bank_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.console, "width", 200)
-    code, message = memrl("doctor")
-    assert code == 0
+    message = printed("doctor")
     assert "not running" in message and "OLLAMA_HOST=127.0.0.1:9 ollama serve" in message
     assert "broken" not in message and "OpenAI" not in message
 
@@ -186,8 +168,7 @@ def test_the_doctor_names_each_place_of_models_and_what_to_do(home: Path, monkey
     monkeypatch.setattr(cli.console, "width", 300)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setitem(gguf.PACKAGED, "smollm2", replace(gguf.PACKAGED["smollm2"], module="no_such_module"))
-    code, message = memrl("doctor")
-    assert code == 0
+    message = printed("doctor")
     assert "http://127.0.0.1:9/v1" in message and "smollm2" in message
 
 
@@ -205,7 +186,7 @@ def test_the_doctor_waits_a_second_for_all_who_keep_silent(home: Path, monkeypat
 def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.console, "width", 300)
     uri = str(home / "bank")
-    assert memrl("run", "--tasks", "12", "--bank", uri)[0] == 0
+    printed("run", "--tasks", "12", "--bank", uri)
     message = memrl("doctor", "--bank", uri)[1]
     with MemoryBank.open(uri) as bank:
         found = suggest_delta(bank.view(bank.runs()[-1].id))
@@ -219,7 +200,7 @@ def test_the_doctor_names_a_damaged_table_and_writes_anew_what_follows_from_the_
     with sqlite3.connect(home / "bank" / "bank.db") as database:
         database.execute("UPDATE q_values SET q = 7")
     assert memrl("doctor", "--bank", str(home / "bank"))[0] == 2
-    assert memrl("doctor", "--rebuild", "--bank", str(home / "bank"))[0] == 0
+    printed("doctor", "--rebuild", "--bank", str(home / "bank"))
     assert MemoryBank.open(str(home / "bank")).utilities("r")["r-0001"].q == 0
     with sqlite3.connect(home / "bank" / "bank.db") as database:
         database.execute("UPDATE runs SET policy = '', info = replace(info, 'memrl', 'rmm')")
@@ -230,8 +211,8 @@ def test_the_doctor_names_a_damaged_table_and_writes_anew_what_follows_from_the_
 @pytest.mark.slow
 def test_another_run_in_the_same_bank_can_start_from_the_first(home: Path) -> None:
     uri = str(home / "bank")
-    assert memrl("run", "--tasks", "3", "--run", "one", "--bank", uri)[0] == 0
-    assert memrl("run", "--tasks", "2", "--run", "two", "--base", "one", "--bank", uri)[0] == 0
+    printed("run", "--tasks", "3", "--run", "one", "--bank", uri)
+    printed("run", "--tasks", "2", "--run", "two", "--base", "one", "--bank", uri)
     with MemoryBank.open(uri) as bank:
         assert (bank.view("one").size, bank.view("two").size) == (3, 5)
 
@@ -250,7 +231,7 @@ def test_the_app_offers_a_bank_that_a_toml_file_names(home: Path, monkeypatch: p
 def test_the_app_is_found_and_listens_on_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(cli, "_served", lambda command: asked.append(command) or 0)
-    assert memrl("app", "--port", "8123", "--headless")[0] == 0
+    printed("app", "--port", "8123", "--headless")
     command = asked[0]
     assert Path(command[command.index("run") + 1]).name == "app.py"
     assert command[command.index("--server.address") + 1] == "127.0.0.1"

@@ -11,19 +11,14 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import console
-from memrl_core.environments.tasks import sample_tasks
-from tests.builders import a_bank, a_step, an_agent
-from tests.cli.test_cli import home, memrl
+from tests.builders import a_bank, a_step, an_agent_after
+from tests.cli.conftest import memrl, printed
 from tests.exchange.official_writer import CheckpointWriter, Written
-
-__all__ = ["home"]
 
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
-    agent = an_agent(tmp_path / "bank", run="mine")
-    list(agent.run(sample_tasks("household-train")[:6]))
-    agent.bank.close()
+    an_agent_after(tmp_path / "bank", 6, run="mine").bank.close()
     return tmp_path / "bank"
 
 
@@ -42,8 +37,8 @@ def test_an_official_checkpoint_is_imported_and_q_values_holds_its_utilities(tmp
 
 
 def test_what_is_exported_comes_back_as_it_was(bank: Path, tmp_path: Path) -> None:
-    assert memrl("export", "--bank", str(bank), str(tmp_path / "out.zip"))[0] == 0
-    assert memrl("import", str(tmp_path / "out.zip"), "--bank", str(tmp_path / "again"))[0] == 0
+    printed("export", "--bank", str(bank), str(tmp_path / "out.zip"))
+    printed("import", str(tmp_path / "out.zip"), "--bank", str(tmp_path / "again"))
     with MemoryBank.open(str(bank)) as one, MemoryBank.open(str(tmp_path / "again")) as other:
         assert other.events() == one.events()
         assert other.traces("mine") == one.traces("mine")
@@ -51,19 +46,15 @@ def test_what_is_exported_comes_back_as_it_was(bank: Path, tmp_path: Path) -> No
 
 
 def test_two_banks_become_one_that_knows_both(bank: Path, tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "second", run="theirs")
-    list(agent.run(sample_tasks("household-train")[6:10]))
-    agent.bank.close()
-    code, message = memrl("merge", str(bank), str(tmp_path / "second"), "--bank", str(tmp_path / "both"))
-    assert code == 0, message
+    an_agent_after(tmp_path / "second", 4, run="theirs").bank.close()
+    printed("merge", str(bank), str(tmp_path / "second"), "--bank", str(tmp_path / "both"))
     with MemoryBank.open(str(tmp_path / "both")) as both:
         assert {info.id for info in both.runs()} == {"mine", "theirs", "merged"}
         assert len(both.utilities("merged")) == len(both.utilities("mine")) + len(both.utilities("theirs"))
 
 
 def test_a_step_is_reported_in_one_file(bank: Path, tmp_path: Path) -> None:
-    code, message = memrl("report", "3", str(tmp_path / "step.html"), "--bank", str(bank))
-    assert code == 0, message
+    printed("report", "3", str(tmp_path / "step.html"), "--bank", str(bank))
     assert "Step 3" in (tmp_path / "step.html").read_text(encoding="utf-8")
 
 
@@ -95,18 +86,16 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
 
 @pytest.mark.slow
 def test_a_small_benchmark_is_printed_with_the_machine_it_ran_on() -> None:
-    code, message = memrl("bench", "questions", "--memories", "50", "--steps", "5", "--repeat", "1")
-    assert code == 0, message
+    message = printed("bench", "questions", "--memories", "50", "--steps", "5", "--repeat", "1")
     assert "cores" in message and "questions" in message
 
 
 def test_an_experiment_keeps_its_runs_in_the_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "EVERY", 0.0)
-    code, message = memrl(
+    message = printed(
         "cross-model", "--bank", str(tmp_path / "study"), "--model", "simulated", "--model", "simulated-50", "--tasks",
         "2", "--seeds", "1", "--epochs", "1", "--use-on", "",
     )  # fmt: skip
-    assert code == 0, message
     assert "simulated" in message
     # No bar moves in a file, so lines say what is done.
     done, total = re.findall(r"(\d+) of (\d+) after \d+ s", message)[-1]

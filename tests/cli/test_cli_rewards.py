@@ -11,17 +11,13 @@ from typer.testing import CliRunner
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.cli import main as cli
-from tests.builders import a_bank, a_step, numbers
-from tests.cli.test_cli import home, memrl
-
-__all__ = ["home"]
+from tests.builders import a_chain, numbers
+from tests.cli.conftest import memrl, printed
 
 
 @pytest.fixture
 def bank(tmp_path: Path) -> str:
-    with a_bank(tmp_path / "bank") as made:
-        for step in (1, 2, 3):
-            made.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+    with a_chain(tmp_path / "bank", 3) as made:
         made.ratings.rate(Rating("r", 3, 0.5, "ann", "[red]so so[/]"))
     return str(tmp_path / "bank")
 
@@ -42,8 +38,7 @@ def shown(*words: str) -> str:
 
 def test_a_file_is_previewed_line_by_line_and_saved(bank: str, tmp_path: Path) -> None:
     file = a_file(tmp_path, "step,reward,rater,reason,colour\n2,1,[b]bo[/],good,red\n3,-1,ann,,red\n3,-1,ann,bad,red\n")
-    code, message = memrl("rewards", "import", file, "--bank", bank)
-    assert code == 0, message
+    message = printed("rewards", "import", file, "--bank", bank)
     assert "[b]bo[/]" in message and "changes +0.50 to −1.00" in message and "line 4 counts instead" in message
     assert "Passed over: colour" in message
     assert "1 new, 1 changed, 0 " in message
@@ -81,13 +76,10 @@ def test_what_a_terminal_would_obey_is_not_printed(bank: str, tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_what_is_exported_is_imported_by_another_bank(bank: str, tmp_path: Path, kind: str) -> None:
     out = tmp_path / f"out.{kind}"
-    assert memrl("rewards", "export", "--bank", bank, "-o", str(out))[0] == 0
-    with a_bank(tmp_path / "other") as other:
-        for step in (1, 2, 3):
-            other.commit_step(*a_step(step))
-    assert memrl("rewards", "export", "--bank", bank, "-o", str(out), "--overwrite")[0] == 0
-    code, message = memrl("rewards", "import", str(out), "--bank", str(tmp_path / "other"))
-    assert code == 0, message
+    printed("rewards", "export", "--bank", bank, "-o", str(out))
+    a_chain(tmp_path / "other", 3).close()
+    printed("rewards", "export", "--bank", bank, "-o", str(out), "--overwrite")
+    printed("rewards", "import", str(out), "--bank", str(tmp_path / "other"))
     assert rewards_in(str(tmp_path / "other")) == rewards_in(bank)
     again = memrl("rewards", "import", str(out), "--bank", bank)
     assert (again[0], "1 same as now" in again[1], "Saved 0 rewards" in again[1]) == (0, True, True)
@@ -120,8 +112,7 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
 
 def test_a_batch_is_made_and_its_progress_printed(bank: str) -> None:
     given = ("--bank", bank, "--raters", "ann,[b]bo[/]", "--show", "all", "--overlap", "2", "--gold", "0.34")
-    code, message = memrl("rewards", "batch", *given, "--by", "dan")
-    assert code == 0, message
+    printed("rewards", "batch", *given, "--by", "dan")
     with MemoryBank.open(bank) as opened:
         (made,) = opened.batches.of("r")
         assert {rater: sorted(part) for rater, part in made.parts.items()} == {"ann": [1, 2], "[b]bo[/]": [1, 2, 3]}

@@ -11,11 +11,11 @@ import pytest
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
 from memrl_core.cli import parts
+from memrl_core.cli.parts import environment_and_set
 from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.tasks import keep, kept_sets, sample_data_path
-from tests.cli.test_cli import home, memrl
-
-__all__ = ["home"]
+from memrl_core.errors import InputError
+from tests.cli.conftest import memrl, printed
 
 EXAMPLE = sample_data_path() / "task_files" / "example.jsonl"
 GOOD = json.dumps({"intent": "What is two plus two?", "family": "sums", "reference": "4"})
@@ -23,14 +23,11 @@ LONG_TAIL = json.dumps({"intent": "x", "checker": "exact", "colour " + "and more
 
 
 def a_file(folder: Path, *lines: str) -> str:
-    path = folder / "mine.jsonl"
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return str(path)
+    return written(str(folder / "mine.jsonl"), *lines)
 
 
 def test_a_sound_file_is_told_and_ends_well(home: Path) -> None:
-    code, message = memrl("tasks", "check", str(EXAMPLE))
-    assert code == 0
+    message = printed("tasks", "check", str(EXAMPLE))
     assert message.splitlines()[-1] == "12 accepted, 0 reported"
     assert "task_file" in message and "choices 2" in message
     assert "the answer" in message
@@ -90,8 +87,7 @@ def test_the_list_names_environments_with_their_sets_and_starts_no_engine(
     monkeypatch.setattr(parts, "task_count", lambda name: None if name == "household-demo" else 7)
     mine = keep(check_file(EXAMPLE))
     (home / "home" / "tasks" / "odd-00000000.jsonl").write_text("[red]")
-    code, message = memrl("tasks", "list")
-    assert code == 0
+    message = printed("tasks", "list")
     lines = {line.split()[0]: line for line in message.splitlines() if line.strip()}
     assert "household-train" in lines["household"] and lines["household"].rstrip().endswith("7")
     assert "asked for" in lines["household-demo"]
@@ -107,11 +103,74 @@ def test_the_example_can_be_saved_and_checked(home: Path) -> None:
 
 def test_a_run_takes_a_file_of_tasks(home: Path) -> None:
     path = a_file(home, GOOD, "{oops", json.dumps({"intent": "Which?", "choices": ["x", "y"], "reference": "y"}))
-    code, message = memrl("run", "--env", path, "--epochs", "3", "--bank", str(home / "bank"))
-    assert code == 0, message
+    message = printed("run", "--env", path, "--epochs", "3", "--bank", str(home / "bank"))
     assert "2 accepted, 1 reported" in message
     with MemoryBank.open(str(home / "bank")) as bank:
         (info,) = bank.runs()
         (kept,) = kept_sets()
         assert (info.environment, info.tasks) == ("task_file", kept.name)
         assert bank.trace(info.id, 6).reward.reward == 1.0
+
+
+# --- which tasks a command is about: names win, and any other file that is there counts as one of tasks ---------------
+
+JUDGED = json.dumps({"intent": "Two and two?", "reference": "4"})
+FOR_PEOPLE = json.dumps({"intent": "Thank a neighbour."})
+
+
+@pytest.fixture(autouse=True)
+def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+
+
+def written(name: str, *lines: str) -> str:
+    Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return name
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "tasks", "mine.jsonl", "two words.JSON"])
+def test_a_file_of_any_name_is_a_file_of_tasks(name: str) -> None:
+    environment, task_set = environment_and_set(written(name, JUDGED), "")
+    assert (environment, [task_set]) == ("task_file", [one.name for one in kept_sets()])
+    assert environment_and_set("task_file", name) == (environment, task_set)
+
+
+def test_names_of_environments_and_sets_win_over_files_named_alike() -> None:
+    written("household", JUDGED)
+    written("household-heldout", JUDGED)
+    assert environment_and_set("household", "") == ("household", "household-train")
+    assert environment_and_set("household", "household-heldout") == ("household", "household-heldout")
+
+
+@pytest.mark.parametrize(
+    ("environment", "task_set", "sentence"),
+    [
+        *((name, "", "no environment") for name in ("moon", "x" * 5000, "a\x00b", "")),
+        ("not there.jsonl", "", r"not there\.jsonl"),
+        *(("mine.jsonl", task_set, "leave --set out") for task_set in ("nonsense", "household-train", "mine.jsonl")),
+        ("list.json", "", r"tasks check list\.json$"),
+        ("task_file", "", "--env"),
+    ],
+)
+def test_what_gives_no_environment_with_tasks_is_refused(environment: str, task_set: str, sentence: str) -> None:
+    written("mine.jsonl", JUDGED)
+    written("list.json", f"[{JUDGED}]")
+    with pytest.raises(InputError, match=sentence):
+        environment_and_set(environment, task_set)
+    assert kept_sets() == ()
+
+
+def test_a_file_for_another_environment_is_refused() -> None:
+    with pytest.raises(InputError, match="task_file"):
+        environment_and_set("household", written("mine.jsonl", JUDGED))
+
+
+def test_tasks_that_only_people_can_judge_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    _, name = environment_and_set(written("mixed.jsonl", JUDGED, FOR_PEOPLE), "")
+    for _ in range(2):
+        assert "1 of 2" in " ".join(capsys.readouterr().out.split())
+        environment_and_set("task_file", name)
+    environment_and_set(written("judged.jsonl", JUDGED), "")
+    capsys.readouterr()
+    environment_and_set("task_file", "judged.jsonl")
+    assert "People" not in capsys.readouterr().out

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit as st
 from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.context import ContextProxy
 from streamlit.runtime.pages_manager import PagesManager
@@ -15,7 +16,9 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.map import map_layout
+from memrl_core.bank import MemoryBank
 from tests.instant_umap import InstantUmap
+from tests.pages.screen import Download, Stored, Visit
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
+def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Visit:
     """Open a page by a link; fails when a page shows a traceback."""
     # The harness has no browser, so there is no cookie in it.
     monkeypatch.setattr(ContextProxy, "cookies", {})
@@ -73,3 +76,24 @@ def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]
 @pytest.fixture
 def demo(home: Path) -> Path:
     return workspace.demo_bank()
+
+
+@pytest.fixture
+def bank(demo: Path) -> Iterator[Stored]:
+    """The demo's bank, as it is stored whenever it is looked at."""
+    with MemoryBank.open(str(demo)) as opened:
+        yield Stored(opened)
+
+
+@pytest.fixture
+def downloads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Download]:
+    """What each download button of the page would give, by its key."""
+    offered: dict[str, Download] = {}
+    draw = st.download_button
+
+    def noted(label: str, data: Any, **more: Any) -> bool:
+        offered[more["key"]] = Download(data, more["file_name"])
+        return draw(label, data, **more)
+
+    monkeypatch.setattr(st, "download_button", noted)
+    return offered

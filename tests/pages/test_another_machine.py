@@ -9,10 +9,8 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from tests.ollama.server import OllamaServer
+from tests.pages.screen import Visit, page_text
 from tests.pages.test_login import login as login
-from tests.pages.test_pages import page_text
-
-Visit = Callable[..., AppTest]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,8 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from pages.shared import place as places
 from tests.object_store import ObjectStore, object_store, set_environment
-from tests.pages.test_pages import page_text
+from tests.pages.screen import Visit, page_text
 
-Visit = Callable[..., AppTest]
 ACCESS_KEY, SECRET = "AKIDOFTHETESTS", "s3cr3t-of-the-tests"
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,22 +18,14 @@ from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.settings import MemRLSettings
-from pages.compare import steps as compare_steps
 from tests.analysis.lockstep import begun, commit, go_on
 from tests.builders import a_bank as bank_with_a_run
 from tests.builders import a_vector
-from tests.pages.rating import click
-from tests.pages.test_decision_page import plain
-from tests.pages.test_pages import a_bank
+from tests.pages.screen import Download, Visit, a_bank, click, page_text, plain
 
-Visit = Callable[..., AppTest]
 HOSTILE = (
     "=1+1 [x](https://evil.example) :red[y] <img src=x onerror=hacked()> **z** $a$ ![p](https://evil.example/p.png)"
 )
-
-
-def compared(visit: Visit, **link: str) -> AppTest:
-    return visit("compare", **link)
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +50,12 @@ def mine(home: Path, recorded: Path) -> Path:
     return workspace.banks_folder() / "mine"
 
 
+@pytest.fixture
+def compared(visit: Visit) -> Visit:
+    """Opens the page on run `base`, where the link names no other."""
+    return lambda **link: visit("compare", **{"bank": "mine", "run": "base", **link})
+
+
 def comparison_of(path: Path, *runs: str) -> Comparison:
     with MemoryBank.open(str(path)) as bank:
         return compare(bank, [line_of(bank, run) for run in runs])
@@ -69,8 +64,8 @@ def comparison_of(path: Path, *runs: str) -> Comparison:
 # --- links and choices ------------------------------------------------------------------------------------------------
 
 
-def test_a_link_reopens_runs_step_by_step(mine: Path, visit: Visit) -> None:
-    app = compared(visit, bank="mine", run="base", step="7", against="fork")
+def test_a_link_reopens_runs_step_by_step(mine: Path, compared: Visit) -> None:
+    app = compared(step="7", against="fork")
     assert app.multiselect(key="against").value == ["fork"]
     text = plain(app)
     assert finding(comparison_of(mine, "base", "fork")) in text
@@ -79,8 +74,8 @@ def test_a_link_reopens_runs_step_by_step(mine: Path, visit: Visit) -> None:
     assert "pair **3** of 8" in text
 
 
-def test_what_was_not_the_same_is_warned_of_and_settings_are_a_table(mine: Path, visit: Visit) -> None:
-    app = compared(visit, bank="mine", run="base", against="other")
+def test_what_was_not_the_same_is_warned_of_and_settings_are_a_table(mine: Path, compared: Visit) -> None:
+    app = compared(against="other")
     assert "seed (base: 3, other: 4)" in plain(app)
     table = app.table[0].value
     assert list(table.iloc[:, 0]) == ["δ · similarity gate", "λ · weight of q"]
@@ -88,47 +83,49 @@ def test_what_was_not_the_same_is_warned_of_and_settings_are_a_table(mine: Path,
 
 
 @pytest.mark.parametrize("against", ["<b>nobody</b>", "base"])
-def test_a_link_to_no_other_run_asks_for_one(mine: Path, visit: Visit, against: str) -> None:
-    assert "one other run" in plain(compared(visit, bank="mine", run="base", against=against))
+def test_a_link_to_no_other_run_asks_for_one(mine: Path, compared: Visit, against: str) -> None:
+    assert "one other run" in plain(compared(against=against))
 
 
-def test_changing_to_the_other_run_turns_the_comparison_round(mine: Path, visit: Visit) -> None:
-    app = compared(visit, bank="mine", run="base", against="fork")
+def test_changing_to_the_other_run_turns_the_comparison_round(mine: Path, compared: Visit) -> None:
+    app = compared(against="fork")
     app.selectbox(key="header_run").select("fork").run()
     assert app.query_params["run"] == "fork"
     assert app.multiselect(key="against").value == ["base"]
     assert finding(comparison_of(mine, "fork", "base")) in plain(app)
 
 
-def test_choosing_another_run_compares_with_that(mine: Path, visit: Visit) -> None:
-    app = compared(visit, bank="mine", run="base", against="fork")
+def test_choosing_another_run_compares_with_that(mine: Path, compared: Visit) -> None:
+    app = compared(against="fork")
     app.multiselect(key="against").set_value(["other"]).run()
     assert finding(comparison_of(mine, "base", "other")) in plain(app)
     app.multiselect(key="against").set_value([]).run()
     assert "one other run" in plain(app)
 
 
-def test_of_three_runs_either_is_laid_beside_the_first_without_the_steps_they_share(mine: Path, visit: Visit) -> None:
-    app = compared(visit, bank="mine", run="base", against=["fork", "other"])
+def test_of_three_runs_either_is_laid_beside_the_first_without_the_steps_they_share(
+    mine: Path, compared: Visit
+) -> None:
+    app = compared(against=["fork", "other"])
     assert "fork** · step" in plain(app)
     app.segmented_control(key="compare_line").set_value("other").run()
     assert "other** · step" in plain(app)
     assert len(app.table[-1].value.columns) == 7
     with MemoryBank.open(str(mine)) as bank:
         workspace.fork(bank, "base", 12, bank.settings("base"), name="late")
-    app = compared(visit, bank="mine", run="base", against=["late", "fork"])
+    app = compared(against=["late", "fork"])
     assert "shared with late" in plain(app) and len(app.get("plotly_chart")) == 2
 
 
 # --- from difference to difference ------------------------------------------------------------------------------------
 
 
-def test_every_first_difference_is_one_press_away(mine: Path, visit: Visit) -> None:
+def test_every_first_difference_is_one_press_away(mine: Path, compared: Visit) -> None:
     against = "other"
     entries = divergences(comparison_of(mine, "base", against).pairs[0])
     firsts = {entry.difference: entry.first.one.step for entry in entries if entry.first is not None}
     assert firsts
-    app = compared(visit, bank="mine", run="base", against=against)
+    app = compared(against=against)
     for difference, step in firsts.items():
         click(app, f"first_{difference}")
         assert app.query_params["step"] == str(step)
@@ -136,9 +133,9 @@ def test_every_first_difference_is_one_press_away(mine: Path, visit: Visit) -> N
 
 
 @pytest.mark.slow
-def test_next_and_previous_stop_at_every_difference(mine: Path, visit: Visit) -> None:
+def test_next_and_previous_stop_at_every_difference(mine: Path, compared: Visit) -> None:
     pairs = comparison_of(mine, "base", "fork").pairs[0]
-    app = compared(visit, bank="mine", run="base", step=str(pairs[0].one.step), against="fork")
+    app = compared(step=str(pairs[0].one.step), against="fork")
     assert app.button(key="compare_Previous difference").disabled
     wanted = [pair.one.step for pair in pairs[1:] if pair.differences]
     met = []
@@ -152,17 +149,17 @@ def test_next_and_previous_stop_at_every_difference(mine: Path, visit: Visit) ->
     assert int(app.query_params["step"]) == (differing or [pairs[0].one.step])[0]
 
 
-def test_a_step_that_both_share_says_so_and_leads_on(mine: Path, visit: Visit) -> None:
-    app = compared(visit, bank="mine", run="base", step="2", against="fork")
+def test_a_step_that_both_share_says_so_and_leads_on(mine: Path, compared: Visit) -> None:
+    app = compared(step="2", against="fork")
     assert "Step 2 of base" in plain(app)
     click(app, "compare_first")
     assert "pair **" in plain(app)
 
 
-def test_the_q_of_a_memory_in_the_prompt_is_one_press_away(mine: Path, visit: Visit) -> None:
+def test_the_q_of_a_memory_in_the_prompt_is_one_press_away(mine: Path, compared: Visit) -> None:
     pair = next(pair for pair in comparison_of(mine, "base", "fork").pairs[0] if pair.removed)
     memory = next(i for i in pair.one.selected or () if i.startswith("base-000") and int(i[-4:]) < 5)
-    app = compared(visit, bank="mine", run="base", step=str(pair.one.step), against="fork")
+    app = compared(step=str(pair.one.step), against="fork")
     click(app, f"q_base_{memory}")
     assert app.selectbox(key="compare_memory").value == memory
     assert app.query_params["memory"] == memory
@@ -180,8 +177,8 @@ def until_decided(app: AppTest) -> AppTest:
     raise AssertionError("the steps were never decided")
 
 
-def test_a_link_reopens_other_settings(mine: Path, visit: Visit) -> None:
-    app = until_decided(compared(visit, bank="mine", run="base", under="k2=1,weight=0.9"))
+def test_a_link_reopens_other_settings(mine: Path, compared: Visit) -> None:
+    app = until_decided(compared(under="k2=1,weight=0.9"))
     assert app.query_params["under"] == "k2=1,weight=0.9"
     with MemoryBank.open(str(mine)) as bank:
         decided = counterfactual(bank, "base", {**bank.settings("base"), "k2": 1, "weight": 0.9})
@@ -194,8 +191,8 @@ def test_a_link_reopens_other_settings(mine: Path, visit: Visit) -> None:
     assert not any("reward" in name for name in app.dataframe[0].value.columns)
 
 
-def test_settings_chosen_on_the_page_are_compared_and_kept_in_the_link(mine: Path, visit: Visit) -> None:
-    app = compared(visit, bank="mine", run="base", against="fork")
+def test_settings_chosen_on_the_page_are_compared_and_kept_in_the_link(mine: Path, compared: Visit) -> None:
+    app = compared(against="fork")
     app.segmented_control(key="compare").set_value("Itself under other settings").run()
     assert "least one setting" in plain(app)
     next(field for field in app.number_input if field.label.startswith("k2")).set_value(1)
@@ -207,8 +204,8 @@ def test_settings_chosen_on_the_page_are_compared_and_kept_in_the_link(mine: Pat
 
 
 @pytest.mark.parametrize("under", ["k2=11", "nothing", "k1=2,k2=5", "weight=<b>", ","])
-def test_settings_that_cannot_be_get_a_sentence(mine: Path, visit: Visit, under: str) -> None:
-    app = compared(visit, bank="mine", run="base", under=under)
+def test_settings_that_cannot_be_get_a_sentence(mine: Path, compared: Visit, under: str) -> None:
+    app = compared(under=under)
     assert len(app.error) == 1 and "not changed" in app.error[0].value.replace("\\", "")
     assert "least one setting" in plain(app)
 
@@ -217,22 +214,14 @@ def test_settings_that_cannot_be_get_a_sentence(mine: Path, visit: Visit, under:
 
 
 def test_the_table_as_csv_has_no_formula_and_no_made_up_number(
-    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+    home: Path, compared: Visit, downloads: dict[str, Download]
 ) -> None:
-    files: dict[str, bytes] = {}
-
-    def taken(label: str, data: Any, **named: Any) -> None:
-        files[named["key"]] = data() if callable(data) else data
-
-    monkeypatch.setattr(compare_steps.st, "download_button", taken)
     hostile_bank(home)
-    compared(visit, bank="foreign", run="a", against="b")
-    text = files["compare_csv"].decode("utf-8-sig")
-    rows = list(csv.DictReader(io.StringIO(text)))
+    compared(bank="foreign", run="a", against="b")
+    rows = downloads["compare_csv"].rows
     assert rows and all(row["task"].startswith("'=") and row["intent"].startswith("'=") for row in rows)
     assert {row["reward b"] for row in rows} == {"1.0", ""}
-    report = files["compare_report"]
-    html = report if isinstance(report, str) else report.decode()
+    html = downloads["compare_report"].text
     assert "Where a and b part" in html and "<img" not in html
 
 
@@ -245,10 +234,10 @@ def hostile_bank(home: Path) -> None:
                    reward=None if run == "b" else -1.0, answers=[HOSTILE + run], wrote=[f"{run}other"])  # fmt: skip
 
 
-def test_foreign_text_stays_text(home: Path, visit: Visit) -> None:
+def test_foreign_text_stays_text(home: Path, compared: Visit) -> None:
     hostile_bank(home)
     for step in ("1", "2"):
-        app = compared(visit, bank="foreign", run="a", against="b", step=step)
+        app = compared(bank="foreign", run="a", against="b", step=step)
         kinds = ("markdown", "caption", "info", "warning", "error", "success", "subheader")
         texts = [element.value for kind in kinds for element in app.get(kind)]
         for table in (element.value for element in app.table):
@@ -263,21 +252,17 @@ def test_foreign_text_stays_text(home: Path, visit: Visit) -> None:
 # --- banks that have little to compare --------------------------------------------------------------------------------
 
 
-def test_one_run_says_how_to_get_a_second(home: Path, visit: Visit) -> None:
-    app = compared(visit, bank=a_bank())
+def test_one_run_says_how_to_get_a_second(home: Path, compared: Visit) -> None:
+    app = compared(bank=a_bank())
     for way in ("start a second", "fork this one", "import one"):
         assert way in plain(app)
-    app = compared(visit, bank="mine", under="k2=1")
+    app = compared(bank="mine", under="k2=1")
     for _ in range(3):
         app.run()
     assert "laid beside another" in plain(app)
 
 
-def test_an_empty_bank_says_where_to_begin(home: Path, visit: Visit) -> None:
-    assert "no run yet" in plain(compared(visit, bank=a_bank("bare", runs=False), against="x", under="k2=1"))
-
-
-def test_runs_of_other_agents_that_tell_little_can_be_compared(home: Path, visit: Visit) -> None:
+def test_runs_of_other_agents_that_tell_little_can_be_compared(home: Path, compared: Visit) -> None:
     with bank_with_a_run(home / "banks" / "told", "r") as bank:
         for run, answer in (("one", "left"), ("other", "right")):
             recorder = Recorder(bank, run)
@@ -289,36 +274,87 @@ def test_runs_of_other_agents_that_tell_little_can_be_compared(home: Path, visit
             with recorder.step("go far", embedding=a_vector(2)) as step:
                 step.recalled([(memory, 0.5)])
                 step.selected([memory])
-    app = compared(visit, bank="told", run="one", against="other")
+    app = compared(bank="told", run="one", against="other")
     text = plain(app)
     assert "judged the answers" in text
     assert "1 of 1 steps" in text.replace(" (1.000)", "")
     assert "pair **2** of 3" in text
     assert "Which memories were given" in text
-    app = compared(visit, bank="told", run="one", against="other", step="1")
+    app = compared(bank="told", run="one", against="other", step="1")
     assert "What the model answered" in plain(app)
     assert "memory was given" not in plain(app)
-    app = compared(visit, bank="told", run="one", against="other", step="3")
+    app = compared(bank="told", run="one", against="other", step="3")
     assert "pair **3** of 3" in plain(app)
     for _ in range(3):
-        app = compared(visit, bank="told", run="one", under="k2=1")
+        app = compared(bank="told", run="one", under="k2=1")
 
 
-def test_a_reward_given_since_is_in_the_comparison(mine: Path, visit: Visit) -> None:
+def test_a_reward_given_since_is_in_the_comparison(mine: Path, compared: Visit) -> None:
     before = comparison_of(mine, "base", "other")
-    assert finding(before) in plain(compared(visit, bank="mine", run="base", against="other"))
+    assert finding(before) in plain(compared(against="other"))
     with MemoryBank.open(str(mine)) as bank:
         for trace in bank.traces("other"):
             bank.give_reward("other", trace.step, trace.id, (), 0.9, "ann")
     after = comparison_of(mine, "base", "other")
     assert finding(after) != finding(before)
-    assert finding(after) in plain(compared(visit, bank="mine", run="base", against="other"))
+    assert finding(after) in plain(compared(against="other"))
 
 
-def test_a_run_made_under_unknown_settings_is_compared_with_others_only(home: Path, visit: Visit) -> None:
+def test_a_run_made_under_unknown_settings_is_compared_with_others_only(home: Path, compared: Visit) -> None:
     with bank_with_a_run(home / "banks" / "foreign", "a") as bank:
         bank.start_run(replace(bank.run("a"), id="b", settings={"heat": 3}))
         for run in "ab":
             commit(bank, run, "x")
-    assert "decided again" in plain(compared(visit, bank="foreign", run="b", under="k2=1"))
-    assert "pair **1** of 1" in plain(compared(visit, bank="foreign", run="b", against="a"))
+    assert "decided again" in plain(compared(bank="foreign", run="b", under="k2=1"))
+    assert "pair **1** of 1" in plain(compared(bank="foreign", run="b", against="a"))
+
+
+# --- methods side by side ---------------------------------------------------------------------------------------------
+
+
+def ended(app: AppTest) -> AppTest:
+    """The page once the work in the background is over."""
+    app.session_state["work_arms"][1].wait(120)
+    app.run()
+    assert not app.error
+    return app
+
+
+def small(visit: Visit, **link: Any) -> AppTest:
+    usual = {"arms": ["No memory", "RAG", "MemRL"], "count": "4", "seeds": "2", "epochs": "2"}
+    return visit("compare", compare="Methods side by side", **{**usual, **link})
+
+
+def test_a_link_fills_the_form_and_nothing_runs_before_start(visit: Visit) -> None:
+    app = small(visit, k2="2", tasks="household-heldout")
+    assert app.multiselect(key="arms").value == ["none", "rag", "memrl"]
+    values = [app.number_input(key=name).value for name in ("count", "seeds", "epochs", "k2")]
+    assert values == [4, 2, 2, 2]
+    assert app.selectbox(key="tasks").value == "household-heldout"
+    assert "48 steps" in page_text(app)
+    assert "work_arms" not in app.session_state
+
+
+def test_a_link_that_makes_no_sense_is_passed_over(visit: Visit) -> None:
+    app = small(visit, arms="nope", count="-3", seeds="9999999999", tasks="x")
+    assert app.multiselect(key="arms").value == ["none", "rag", "memp", "memrl"]
+
+
+@pytest.mark.slow
+def test_own_banks_show_csr_beside_luck_gain_forgetting_cost_and_every_number(visit: Visit) -> None:
+    app = small(visit)
+    app = ended(app.button(key="arms_start").click().run())
+    reported = page_text(app)
+    assert "no ranking" in reported
+    (table,) = [frame for frame in app.dataframe if "over no memory" in frame.value.columns]
+    assert list(table.value["arm"]) == ["No memory", "RAG", "MemRL"]
+    assert set(table.value["rules of"]) == {"paper"}
+    assert table.value["CSR"].str.contains("%").all() and table.value["forgetting B"].notna().all()
+    assert "paired" in reported
+
+
+def test_an_adapted_arm_carries_its_deviations(visit: Visit) -> None:
+    app = small(visit, arms=["No memory", "ExpRAG"], seeds="1", epochs="1")
+    app = ended(app.button(key="arms_start").click().run())
+    assert "ExpRAG · adapted" in page_text(app)
+    assert any("adapted arms (1)" in box.label for box in app.expander)

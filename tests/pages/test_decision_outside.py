@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +19,8 @@ from memrl_core.exchange.official.reader import read_official
 from pages.decision.catalogue import BY_KEY
 from tests.builders import a_bank, a_step, a_vector, an_agent
 from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, write_lines
-from tests.pages.test_decision_page import plain
+from tests.pages.screen import Visit, plain
 
-Visit = Callable[..., AppTest]
 ABOUT_CHOICE = {"flips", "normalisers", "draw", "gate", "required"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +19,9 @@ from pages.decision.catalogue import BY_KEY
 from pages.shared.place import asking
 from pages.step.stage import ACTIONS
 from tests.builders import DIMENSION, a_run, a_step
-from tests.pages.test_pages import a_bank, page_text
+from tests.pages.screen import RUN, Stored, Visit, page_text, plain
 
-Visit = Callable[..., AppTest]
-RUN, STEP = "household", 39
+STEP = 39
 SAYS = {
     "pair": " ahead of ",
     "flips": "It would change below",
@@ -45,9 +43,10 @@ SAYS = {
 }
 
 
-def plain(app: AppTest) -> str:
-    """All words on the page, without the marks that keep them from being read as Markdown."""
-    return page_text(app).replace("\\", "")
+@pytest.fixture
+def at_step(visit: Visit, demo: Path) -> Visit:
+    """Opens the page on a late step of the demo."""
+    return lambda **link: visit("decision", bank="demo", run=RUN, step=str(STEP), **link)
 
 
 def at_rest(app: AppTest, key: str) -> AppTest:
@@ -59,17 +58,16 @@ def at_rest(app: AppTest, key: str) -> AppTest:
 
 
 @pytest.mark.parametrize("key", sorted(BY_KEY))
-def test_each_question_is_answered_by_its_link(demo: Path, visit: Visit, key: str) -> None:
-    app = at_rest(visit("decision", bank="demo", run=RUN, step=str(STEP), ask=key), key)
+def test_each_question_is_answered_by_its_link(at_step: Visit, key: str) -> None:
+    app = at_rest(at_step(ask=key), key)
     assert app.selectbox(key="question").value == key
     assert BY_KEY[key].text in plain(app)
     assert SAYS.get(key, "") in plain(app) and not app.error
 
 
-def test_a_prompt_is_run_again_as_edited_beside_the_recorded_answer(demo: Path, visit: Visit) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        trace, facts = bank.trace(RUN, STEP), bank.facts
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="again")
+def test_a_prompt_is_run_again_as_edited_beside_the_recorded_answer(bank: Stored, at_step: Visit) -> None:
+    trace, facts = bank.trace(RUN, STEP), bank.facts
+    app = at_step(ask="again")
     areas = [area for area in app.text_area if str(area.key).startswith("again_")]
     assert [area.value for area in areas] == [message.content for message in trace.generate.messages]
     areas[1].set_value("Say hello.")
@@ -79,19 +77,17 @@ def test_a_prompt_is_run_again_as_edited_beside_the_recorded_answer(demo: Path, 
     found = app.session_state["work_prompt"][1].result
     assert found.generate.messages[1].content == "Say hello."
     assert found.generate.turns[0].reply.text in [code.value for code in app.code]
-    with MemoryBank.open(str(demo)) as bank:
-        assert bank.facts == facts
+    assert bank.facts == facts
 
 
-def test_a_lambda_beyond_a_flip_shows_the_other_selection_and_changes_nothing(demo: Path, visit: Visit) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        decision = bank.trace(RUN, STEP).decision
-        facts = len(bank.events())
+def test_a_lambda_beyond_a_flip_shows_the_other_selection_and_changes_nothing(bank: Stored, at_step: Visit) -> None:
+    decision = bank.trace(RUN, STEP).decision
+    facts = len(bank.events())
     assert decision is not None
     lines = spectrum(decision)
     above = lines.flips[-1].weight + 0.01
     chosen = [i for i in lines.ids if i in lines.intervals[-1].selected]
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP))
+    app = at_step()
     app.slider(key="what_if_weight").set_value(round(above, 2)).run()
     text = plain(app)
     assert "not applied" in text
@@ -99,102 +95,91 @@ def test_a_lambda_beyond_a_flip_shows_the_other_selection_and_changes_nothing(de
     assert set(reported.split(", ")) == set(names(chosen, RUN).split(", "))
     app.button(key="what_if_reset").click().run()
     assert "not applied" not in plain(app)
-    with MemoryBank.open(str(demo)) as bank:
-        assert len(bank.events()) == facts
+    assert len(bank.events()) == facts
 
 
-def test_a_link_reopens_the_settings_that_were_tried_out(demo: Path, visit: Visit) -> None:
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), weight="0.9", k1="5", normaliser="fixed")
+def test_a_link_reopens_the_settings_that_were_tried_out(at_step: Visit) -> None:
+    app = at_step(weight="0.9", k1="5", normaliser="fixed")
     assert (app.slider(key="what_if_weight").value, app.slider(key="what_if_k1").value) == (0.9, 5)
     assert (app.query_params["weight"], app.query_params["normaliser"]) == ("0.9", "fixed")
 
 
 @pytest.mark.parametrize("broken", [{"weight": "7"}, {"k1": "x"}, {"normaliser": "<b>"}, {"k1": "2", "k2": "5"}])
-def test_a_link_with_settings_that_cannot_be_shows_the_recorded_ones(
-    demo: Path, visit: Visit, broken: dict[str, str]
-) -> None:
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), **broken)
+def test_a_link_with_settings_that_cannot_be_shows_the_recorded_ones(at_step: Visit, broken: dict[str, str]) -> None:
+    app = at_step(**broken)
     assert app.slider(key="what_if_weight").value == 0.5
     assert any("go together" in warning.value for warning in app.warning)
 
 
-def test_a_fork_goes_on_from_before_the_step_under_the_settings_tried_out(demo: Path, visit: Visit) -> None:
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), weight="0.9")
+def test_a_fork_goes_on_from_before_the_step_under_the_settings_tried_out(
+    bank: Stored, at_step: Visit, visit: Visit
+) -> None:
+    app = at_step(weight="0.9")
     app.text_input(key="fork_name").set_value("braver")
     app.button(key="fork").click().run()
-    again = visit("decision", bank="demo", run=RUN, step=str(STEP))
+    again = at_step()
     again.text_input(key="fork_name").set_value("braver")
     again.button(key="fork").click().run()
     assert any("already" in error.value for error in again.error)
-    with MemoryBank.open(str(demo)) as bank:
-        info = bank.run("braver")
-        assert (info.base, info.base_step, info.first_step) == (RUN, STEP - 1, STEP)
-        assert info.settings["weight"] == 0.9
+    info = bank.run("braver")
+    assert (info.base, info.base_step, info.first_step) == (RUN, STEP - 1, STEP)
+    assert info.settings["weight"] == 0.9
     visit("decision", bank="demo", run="braver")
     step = visit("step", bank="demo", run="braver")
     assert f"{STEP - 1} memories" in page_text(step) and "no step yet" in page_text(step)
 
 
-def test_a_note_is_pinned_shown_again_and_removed(demo: Path, visit: Visit) -> None:
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="pair", weight="0.8")
+def test_a_note_is_pinned_shown_again_and_removed(bank: Stored, at_step: Visit) -> None:
+    app = at_step(ask="pair", weight="0.8")
     app.text_area(key="note_text").set_value("<b>#19</b> is late")
     next(b for b in app.button if b.label == "Pin").click().run()
-    with MemoryBank.open(str(demo)) as bank:
-        (note,) = bank.notes.standing(RUN, STEP)
-        assert note.reason == "<b>#19</b> is late"
-        assert note.payload == {"ask": "pair", "weight": "0.8"}
-    later = visit("decision", bank="demo", run=RUN, step=str(STEP))
+    (note,) = bank.notes.standing(RUN, STEP)
+    assert note.reason == "<b>#19</b> is late"
+    assert note.payload == {"ask": "pair", "weight": "0.8"}
+    later = at_step()
     assert "<b>#19</b> is late" in [text.value for text in later.text]
     later.button(key=f"seen_{note.id}").click().run()
     assert later.slider(key="what_if_weight").value == 0.8
     later.button(key=f"unpin_{note.id}").click().run()
-    with MemoryBank.open(str(demo)) as bank:
-        assert bank.notes.standing(RUN, STEP) == []
+    assert bank.notes.standing(RUN, STEP) == []
 
 
-def test_an_answer_without_a_memory_is_asked_for_and_not_stored(demo: Path, visit: Visit) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        facts, kept = len(bank.events()), bank.trace(RUN, STEP)
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="prompt")
+def test_an_answer_without_a_memory_is_asked_for_and_not_stored(bank: Stored, at_step: Visit) -> None:
+    facts, kept = len(bank.events()), bank.trace(RUN, STEP)
+    app = at_step(ask="prompt")
     assert "nswer**" not in plain(app)
     app.button(key="rerun").click().run()
     app.run()
     assert "The same answer" in plain(app) or "Another answer" in plain(app)
-    with MemoryBank.open(str(demo)) as bank:
-        assert len(bank.events()) == facts and bank.trace(RUN, STEP) == kept
+    assert len(bank.events()) == facts and bank.trace(RUN, STEP) == kept
 
 
-def test_shares_count_for_q_only_when_asked_and_can_be_undone(demo: Path, visit: Visit) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        before = dict(bank.utilities(RUN))
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="shares")
+def test_shares_count_for_q_only_when_asked_and_can_be_undone(bank: Stored, at_step: Visit) -> None:
+    before = dict(bank.utilities(RUN))
+    app = at_step(ask="shares")
     assert "4 answers" in plain(app)
     app.button(key="find_shares").click().run()
     app.run()
-    with MemoryBank.open(str(demo)) as bank:
-        assert dict(bank.utilities(RUN)) == before
+    assert dict(bank.utilities(RUN)) == before
     app.button(key="apply_shares").click().run()
-    with MemoryBank.open(str(demo)) as bank:
-        assert dict(bank.utilities(RUN)) != before
-        assert [e.kind for e in bank.events()][-1] is EventKind.CREDIT_ASSIGNED
+    assert dict(bank.utilities(RUN)) != before
+    assert [e.kind for e in bank.events()][-1] is EventKind.CREDIT_ASSIGNED
     app.button(key="undo_shares").click().run()
-    with MemoryBank.open(str(demo)) as bank:
-        assert dict(bank.utilities(RUN)) == before
+    assert dict(bank.utilities(RUN)) == before
 
 
-def test_the_whole_run_is_decided_again_under_other_settings(demo: Path, visit: Visit) -> None:
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="supposed", k2="1")
+def test_the_whole_run_is_decided_again_under_other_settings(bank: Stored, at_step: Visit) -> None:
+    app = at_step(ask="supposed", k2="1")
     app.run()
-    with MemoryBank.open(str(demo)) as bank:
-        settings = {**bank.trace(RUN, STEP).settings, "k2": 1}
-        differing = [one for one in counterfactual(bank, RUN, settings) if one.differs]
+    settings = {**bank.trace(RUN, STEP).settings, "k2": 1}
+    differing = [one for one in counterfactual(bank, RUN, settings) if one.differs]
     assert differing
     assert f"In **{len(differing)} of 40 steps** other memories" in plain(app)
     assert f"first in step {differing[0].step}" in plain(app)
 
 
-def test_a_typed_text_is_probed_without_an_episode(demo: Path, visit: Visit) -> None:
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="probe")
+def test_a_typed_text_is_probed_without_an_episode(at_step: Visit) -> None:
+    app = at_step(ask="probe")
     app.text_input(key="probe").set_value("put a hot egg on the desk").run()
     assert not app.error
     assert any("recall" in line.lower() for line in plain(app).splitlines())
@@ -213,16 +198,10 @@ def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: 
     assert "made by hashing-elsewhere" in plain(app)
 
 
-def test_a_run_without_a_step_says_where_to_begin(home: Path, visit: Visit) -> None:
-    app = visit("decision", bank=a_bank())
-    assert "no memory yet" in page_text(app)
-    assert "no run yet" in page_text(visit("decision", bank=a_bank("bare", runs=False)))
-
-
 @pytest.mark.parametrize("question", [name for name, _ in ACTIONS])
-def test_what_a_memory_of_the_stage_offers_opens_its_question(demo: Path, visit: Visit, question: str) -> None:
+def test_what_a_memory_of_the_stage_offers_opens_its_question(at_step: Visit, question: str) -> None:
     memory = "household-0021"
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="gate")
+    app = at_step(ask="gate")
     # Whatever was asked before.
     for name, value in {"memory": memory, **asking(question, memory)}.items():
         app.query_params[name] = value
@@ -234,30 +213,28 @@ def test_what_a_memory_of_the_stage_offers_opens_its_question(demo: Path, visit:
 
 
 def test_the_twins_of_a_memory_are_its_own_rows_alone(
-    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+    bank: Stored, at_step: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_memory, "TWINS", 0.8)
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="copies")
+    app = at_step(ask="copies")
     groups = next(table.value for table in app.dataframe if "together in pools" in table.value)
     twins = groups[groups["group"] == 1]
-    bank = MemoryBank.open(str(demo))
     names = {memory.id: memory_label(memory.id, RUN) for memory in bank.memories()}
     asked = next(memory_id for memory_id, name in names.items() if name == twins.iloc[-1]["memory"])
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="twin", a=asked)
+    app = at_step(ask="twin", a=asked)
     rows = next(table.value for table in app.dataframe if "together in pools" in table.value)
     assert rows.iloc[0]["memory"] == names[asked]
     assert set(rows["memory"]) == set(twins["memory"])
 
 
-def test_a_memory_far_from_the_intent_can_be_asked_about(demo: Path, visit: Visit) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        decision = bank.trace(RUN, STEP).decision
-        considered = {candidate.memory_id for candidate in decision.candidates}
-        far = next(m.id for m in bank.memories(RUN) if m.id not in considered and m.step < STEP)
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="gate", b=far)
+def test_a_memory_far_from_the_intent_can_be_asked_about(bank: Stored, at_step: Visit) -> None:
+    decision = bank.trace(RUN, STEP).decision
+    considered = {candidate.memory_id for candidate in decision.candidates}
+    far = next(m.id for m in bank.memories(RUN) if m.id not in considered and m.step < STEP)
+    app = at_step(ask="gate", b=far)
     assert app.selectbox(key="memory_b").value == far
     assert "k1 of at least" in plain(app)
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="pair", b=far)
+    app = at_step(ask="pair", b=far)
     assert "too far" in plain(app)
-    app = visit("decision", bank="demo", run=RUN, step=str(STEP), ask="required", b=far)
+    app = at_step(ask="required", b=far)
     assert "no q would" in plain(app)

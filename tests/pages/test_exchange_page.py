@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.exchange.archive import write_bank
 from tests.exchange.official_writer import CheckpointWriter, Written
-from tests.pages.test_decision_page import plain
-from tests.pages.test_pages import a_bank, page_text
-
-Visit = Callable[..., AppTest]
+from tests.pages.screen import Stored, Visit, a_bank, page_text, plain
 
 
 def exchange(visit: Visit, **link: str) -> AppTest:
@@ -32,7 +28,7 @@ def import_path(app: AppTest, path: Path, target: str) -> AppTest:
     return app.button(key="import").click().run()
 
 
-def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, visit: Visit) -> None:
+def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, bank: Stored, visit: Visit) -> None:
     memories = [Written(f"m{n}", f"task <b>{n}</b>", q=n / 10, visits=1) for n in range(5)]
     folder = CheckpointWriter(memories).write(demo.parent.parent / "snapshot" / "5")
     app = import_path(exchange(visit, bank="demo"), folder, "from-paper")
@@ -47,15 +43,13 @@ def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, vi
     assert "from elsewhere" in page_text(visit("step", bank="from-paper"))
 
 
-def test_importing_the_same_again_changes_nothing(demo: Path, visit: Visit) -> None:
+def test_importing_the_same_again_changes_nothing(demo: Path, bank: Stored, visit: Visit) -> None:
     target = demo.parent.parent / "demo.zip"
-    with MemoryBank.open(str(demo)) as bank:
-        write_bank(bank, target)
-        events = len(bank.events())
+    write_bank(bank, target)
+    events = len(bank.events())
     app = import_path(exchange(visit, bank="demo"), target, "demo")
     assert {"0 memories", "0 steps", "0 events"} <= set(re.findall(r"\d+ \w+", plain(app)))
-    with MemoryBank.open(str(demo)) as bank:
-        assert len(bank.events()) == events
+    assert len(bank.events()) == events
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", json.dumps({"a": 1}).encode(), b"\x80\x04pickle"])
@@ -67,7 +61,7 @@ def test_a_foreign_file_gets_a_sentence_and_makes_no_bank(demo: Path, visit: Vis
     assert not (workspace.banks_folder() / "odd").exists()
 
 
-def test_two_banks_are_merged_into_a_third(demo: Path, visit: Visit) -> None:
+def test_two_banks_are_merged_into_a_third(bank: Stored, visit: Visit) -> None:
     name = a_bank("mine", embedder=workspace.make_embedder("wordllama", workspace.load_preferences()))
     app = exchange(visit, bank="demo")
     app.selectbox(key="merge_first").set_value("demo")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from tests.builders import a_bank
-from tests.pages.test_pages import page_text
+from tests.pages.screen import Visit, page_text
 
-Visit = Callable[..., AppTest]
 ELSEWHERE = "elsewhere"
 
 

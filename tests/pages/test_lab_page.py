@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,50 +23,46 @@ from pages.lab import place as lab_place
 from pages.lab import study
 from pages.lab.twins import CHARTS, MAP, METHODS
 from pages.shared.place import pairs
-from tests.pages.rating import click
-from tests.pages.test_decision_page import plain
+from tests.pages.screen import Stored, Visit, click, plain
 
 THEORY = lab_place.THEORY
-Visit = Callable[..., AppTest]
+Pair = tuple[str, str]
 HOSTILE = "a|b ![p](https://evil.example/p.png) :red[y] **z** $a$ <img src=x onerror=hacked()>"
 
 
 @pytest.fixture
-def pair(home: Path) -> tuple[str, str]:
+def bank(home: Path) -> Iterator[Stored]:
+    """The Lab's own bank, as it is stored whenever it is looked at."""
+    with lab_bank() as opened:
+        yield Stored(opened)
+
+
+@pytest.fixture
+def pair(home: Path) -> Pair:
     """λ = 0 against λ = 0.5, seven steps on four tasks, in the Lab's own bank."""
-    with lab_bank() as bank:
-        return a_pair(bank, 7)
+    with lab_bank() as opened:
+        return a_pair(opened, 7)
 
 
-def a_pair(bank: MemoryBank, steps: int = 0, **left: Any) -> tuple[str, str]:
+@pytest.fixture
+def at_lab(pair: Pair, visit: Visit) -> Visit:
+    """Opens the page on the pair."""
+    return lambda **more: visit("lab", **link_of(pair, **more))
+
+
+def a_pair(bank: MemoryBank, steps: int = 0, **left: Any) -> Pair:
     sides = Side(MemRLSettings.of(left or {"weight": 0.0})), Side()
     twins = start_twins(bank, sides, task_count=4, seed=3)
     twins.step(steps)
     return twins.runs
 
 
-def link_of(pair: tuple[str, str], **more: str) -> dict[str, str]:
+def link_of(pair: Pair, **more: str) -> dict[str, str]:
     return {"bank": lab.BANK, "left": pair[0], "right": pair[1], **more}
 
 
-def steps_in(pair: tuple[str, str]) -> list[int]:
-    with lab_bank() as bank:
-        return [len(bank.step_rows(run)) for run in pair]
-
-
-def started(home: Path) -> list[tuple[str, str]]:
-    with lab_bank() as bank:
-        return pairs_in(bank)
-
-
-def to_the_lab(app: AppTest) -> AppTest:
-    """As by the menu, which leaves no link."""
-    app.query_params.clear()
-    return app.switch_page("pages/lab/page.py").run()
-
-
-def arrived(visit: Visit) -> AppTest:
-    return to_the_lab(visit("home"))
+def steps_in(bank: MemoryBank, pair: Pair) -> list[int]:
+    return [len(bank.step_rows(run)) for run in pair]
 
 
 def keys(app: AppTest) -> set[str]:
@@ -86,14 +82,17 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short")
 def test_a_first_visit_opens_with_a_pair_at_play_that_ends_by_itself(home: Path, visit: Visit) -> None:
-    app = arrived(visit)
-    (pair,) = started(home)
+    app = visit("home")
+    app.query_params.clear()  # As by the menu, which leaves no link.
+    app.switch_page("pages/lab/page.py").run()
+    with lab_bank() as bank:
+        (pair,) = pairs_in(bank)
     assert {name: app.query_params[name] for name in ("left", "right")} == {"left": pair[0], "right": pair[1]}
     assert "of 3 · seed 0 · simulated model" in plain(app)
     assert pairs()[str(workspace.banks_folder() / lab.BANK), *pair].wait(30)
     assert "lab_play" in keys(app.run())
-    assert steps_in(pair) == [9, 9]
     with lab_bank() as bank:
+        assert steps_in(bank, pair) == [9, 9]
         assert shifts_of(bank, pair[0]) == (4,)
 
 
@@ -102,15 +101,14 @@ def pairs_menu(app: AppTest) -> AppTest:
     return app.run()
 
 
-def test_two_methods_start_a_pair_and_have_the_sliders_that_they_go_by(pair: tuple[str, str], visit: Visit) -> None:
-    app = pairs_menu(visit("lab", **link_of(pair)))
+def test_two_methods_start_a_pair_and_have_the_sliders_that_they_go_by(bank: Stored, at_lab: Visit) -> None:
+    app = pairs_menu(at_lab())
     app.selectbox(key="lab_question").select(METHODS).run()
     app.selectbox(key="lab_policy_left").select("rag").run()
     app.selectbox(key="lab_policy_right").select("memrl").run()
     app = click(app, "lab_begin")
-    with lab_bank() as bank:
-        left, right = pairs_in(bank)[0]
-        assert [bank.run(run).policy for run in (left, right)] == ["rag", "memrl"]
+    left, right = pairs_in(bank)[0]
+    assert [bank.run(run).policy for run in (left, right)] == ["rag", "memrl"]
     sliders = {str(slider.key) for slider in app.slider}
     assert {f"lab_{right}_{name}" for name in ("alpha", "weight", "epsilon", "k2")} <= sliders
     assert f"lab_{left}_weight" not in sliders and f"lab_{left}_k2" in sliders
@@ -119,59 +117,56 @@ def test_two_methods_start_a_pair_and_have_the_sliders_that_they_go_by(pair: tup
 # --- stepping ---------------------------------------------------------------------------------------------------------
 
 
-def test_each_step_moves_both_by_one(pair: tuple[str, str], visit: Visit) -> None:
-    app = visit("lab", **link_of(pair))
+def test_each_step_moves_both_by_one(bank: Stored, pair: Pair, at_lab: Visit) -> None:
+    app = at_lab()
     assert "Step 7 · epoch 2, task 3" in plain(app)
     click(app, "lab_step")
     assert "Step 8 · epoch 2, task 4" in plain(app)
     click(app, "lab_step")
     assert "Step 9 · epoch 3, task 1" in plain(app)
-    assert steps_in(pair) == [9, 9]
+    assert steps_in(bank, pair) == [9, 9]
     assert "λ = 0: " in plain(app) and "λ = 0.5: " in plain(app)
 
 
-def test_finish_epoch_ends_with_its_last_task(pair: tuple[str, str], visit: Visit) -> None:
-    app = visit("lab", **link_of(pair))
+def test_finish_epoch_ends_with_its_last_task(bank: Stored, pair: Pair, at_lab: Visit) -> None:
+    app = at_lab()
     assert app.button(key="lab_epoch").label == "Finish epoch 2"
     click(app, "lab_epoch")
     for _ in range(50):
         if app.run() and "lab_play" in keys(app):
             break
-    assert steps_in(pair) == [8, 8]
+    assert steps_in(bank, pair) == [8, 8]
     assert app.button(key="lab_epoch").label == "Finish epoch 3"
 
 
-def test_the_world_shifts_and_says_so(pair: tuple[str, str], visit: Visit) -> None:
-    app = click(visit("lab", **link_of(pair)), "lab_shift")
+def test_the_world_shifts_and_says_so(bank: Stored, pair: Pair, at_lab: Visit) -> None:
+    app = click(at_lab(), "lab_shift")
     assert "at step 8" in plain(app)
-    with lab_bank() as bank:
-        assert [shifts_of(bank, run) for run in pair] == [(8,), (8,)]
+    assert [shifts_of(bank, run) for run in pair] == [(8,), (8,)]
 
 
-def test_a_slider_is_an_event_that_holds_from_the_next_step_on(pair: tuple[str, str], visit: Visit) -> None:
-    app = visit("lab", **link_of(pair))
+def test_a_slider_is_an_event_that_holds_from_the_next_step_on(bank: Stored, pair: Pair, at_lab: Visit) -> None:
+    app = at_lab()
     app.slider(key=f"lab_{pair[0]}_weight").set_value(1.0).run()
     click(app, "lab_step")
-    with lab_bank() as bank:
-        (event,) = (event for event in bank.events(pair[0]) if event.kind is EventKind.SETTINGS_CHANGED)
-        assert (event.step, event.payload["settings"]["weight"]) == (8, 1.0)
-        assert [bank.trace(pair[0], step).settings["weight"] for step in (7, 8)] == [0.0, 1.0]
-        assert not [event for event in bank.events(pair[1]) if event.kind is EventKind.SETTINGS_CHANGED]
+    (event,) = (event for event in bank.events(pair[0]) if event.kind is EventKind.SETTINGS_CHANGED)
+    assert (event.step, event.payload["settings"]["weight"]) == (8, 1.0)
+    assert [bank.trace(pair[0], step).settings["weight"] for step in (7, 8)] == [0.0, 1.0]
+    assert not [event for event in bank.events(pair[1]) if event.kind is EventKind.SETTINGS_CHANGED]
     assert app.slider(key=f"lab_{pair[0]}_weight").value == 1.0
 
 
-def test_settings_that_cannot_be_change_nothing_and_are_told(pair: tuple[str, str], visit: Visit) -> None:
-    with lab_bank() as bank:
-        bank.change_settings(pair[0], {**bank.settings(pair[0]), "k1": 4}, 8)
-    app = visit("lab", **link_of(pair))
+def test_settings_that_cannot_be_change_nothing_and_are_told(bank: Stored, pair: Pair, at_lab: Visit) -> None:
+    bank.change_settings(pair[0], {**bank.settings(pair[0]), "k1": 4}, 8)
+    app = at_lab()
     app.slider(key=f"lab_{pair[0]}_k2").set_value(9).run()
     assert "k2 = 9 cannot be larger than k1 = 4" in plain(app) + "".join(error.value for error in app.error)
     assert app.slider(key=f"lab_{pair[0]}_k2").value == 3
 
 
 @pytest.mark.parametrize(("chart", "key"), [*zip(CHARTS, ("accuracy", "map", "epochs"), strict=True)])
-def test_a_link_opens_each_chart(pair: tuple[str, str], visit: Visit, chart: str, key: str) -> None:
-    app = visit("lab", **link_of(pair, chart=chart))
+def test_a_link_opens_each_chart(at_lab: Visit, chart: str, key: str) -> None:
+    app = at_lab(chart=chart)
     app.toggle(key=f"lab_{key}_table").set_value(True).run()
     assert len(app.dataframe) == 1 and len(app.dataframe[0].value)
 
@@ -185,7 +180,7 @@ def test_a_link_opens_each_chart(pair: tuple[str, str], visit: Visit, chart: str
      ({"right": "<b>x</b>"}, "no run"), ({"view": "moon"}, ""), ({"chart": "moon"}, "")],
 )  # fmt: skip
 def test_a_link_to_what_is_not_there_gets_a_notice_and_something_to_do(
-    pair: tuple[str, str], visit: Visit, wrong: dict[str, str], message: str
+    pair: Pair, visit: Visit, wrong: dict[str, str], message: str
 ) -> None:
     app = visit("lab", **{**link_of(pair), **wrong})
     assert message in plain(app)
@@ -195,18 +190,16 @@ def test_a_link_to_what_is_not_there_gets_a_notice_and_something_to_do(
     assert lasts == bool(wrong.items() <= dict(app.query_params).items()) == bool(app.warning)
 
 
-def test_runs_that_are_no_twins_get_a_notice_and_the_newest_pair(pair: tuple[str, str], visit: Visit) -> None:
-    with lab_bank() as bank:
-        workspace.start_run(bank, environment="household", tasks="household-train", seed=9, run="stranger")
+def test_runs_that_are_no_twins_get_a_notice_and_the_newest_pair(bank: Stored, pair: Pair, visit: Visit) -> None:
+    workspace.start_run(bank, environment="household", tasks="household-train", seed=9, run="stranger")
     for right in ("stranger", pair[0]):
         app = visit("lab", **{**link_of(pair), "right": right})
         assert "twin" in plain(app)
         assert "lab_step" in keys(app)
 
 
-def test_earlier_pairs_reopen(pair: tuple[str, str], visit: Visit) -> None:
-    with lab_bank() as bank:
-        later = a_pair(bank, 2)
+def test_earlier_pairs_reopen(bank: Stored, pair: Pair, visit: Visit) -> None:
+    later = a_pair(bank, 2)
     app = pairs_menu(visit("lab", **link_of(later)))
     assert "7 steps" in app.button(key=f"lab_open_{pair[0]}").label
     click(app, f"lab_open_{pair[0]}")
@@ -219,9 +212,9 @@ def test_earlier_pairs_reopen(pair: tuple[str, str], visit: Visit) -> None:
     [("lab_to_left", "Replay of step", 0), ("lab_to_right", "Replay of step", 1), ("lab_compare", "settings", 0)],
 )
 def test_the_runs_of_a_pair_can_be_looked_at_elsewhere(
-    pair: tuple[str, str], visit: Visit, key: str, page: str, link: int
+    pair: Pair, at_lab: Visit, key: str, page: str, link: int
 ) -> None:
-    app = click(visit("lab", **link_of(pair)), key)
+    app = click(at_lab(), key)
     assert app.query_params["run"] == pair[link]
     assert "lab_step" not in keys(app) and not app.error
 
@@ -254,8 +247,8 @@ def test_every_curve_is_drawn_at_the_ends_of_the_sliders(home: Path, visit: Visi
         assert len(app.get("plotly_chart")) == 1 and not app.error
 
 
-def test_what_a_run_measured_is_laid_over_theory(pair: tuple[str, str], visit: Visit) -> None:
-    app = visit("lab", **link_of(pair, view=THEORY))
+def test_what_a_run_measured_is_laid_over_theory(pair: Pair, at_lab: Visit) -> None:
+    app = at_lab(view=THEORY)
     run = app.selectbox(key=f"theory_run_{'-'.join(pair)}")
     assert run.value == pair[0]
     measured = str(app.get("plotly_chart")[0].proto)
@@ -266,8 +259,8 @@ def test_what_a_run_measured_is_laid_over_theory(pair: tuple[str, str], visit: V
 # --- both memories ----------------------------------------------------------------------------------------------------
 
 
-def test_both_memories_have_a_frame_a_step(pair: tuple[str, str], visit: Visit) -> None:
-    app = visit("lab", **link_of(pair, chart=MAP))
+def test_both_memories_have_a_frame_a_step(at_lab: Visit) -> None:
+    app = at_lab(chart=MAP)
     (chart,) = app.get("plotly_chart")
     assert "after step 7" in chart.proto.alt
     app.toggle(key="lab_map_table").set_value(True).run()
@@ -278,11 +271,10 @@ def test_both_memories_have_a_frame_a_step(pair: tuple[str, str], visit: Visit) 
 # --- what is not to be trusted ----------------------------------------------------------------------------------------
 
 
-def test_hostile_names_and_settings_stay_text(home: Path, visit: Visit) -> None:
-    with lab_bank() as bank:
-        pair = a_pair(bank, 2)
-        # What another program may have appended to the ledger.
-        bank.change_settings(pair[0], {**bank.settings(pair[0]), "normaliser": HOSTILE}, 3)
+def test_hostile_names_and_settings_stay_text(bank: Stored, visit: Visit) -> None:
+    pair = a_pair(bank, 2)
+    # What another program may have appended to the ledger.
+    bank.change_settings(pair[0], {**bank.settings(pair[0]), "normaliser": HOSTILE}, 3)
     for chart in CHARTS:
         app = visit("lab", **link_of(pair, chart=chart))
         shown = "\n".join(element.value for kind in ("markdown", "caption", "toast") for element in app.get(kind))

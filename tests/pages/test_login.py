@@ -12,13 +12,9 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people import rating_queue
-from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import NEWCOMERS, Role
-from tests.pages.rating import by_people, key_starting, known_as, press
-from tests.pages.test_decision_page import plain
-from tests.pages.test_pages import page_text
+from tests.pages.screen import Stored, Visit, by_people, key_starting, known_as, page_text, plain, press
 
-Visit = Callable[..., AppTest]
 AUTH = {"auth": {"redirect_uri": "http://localhost/oauth2callback", "cookie_secret": "only a test"}}
 
 
@@ -84,20 +80,19 @@ def test_with_a_login_everybody_is_asked_to_log_in_first(demo: Path, visit: Visi
 
 
 def test_a_reward_is_kept_under_the_name_of_the_login(
-    demo: Path, visit: Visit, login: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    bank: Stored, visit: Visit, login: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rating_queue, "TOO_SOON", 0.0)
     known_as("ann")
-    with MemoryBank.open(str(demo)) as bank:
-        bank.people.assign("cem@example.org", Role.RATE, "boss")
-        bank.people.assign("boss", Role.MANAGE, "boss")
-        bank.people.assign(NEWCOMERS, Role.LOOK, "boss")
+    bank.people.assign("cem@example.org", Role.RATE, "boss")
+    bank.people.assign("boss", Role.MANAGE, "boss")
+    bank.people.assign(NEWCOMERS, Role.LOOK, "boss")
     login(is_logged_in=True, email="cem@example.org", name="ann")
     app = visit("rewards", bank="demo", step="5")
     assert "cem@" in plain(app) and app.button(key="rewards_name_logout")
     assert not [field for field in app.text_input if field.key == "rewards_name"]
     press(app, "1")
-    assert [event.rater for event in by_people(demo)][-1] == "cem@example.org"
+    assert [event.rater for event in by_people(bank)][-1] == "cem@example.org"
     login(is_logged_in=True, sub="boss <b>x</b>", email="ann@example.org", email_verified=False)
     app = visit("rewards", bank="demo", step="6")
     assert "boss <b>x</b>" not in page_text(app) and "boss <b>x</b> may look" in plain(app)

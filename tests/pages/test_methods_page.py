@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
+from memrl_core.agent import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import POLICIES, policy_class
 from pages.shared.text import literal
-from tests.pages.test_pages import a_bank
-
-Visit = Callable[..., AppTest]
-
-
-def shown(app: AppTest) -> AppTest:
-    """The page, unless it shows an error."""
-    assert not [error.value for error in app.error]
-    return app
-
-
-def words(app: AppTest) -> str:
-    elements = (*app.markdown, *app.caption, *app.info, *app.warning, *app.subheader)
-    return "\n".join(str(element.value) for element in elements)
+from tests.analysis.many_methods import STEPS, a_bank_of
+from tests.pages.screen import Visit, page_text, shown
 
 
 def test_every_method_has_a_card_with_what_it_is_and_cannot(visit: Visit) -> None:
-    reported = words(shown(visit("methods")))
+    reported = page_text(shown(visit("methods")))
     for name in POLICIES:
         spec = policy_class(name).spec
         assert f"**{literal(spec.title)}**" in reported
@@ -37,10 +28,10 @@ def test_every_method_has_a_card_with_what_it_is_and_cannot(visit: Visit) -> Non
 def test_the_cards_can_be_narrowed_by_what_a_method_learns_from(visit: Visit) -> None:
     app = shown(visit("methods"))
     app = shown(app.button_group(key="methods_feedback").set_value(["nothing"]).run())
-    reported = words(app)
+    reported = page_text(app)
     assert "**RAG**" in reported and "**MemRL**" not in reported
     app = shown(app.text_input(key="methods_find").set_value("no such word anywhere").run())
-    assert "No method" in words(app)
+    assert "No method" in page_text(app)
 
 
 def test_a_link_asks_all_methods_about_a_step(visit: Visit) -> None:
@@ -49,10 +40,88 @@ def test_a_link_asks_all_methods_about_a_step(visit: Visit) -> None:
         app = shown(app.run())
     app = shown(app.run())
     assert any(element.value.startswith("**Step 12**") for element in app.markdown)
-    assert f"{len(POLICIES)} methods" in words(app)
+    assert f"{len(POLICIES)} methods" in page_text(app)
     app = shown(app.selectbox(key="methods_one").set_value("none").run())
     assert "(nothing)" in "\n".join(element.value for element in app.code)
 
 
-def test_a_bank_without_a_step_says_what_to_do(visit: Visit, home: Path) -> None:
-    assert "no finished step" in words(shown(visit("methods", show="On this pool", bank=a_bank())))
+# --- what it has learned ----------------------------------------------------------------------------------------------
+
+WORKS = (
+    "values", "rates", "named", "cases", "actions", "novelty", "cited", "notes", "timeline", "operations", "tries",
+    "workflows", "asked",
+)  # fmt: skip
+LEARN_NOTHING = ("none", "rag", "exprag", "exprecent")
+AS_TEXT = ("awm", "reflexion", "rememberer")
+LEARNED = "What it has learned"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of twelve steps for every method."""
+    path = tmp_path_factory.mktemp("methods") / "methods"
+    a_bank_of(path, {name: {} for name in POLICIES}).close()
+    return path
+
+
+@pytest.fixture
+def seen(visit: Visit, home: Path, recorded: Path) -> Visit:
+    """Opens the part on a run of that bank, for its own method or, with `by`, another."""
+    copy_bank(recorded, workspace.banks_folder() / "methods")
+    return lambda run, **link: settled(visit("methods", show=LEARNED, bank="methods", run=run, **link))
+
+
+def settled(app: AppTest) -> AppTest:
+    """The page once nothing of the run is being read any more; fails when it shows an error."""
+    works = [f"work_learned_{name}" for name in WORKS]
+    while any(app.session_state[work][1].busy for work in works if work in app.session_state):
+        app = app.run()
+    app = app.run()
+    assert not [error.value for error in app.error]
+    return app
+
+
+def charts(app: AppTest) -> int:
+    return len(app.get("plotly_chart"))
+
+
+@pytest.mark.slow
+def test_what_a_runs_own_method_has_learned_can_be_opened_for_every_method(seen: Visit) -> None:
+    app = seen("memrl")
+    for name in POLICIES:
+        app = settled(app.selectbox(key="header_run").set_value(name).run())
+        reported = page_text(app)
+        assert f"**Step {STEPS}**" in reported, name
+        assert app.selectbox(key="by").value == "own", name
+        assert ("Nothing is learned" in reported) >= (name in LEARN_NOTHING), name
+        assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT, "memento"), name
+        assert "no model is asked" not in reported, name
+
+
+@pytest.mark.slow
+def test_what_every_other_method_would_have_learned_can_be_opened(seen: Visit) -> None:
+    app = seen("memrl")
+    for name in POLICIES[1:]:
+        app = settled(app.selectbox(key="by").set_value(name).run())
+        assert "no model is asked" in page_text(app), name
+        assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT), name
+
+
+def test_a_link_opens_a_method_and_an_unknown_one_the_runs_own(seen: Visit) -> None:
+    app = seen("rag", by="MemRL", step="7")
+    assert app.selectbox(key="by").value == "memrl"
+    assert "**Step 7**" in page_text(app) and charts(app) == 1
+    app = seen("rag", by="no such method")
+    assert app.selectbox(key="by").value == "own"
+
+
+def test_how_often_a_model_was_asked_is_told_for_methods_that_ask(seen: Visit) -> None:
+    assert f"choose operation: {STEPS}" in page_text(seen("memory_r1_ops"))
+    assert "of the model" not in page_text(seen("memrl"))
+
+
+def test_texts_of_a_task_are_shown_letter_for_letter(seen: Visit) -> None:
+    with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
+        memory = next(memory for memory in bank.memories("reflexion"))
+    app = seen("reflexion", step=str(memory.step))
+    assert memory.experience in [element.value for element in app.code]

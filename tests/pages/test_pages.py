@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,74 +20,17 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.gate import suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Ratings
-from memrl_core.embedders.base import Embedder
-from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
-from memrl_core.errors import BankDamaged
+from memrl_core.errors import BankDamaged, BankFull
 from memrl_core.models import gguf
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, Phase, Reply
 from memrl_core.settings import PRESETS, MemRLSettings
-from pages.shared import picture
 from pages.shared import place as places
 from pages.shared.header import status_of
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
-
-Visit = Callable[..., AppTest]
-
-
-def page_text(app: AppTest) -> str:
-    """All words on the page."""
-    kinds = (
-        "markdown",
-        "caption",
-        "info",
-        "warning",
-        "error",
-        "success",
-        "text",
-        "code",
-        "title",
-        "subheader",
-        "toast",
-    )
-    labels = [box.label for box in app.get("expander")]
-    labels += [box.proto.popover.label for box in app.get("popover")]
-    return "\n".join([element.value for kind in kinds for element in app.get(kind)] + labels)
-
-
-def opened(app: AppTest, *phases: Phase) -> AppTest:
-    """The page Step with these parts open."""
-    for phase in phases:
-        app.session_state[f"part_{phase}"] = True
-    return app.run()
-
-
-def button(app: AppTest, key: str):
-    return app.button(key=key)
-
-
-def rate(app: AppTest, key: int) -> None:
-    """Give a reward with a digit."""
-    next(one for one in app.button if (one.key or "").startswith(f"rate_{key}_")).click().run()
-
-
-def a_bank(
-    name: str = "mine",
-    environment: str = "household",
-    model: str = "simulated",
-    runs: bool = True,
-    embedder: Embedder | None = None,
-) -> str:
-    embedder = embedder or HashingEmbedder()
-    path = workspace.banks_folder() / name
-    with MemoryBank.create(str(path), embedder.name, embedder.dimension, embedder.digest) as bank:
-        if runs:
-            tasks = "household-train" if environment == "household" else ""
-            # As when it began with a model whose server has told nothing of it, and may be gone.
-            workspace.start_run(bank, environment=environment, tasks=tasks, model=model, model_facts={}, run="r")
-    return name
+from tests.pages.screen import RUN, Download, Stored, Visit, a_bank, opened, page_text, press
 
 
 def test_home_offers_the_playground_and_two_recorded_agents(visit: Visit) -> None:
@@ -121,10 +63,10 @@ def test_the_step_page_tells_below_the_stage_what_it_has_no_room_for(demo: Path,
 def test_each_step_reaches_the_next_part(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     for _ in range(30):
-        button(app, "step").click().run()
+        app.button(key="step").click().run()
         assert places.live_runs()[str(demo), "household"].wait(30)
         app.run()
-        if "next task" in button(app, "step").label:
+        if "next task" in app.button(key="step").label:
             break
     assert "41 memories" in page_text(app)
     assert "#41 written" in page_text(app).replace("\\", "")
@@ -133,46 +75,37 @@ def test_each_step_reaches_the_next_part(demo: Path, visit: Visit) -> None:
 def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     for _ in range(4):
-        button(app, "step").click().run()
+        app.button(key="step").click().run()
     text = page_text(opened(app, Phase.GENERATE))
     assert "will be sent" in text and "[memory household-" in text
 
 
 def test_before_the_update_the_reward_part_shows_the_moves_it_will_make(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
-    while "Q update" not in button(app, "step").label:
-        button(app, "step").click().run()
+    while "Q update" not in app.button(key="step").label:
+        app.button(key="step").click().run()
     opened(app, Phase.REWARD)
     # Of the new step: no reward of it can have been revoked, and its table shows where each q goes.
     (credited,) = [table.value for table in app.dataframe if "→ q" in table.value]
     assert len(credited) > 0 and (credited["Δ"] != "+0.000").any()
     assert not any("revoked" in info.value for info in app.info)
-    button(app, "step").click().run()
+    app.button(key="step").click().run()
     live = places.live_runs()[str(demo), "household"]
     assert list(credited["→ q"]) == [signed(change.after) for change in live.episode.trace.update.of_q]
 
 
-def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(demo: Path, visit: Visit) -> None:
+def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(bank: Stored, visit: Visit) -> None:
     app = visit("step", bank="demo", step="11", memory="household-0003")
     opened(app, Phase.GENERATE)
-    bank = MemoryBank.open(str(demo))
     trace = bank.trace("household", 11)
     q = {c.memory_id: c.q for c in trace.decision.candidates if c.selected}
     after = {c.memory_id: c.after for c in trace.update.of_q}
     assert q != after
-    shown = {b.key: b.label for b in app.button if b.key}
+    framed = [b.label.replace("\\", "") for b in app.button if (b.key or "").startswith("open_prompt")]
     for memory_id in q:
-        (framed,) = [
-            label for key, label in shown.items() if key.startswith("open_prompt") and _named(memory_id, label)
-        ]
-        assert framed.endswith(f"q {signed(q[memory_id])}")
-    assert {m.label: m.value for m in app.metric} | {"q at the decision": signed(q["household-0003"])} == {
-        m.label: m.value for m in app.metric
-    }
-
-
-def _named(memory_id: str, label: str) -> bool:
-    return f"#{int(memory_id[-4:])} " in label.replace("\\", "")
+        (label,) = [label for label in framed if f"#{int(memory_id[-4:])} " in label]
+        assert label.endswith(f"q {signed(q[memory_id])}")
+    assert ("q at the decision", signed(q["household-0003"])) in [(m.label, m.value) for m in app.metric]
 
 
 def test_a_replay_plays_until_the_person_moves_and_no_further_than_its_end(demo: Path, visit: Visit) -> None:
@@ -201,30 +134,30 @@ def test_an_address_that_the_browser_tells_late_moves_nobody_back(demo: Path, vi
     assert app.query_params["step"] == "16", "what was asked for after the last move was told is a person's wish"
 
 
-def test_one_key_saves_a_reward_that_is_shown_and_undone(demo: Path, visit: Visit) -> None:
+def test_one_key_saves_a_reward_that_is_shown_and_undone(bank: Stored, visit: Visit) -> None:
     app = visit("step", bank="demo", step="22")
     opened(app, Phase.REWARD)
-    before = dict(MemoryBank.open(str(demo)).utilities("household"))
+    before = dict(bank.utilities("household"))
     while "Counting" in page_text(app):
         app.run()
     assert page_text(app).count("of 18 later selections") == 2
-    rate(app, 1)
+    press(app, "1")
     assert "Saved: −1.000" in page_text(app)
-    assert dict(MemoryBank.open(str(demo)).utilities("household")) != before
-    button(app, "undo_reward").click().run()
-    assert dict(MemoryBank.open(str(demo)).utilities("household")) == before
-    assert button(app, "undo_reward").disabled
+    assert dict(bank.utilities("household")) != before
+    app.button(key="undo_reward").click().run()
+    assert dict(bank.utilities("household")) == before
+    assert app.button(key="undo_reward").disabled
 
 
 def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
-    while "Reward" not in button(app, "step").label:
-        button(app, "step").click().run()
+    while "Reward" not in app.button(key="step").label:
+        app.button(key="step").click().run()
     live = places.live_runs()[str(demo), "household"]
     assert live.episode.environment_reward is not None
     world = live.episode.environment_reward
     opened(app, Phase.REWARD)
-    rate(app, 1 if world > 0 else 5)
+    press(app, f"{1 if world > 0 else 5}")
     text = page_text(app).replace("\\", "")
     assert f"{signed(-world)} from someone" in text
     assert f"A person: reward **{signed(-world)}**" in text and f"The environment: reward **{signed(world)}**" in text
@@ -233,8 +166,6 @@ def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: 
 def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
     demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from memrl_core.errors import BankFull
-
     app = visit("step", bank="demo", step="21")
     opened(app, Phase.REWARD)
 
@@ -243,9 +174,9 @@ def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
-        rate(app, 5)
+        press(app, "5")
     assert "disk is full" in page_text(app) and "Saved" not in page_text(app)
-    rate(app, 5)
+    press(app, "5")
     assert "Saved: +1.000" in page_text(app)
 
 
@@ -254,12 +185,12 @@ def asked(visit: Visit, name: str, *questions: str) -> AppTest:
     app = visit("step", bank=name)
     for question in questions:
         app.text_area(key="typed_intent").set_value(question).run()
-        button(app, "ask").click().run()
-        button(app, "finish").click().run()
+        app.button(key="ask").click().run()
+        app.button(key="finish").click().run()
         assert places.live_runs()[str(workspace.banks_folder() / name), "r"].wait(30)
         app.run()
         if question != questions[-1]:
-            button(app, "leave_unrated").click().run()
+            app.button(key="leave_unrated").click().run()
     return app
 
 
@@ -269,7 +200,7 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
     app = asked(visit, name, "What is a hash table?", "What is a hash map?")
     assert "person judges" in page_text(app)
     next(field for field in app.text_input if field.label.startswith("Reason")).set_value("short").run()
-    rate(app, 5)
+    press(app, "5")
     with MemoryBank.open(path) as bank:
         trace = bank.trace("r", 2)
         assert (trace.reward.reward, trace.reward.reason) == (1.0, "short")
@@ -277,7 +208,7 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
         assert [(e.value, e.payload) for e in bank.ratings.of("r", 2)] == [(1.0, {"scale": "thumbs", "thumb": "up"})]
     opened(app, Phase.REWARD)
     assert "Saved: +1.000" in page_text(app) and "+0.000 → +0.300" in page_text(app).replace("\\", "")
-    button(app, "undo_reward").click().run()
+    app.button(key="undo_reward").click().run()
     with MemoryBank.open(path) as bank:
         assert bank.utilities("r")["r-0001"].q == 0.0 and bank.ratings.of("r", 2) == []
 
@@ -285,15 +216,15 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
 def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(home: Path, visit: Visit) -> None:
     name = a_bank(environment="conversation")
     app = asked(visit, name, "What is a hash table?")
-    button(app, "finish").click().run()
+    app.button(key="finish").click().run()
     assert "your reward" in app.toast[0].value
-    button(app, "leave_unrated").click().run()
+    app.button(key="leave_unrated").click().run()
     opened(app, Phase.REWARD)
     assert "no reward" in page_text(app)
     with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
         trace = bank.trace("r", 1)
     assert (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
-    rate(app, 1)
+    press(app, "1")
     assert "Saved: −1.000" in page_text(app)
 
 
@@ -301,7 +232,7 @@ def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(
 def test_an_intent_that_cannot_be_used_is_refused_in_a_sentence(home: Path, visit: Visit, typed: str) -> None:
     app = visit("step", bank=a_bank(environment="conversation"))
     app.text_area(key="typed_intent").set_value(typed).run()
-    button(app, "ask").click().run()
+    app.button(key="ask").click().run()
     assert "nothing was started" in page_text(app)
     assert app.text_area(key="typed_intent").value == typed
 
@@ -311,18 +242,33 @@ def test_a_run_whose_ollama_is_off_says_how_to_start_it(home: Path, visit: Visit
     assert "not running" in page_text(app).replace("\\", "")
     assert "ollama serve" in page_text(app)
     for _ in range(4):
-        button(app, "step").click().run()
-    button(app, "step").click().run()
-    assert button(app, "retry")
-    button(app, "drop").click().run()
-    assert "Step" in button(app, "step").label
+        app.button(key="step").click().run()
+    app.button(key="step").click().run()
+    assert app.button(key="retry")
+    app.button(key="drop").click().run()
+    assert "Step" in app.button(key="step").label
 
 
-def test_a_bank_without_a_run_says_how_to_start_one(home: Path, visit: Visit) -> None:
-    name = a_bank(runs=False)
-    assert "no run" in page_text(visit("step", bank=name))
-    assert "no run" in page_text(visit("bank", bank=name))
-    assert "no run yet" in page_text(visit("home", bank=name))
+NO_RUN = {"step": "no run", "bank": "no run", "home": "no run yet", "decision": "no run yet", "compare": "no run yet"}
+
+
+@pytest.mark.parametrize(("page", "says"), NO_RUN.items())
+def test_a_bank_without_a_run_says_how_to_start_one(home: Path, visit: Visit, page: str, says: str) -> None:
+    assert says in page_text(visit(page, bank=a_bank(runs=False)))
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "says"),
+    [
+        ("decision", {}, "no memory yet"),
+        ("methods", {"show": "On this pool"}, "no finished step"),
+        ("methods", {"show": "What it has learned"}, "no finished step"),
+    ],
+)
+def test_a_run_without_a_step_says_where_to_begin(
+    home: Path, visit: Visit, page: str, link: dict[str, str], says: str
+) -> None:
+    assert says in page_text(visit(page, bank=a_bank(), **link))
 
 
 @pytest.mark.parametrize(
@@ -346,7 +292,7 @@ def test_a_link_to_what_is_not_here_stays_and_nothing_else_is_shown_under_it(
         )
         assert "40 memories" not in page_text(app) and "put the" not in page_text(app)
         app.run()
-    button(app, "show_instead").click().run()
+    app.button(key="show_instead").click().run()
     assert says not in page_text(app) and "40 memories" in page_text(app)
 
 
@@ -355,16 +301,16 @@ def test_a_damaged_bank_is_said_and_can_be_left(demo: Path, visit: Visit) -> Non
     (demo.with_name("broken") / "bank.db").write_bytes(b"nothing of it is left" * 500)
     app = visit("step", bank="broken")
     assert "cannot be read" in page_text(app)
-    button(app, "leave").click().run()
-    assert button(app, "play_demo")
+    app.button(key="leave").click().run()
+    assert app.button(key="play_demo")
 
 
 def test_a_step_that_cannot_be_read_can_be_left_for_another(
-    demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+    bank: Stored, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = MemoryBank.trace
 
-    def damaged(bank: MemoryBank, run: str, step: int) -> object:
+    def damaged(bank: Stored, run: str, step: int) -> object:
         if step == 7:
             raise BankDamaged("Step 7 cannot be read.")
         return read(bank, run, step)
@@ -372,7 +318,7 @@ def test_a_step_that_cannot_be_read_can_be_left_for_another(
     monkeypatch.setattr(MemoryBank, "trace", damaged)
     app = visit("step", bank="demo", step="7")
     assert "Step 7 cannot" in page_text(app)
-    button(app, "move_Next").click().run()
+    app.button(key="move_Next").click().run()
     assert "step 8 of 40" in page_text(app)
 
 
@@ -383,11 +329,10 @@ def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
     assert "newer version" in page_text(visit("step", bank="future"))
 
 
-def test_memories_are_searched_and_filtered(demo: Path, visit: Visit) -> None:
+def test_memories_are_searched_and_filtered(bank: Stored, visit: Visit) -> None:
     app = visit("bank", bank="demo")
     assert "40 of 40 memories" in page_text(app)
-    with MemoryBank.open(str(demo)) as bank:
-        memories = bank.memories("household")
+    memories = bank.memories("household")
     word = max(memories[0].intent.split(), key=len)
     app.text_input(key="memory_search").set_value(word).run()
     assert "of 40 memories" in page_text(app) and "40 of 40 memories" not in page_text(app)
@@ -403,19 +348,18 @@ def test_bank_shows_the_memories_that_a_link_names_until_all_are_asked_for(demo:
     assert set(app.dataframe[0].value["memory"]) == {"#3", "#7"}
     assert "What do these have in common?" in page_text(app)
     assert "Written in: household 2" in page_text(app)
-    button(app, "bank_selection_all").click().run()
+    app.button(key="bank_selection_all").click().run()
     assert "40 of 40 memories" in page_text(app)
     assert "in common" not in page_text(app)
 
 
-def test_settings_are_changed_for_the_next_steps_only(demo: Path, visit: Visit) -> None:
+def test_settings_are_changed_for_the_next_steps_only(bank: Stored, visit: Visit) -> None:
     app = visit("bank", bank="demo")
     app.session_state["bank_view"] = "Settings"
     app.run()
     app.number_input(key="settings_household_None_weight").set_value(0.8)
     next(b for b in app.button if b.label.startswith("Save for")).click().run()
     assert "from step 41" in page_text(app)
-    bank = MemoryBank.open(str(demo))
     assert (bank.settings("household", 40)["weight"], bank.settings("household")["weight"]) == (0.5, 0.8)
 
 
@@ -423,7 +367,7 @@ def test_settings_are_changed_for_the_next_steps_only(demo: Path, visit: Visit) 
     ("setting", "value", "says"), [("weight", 1.5, "weight"), ("k2", 11, "k2 = 11 cannot be larger than k1 = 10")]
 )
 def test_a_setting_out_of_range_is_refused_in_a_sentence(
-    demo: Path, visit: Visit, setting: str, value: float, says: str
+    bank: Stored, visit: Visit, setting: str, value: float, says: str
 ) -> None:
     app = visit("bank", bank="demo")
     app.session_state["bank_view"] = "Settings"
@@ -431,21 +375,21 @@ def test_a_setting_out_of_range_is_refused_in_a_sentence(
     app.number_input(key=f"settings_household_None_{setting}").set_value(value)
     next(b for b in app.button if b.label.startswith("Save for")).click().run()
     assert says in page_text(app).replace("\\", "")
-    assert MemoryBank.open(str(demo)).settings("household")["weight"] == 0.5
+    assert bank.settings("household")["weight"] == 0.5
 
 
-def test_a_bank_is_made_copied_and_opened(demo: Path, visit: Visit) -> None:
+def test_a_bank_is_made_copied_and_opened(demo: Path, bank: Stored, visit: Visit) -> None:
     app = visit("bank", bank="demo")
     app.session_state["bank_view"] = "Banks of this machine"
     app.run()
     app.text_input(key="create_name").set_value("fresh").run()
-    button(app, "create_bank").click().run()
+    app.button(key="create_bank").click().run()
     assert MemoryBank.open(str(demo.with_name("fresh"))).runs() == []
     app.text_input(key="copy_name_demo").set_value("demo-two").run()
-    button(app, "copy_go_demo").click().run()
+    app.button(key="copy_go_demo").click().run()
     assert MemoryBank.open(str(demo.with_name("demo-two"))).view("household").size == 40
     app.text_input(key="create_name").set_value("../evil").run()
-    button(app, "create_bank").click().run()
+    app.button(key="create_bank").click().run()
     assert "A bank's name has" in page_text(app).replace("\\", "")
 
 
@@ -454,8 +398,8 @@ def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
     app = visit("step", bank=a_bank(environment="conversation"))
     opened(app, *Phase)
     app.text_area(key="typed_intent").set_value(typed).run()
-    button(app, "ask").click().run()
-    button(app, "finish").click().run()
+    app.button(key="ask").click().run()
+    app.button(key="finish").click().run()
     assert any(typed in block.value for block in app.code)
     labels = [box.label for box in app.get("expander")]
     labels += [box.proto.popover.label for box in app.get("popover")]
@@ -469,7 +413,7 @@ def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, vis
     app.number_input(key="new_run_memrl_weight").set_value(0.25)
     app.number_input(key="new_household_shift_at_0").set_value(7)
     app.run()
-    button(app, "start_run").click().run()
+    app.button(key="start_run").click().run()
     with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
         (info,) = bank.runs()
         assert (info.settings["weight"], info.environment_options["shift_at"]) == (0.25, 7)
@@ -520,11 +464,11 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
         app.text_input(key="new_household_model_stop").set_value(".")
         app.number_input(key="new_household_model_num_thread").set_value(1)
         server.models.clear()
-        button(app, "start_run").click().run()
+        app.button(key="start_run").click().run()
         assert "ollama pull llama3.2" in page_text(app).replace("\\", "")
         assert not (workspace.banks_folder() / "my-bank").exists()
         server.models[LLAMA.name] = LLAMA
-        button(app, "start_run").click().run()
+        app.button(key="start_run").click().run()
     with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
         chosen = {"temperature": 0.4, "num_predict": 64, "layout": "turns", "stop": ".", "num_thread": 1}
         assert dict(bank.runs()[0].model_options) == chosen
@@ -532,7 +476,7 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
 
 def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, visit: Visit) -> None:
     app = visit("home")
-    button(app, "play_demo_smollm2").click().run()
+    app.button(key="play_demo_smollm2").click().run()
     with MemoryBank.open(str(workspace.demo_bank(workspace.REAL_DEMO))) as bank:
         (info,) = bank.runs()
         traces = bank.traces(info.id)
@@ -569,22 +513,18 @@ def test_the_panel_tells_what_each_model_is_tries_one_and_chooses_it_for_a_run(
         app = visit("home")
         (table,) = [frame.value for frame in app.dataframe if "context" in frame.value]
         of = table.set_index("model").to_dict("index")
-        assert (of["llama3.2"]["context"], of["llama3.2"]["can"], of["llama3.2"]["note"]) == (
-            131_072,
-            "answer, tools",
-            "",
-        )
+        assert of["llama3.2"] | {"context": 131_072, "can": "answer, tools", "note": ""} == of["llama3.2"]
         assert "no chat template" in of["base"]["note"] and "embeddings" in of["nomic-embed-text"]["note"]
         app.selectbox(key="panel_model").set_value("nomic-embed-text").run()
-        assert button(app, "use_model").disabled and button(app, "try_model").disabled
+        assert app.button(key="use_model").disabled and app.button(key="try_model").disabled
         app.selectbox(key="panel_model").set_value("llama3.2").run()
         server.faults.answer, server.faults.endless = " pan", True
-        button(app, "try_model").click().run()
+        app.button(key="try_model").click().run()
         assert app.session_state["work_try"][1].wait(30)
         app.run()
         assert app.code[-1].value == " pan" * 64
         assert any("cut at 64 tokens" in c.value and "tokens a second" in c.value for c in app.caption)
-        button(app, "use_model").click().run()
+        app.button(key="use_model").click().run()
         assert app.selectbox(key="new_run_model").value == "llama3.2"
 
 
@@ -610,7 +550,7 @@ def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_no
     monkeypatch.setattr(workspace, "make_model", lambda *_: model)
     app = visit("step", bank=name)
     for _ in range(5):
-        button(app, "step").click().run()
+        app.button(key="step").click().run()
     assert "turn 1 of 10 · 2 tokens · " in page_text(app).replace("\\", "")
     assert any(block.value == "fly away" for block in app.code)
     model.go.set()
@@ -627,7 +567,7 @@ def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Pat
     app = visit("home")
     app.number_input(key="new_run_memrl_k2").set_value(99)
     app.run()
-    button(app, "start_run").click().run()
+    app.button(key="start_run").click().run()
     assert "larger than k1" in page_text(app)
     assert not (workspace.banks_folder() / "my-bank").exists()
 
@@ -641,7 +581,7 @@ def test_a_step_that_was_cut_short_is_shown_until_it_was_done(home: Path, visit:
             bank._ledger.adopt(left)
     app = visit("step", bank=name, run="r")
     assert "Step 1 was begun and cut short" in page_text(app)
-    button(app, "finish").click().run()
+    app.button(key="finish").click().run()
     assert "cut short" not in page_text(app)
     assert MemoryBank.open(str(path)).unfinished_steps("r") == []
 
@@ -671,26 +611,19 @@ def test_a_step_whose_server_was_killed_is_told_with_its_task(home: Path, visit:
         other.kill()
     again = visit("step", bank=path.name, run="r")
     assert "Step 3 was begun" in page_text(again)
-    button(again, "finish").click().run()
+    again.button(key="finish").click().run()
     assert MemoryBank.open(str(path)).next_step("r") == 4
     assert "cut short" not in page_text(visit("step", bank=path.name, run="r"))
 
 
 def test_a_chart_is_saved_with_its_table_under_a_name_that_says_where_it_is_from(
-    visit: Visit, monkeypatch: pytest.MonkeyPatch
+    bank: Stored, visit: Visit, downloads: dict[str, Download]
 ) -> None:
-    offered: dict[str, Callable[[], bytes | str]] = {}
-    names: dict[str, str] = {}
-
-    def offer(label: str, data: Callable[[], bytes | str], **named: str) -> None:
-        offered[named["key"]], names[named["key"]] = data, named["file_name"]
-
-    monkeypatch.setattr(picture.st, "download_button", offer)
     visit("step", bank="demo", memory="household-0007")
-    history = MemoryBank.open(str(workspace.demo_bank())).history("household", "household-0007")
-    assert bytes(offered["history_csv"]()).decode("utf-8-sig").count("\n") == 1 + len(history)
-    assert names["history_csv"].startswith("demo-household-after-step-40-") and names["history_csv"].endswith(".csv")
-    assert "<html" in str(offered["history_html"]())
+    table = downloads["history_csv"]
+    assert len(table.rows) == len(bank.history(RUN, "household-0007"))
+    assert table.file_name.startswith("demo-household-after-step-40-") and table.file_name.endswith(".csv")
+    assert "<html" in downloads["history_html"].text
 
 
 def test_work_that_ends_while_the_page_is_drawn_leaves_no_button_disabled(
@@ -723,7 +656,7 @@ def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path,
     app.text_input(key="new_run_bank").set_value("official").run()
     app.selectbox(key="new_preset_memrl").set_value("lifelong").run()
     app.number_input(key="new_run_memrl_lifelong_k2").set_value(2).run()
-    button(app, "start_run").click().run()
+    app.button(key="start_run").click().run()
     with MemoryBank.open(str(workspace.banks_folder() / "official")) as bank:
         (info,) = bank.runs()
         assert info.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
@@ -14,10 +12,8 @@ from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import policy_class
 from memrl_core.records import Phase
 from pages.decision.catalogue import QUESTIONS
-from tests.pages.test_methods_page import shown, words
-from tests.pages.test_pages import opened
+from tests.pages.screen import Visit, opened, page_text, shown
 
-Visit = Callable[..., AppTest]
 METHODS = ("none", "memp", "rememberer", "memento", "rmm_reranker", "a_mem", "webcoach")
 STEPS = 9
 
@@ -48,7 +44,7 @@ def bank(recorded: Path, home: Path) -> str:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_of_every_method_can_be_looked_at(visit: Visit, bank: str, name: str) -> None:
     app = shown(visit("step", bank=bank, run=name, step=str(STEPS)))
-    assert policy_class(name).spec.title in words(app).replace("\\", "")
+    assert policy_class(name).spec.title in page_text(app).replace("\\", "")
     shown(opened(app, *Phase))
 
 
@@ -60,7 +56,7 @@ def test_every_question_is_answered_or_says_why_it_cannot_be(visit: Visit, bank:
     for question in QUESTIONS:
         if question.key in asked and f"{question.group} · {question.text}" in offered:
             app = shown(app.selectbox(key="question").select(question.key).run())
-    assert "not score by" in words(shown(app.selectbox(key="question").select("flips").run()))
+    assert "not score by" in page_text(shown(app.selectbox(key="question").select("flips").run()))
 
 
 @pytest.mark.parametrize("page", ["bank", "rewards", "compare", "methods"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,11 @@ from memrl_core.records import EventKind, Phase
 from pages.rewards.queue import ALL_MINE, EMPTY, SHOWN
 from pages.shared import person as who
 from pages.shared.text import literal
-from tests.pages.rating import (
+from tests.pages.screen import (
     RUN,
+    Stored,
+    Visit,
+    a_bank,
     at,
     beliefs,
     by_people,
@@ -30,16 +32,16 @@ from tests.pages.rating import (
     give,
     key_starting,
     known_as,
+    opened,
+    page_text,
+    plain,
     press,
     rewards,
     standing,
     step_id,
     step_judged,
 )
-from tests.pages.test_decision_page import plain
-from tests.pages.test_pages import a_bank, opened, page_text
 
-Visit = Callable[..., AppTest]
 MARKUP = "<b>x</b> **y** :red[z]"
 
 
@@ -52,6 +54,12 @@ def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 def ann(home: Path) -> str:
     known_as("ann")
     return "ann"
+
+
+@pytest.fixture
+def queue(visit: Visit, ann: str) -> Visit:
+    """Opens the queue of the demo, as ann."""
+    return lambda **link: visit("rewards", bank="demo", **link)
 
 
 def on_scale(app: AppTest, scale: str) -> AppTest:
@@ -75,153 +83,143 @@ def full(*_: object, **__: object) -> None:
     ],
 )
 def test_one_button_saves_a_rating_moves_only_the_q_of_the_prompt_and_goes_on(
-    demo: Path, visit: Visit, ann: str, scale: str, digit: str, reward: float, given: dict[str, object]
+    bank: Stored, queue: Visit, scale: str, digit: str, reward: float, given: dict[str, object]
 ) -> None:
-    step = step_judged(demo, 1.0 if reward < 0 else -1.0).step
-    before = beliefs(demo)
-    app = on_scale(visit("rewards", bank="demo", step=str(step)), scale)
+    step = step_judged(bank, 1.0 if reward < 0 else -1.0).step
+    before = beliefs(bank)
+    app = on_scale(queue(step=str(step)), scale)
     assert at(press(app, digit)) == step + 1
-    (event,) = by_people(demo)
+    (event,) = by_people(bank)
     assert (event.step, event.value, event.rater) == (step, reward, "ann")
     assert dict(event.payload) == {"scale": scale, **given}
-    with MemoryBank.open(str(demo)) as bank:
-        prompt = set(bank.credited(RUN, step))
-    assert {i for i, q in beliefs(demo).items() if q != before[i]} == prompt
+    prompt = set(bank.credited(RUN, step))
+    assert {i for i, q in beliefs(bank).items() if q != before[i]} == prompt
     assert f"{len(prompt)} q moved" in plain(app)
 
 
-def test_a_grade_between_is_chosen_with_the_slider_and_saved_with_its_button(
-    demo: Path, visit: Visit, ann: str
-) -> None:
-    app = on_scale(visit("rewards", bank="demo", step="5"), "graded")
-    key = f"grade_{step_id(demo, 5)}"
+def test_a_grade_between_is_chosen_with_the_slider_and_saved_with_its_button(bank: Stored, queue: Visit) -> None:
+    app = on_scale(queue(step="5"), "graded")
+    key = f"grade_{step_id(bank, 5)}"
     app.slider(key=key).set_value(0.35).run()
-    assert rewards(demo) == []
+    assert rewards(bank) == []
     click(app, f"save_{key}")
-    (event,) = by_people(demo)
+    (event,) = by_people(bank)
     assert (event.value, dict(event.payload)) == (pytest.approx(0.35), {"scale": "graded", "grade": 0.35})
 
 
-def test_the_last_mark_of_a_rubric_saves_the_weighted_mean(demo: Path, visit: Visit, ann: str) -> None:
-    app = on_scale(visit("rewards", bank="demo", step="5"), "rubric")
+def test_the_last_mark_of_a_rubric_saves_the_weighted_mean(bank: Stored, queue: Visit) -> None:
+    app = on_scale(queue(step="5"), "rubric")
     for number, mark in enumerate((5, 4, 3)):
-        assert rewards(demo) == []
+        assert rewards(bank) == []
         key_starting(app, f"mark_{number}_{mark}_").click().run()
-    (event,) = by_people(demo)
+    (event,) = by_people(bank)
     assert event.value == pytest.approx(2 * (2 * 1.0 + 0.75 + 0.5) / 4 - 1)
     assert event.payload["marks"] == {"correct": 5, "complete": 4, "clear": 3}
     assert at(app) == 6
 
 
-def test_marks_that_could_not_be_saved_stay(
-    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = on_scale(visit("rewards", bank="demo", step="5"), "rubric")
+def test_marks_that_could_not_be_saved_stay(bank: Stored, queue: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = on_scale(queue(step="5"), "rubric")
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
         for number in range(3):
             key_starting(app, f"mark_{number}_4_").click().run()
-    assert "disk is full" in plain(app) and rewards(demo) == []
+    assert "disk is full" in plain(app) and rewards(bank) == []
     key_starting(app, "mark_2_4_").click().run()
-    assert rewards(demo) == [(5, 0.5)]
+    assert rewards(bank) == [(5, 0.5)]
 
 
 @pytest.mark.parametrize(("choice", "left", "right"), [("first", 1.0, -1.0), ("second", -1.0, 1.0), ("tie", 0.0, 0.0)])
 def test_two_answers_to_one_task_are_compared_as_one_deed(
-    demo: Path, visit: Visit, ann: str, choice: str, left: float, right: float
+    bank: Stored, queue: Visit, choice: str, left: float, right: float
 ) -> None:
-    app = on_scale(visit("rewards", bank="demo"), "pairwise")
+    app = on_scale(queue(), "pairwise")
     key_starting(app, f"pair_{choice}_").click().run()
-    assert rewards(demo) == [(1, left), (9, right)]
-    assert {event.payload["scale"] for event in by_people(demo)} == {"pairwise"}
-    assert step_id(demo, 1) not in key_starting(app, "pair_tie_").key
+    assert rewards(bank) == [(1, left), (9, right)]
+    assert {event.payload["scale"] for event in by_people(bank)} == {"pairwise"}
+    assert step_id(bank, 1) not in key_starting(app, "pair_tie_").key
     shown = key_starting(app, "pair_tie_").key
     click(app, "queue_undo")
-    assert standing(demo, 1) == standing(demo, 9) == {}
-    assert key_starting(app, "pair_tie_").key == f"pair_tie_{step_id(demo, 1)}_{step_id(demo, 9)}" != shown
+    assert standing(bank, 1) == standing(bank, 9) == {}
+    assert key_starting(app, "pair_tie_").key == f"pair_tie_{step_id(bank, 1)}_{step_id(bank, 9)}" != shown
     click(app, "queue_redo")
-    assert (standing(demo, 1), standing(demo, 9)) == ({"ann": left}, {"ann": right})
+    assert (standing(bank, 1), standing(bank, 9)) == ({"ann": left}, {"ann": right})
     assert far(app).startswith("**1 of 16** rated")
 
 
-def test_the_runs_own_rewards_are_shown_beside_the_buttons_and_used(demo: Path, visit: Visit, ann: str) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        own = {"scale": "stars", "stars": (-1, -0.5, 0, 0.25, 2), "thumbs_up": 0.75}
-        bank.ratings.change_scales(RUN, RatingScales.of(own), "ann")
-    app = visit("rewards", bank="demo", step="5")
+def test_the_runs_own_rewards_are_shown_beside_the_buttons_and_used(bank: Stored, queue: Visit) -> None:
+    own = {"scale": "stars", "stars": (-1, -0.5, 0, 0.25, 2), "thumbs_up": 0.75}
+    bank.ratings.change_scales(RUN, RatingScales.of(own), "ann")
+    app = queue(step="5")
     assert "4 → +0.25 · 5 → +2.00" in plain(app)
     press(app, "5")
     on_scale(app, "thumbs")
     assert "good → +0.75" in plain(app)
     press(app, "5")
-    assert rewards(demo) == [(5, 2.0), (6, 0.75)]
+    assert rewards(bank) == [(5, 2.0), (6, 0.75)]
 
 
 # --- once, and none by chance -----------------------------------------------------------------------------------------
 
 
 def test_a_key_that_comes_before_anyone_can_have_read_is_not_counted(
-    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
+    bank: Stored, queue: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rating_queue, "TOO_SOON", 3600.0)
-    app = press(visit("rewards", bank="demo", step="5"), "5")
+    app = press(queue(step="5"), "5")
     assert "could have read" in plain(app)
-    assert at(app) == 5 and rewards(demo) == []
+    assert at(app) == 5 and rewards(bank) == []
 
 
-def test_a_key_that_arrives_when_its_answer_has_gone_rates_nothing_and_says_so(
-    demo: Path, visit: Visit, ann: str
-) -> None:
-    app = visit("rewards", bank="demo", step="5")
+def test_a_key_that_arrives_when_its_answer_has_gone_rates_nothing_and_says_so(bank: Stored, queue: Visit) -> None:
+    app = queue(step="5")
     key_starting(app, "rate_1_").click()
     app = press(app, "5")
-    assert rewards(demo) == [(5, -1.0)] and at(app) == 6
+    assert rewards(bank) == [(5, -1.0)] and at(app) == 6
     assert "not counted" in plain(app)
 
 
-def test_another_choice_takes_the_place_of_the_first_and_both_stay_on_record(
-    demo: Path, visit: Visit, ann: str
-) -> None:
-    app = click(press(visit("rewards", bank="demo", step="5"), "5"), "queue_previous")
+def test_another_choice_takes_the_place_of_the_first_and_both_stay_on_record(bank: Stored, queue: Visit) -> None:
+    app = click(press(queue(step="5"), "5"), "queue_previous")
     assert "You gave **+1.000**" in plain(app)
     press(app, "1")
-    assert rewards(demo) == [(5, 1.0), (5, -1.0)] and standing(demo, 5) == {"ann": -1.0}
+    assert rewards(bank) == [(5, 1.0), (5, -1.0)] and standing(bank, 5) == {"ann": -1.0}
     click(app, "queue_undo")
-    assert "You gave **+1.000**" in plain(app) and standing(demo, 5) == {"ann": 1.0}
+    assert "You gave **+1.000**" in plain(app) and standing(bank, 5) == {"ann": 1.0}
     assert far(app).startswith("**1 of 40** rated")
 
 
 def test_what_could_not_be_saved_is_told_and_the_same_key_saves_it_with_its_reason(
-    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
+    bank: Stored, queue: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = visit("rewards", bank="demo", step="5")
-    app.text_input(key=f"reason_{step_id(demo, 5)}").set_value("on the wrong shelf")
+    app = queue(step="5")
+    app.text_input(key=f"reason_{step_id(bank, 5)}").set_value("on the wrong shelf")
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
         press(app, "5")
     assert "disk is full" in plain(app) and "not saved" in plain(app)
-    assert at(app) == 5 and rewards(demo) == []
+    assert at(app) == 5 and rewards(bank) == []
     press(app, "5")
-    (event,) = by_people(demo)
+    (event,) = by_people(bank)
     assert (event.step, event.value, event.reason) == (5, 1.0, "on the wrong shelf")
     assert at(app) == 6 and "disk is full" not in plain(app)
 
 
 def test_a_step_that_cannot_be_read_gets_its_own_sentence(
-    demo: Path, visit: Visit, ann: str, monkeypatch: pytest.MonkeyPatch
+    demo: Path, queue: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(*_: object) -> None:
         raise BankDamaged("Step 5 cannot be read.")
 
     monkeypatch.setattr(MemoryBank, "trace", damaged)
-    assert "Step 5 cannot" in plain(visit("rewards", bank="demo", step="5"))
+    assert "Step 5 cannot" in plain(queue(step="5"))
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------
 
 
-def test_skipped_steps_come_again_when_nothing_else_is_left(demo: Path, visit: Visit, ann: str) -> None:
-    app = visit("rewards", bank="demo", show="random", sample="3")
+def test_skipped_steps_come_again_when_nothing_else_is_left(demo: Path, queue: Visit) -> None:
+    app = queue(show="random", sample="3")
     first = at(app)
     click(app, "queue_skip")
     assert "1 skipped" in far(app)
@@ -234,32 +232,32 @@ def test_skipped_steps_come_again_when_nothing_else_is_left(demo: Path, visit: V
     assert app.button(key="queue_next").disabled and app.button(key="queue_skip").disabled
 
 
-def test_undo_goes_back_to_the_step_unrated_and_redo_rates_it_again(demo: Path, visit: Visit, ann: str) -> None:
-    before = beliefs(demo)
-    step = step_judged(demo, -1.0).step
-    app = press(visit("rewards", bank="demo", step=str(step)), "5")
-    after = beliefs(demo)
+def test_undo_goes_back_to_the_step_unrated_and_redo_rates_it_again(bank: Stored, queue: Visit) -> None:
+    before = beliefs(bank)
+    step = step_judged(bank, -1.0).step
+    app = press(queue(step=str(step)), "5")
+    after = beliefs(bank)
     assert after != before
     click(app, "queue_undo")
-    assert at(app) == step and "You gave" not in plain(app) and beliefs(demo) == before
+    assert at(app) == step and "You gave" not in plain(app) and beliefs(bank) == before
     assert f"+1.000 for step {step}" in plain(app)
     assert far(app) == "**0 of 40** rated"
     click(app, "queue_redo")
-    assert at(app) == step and "You gave **+1.000**" in plain(app) and beliefs(demo) == after
+    assert at(app) == step and "You gave **+1.000**" in plain(app) and beliefs(bank) == after
     assert far(app) == "**1 of 40** rated" and app.button(key="queue_redo").disabled
 
 
-def test_a_reason_is_saved_with_the_rating_and_saved_again_when_it_changes(demo: Path, visit: Visit, ann: str) -> None:
-    app = visit("rewards", bank="demo", step="5")
-    key = f"reason_{step_id(demo, 5)}"
+def test_a_reason_is_saved_with_the_rating_and_saved_again_when_it_changes(bank: Stored, queue: Visit) -> None:
+    app = queue(step="5")
+    key = f"reason_{step_id(bank, 5)}"
     app.text_input(key=key).set_value("wrong shelf").run()
-    assert rewards(demo) == []
+    assert rewards(bank) == []
     click(press(app, "1"), "queue_previous")
     assert app.text_input(key=key).value == "wrong shelf"
     app.text_input(key=key).set_value("wrong drawer").run()
     assert at(app) == 5
-    assert [(e.value, e.reason) for e in by_people(demo)] == [(-1.0, "wrong shelf"), (-1.0, "wrong drawer")]
-    assert by_people(demo)[1].payload["thumb"] == "down"
+    assert [(e.value, e.reason) for e in by_people(bank)] == [(-1.0, "wrong shelf"), (-1.0, "wrong drawer")]
+    assert by_people(bank)[1].payload["thumb"] == "down"
 
 
 # --- what is in it ----------------------------------------------------------------------------------------------------
@@ -272,13 +270,13 @@ def walked(app: AppTest) -> list[int]:
     return steps
 
 
-def test_a_link_gives_the_same_steps_again(demo: Path, visit: Visit, ann: str) -> None:
-    app = visit("rewards", bank="demo", show="random", seed="3", sample="5")
+def test_a_link_gives_the_same_steps_again(demo: Path, visit: Visit, queue: Visit) -> None:
+    app = queue(show="random", seed="3", sample="5")
     steps = walked(app)
     link = dict(app.query_params)
     assert len(set(steps)) == 5
     assert {name: link[name] for name in ("show", "seed", "sample")} == {"show": "random", "seed": "3", "sample": "5"}
-    assert sorted(walked(visit("rewards", bank="demo", show="random", seed="3", sample="5"))) == sorted(steps)
+    assert sorted(walked(queue(show="random", seed="3", sample="5"))) == sorted(steps)
     assert at(visit("rewards", **link)) == steps[-1]
 
 
@@ -292,22 +290,21 @@ def test_a_link_gives_the_same_steps_again(demo: Path, visit: Visit, ann: str) -
     ],
 )
 def test_a_link_that_cannot_be_gets_a_sentence_and_the_default(
-    demo: Path, visit: Visit, ann: str, link: dict[str, str], says: str
+    demo: Path, queue: Visit, link: dict[str, str], says: str
 ) -> None:
-    app = visit("rewards", bank="demo", **link)
+    app = queue(**link)
     assert says in plain(app)
     assert far(app) == "**0 of 40** rated"
 
 
-def test_an_empty_queue_says_why_and_has_no_bar(demo: Path, visit: Visit, ann: str) -> None:
+def test_an_empty_queue_says_why_and_has_no_bar(bank: Stored, visit: Visit, queue: Visit) -> None:
     app = visit("rewards", bank=a_bank())
     for show in SHOWN:
         app.selectbox(key="queue_show").set_value(show).run()
         assert "this filter" in plain(app)
     assert "no pair" in plain(on_scale(app, "pairwise"))
-    with MemoryBank.open(str(demo)) as bank:
-        bank.ratings.rate_all([Rating(RUN, step, 1.0, "ann") for step in range(1, 41)])
-    app = visit("rewards", bank="demo")
+    bank.ratings.rate_all([Rating(RUN, step, 1.0, "ann") for step in range(1, 41)])
+    app = queue()
     for show, says in {"awaiting": ALL_MINE, **EMPTY}.items():
         app.selectbox(key="queue_show").set_value(show).run()
         assert says.format(steps="40 steps") in plain(app)
@@ -321,31 +318,27 @@ def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit:
     assert far(app) == "**0 of 40** rated"
 
 
-def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_rules_say(
-    demo: Path, visit: Visit, ann: str
-) -> None:
-    give(demo, 1, 1.0, "bob")
-    assert far(visit("rewards", bank="demo", show="wanting")) == "**0 of 39** rated"
-    give(demo, 1, 1.0, "cem")
-    give(demo, 2, 1.0, "bob")
-    app = visit("rewards", bank="demo", show="wanting")
+def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_rules_say(bank: Stored, queue: Visit) -> None:
+    give(bank, 1, 1.0, "bob")
+    assert far(queue(show="wanting")) == "**0 of 39** rated"
+    give(bank, 1, 1.0, "cem")
+    give(bank, 2, 1.0, "bob")
+    app = queue(show="wanting")
     assert far(app) == "**0 of 39** rated"
-    with MemoryBank.open(str(demo)) as bank:
-        bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
+    bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
     assert far(app.run()) == "**0 of 40** rated"
 
 
 # --- blind ------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_tells_the_verdict_before_the_person_has_rated(demo: Path, visit: Visit, ann: str) -> None:
-    step = step_judged(demo, -1.0)
-    give(demo, step.step, 0.25, "bob", "a reason of bob")
-    with MemoryBank.open(str(demo)) as bank:
-        bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
+def test_nothing_tells_the_verdict_before_the_person_has_rated(bank: Stored, queue: Visit) -> None:
+    step = step_judged(bank, -1.0)
+    give(bank, step.step, 0.25, "bob", "a reason of bob")
+    bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
     assert step.reward.verdict
     verdict = step.reward.verdict
-    app = visit("rewards", bank="demo", step=str(step.step))
+    app = queue(step=str(step.step))
     words = everything(app)
     assert "1 person" in words
     for hidden in (verdict, "q now", "The environment −1.000", "the environment", "+0.250", "a reason of bob"):
@@ -357,17 +350,15 @@ def test_nothing_tells_the_verdict_before_the_person_has_rated(demo: Path, visit
         assert shown in words
 
 
-def test_pairs_that_are_not_blind_show_both_verdicts(demo: Path, visit: Visit, ann: str) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        traces = [bank.trace(RUN, row.step) for row in bank.step_rows(RUN)]
+def test_pairs_that_are_not_blind_show_both_verdicts(bank: Stored, queue: Visit) -> None:
+    traces = [bank.trace(RUN, row.step) for row in bank.step_rows(RUN)]
     judged = {trace.id: trace.reward.environment for trace in traces if trace.reward is not None}
-    app = on_scale(visit("rewards", bank="demo"), "pairwise")
+    app = on_scale(queue(), "pairwise")
     while {judged[one] for one in key_starting(app, "pair_tie_").key.split("_")[2:]} != {-1.0, 1.0}:
         click(app, "queue_next")
     words = everything(app)
     assert "The environment −1.000" not in words and "The environment +1.000" not in words
-    with MemoryBank.open(str(demo)) as bank:
-        bank.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
+    bank.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
     words = everything(app.run())
     assert "The environment −1.000" in words and "The environment +1.000" in words
 
@@ -375,21 +366,21 @@ def test_pairs_that_are_not_blind_show_both_verdicts(demo: Path, visit: Visit, a
 # --- several people ---------------------------------------------------------------------------------------------------
 
 
-def test_what_another_rates_meanwhile_is_closed_in_this_sitting(demo: Path, visit: Visit, ann: str) -> None:
-    app = visit("rewards", bank="demo", show="wanting")
-    give(demo, 2, 1.0, "bob")
+def test_what_another_rates_meanwhile_is_closed_in_this_sitting(bank: Stored, queue: Visit) -> None:
+    app = queue(show="wanting")
+    give(bank, 2, 1.0, "bob")
     app.run()
     assert far(app) == "**0 of 39** rated" and "last seen: bob" in plain(app)
     assert at(press(app, "5")) == 3
 
 
-def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(demo: Path, visit: Visit) -> None:
+def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(bank: Stored, visit: Visit) -> None:
     app = visit("rewards", bank="demo", step="5")
     assert app.text_input(key="rewards_name").value == ""
     app.text_input(key="rewards_name").set_value(MARKUP).run()
     press(app, "5")
-    give(demo, 5, -1.0, "bob")
-    assert [event.rater for event in by_people(demo)] == [MARKUP, "bob"]
+    give(bank, 5, -1.0, "bob")
+    assert [event.rater for event in by_people(bank)] == [MARKUP, "bob"]
     for view in ("People", "What changed", "Audit", "Rules"):
         app.selectbox(key="rewards_view").set_value(view).run()
         assert MARKUP not in page_text(app)
@@ -401,8 +392,8 @@ def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(demo: P
 
 
 @pytest.mark.parametrize("typed", ["*", " * "])
-def test_a_name_that_cannot_be_is_refused_in_a_sentence(demo: Path, visit: Visit, ann: str, typed: str) -> None:
-    app = visit("rewards", bank="demo", step="5")
+def test_a_name_that_cannot_be_is_refused_in_a_sentence(demo: Path, queue: Visit, typed: str) -> None:
+    app = queue(step="5")
     app.text_input(key="rewards_name").set_value(typed).run()
     assert "person's name" in plain(app)
     assert app.text_input(key="rewards_name").value == "ann"
@@ -420,11 +411,10 @@ def test_only_another_browser_that_is_connected_now_makes_a_nameless_person_type
     assert key_starting(visit("rewards", bank="demo"), "rate_1_").disabled is not rates
 
 
-def with_roles(demo: Path, **roles: Role) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        bank.people.assign("boss", Role.MANAGE, "boss")
-        for name, role in roles.items():
-            bank.people.assign(NEWCOMERS if name == "everybody" else name, role, "boss")
+def with_roles(bank: Stored, **roles: Role) -> None:
+    bank.people.assign("boss", Role.MANAGE, "boss")
+    for name, role in roles.items():
+        bank.people.assign(NEWCOMERS if name == "everybody" else name, role, "boss")
 
 
 @pytest.mark.parametrize(
@@ -436,12 +426,12 @@ def with_roles(demo: Path, **roles: Role) -> None:
     ],
 )
 def test_each_role_can_press_what_it_may_do(
-    demo: Path, visit: Visit, ann: str, roles: dict[str, Role], rates: bool, manages: bool
+    bank: Stored, queue: Visit, roles: dict[str, Role], rates: bool, manages: bool
 ) -> None:
-    with_roles(demo, **roles)
-    app = visit("rewards", bank="demo", step="5")
+    with_roles(bank, **roles)
+    app = queue(step="5")
     assert key_starting(app, "rate_1_").disabled is not rates
-    assert app.text_input(key=f"reason_{step_id(demo, 5)}").disabled is not rates
+    assert app.text_input(key=f"reason_{step_id(bank, 5)}").disabled is not rates
     assert ("under People" in plain(app)) is not rates
     assert ("ann may" in plain(app)) is not manages
     on_scale(app, "pairwise")
@@ -453,27 +443,27 @@ def test_each_role_can_press_what_it_may_do(
     assert next(b for b in app.button if b.label == "Assign").disabled is not manages
 
 
-def test_a_role_taken_away_between_drawing_and_click_is_refused_by_the_core(demo: Path, visit: Visit, ann: str) -> None:
-    app = press(visit("rewards", bank="demo", step="5"), "5")
-    with_roles(demo, ann=Role.LOOK)
+def test_a_role_taken_away_between_drawing_and_click_is_refused_by_the_core(bank: Stored, queue: Visit) -> None:
+    app = press(queue(step="5"), "5")
+    with_roles(bank, ann=Role.LOOK)
     press(app, "5")
     assert "ann may look" in plain(app)
-    assert at(app) == 6 and rewards(demo) == [(5, 1.0)]
+    assert at(app) == 6 and rewards(bank) == [(5, 1.0)]
     click(app, "queue_undo")
     assert "ann may look" in plain(app)
-    assert standing(demo, 5) == {"ann": 1.0}
-    assert {event.kind for event in by_people(demo)} == {EventKind.REWARD_GIVEN, EventKind.ROLE_ASSIGNED}
+    assert standing(bank, 5) == {"ann": 1.0}
+    assert {event.kind for event in by_people(bank)} == {EventKind.REWARD_GIVEN, EventKind.ROLE_ASSIGNED}
 
 
 def test_the_step_page_saves_through_the_same_rules_and_the_queue_takes_it_back(
-    demo: Path, visit: Visit, ann: str
+    bank: Stored, visit: Visit, queue: Visit
 ) -> None:
     app = opened(visit("step", bank="demo", step="21"), Phase.REWARD)
-    app.text_input(key=f"reward_reason_{step_id(demo, 21)}").set_value("dropped it").run()
+    app.text_input(key=f"reward_reason_{step_id(bank, 21)}").set_value("dropped it").run()
     press(app, "1")
-    (event,) = by_people(demo)
+    (event,) = by_people(bank)
     assert (event.step, event.value, event.reason, event.payload["thumb"]) == (21, -1.0, "dropped it", "down")
-    assert click(app, "undo_reward") and standing(demo, 21) == {}
+    assert click(app, "undo_reward") and standing(bank, 21) == {}
     press(app, "1")
-    app = click(visit("rewards", bank="demo"), "queue_undo")
-    assert at(app) == 21 and standing(demo, 21) == {}
+    app = click(queue(), "queue_undo")
+    assert at(app) == 21 and standing(bank, 21) == {}

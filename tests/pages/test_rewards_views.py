@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people import rating_queue
 from memrl_core.analysis.people.agreement import agreement
-from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.learning.scales import RatingScales
@@ -23,8 +18,11 @@ from memrl_core.numerals import percent
 from memrl_core.records import EventKind
 from memrl_core.settings import MemRLSettings
 from tests.builders import numbers
-from tests.pages.rating import (
+from tests.pages.screen import (
     RUN,
+    Download,
+    Stored,
+    Visit,
     at,
     beliefs,
     by_people,
@@ -33,6 +31,7 @@ from tests.pages.rating import (
     far,
     give,
     known_as,
+    plain,
     press,
     rewards,
     standing,
@@ -40,9 +39,7 @@ from tests.pages.rating import (
     submit,
     table,
 )
-from tests.pages.test_decision_page import plain
 
-Visit = Callable[..., AppTest]
 TWO = {"ann": (1.0, 1.0, -1.0, -1.0), "bob": (1.0, -1.0, -1.0, -1.0)}
 THREE = {**TWO, "cem": (0.5, 0.0, -1.0, -0.5)}
 
@@ -54,41 +51,29 @@ def ann(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def downloads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], bytes]]:
-    """What each download button of the page would give."""
-    offered: dict[str, Callable[[], bytes]] = {}
-    draw = st.download_button
-
-    def noted(label: str, data: Callable[[], bytes], **more: Any) -> bool:
-        offered[more["key"]] = data
-        return draw(label, data, **more)
-
-    monkeypatch.setattr(st, "download_button", noted)
-    return offered
+def view(visit: Visit, demo: Path) -> Visit:
+    """Opens a view of the demo's rewards."""
+    return lambda name, **link: visit("rewards", bank="demo", view=name, **link)
 
 
-def view(visit: Visit, name: str, **link: str) -> AppTest:
-    return visit("rewards", bank="demo", view=name, **link)
-
-
-def rated_by(demo: Path, people: Mapping[str, tuple[float, ...]]) -> None:
-    with MemoryBank.open(str(demo)) as bank:
-        bank.ratings.rate_all([Rating(RUN, n, r, who) for who, given in people.items() for n, r in enumerate(given, 1)])
+def rated_by(bank: Stored, people: Mapping[str, tuple[float, ...]]) -> None:
+    bank.ratings.rate_all([Rating(RUN, n, r, who) for who, given in people.items() for n, r in enumerate(given, 1)])
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_it_is_done(demo: Path, visit) -> None:
-    app = view(visit, "People")
+def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_it_is_done(
+    bank: Stored, view: Visit, visit: Visit
+) -> None:
+    app = view("People")
     app.multiselect(key="batch_raters").set_value(["ann", "<b>bob</b>"])
     app.number_input(key="batch_count").set_value(4)
     app.number_input(key="batch_overlap").set_value(2)
     app.number_input(key="batch_gold").set_value(50)
     app = submit(app, "Make the batch")
-    with MemoryBank.open(str(demo)) as bank:
-        (made,) = bank.batches.of(RUN)
-        truth = {step: bank.trace(RUN, step).reward for step in made.parts["ann"]}
+    (made,) = bank.batches.of(RUN)
+    truth = {step: bank.trace(RUN, step).reward for step in made.parts["ann"]}
     assert (len(made.gold), made.overlap, made.made_by) == (2, 2, "ann")
     assert made.gold == {step: truth[step].environment for step in made.gold}
     assert "judged as known" not in table(app, "of")
@@ -101,9 +86,9 @@ def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_
         app = press(app, "5")
         assert not any(verdict in everything(app) for verdict in verdicts if verdict)
         assert "environment" not in next(one.value for one in app.markdown if "Saved" in one.value)
-    assert [step for step, _ in rewards(demo)] == list(made.parts["ann"])
+    assert [step for step, _ in rewards(bank)] == list(made.parts["ann"])
 
-    app = view(visit, "People")
+    app = view("People")
     rows = table(app, "judged as known").set_index("rater")
     right = sum(reward > 0 for reward in made.gold.values())
     assert list(rows.loc["ann"])[:4] == [4, 4, 2, percent(right / 2)]
@@ -115,9 +100,9 @@ def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
-def test_of_three_raters_each_pair_has_its_kappa_and_all_have_one_alpha(demo: Path, visit: Visit) -> None:
-    rated_by(demo, THREE)
-    app = view(visit, "People")
+def test_of_three_raters_each_pair_has_its_kappa_and_all_have_one_alpha(bank: Stored, view: Visit) -> None:
+    rated_by(bank, THREE)
+    app = view("People")
     shown = {metric.label: metric.value for metric in app.metric}
     steps = {str(step): {who: given[step] for who, given in THREE.items()} for step in range(4)}
     found = agreement(steps, 0.0)
@@ -128,9 +113,9 @@ def test_of_three_raters_each_pair_has_its_kappa_and_all_have_one_alpha(demo: Pa
     assert [row["Cohen's κ"] for row in pairs] == [f"{one.kappa:.3f}" for one in agreement(steps, 0.0).pairs]
 
 
-def test_the_disputed_steps_are_listed_and_lead_to_a_queue_of_exactly_these(demo: Path, visit: Visit) -> None:
-    rated_by(demo, TWO)
-    app = view(visit, "People")
+def test_the_disputed_steps_are_listed_and_lead_to_a_queue_of_exactly_these(bank: Stored, view: Visit) -> None:
+    rated_by(bank, TWO)
+    app = view("People")
     (row,) = table(app, "apart").to_dict("records")
     assert (row["step"], row["apart"], row["ratings"]) == (2, "2.000", "ann +1.000, bob −1.000")
     click(app, "to_disputes")
@@ -138,15 +123,13 @@ def test_the_disputed_steps_are_listed_and_lead_to_a_queue_of_exactly_these(demo
     assert at(app) == 2 and far(app) == "**0 of 1** rated"
 
 
-def test_a_dispute_is_talked_over_and_the_comments_are_notes_of_its_step(demo: Path, visit: Visit) -> None:
-    rated_by(demo, TWO)
-    app = view(visit, "People")
+def test_a_dispute_is_talked_over_and_the_comments_are_notes_of_its_step(bank: Stored, view: Visit) -> None:
+    rated_by(bank, TWO)
+    app = view("People")
     app.text_area(key="comment_text").set_value("It heated the **wrong** pan.")
-    submit = next(button for button in app.button if button.label == "Comment")
-    submit.click().run()
+    submit(app, "Comment")
     assert "It heated the **wrong** pan." in [text.value for text in app.text]
-    with MemoryBank.open(str(demo)) as bank:
-        (note,) = bank.notes.standing(RUN, 2)
+    (note,) = bank.notes.standing(RUN, 2)
     assert note.reason == "It heated the **wrong** pan."
 
 
@@ -154,8 +137,8 @@ def test_a_dispute_is_talked_over_and_the_comments_are_notes_of_its_step(demo: P
     ("name", "says"),
     [("People", "Nobody has rated"), ("What changed", "in that time"), ("Audit", "done anything")],
 )
-def test_a_view_of_a_bank_that_nobody_touched_says_so(demo: Path, visit: Visit, name: str, says: str) -> None:
-    app = view(visit, name)
+def test_a_view_of_a_bank_that_nobody_touched_says_so(view: Visit, name: str, says: str) -> None:
+    app = view(name)
     assert says in plain(app)
     if name == "People":
         assert table(app, "may").to_dict("records")[0]["may"] == "manage"
@@ -168,29 +151,28 @@ def assign(app: AppTest, name: str, role: Role, everybody: bool = False) -> AppT
     return submit(app, "Assign")
 
 
-def test_roles_are_assigned_and_nobody_locks_everybody_out(demo: Path, visit: Visit) -> None:
-    app = view(visit, "People")
+def test_roles_are_assigned_and_nobody_locks_everybody_out(bank: Stored, view: Visit) -> None:
+    app = view("People")
     assert "Whose role?" in plain(assign(app, " ", Role.RATE))
     assert "nobody could manage" in plain(assign(app, "", Role.RATE, everybody=True))
     assign(app, "ann", Role.MANAGE)
     assign(app, "", Role.RATE, everybody=True)
     reported = {row["person"]: row["may"] for row in table(app, "may").to_dict("records")}
     assert reported == {"everybody else": "rate", "ann": "manage"}
-    with MemoryBank.open(str(demo)) as bank:
-        assert bank.people.role_of("bob") is Role.RATE
+    assert bank.people.role_of("bob") is Role.RATE
     known_as("bob")
-    assert next(b for b in view(visit, "People").button if b.label == "Assign").disabled
+    assert next(b for b in view("People").button if b.label == "Assign").disabled
 
 
 # --- what changed -----------------------------------------------------------------------------------------------------
 
 
-def test_what_changed_tells_of_q_then_of_selections_then_of_answers(demo: Path, visit: Visit) -> None:
-    before = beliefs(demo)
-    rated_by(demo, {"ann": (1.0,) * 24})
-    app = view(visit, "What changed")
-    moved = {i for i, q in beliefs(demo).items() if q != before[i]}
-    furthest = max(abs(q - before[i]) for i, q in beliefs(demo).items())
+def test_what_changed_tells_of_q_then_of_selections_then_of_answers(bank: Stored, view: Visit) -> None:
+    before = beliefs(bank)
+    rated_by(bank, {"ann": (1.0,) * 24})
+    app = view("What changed")
+    moved = {i for i, q in beliefs(bank).items() if q != before[i]}
+    furthest = max(abs(q - before[i]) for i, q in beliefs(bank).items())
     assert f"{len(moved)} q moved, by up to {furthest:.2g}" in plain(app)
     app.session_state["later_choices"][RUN][1].wait(30)
     app.run()
@@ -203,31 +185,28 @@ def test_what_changed_tells_of_q_then_of_selections_then_of_answers(demo: Path, 
     assert f"Of {len(differing)} tasks re-run" in plain(app) and "the simulated model" in plain(app)
     reported = [box.label for box in app.expander if " → " in box.label]
     assert len(reported) == len(differing)
-    assert len(by_people(demo)) == 24
+    assert len(by_people(bank)) == 24
 
 
 # --- audit ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_audit_is_filtered_by_person_kind_memory_and_program(
-    demo: Path, visit: Visit, downloads: dict[str, Callable[[], bytes]]
+    bank: Stored, view: Visit, downloads: dict[str, Download]
 ) -> None:
-    give(demo, 5, 1.0, "ann", "right shelf")
-    give(demo, 6, 1.0, "bob")
-    with MemoryBank.open(str(demo)) as bank:
-        bank.undo.undo("bob")
-        bank.editing.pin(RUN, [f"{RUN}-0001"], "ann")
-    app = view(visit, "Audit")
+    give(bank, 5, 1.0, "ann", "right shelf")
+    give(bank, 6, 1.0, "bob")
+    bank.undo.undo("bob")
+    bank.editing.pin(RUN, [f"{RUN}-0001"], "ann")
+    app = view("Audit")
     assert len(table(app, "when (UTC)")) == 4
     words = table(app, "when (UTC)")["what"].tolist()
     assert sum("undone since" in line for line in words) == 1
     app.selectbox(key="audit_who").set_value("ann").run()
     assert table(app, "when (UTC)")["reason"].tolist() == ["", "right shelf"]
     app.selectbox(key="audit_kind").set_value("rewards").run()
-    rows = list(csv.DictReader(io.StringIO(downloads["audit_csv"]().decode("utf-8-sig"))))
-    assert [(row["who"], row["step"], float(row["value"]), row["reason"]) for row in rows] == [
-        ("ann", "5", 1.0, "right shelf")
-    ]
+    (row,) = downloads["audit_csv"].rows
+    assert (row["who"], row["step"], float(row["value"]), row["reason"]) == ("ann", "5", 1.0, "right shelf")
     app.text_input(key="audit_memory").set_value("nobody's").run()
     assert "done anything" in plain(app)
     app.text_input(key="audit_memory").set_value(f"{RUN}-0001")
@@ -240,20 +219,20 @@ def test_the_audit_is_filtered_by_person_kind_memory_and_program(
 
 
 def test_the_moves_of_one_q_lead_from_its_beginning_to_what_it_is(
-    demo: Path, visit: Visit, downloads: dict[str, Callable[[], bytes]]
+    bank: Stored, view: Visit, downloads: dict[str, Download]
 ) -> None:
-    step = step_judged(demo, -1.0, remembering=f"{RUN}-0001").step
-    give(demo, step, 1.0, "bob")
-    app = view(visit, "Audit", memory=f"{RUN}-0001")
+    step = step_judged(bank, -1.0, remembering=f"{RUN}-0001").step
+    give(bank, step, 1.0, "bob")
+    app = view("Audit", memory=f"{RUN}-0001")
     moves = table(app, "q after").to_dict("records")
-    assert moves[-1]["q after"] == pytest.approx(beliefs(demo)[f"{RUN}-0001"])
+    assert moves[-1]["q after"] == pytest.approx(beliefs(bank)[f"{RUN}-0001"])
     for earlier, move in pairwise(moves):
         before, reward, after = (move[name] for name in ("q before", "reward", "q after"))
         assert earlier["q after"] == move["q before"]
         assert after == pytest.approx(before + move["α"] * (reward - before))
     (of_bob,) = [move for move in moves if move["step"] == step]
     assert of_bob["from"].startswith("bob (") and of_bob["reward"] == 1.0
-    rows = list(csv.DictReader(io.StringIO(downloads["q_moves_csv"]().decode("utf-8-sig"))))
+    rows = downloads["q_moves_csv"].rows
     assert [row["step"] for row in rows] == [str(move["step"]) for move in moves]
     assert [float(row["q after"]) for row in rows] == pytest.approx([move["q after"] for move in moves], abs=1e-6)
 
@@ -272,42 +251,41 @@ def uploaded(app: AppTest, content: bytes, name: str = "rewards.csv") -> AppTest
     return app.file_uploader(key="rewards_file").upload(name, content).run()
 
 
-def test_a_file_is_looked_at_line_by_line_and_saved_as_one_deed(demo: Path, visit: Visit) -> None:
-    app = uploaded(view(visit, "Import and export"), LINES)
+def test_a_file_is_looked_at_line_by_line_and_saved_as_one_deed(bank: Stored, view: Visit) -> None:
+    app = uploaded(view("Import and export"), LINES)
     assert "**4 lines**: 2 new" in plain(app)
     assert "here: colour" in plain(app)
     problems = table(app, "problem")["problem"].tolist()
     assert all(problems[:2]) and not any(problems[2:]) and "no finished step 99" in problems[0]
-    assert rewards(demo) == []
+    assert rewards(bank) == []
     assert numbers(app.button(key="apply_rewards").label) == ["2", "2"]
     click(app, "apply_rewards")
     assert "Saved 2 rewards" in plain(app)
-    assert (standing(demo, 3), standing(demo, 4)) == ({"ann": 1.0}, {"ann": -1.0})
+    assert (standing(bank, 3), standing(bank, 4)) == ({"ann": 1.0}, {"ann": -1.0})
     app.selectbox(key="rewards_view").set_value("Queue").run()
     assert far(app) == "**0 of 38** rated"
     click(app, "queue_undo")
-    assert standing(demo, 3) == standing(demo, 4) == {}
+    assert standing(bank, 3) == standing(bank, 4) == {}
     assert at(app) == 3 and far(app) == "**0 of 40** rated"
     assert app.button(key="queue_undo").disabled
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"PK\x03\x04", b"a,b\n1,2\n"])
-def test_a_file_that_holds_no_rewards_gets_a_sentence(demo: Path, visit: Visit, content: bytes) -> None:
-    app = uploaded(view(visit, "Import and export"), content)
+def test_a_file_that_holds_no_rewards_gets_a_sentence(bank: Stored, view: Visit, content: bytes) -> None:
+    app = uploaded(view("Import and export"), content)
     (error,) = app.error
-    assert "Nothing was saved" in error.value and rewards(demo) == []
+    assert "Nothing was saved" in error.value and rewards(bank) == []
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_an_export_holds_every_reward_and_changes_nothing_when_it_comes_back(
-    demo: Path, visit: Visit, downloads: dict[str, Callable[[], bytes]], kind: str
+    bank: Stored, view: Visit, downloads: dict[str, Download], kind: str
 ) -> None:
-    assert "Nobody has rated" in plain(view(visit, "Import and export"))
-    give(demo, 3, 1.0, "=bob", 'first, "quoted"\n')
-    give(demo, 4, -0.5, "ann")
-    app = view(visit, "Import and export")
-    content = downloads[f"export_rewards_{kind}"]()
-    uploaded(app, content, f"rewards.{kind}")
+    assert "Nobody has rated" in plain(view("Import and export"))
+    give(bank, 3, 1.0, "=bob", 'first, "quoted"\n')
+    give(bank, 4, -0.5, "ann")
+    app = view("Import and export")
+    uploaded(app, downloads[f"export_rewards_{kind}"].data(), f"rewards.{kind}")
     assert "**2 lines**: 2" in plain(app)
     assert app.button(key="apply_rewards").disabled
 
@@ -315,10 +293,9 @@ def test_an_export_holds_every_reward_and_changes_nothing_when_it_comes_back(
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-def rules(demo: Path, step: int | None = None) -> tuple[str, str]:
-    with MemoryBank.open(str(demo)) as bank:
-        settings = MemRLSettings.of(bank.settings(RUN, step))
-        return settings.human_rewards, settings.several_raters
+def rules(bank: Stored, step: int | None = None) -> tuple[str, str]:
+    settings = MemRLSettings.of(bank.settings(RUN, step))
+    return settings.human_rewards, settings.several_raters
 
 
 def rule_field(app: AppTest, name: str):
@@ -327,39 +304,38 @@ def rule_field(app: AppTest, name: str):
     return found
 
 
-def test_a_rule_holds_from_the_next_step_or_for_the_whole_run(demo: Path, visit: Visit) -> None:
-    rated_by(demo, {"ann": (1.0,) * 6})
-    first = beliefs(demo)
-    app = view(visit, "Rules")
+def test_a_rule_holds_from_the_next_step_or_for_the_whole_run(bank: Stored, view: Visit) -> None:
+    rated_by(bank, {"ann": (1.0,) * 6})
+    first = beliefs(bank)
+    app = view("Rules")
     rule_field(app, "human_rewards").set_value("mean")
     rule_field(app, "several_raters").set_value("majority")
     submit(app, "Save the rule")
-    assert (rules(demo), rules(demo, 40)) == (("mean", "majority"), ("override", "mean"))
-    assert beliefs(demo) == first
+    assert (rules(bank), rules(bank, 40)) == (("mean", "majority"), ("override", "mean"))
+    assert beliefs(bank) == first
     app.checkbox(key="combining_all").check()
     submit(app, "Save the rule")
-    assert rules(demo) == rules(demo, 1) == ("mean", "majority")
-    assert beliefs(demo) != first and len(rewards(demo)) == 6
+    assert rules(bank) == rules(bank, 1) == ("mean", "majority")
+    assert beliefs(bank) != first and len(rewards(bank)) == 6
     rule_field(app, "human_rewards").set_value("override")
     rule_field(app, "several_raters").set_value("mean")
     submit(app, "Save the rule")
-    assert beliefs(demo) == first
+    assert beliefs(bank) == first
 
 
-def scales(demo: Path) -> RatingScales:
-    with MemoryBank.open(str(demo)) as bank:
-        return bank.ratings.scales(RUN)
+def scales(bank: Stored) -> RatingScales:
+    return bank.ratings.scales(RUN)
 
 
-def test_scales_are_changed_shown_and_offered_by_the_queue(demo: Path, visit: Visit) -> None:
-    app = view(visit, "Rules")
+def test_scales_are_changed_shown_and_offered_by_the_queue(bank: Stored, view: Visit) -> None:
+    app = view("Rules")
     app.selectbox(key=f"scale_{RUN}").set_value("stars")
     app.checkbox(key=f"blind_{RUN}").uncheck()
     app.number_input(key=f"wanted_{RUN}").set_value(3)
     app.number_input(key=f"thumbs_up_{RUN}").set_value(0.5)
     app.text_input(key=f"stars_{RUN}").set_value("-1, -0.5, 0, 0.5, 0.75")
     submit(app, "Save the scales")
-    chosen = scales(demo)
+    chosen = scales(bank)
     assert (chosen.scale, chosen.hide_verdict, chosen.thumbs_up, chosen.ratings_wanted) == ("stars", False, 0.5, 3)
     assert chosen.stars == (-1, -0.5, 0, 0.5, 0.75)
     reported = dict(zip(table(app, "R")["scale"], table(app, "R")["R"], strict=True))
@@ -367,20 +343,14 @@ def test_scales_are_changed_shown_and_offered_by_the_queue(demo: Path, visit: Vi
     app.selectbox(key="rewards_view").set_value("Queue").run()
     assert app.segmented_control(key="rating_scale").value == "stars"
     press(app, "5")
-    assert rewards(demo) == [(1, 0.75)]
+    assert rewards(bank) == [(1, 0.75)]
 
 
-@pytest.mark.parametrize(
-    ("stars", "says"),
-    [
-        ("1 0 0 0 -1", "must not fall from 1 to 5 stars"),
-        ("a b c d e", "stars"),
-    ],
-)
-def test_wrong_stars_are_refused_in_a_sentence(demo: Path, visit: Visit, stars: str, says: str) -> None:
-    app = view(visit, "Rules")
+@pytest.mark.parametrize(("stars", "says"), [("1 0 0 0 -1", "must not fall from 1 to 5"), ("a b c d e", "stars")])
+def test_wrong_stars_are_refused_in_a_sentence(bank: Stored, view: Visit, stars: str, says: str) -> None:
+    app = view("Rules")
     app.text_input(key=f"stars_{RUN}").set_value(stars)
     submit(app, "Save the scales")
     assert any(says in error.value.replace("\\", "") for error in app.error)
-    assert scales(demo) == RatingScales()
-    assert EventKind.SCALES_CHANGED not in {event.kind for event in by_people(demo)}
+    assert scales(bank) == RatingScales()
+    assert EventKind.SCALES_CHANGED not in {event.kind for event in by_people(bank)}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.bank import MemoryBank
 from tests.builders import numbers
-
-Visit = Callable[..., AppTest]
+from tests.pages.screen import Stored, Visit
 
 
 def reported(app: AppTest) -> list[str]:
@@ -18,8 +15,7 @@ def reported(app: AppTest) -> list[str]:
     return next(numbers(text.value) for text in app.markdown if " of " in text.value and "steps" in text.value)
 
 
-def test_a_link_with_a_filter_shows_its_steps_until_it_is_cleared(visit: Visit, demo: Path) -> None:
-    bank = MemoryBank.open(str(demo))
+def test_a_link_with_a_filter_shows_its_steps_until_it_is_cleared(visit: Visit, bank: Stored) -> None:
     failed = {row.step for row in bank.step_rows("household") if row.outcome == "failure"}
     app = visit("steps", bank="demo", run="household", outcome="failure", by="nonsense")
     assert reported(app) == [str(len(failed)), "40"]

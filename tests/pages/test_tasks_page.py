@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
 from memrl_core.environments.tasks import kept_sets
 from pages.shared.text import literal
-from tests.pages.test_methods_page import shown, words
+from tests.pages.screen import Visit, page_text, shown
 
-Visit = Callable[..., AppTest]
 PLAIN = ("household", "task_file", "conversation")
 
 
@@ -35,8 +33,8 @@ def checked(app: AppTest, path: Path) -> AppTest:
 def test_every_environment_says_what_it_is_and_who_judges(visit: Visit, name: str) -> None:
     app = shown(visit("tasks", environment=name))
     spec = environment_class(name).spec
-    assert literal(spec.title) in words(app)
-    assert literal(spec.judged) in words(app)
+    assert literal(spec.title) in page_text(app)
+    assert literal(spec.judged) in page_text(app)
 
 
 def test_a_task_shows_its_prompt_and_hides_the_answer_in_a_fold(visit: Visit) -> None:
@@ -49,7 +47,7 @@ def test_a_task_shows_its_prompt_and_hides_the_answer_in_a_fold(visit: Visit) ->
 def test_a_file_is_reported_line_by_line_and_what_is_right_is_kept(home: Path, visit: Visit, tmp_path: Path) -> None:
     path = a_file(tmp_path, {"intent": "What is two plus two?", "reference": "4", "checker": "numeric"}, "{not json")
     app = shown(checked(visit("tasks"), path))
-    assert "1 accepted, 1 reported" in words(app)
+    assert "1 accepted, 1 reported" in page_text(app)
     (reported,) = [frame.value for frame in app.dataframe if list(frame.value.columns) == ["where", "why"]]
     assert "2" in str(reported["where"].iloc[0])
     app = shown(app.button(key="tasks_keep").click().run())

@@ -17,6 +17,7 @@ EVIL = (
     "https://evil.test www.evil.test a@evil.test ftp://evil.test",
     "$x^2$ :red[text] :material/home: &lt;i&gt; 1. item - item | a | b | \\* ***",
 )
+OF_STREAMLIT = (":material/skull: :tada: :+1: :red[a] :violet-badge[b]", "-> <- -- <-> >= <= ~=")
 # What Streamlit's own Markdown makes an icon, an emoji, an arrow or a dash of.
 DRAWN = re.compile(r":[a-z+-][\w+/-]*:|(?<!\S)(<-|->|<->|--|>=|<=|~=)(?!\S)")
 
@@ -26,34 +27,19 @@ def inline_kinds(markdown: str) -> set[str]:
     return {child.type for block in parser.parse(markdown) for child in block.children or ()}
 
 
-@pytest.mark.parametrize("text", EVIL)
-def test_markup_stays_letters(text: str) -> None:
-    assert inline_kinds(literal(text)) <= {"text", "text_special"}
-    assert not any(sign in literal(text) for sign in ("http://", "https://", "ftp://", "www.", "@e"))
-
-
-@given(st.text(max_size=80))
+@given(st.text(max_size=80) | st.text(alphabet="ab:-+/<>~= ", max_size=30))
 def test_no_text_becomes_anything_but_text(text: str) -> None:
     assert inline_kinds(literal(text)) <= {"text", "text_special"}
-
-
-def test_what_is_read_is_what_was_written() -> None:
-    parser = MarkdownIt("commonmark")
-    for text in EVIL:
-        shown = "".join(c.content for block in parser.parse(literal(text)) for c in block.children or ())
-        assert shown.replace(WORD_JOINER, "") == " ".join(text.split())
-
-
-@pytest.mark.parametrize("text", [":material/skull: :tada: :+1: :red[a] :violet-badge[b]", "-> <- -- <-> >= <= ~="])
-def test_icons_colours_and_arrows_of_streamlit_stay_letters(text: str) -> None:
-    shown = literal(text).replace("\\", "")
-    assert DRAWN.search(text) and not DRAWN.search(shown)
-    assert shown.replace(WORD_JOINER, "") == text
-
-
-@given(st.text(alphabet="ab:-+/<>~= ", max_size=30))
-def test_nothing_that_streamlit_draws_is_left_in_any_text(text: str) -> None:
     assert not DRAWN.search(literal(text).replace("\\", ""))
+
+
+@pytest.mark.parametrize("text", [*EVIL, *OF_STREAMLIT])
+def test_markup_icons_colours_and_arrows_stay_letters_and_what_is_read_is_what_was_written(text: str) -> None:
+    assert inline_kinds(literal(text)) <= {"text", "text_special"}
+    assert not any(sign in literal(text) for sign in ("http://", "https://", "ftp://", "www.", "@e"))
+    assert not DRAWN.search(literal(text).replace("\\", ""))
+    read = "".join(c.content for block in MarkdownIt("commonmark").parse(literal(text)) for c in block.children or ())
+    assert read.replace(WORD_JOINER, "") == " ".join(text.split())
 
 
 @pytest.mark.parametrize("unseen", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u2069"])
