@@ -68,42 +68,23 @@ def a_trace(
 ) -> StepTrace:
     """A finished step; None is what is not recorded."""
     chosen = tuple(selected or ())
-    counts = tokens or [(10, 2)] * len(answers)
-    return StepTrace(
-        id=uuid.uuid4().hex,
-        run=run,
-        step=step,
-        epoch=1,
-        task=Task(task, intent, "household"),
-        policy="memrl",
-        settings=settings or {},
-        started="2026-01-01T00:00:00+00:00",
-        recall=None
-        if pool is None
-        else RecallRecord(
-            10, "record", 0.2, True, 10, tuple(Recalled(m, 0.9, n, None) for n, m in enumerate(pool, 1)), ()
-        ),
-        decision=None
-        if selected is None
-        else Decision(3, 0.5, "pool", (), (), chosen, chosen, "greedy", 0.0, None, 0, 1.0),
-        generate=GenerateRecord(
-            "m",
-            True,
-            {},
-            (),
-            (),
-            tuple(
-                Turn(Reply(text, False, read, written, offered=on_list), "", 0.0, False, False)
-                for text, (read, written), on_list in zip(
-                    answers, counts, offered or [None] * len(answers), strict=True
-                )
-            ),
-        ),
-        reward=RewardRecord(reward, None if reward is None else "environment", OUTCOMES[reward], "", "", "", chosen),
-        write=WriteRecord(
-            tuple(MemoryOperation("ADD", m, intent, f"wrote {m}", "success", intent, 0.0, chosen) for m in wrote)
-        ),
+    each = zip(answers, tokens or [(10, 2)] * len(answers), offered or [None] * len(answers), strict=True)
+    turns = tuple(
+        Turn(Reply(text, False, read, written, offered=on_list), "", 0.0, False, False)
+        for text, (read, written), on_list in each
     )
+    recalled = tuple(Recalled(m, 0.9, n, None) for n, m in enumerate(pool or (), 1))
+    decision = Decision(3, 0.5, "pool", (), (), chosen, chosen, "greedy", 0.0, None, 0, 1.0)
+    operations = (MemoryOperation("ADD", m, intent, f"wrote {m}", "success", intent, 0.0, chosen) for m in wrote)
+    return StepTrace(
+        uuid.uuid4().hex, run, step, 1, Task(task, intent, "household"), "memrl", settings or {},
+        "2026-01-01T00:00:00+00:00",
+        recall=None if pool is None else RecallRecord(10, "record", 0.2, True, 10, recalled, ()),
+        decision=None if selected is None else decision,
+        generate=GenerateRecord("m", True, {}, (), (), turns),
+        reward=RewardRecord(reward, None if reward is None else "environment", OUTCOMES[reward], "", "", "", chosen),
+        write=WriteRecord(tuple(operations)),
+    )  # fmt: skip
 
 
 def commit(bank: MemoryBank, run: str, task: str, intent: str = "do it", **reported: Any) -> StepTrace:

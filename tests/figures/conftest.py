@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import plotly.graph_objects as go
 import pytest
+from plotly.io.json import to_json_plotly
 
 from memrl_core.figures import palette
 from memrl_core.figures.picture import Picture
@@ -34,6 +38,8 @@ def every_picture_keeps_the_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     for picture in made:
         assert picture.title and picture.title in picture.alt and picture.alt.endswith("."), picture.alt
         drawn = json.loads(picture.to_json())
+        assert picture.height == picture.figure.layout.height
+        assert message(go.Figure(drawn)) == message(picture.figure), "it reaches the browser as it was checked"
         assert drawn["layout"]["paper_bgcolor"] == drawn["layout"]["plot_bgcolor"] == palette.CLEAR
         drawn["layout"].pop("template", None)
         assert not ACTS.search(json.dumps(drawn, ensure_ascii=False)), picture.title
@@ -48,3 +54,16 @@ def colours(tree: Any) -> Iterator[str]:
     elif isinstance(tree, dict | list | tuple):
         for one in tree.values() if isinstance(tree, dict) else tree:
             yield from colours(one)
+
+
+def message(figure: go.Figure) -> Any:
+    """Everything that a figure says, arrays as lists however they were packed."""
+    return json.loads(to_json_plotly(figure.to_plotly_json()), object_hook=_unpacked)
+
+
+def _unpacked(part: dict[str, Any]) -> Any:
+    if not part.keys() >= {"dtype", "bdata"}:
+        return part
+    numbers = np.frombuffer(base64.b64decode(part["bdata"]), part["dtype"])
+    shape = [int(length) for length in str(part.get("shape", len(numbers))).split(",")]
+    return json.loads(to_json_plotly(numbers.reshape(shape).tolist()))  # A number that is none is null.

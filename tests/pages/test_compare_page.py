@@ -52,8 +52,8 @@ def mine(home: Path, recorded: Path) -> Path:
 
 @pytest.fixture
 def compared(visit: Visit) -> Visit:
-    """Opens the page on run `base`, where the link names no other."""
-    return lambda **link: visit("compare", **{"bank": "mine", "run": "base", **link})
+    """Opens the page, on run `base` of the bank where the link names none."""
+    return lambda **link: visit("compare", **({} if "bank" in link else {"bank": "mine", "run": "base"}), **link)
 
 
 def comparison_of(path: Path, *runs: str) -> Comparison:

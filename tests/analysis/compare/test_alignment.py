@@ -16,7 +16,6 @@ from memrl_core.analysis.compare.alignment import Alignment, Line, align, counte
 from memrl_core.analysis.compare.comparison import Difference, compare, divergences, neighbours, pairs_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, UnknownRun
-from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import a_compared, a_line, begun, commit, go_on, tasks_line
 from tests.builders import a_bank, a_vector
 
@@ -68,18 +67,11 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """Run `base` over six tasks twice, `early` forked from it at 5, `late` at 9, and `deep` from `early` at 8."""
     embedder = workspace.make_embedder("hashing", workspace.Preferences())
     bank = MemoryBank.create(str(tmp_path_factory.mktemp("banks") / "bank"), embedder.name, embedder.dimension)
-    workspace.start_run(
-        bank, environment="household", tasks="household-train", task_count=6, run="base", seed=3,
-        settings=MemRLSettings(k2=3),
-    )  # fmt: skip
+    workspace.start_run(bank, environment="household", tasks="household-train", task_count=6, run="base", seed=3)
     go_on(bank, "base", 12)
-    other = {**bank.settings("base"), "k2": 1}
-    workspace.fork(bank, "base", 5, other, name="early")
-    go_on(bank, "early", 8)
-    workspace.fork(bank, "base", 9, other, name="late")
-    go_on(bank, "late", 4)
-    workspace.fork(bank, "early", 8, other, name="deep")
-    go_on(bank, "deep", 3)
+    for base, step, name in (("base", 5, "early"), ("base", 9, "late"), ("early", 8, "deep")):
+        workspace.fork(bank, base, step, {**bank.settings("base"), "k2": 1}, name=name)
+        go_on(bank, name, 13 - step if name != "deep" else 3)
     return bank
 
 
@@ -111,6 +103,9 @@ def test_only_what_all_runs_share_is_past(forked: MemoryBank) -> None:
     assert (alignment.past, steps_of(alignment)) == (4, list(range(5, 13)))
     assert [parted_after(lines[0], line) for line in lines[1:]] == [8, 4]
     assert parted_after(lines[0], lines[0]) == 0
+    # Each is compared with the first from where those two part.
+    paired = [[pair.one.step for pair in pairs] for pairs in compare(forked, lines).pairs]
+    assert paired == [list(range(9, 13)), list(range(5, 13))]
 
 
 def test_a_fork_from_the_first_step_shares_nothing(bank: MemoryBank) -> None:
@@ -311,14 +306,3 @@ def test_a_counterpart_is_no_difference() -> None:
     assert (same.shared, same.added, same.removed) == (("a-1", "a-2"), (), ())
     assert other.differences == {MEMORIES}
     assert (other.shared, other.added, other.removed) == (("a-1",), ("b-9",), ())
-
-
-def test_of_runs_that_share_a_past_only_what_came_after_is_paired(bank: MemoryBank) -> None:
-    for task in "uvwxyz":
-        commit(bank, "a", task)
-    for run, step in (("late", 5), ("early", 3)):
-        begun(bank, run, base="a", base_step=step - 1, first_step=step)
-        for task in "uvwxyz"[step - 1 :]:
-            commit(bank, run, task)
-    comparison = compare(bank, [line_of(bank, run) for run in ("a", "late", "early")])
-    assert [[pair.one.step for pair in pairs] for pairs in comparison.pairs] == [[5, 6], [3, 4, 5, 6]]

@@ -33,19 +33,9 @@ def a_decision(pool: list[tuple[float, float]], **settings: object) -> tuple[Rec
     chosen = MemRLSettings.of(settings)
     members = tuple(Recalled(f"r-{i + 1:04d}", s, i + 1, None) for i, (s, _) in enumerate(pool))
     found = RecallRecord(chosen.k1, "record", chosen.delta, True, len(pool), members, ())
-    decision = select(
-        found,
-        np.array([q for _, q in pool], dtype=float),
-        np.zeros(len(pool), dtype=np.int64),
-        k2=chosen.k2,
-        weight=chosen.weight,
-        normaliser=chosen.normaliser,
-        fixed_mean=chosen.fixed_mean,
-        fixed_sd=chosen.fixed_sd,
-        epsilon=chosen.epsilon,
-        seed=0,
-    )
-    return found, decision
+    of_phase_b = chosen.model_dump(include={"k2", "weight", "normaliser", "fixed_mean", "fixed_sd", "epsilon"})
+    q, visits = np.array([q for _, q in pool], dtype=float), np.zeros(len(pool), dtype=np.int64)
+    return found, select(found, q, visits, **of_phase_b, seed=0)
 
 
 def test_the_formula_holds_this_candidates_numbers() -> None:
@@ -159,17 +149,9 @@ def test_it_counts_only_where_the_choice_by_similarity_fails_and_not_by_luck(
 @pytest.mark.parametrize(
     ("memory_id", "label"),
     [
-        ("run-0004", "#4"),
-        ("run-0004.2", "#4.2"),
-        ("run-0120.13", "#120.13"),
-        ("other-0004.2", "other-0004.2"),
-        ("run-0004.2.1", "run-0004.2.1"),
-        ("run-0004.", "run-0004."),
-        ("run-poison-001", "poison-001"),
-        ("run-given-012", "given-012"),
-        ("other-given-012", "other-given-012"),
-        ("0004.2", "0004.2"),
-        ("run", "run"),
+        *[("run-0004", "#4"), ("run-0004.2", "#4.2"), ("run-0120.13", "#120.13")],
+        *[("run-poison-001", "poison-001"), ("run-given-012", "given-012")],
+        *((name, name) for name in ("other-0004.2", "run-0004.2.1", "run-0004.", "other-given-012", "0004.2", "run")),
     ],
 )
 def test_a_memory_of_the_run_is_called_by_its_number_and_wording(memory_id: str, label: str) -> None:

@@ -19,7 +19,7 @@ from memrl_core.analysis.memory.relations import Neighbourhood, neighbourhoods, 
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.retrieval.view import MemoryView
-from tests.builders import a_bank, a_run, a_step, alike_tasks, an_agent, an_agent_after, grown, view_of
+from tests.builders import a_bank, a_run, a_step, an_agent_after, grown, view_of
 
 K2 = 3
 
@@ -140,21 +140,6 @@ def test_one_use_is_one_neighbourhood_and_none_is_none(tmp_path: Path) -> None:
     assert neighbourhoods(bank, "r", "m", frame.assign(selected=False)) == []
 
 
-def test_the_neighbourhoods_of_a_real_memory_hold_each_of_its_uses_once(learned: MemoryBank) -> None:
-    frame = uses(learned, "r")
-    chosen = frame[frame["selected"]]
-    memory_id = chosen["memory_id"].value_counts().index[0]
-    steps = set(chosen[chosen["memory_id"] == memory_id]["step"])
-    found = neighbourhoods(learned, "r", memory_id, frame)
-    listed = [step for n in found for step in n.steps]
-    assert sorted(listed) == sorted(steps)
-    assert [n.uses for n in found] == sorted((len(n.steps) for n in found), reverse=True)
-    for n in found:
-        assert n.intent in {learned.trace("r", step).task.intent for step in n.steps}
-        moved = [learned.trace("r", step).reward for step in n.steps]
-        assert n.mean_reward == pytest.approx(np.mean([r.reward for r in moved if r and r.reward is not None]))
-
-
 def test_what_hurt_most_is_the_sum_of_the_rewards_of_the_steps_that_used_it(learned: MemoryBank) -> None:
     earned: dict[str, float] = {}
     failures: dict[str, int] = {}
@@ -192,20 +177,6 @@ def _cosines(view: MemoryView) -> np.ndarray:
     return exact @ exact.T
 
 
-def test_a_real_run_is_told_what_its_traces_never_used(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank", delta=0.2, k1=4, k2=2)
-    traces = list(agent.run(alike_tasks()))
-    found = starvation(agent.bank.view("r"), uses(agent.bank, "r"), threshold=0.95, delta=0.2)
-    pooled = {c.memory_id for t in traces for c in t.decision.candidates if c.rank_select is not None}
-    given_ = {i for t in traces for i in t.decision.selected}
-    ids = agent.bank.memory_ids()
-    assert found.never_recalled == tuple(i for i in ids if i not in pooled)
-    assert found.never_selected == tuple(i for i in ids if i in pooled - given_)
-    counts = [sum(i in t.decision.selected for t in traces) for i in ids]
-    assert found.gini == pytest.approx(_gini_by_definition(counts))
-    assert found.never_recalled and found.never_selected
-
-
 @pytest.mark.parametrize("rows", [3, 1024])
 def test_duplicates_are_the_groups_joined_by_the_threshold(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(exposure, "ROWS_AT_ONCE", rows)
@@ -223,8 +194,7 @@ def test_duplicates_are_the_groups_joined_by_the_threshold(monkeypatch: pytest.M
             group |= edge
             edge = {j for i in edge for j in np.flatnonzero(cosines[i] >= 0.95)} - group
         left -= group
-        if len(group) > 1:
-            groups.append(tuple(f"m{i}" for i in sorted(group)))
+        groups += [tuple(f"m{i}" for i in sorted(group))] if len(group) > 1 else []
     assert set(found.duplicates) == set(groups)
     assert [len(g) for g in found.duplicates] == sorted(map(len, groups), reverse=True)
     assert len(groups) > 2

@@ -41,22 +41,11 @@ from tests.analysis.many_methods import STEPS, a_bank_of, watched
 from tests.models.forms import FillsForms
 
 RUNS = {
-    "memrl": {},
-    "memp.code": {"variant": "code", "update": "vanilla", "k1": 3, "k2": 2},
-    "rag": {"k2": 2},
-    "memento.kernel": {"read": "kernel"},
-    "memento.network": {"read": "network", "cold_rows": 6},
-    "rememberer": {},
-    "empo2_memory": {},
-    "rmm_reranker": {},
-    "a_mem": {},
-    "self_rag": {},
-    "webcoach": {"every": 2},
-    "awm": {},
-    "memory_r1_ops": {},
-    "pass_at_k": {},
-    "reflexion": {"last": 1},
-}
+    "memrl": {}, "memp.code": {"variant": "code", "update": "vanilla", "k1": 3, "k2": 2}, "rag": {"k2": 2},
+    "memento.kernel": {"read": "kernel"}, "memento.network": {"read": "network", "cold_rows": 6}, "rememberer": {},
+    "empo2_memory": {}, "rmm_reranker": {}, "a_mem": {}, "self_rag": {}, "webcoach": {"every": 2}, "awm": {},
+    "memory_r1_ops": {}, "pass_at_k": {}, "reflexion": {"last": 1},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -275,15 +264,12 @@ def test_a_step_without_a_pool_is_left_out(bank: MemoryBank) -> None:
 def test_novelty_falls_with_the_tips_that_are_found(bank: MemoryBank) -> None:
     found = novelty(watched(bank, "empo2_memory"))
     assert list(found["novelty"]) == pytest.approx([1 / (n + 1) for n in found["tips"]])
-    reported = {
-        (trace.step, turn): decision.candidates[0].terms[2].raw
-        for trace in bank.traces("empo2_memory")
-        for turn, decision in [
-            (0, trace.decision),
-            *((n, one.recalled.decision) for n, one in enumerate(trace.generate.turns) if one.recalled),
-        ]
-        if decision.candidates and decision.candidates[0].terms
-    }
+    reported = {}
+    for trace in bank.traces("empo2_memory"):
+        within = ((n, one.recalled.decision) for n, one in enumerate(trace.generate.turns) if one.recalled)
+        for turn, decision in [(0, trace.decision), *within]:
+            if decision.candidates and decision.candidates[0].terms:
+                reported[trace.step, turn] = decision.candidates[0].terms[2].raw
     of = {(row["step"], row["turn"]): row["novelty"] for row in found.to_dict("records")}
     assert reported and {key: of[key] for key in reported} == pytest.approx(reported)
 
