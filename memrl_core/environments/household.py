@@ -27,9 +27,7 @@ from memrl_core.environments.base import (
     steps_of_change,
 )
 from memrl_core.errors import InputError
-from memrl_core.prompting import (
-    offered,
-)
+from memrl_core.prompting import offered
 from memrl_core.records import Outcome, RewardSource, Task, Turn
 
 TREATMENTS: Mapping[str, Mapping[str, float]] = {
@@ -85,11 +83,7 @@ class HouseholdOptions(EnvironmentOptions):
         "before the first step; 0: the memory begins empty.",
     )
     stale: float = Field(
-        0.4,
-        ge=0,
-        le=1,
-        title="Stale share",
-        description="Of these cases, that much uses the less reliable appliance.",
+        0.4, ge=0, le=1, title="Stale share", description="Of these cases, that much uses the less reliable appliance."
     )
     shift_at: int | list[int] = Field(
         0,

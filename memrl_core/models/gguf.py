@@ -176,10 +176,7 @@ class GgufModel:
 
     def rendered(self, messages: Sequence[Message], options: ModelOptions) -> str:
         """The text that the model's chat template makes of `messages`. Raises `ModelError` and `InputError`."""
-        asked = {
-            "messages": as_sent(messages),
-            "chat_template_kwargs": {"enable_thinking": options.think},
-        }
+        asked = {"messages": as_sent(messages), "chat_template_kwargs": {"enable_thinking": options.think}}
         window = min(options.num_ctx, self._own_window or options.num_ctx)
         with _ANSWERING:
             at = _loaded(self.path, window, options.num_thread).listening_address

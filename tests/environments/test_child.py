@@ -148,11 +148,7 @@ def test_files_of_the_current_folder_do_not_take_the_place_of_modules(
 
 @pytest.mark.parametrize(
     ("question", "sentence"),
-    [
-        ({"do": "fail"}, "ValueError: there is no such room"),
-        ({"do": "number"}, "JSON"),
-        ({"do": "vanish"}, "code -9"),
-    ],
+    [({"do": "fail"}, "ValueError: there is no such room"), ({"do": "number"}, "JSON"), ({"do": "vanish"}, "code -9")],
 )
 def test_a_failure_says_why_and_the_next_question_begins_anew(
     make: Make, question: dict[str, Any], sentence: str

@@ -201,11 +201,7 @@ drawn = count()
     [
         (contract.knows_its_task, a_lamp(name="light"), "“lamp”.*“light”"),
         (contract.knows_its_task, a_lamp(faults=classmethod(gives(["It is dark."]))), "It is dark"),
-        (
-            contract.ends_within_its_turns,
-            a_lamp(step=gives(("", 2.0, True, False, {}))),
-            "reward is 2",
-        ),
+        (contract.ends_within_its_turns, a_lamp(step=gives(("", 2.0, True, False, {}))), "reward is 2"),
         (contract.ends_within_its_turns, a_lamp(step=gives(("", 1.0, True, False, {}))), "None"),
         (contract.ends_within_its_turns, a_lamp(step=gives(("", 0.0, False, False, {}))), "not ended"),
         (
@@ -242,16 +238,8 @@ drawn = count()
         ),
         (contract.begins_anew, lambda: Remembers(), "After an unfinished episode"),
         (contract.begins_anew, lambda: Breaks(), "`reset`: RuntimeError: the lamp is gone"),
-        (
-            contract.distils_however_it_ended,
-            a_lamp(distil=gives("I pressed a switch.")),
-            "“Task: light the",
-        ),
-        (
-            contract.distils_however_it_ended,
-            a_lamp(distil=gives(None)),
-            "`distil`.*success",
-        ),
+        (contract.distils_however_it_ended, a_lamp(distil=gives("I pressed a switch.")), "“Task: light the"),
+        (contract.distils_however_it_ended, a_lamp(distil=gives(None)), "`distil`.*success"),
         (
             contract.remembers_only_what_was_seen,
             a_lamp(distil=lambda world, task, *_: f"Task: {task.intent}\nTry press {task.data['switch']}."),

@@ -10,8 +10,6 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from memrl_core.experiments.cells import SCHEMA
 from memrl_core.experiments.epochs import by_epoch, conditions, counterparts
@@ -78,65 +76,6 @@ def cells(table: ReportTable) -> dict[str, dict[str, str]]:
 
 
 # --- a row an epoch ---------------------------------------------------------------------------------------------------
-
-Grid = list[list[bool | None]]
-GRIDS = st.integers(1, 4).flatmap(
-    lambda tasks: st.lists(
-        st.lists(st.sampled_from([True, False, None]), min_size=tasks, max_size=tasks), min_size=1, max_size=5
-    )
-)
-
-
-def share(part: int, whole: int) -> float:
-    return part / whole if whole else nan
-
-
-def oracle(grid: Grid) -> list[dict[str, float]]:
-    """The measures of each epoch, by going through what each task has come to so far."""
-    tasks = range(len(grid[0]))
-    rated_ever = {t for t in tasks if any(row[t] is not None for row in grid)}
-    found = []
-    for number, row in enumerate(grid):
-        past = {t: [before[t] for before in grid[:number] if before[t] is not None] for t in tasks}
-        solved = {t for t in tasks if row[t] is True}
-        failed = {t for t in tasks if row[t] is False}
-        ever = {t for t in tasks if True in past[t]}
-        just = {t for t in tasks if past[t] and past[t][-1] is True}
-        found.append(
-            {
-                "tasks": len(row),
-                "accuracy": share(len(solved), len(solved | failed)),
-                "csr": share(len(ever | solved), len(rated_ever)),
-                "solved_before_failing_now": share(len(ever & failed), len(rated_ever)),
-                "forgetting_rate_of_failures": share(len(just & failed), len(failed)),
-                "forgetting_rate_of_solved": share(len(just & failed), len(just & (solved | failed))),
-                "newly_solved": len(solved - ever),
-                "kept": len(solved & just),
-                "recovered": len((solved & ever) - just),
-                "forgotten": len(failed & ever),
-                "never": len(failed - ever),
-            }
-        )
-    return found
-
-
-@pytest.mark.slow
-@given(GRIDS, GRIDS)
-def test_each_epoch_of_each_cell_is_what_its_steps_come_to(one: Grid, other: Grid) -> None:
-    rows = [
-        a_row(arm, seed, epoch, epoch, f"t{task}", success)
-        for (arm, seed, grid) in (("old", 0, one), ("new", 1, other))
-        for epoch, line in enumerate(grid, start=1)
-        for task, success in enumerate(line)
-    ]
-    found = by_epoch(a_plan(), pd.DataFrame(rows))
-    expected = [*oracle(one), *oracle(other)]
-    assert len(found) == len(expected)
-    for (_, row), values in zip(found.iterrows(), expected, strict=True):
-        for name, value in values.items():
-            assert row[name] == pytest.approx(value, nan_ok=True), name
-    assert list(found["arm"]) == ["old"] * len(one) + ["new"] * len(other)
-    assert list(found["epoch"]) == [*range(1, len(one) + 1), *range(1, len(other) + 1)]
 
 
 def test_settings_stand_beside_the_measures_of_an_epoch() -> None:

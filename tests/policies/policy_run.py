@@ -34,12 +34,7 @@ def an_agent_of(
 
 
 def newcomer(
-    policy: str,
-    intent: str,
-    text: str,
-    outcome: Outcome = "success",
-    number: int = 9,
-    parents: tuple[str, ...] = (),
+    policy: str, intent: str, text: str, outcome: Outcome = "success", number: int = 9, parents: tuple[str, ...] = ()
 ) -> NewExperience:
     """The end of the step of this number, which is about to be written; texts are embedded by hashing."""
     trace = StepTrace("s", "r", number, 1, Task(f"t{number}", intent, "household"), policy, {}, "")

@@ -16,12 +16,7 @@ from memrl_core.agent.asking import templates
 from memrl_core.analysis.decision.explain import update_formula
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.policies.base import NewExperience
-from memrl_core.policies.methods.memp import (
-    UNUSABLE,
-    Adjusted,
-    Memp,
-    MempSettings,
-)
+from memrl_core.policies.methods.memp import UNUSABLE, Adjusted, Memp, MempSettings
 from memrl_core.records import (
     Decision,
     GenerateRecord,
@@ -279,12 +274,7 @@ def test_what_a_late_reward_condemns_is_deleted_at_the_end_of_the_next_step(tmp_
 
 
 @pytest.mark.parametrize(
-    ("chosen", "variant"),
-    [
-        ({}, "paper"),
-        ({"variant": "code"}, "code"),
-        ({"update": "vanilla"}, "adapted"),
-    ],
+    ("chosen", "variant"), [({}, "paper"), ({"variant": "code"}, "code"), ({"update": "vanilla"}, "adapted")]
 )
 def test_the_card_says_whose_rules_these_are(chosen: dict[str, Any], variant: str) -> None:
     spec = memp(**chosen).spec

@@ -19,14 +19,7 @@ from memrl_core.environments.household import Household
 from memrl_core.models.base import ModelOptions
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Lesson
-from memrl_core.policies.methods.rememberer import (
-    Action,
-    Done,
-    State,
-    Table,
-    advice_on,
-    learn,
-)
+from memrl_core.policies.methods.rememberer import Action, Done, State, Table, advice_on, learn
 from memrl_core.prompting import DISCOURAGED, ENCOURAGED
 from memrl_core.records import Message, Reason, Reply, StepTrace, Task
 from memrl_core.retrieval.view import MemoryView

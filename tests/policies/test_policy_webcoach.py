@@ -28,16 +28,7 @@ from memrl_core.policies.methods.webcoach import (
 from memrl_core.records import Outcome
 from memrl_core.retrieval.view import Asked
 from tests.policies.policy_run import an_agent_of
-from tests.policies.pools import (
-    ASKED,
-    a_memory,
-    a_pool,
-    an_experience,
-    by_template,
-    decided,
-    prompt_text,
-    reasons,
-)
+from tests.policies.pools import ASKED, a_memory, a_pool, an_experience, by_template, decided, prompt_text, reasons
 
 TASKS = sample_tasks("household-train")
 OUTCOMES = st.sampled_from(["success", "failure", "unrated"])

@@ -29,14 +29,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat,
 from sqlglot import exp
 
 from memrl_core.environments.base import EnvironmentSpec
-from memrl_core.environments.databases.judging import (
-    DatabaseTask,
-    attempted,
-    differs,
-    expected_of,
-    unusable,
-    why_not,
-)
+from memrl_core.environments.databases.judging import DatabaseTask, attempted, differs, expected_of, unusable, why_not
 from memrl_core.environments.databases.mysql import (
     CHILD,
     Reading,

@@ -88,11 +88,7 @@ class Sandbox:
         Raises `InputError` when they cannot be made, and `EnvironmentFailed` when there is no process to hold them.
         """
         self._tables = [
-            {
-                "name": table.name,
-                "create": table.create,
-                "rows": [[sent(value) for value in row] for row in table.rows],
-            }
+            {"name": table.name, "create": table.create, "rows": [[sent(value) for value in row] for row in table.rows]}
             for table in tables
         ]
         self.changes = ()

@@ -17,14 +17,7 @@ from pydantic import Field
 from scipy.special import expit
 
 from memrl_core.policies.base import Lesson, Policy, PolicySpec, UngatedSettings, Variant, Vector, learned_in
-from memrl_core.policies.ranking import (
-    Chosen,
-    Floats,
-    TermColumn,
-    best_first,
-    chance_of,
-    similar,
-)
+from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similar
 from memrl_core.records import Decision, Memory, Outcome, Reason, Recalled, RecallRecord, ValueChange
 from memrl_core.retrieval import exact_similarity
 from memrl_core.retrieval.view import MemoryView

@@ -13,14 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.environments.databases.lifelong_db import near_misses
-from memrl_core.environments.databases.mysql import (
-    Reading,
-    columns_of,
-    create_table,
-    is_ordered,
-    parsed,
-    to_sqlite,
-)
+from memrl_core.environments.databases.mysql import Reading, columns_of, create_table, is_ordered, parsed, to_sqlite
 from memrl_core.environments.databases.mysql_functions import register
 from memrl_core.errors import InputError
 
@@ -238,10 +231,7 @@ def test_a_column_without_a_name_of_its_own_is_called_by_its_text() -> None:
 
 @pytest.mark.parametrize(
     ("statement", "reported"),
-    [
-        (f"SELECT '{'a' * 60}' REGEXP '^(a|aa)+$(?<!a)'", "user-defined"),
-        ("SELECT harbor FROM boats", "no such column"),
-    ],
+    [(f"SELECT '{'a' * 60}' REGEXP '^(a|aa)+$(?<!a)'", "user-defined"), ("SELECT harbor FROM boats", "no such column")],
     ids=["a pattern that would take ages", "a misspelt column"],
 )
 def test_what_fails_is_an_error_and_no_text(statement: str, reported: str) -> None:

@@ -336,11 +336,7 @@ BY_VIEW = f"{VIEW}; SELECT who, sum(total) FROM v GROUP BY who"
                 "ROLLBACK; DELETE FROM orders WHERE id = 4; SELECT * FROM orders; DELETE FROM orders WHERE id = 99",
                 "INSERT INTO orders\nVALUES (4, 'Eve', 'Ulm', 20); SELECT count(*) FROM orders; COMMIT",
             ],
-            [
-                WORKED,
-                "> DELETE FROM orders WHERE id = 4;",
-                "> INSERT INTO orders VALUES (4, 'Eve', 'Ulm', 20); COMMIT",
-            ],
+            [WORKED, "> DELETE FROM orders WHERE id = 4;", "> INSERT INTO orders VALUES (4, 'Eve', 'Ulm', 20); COMMIT"],
         ),
         (
             a_task(),
