@@ -23,7 +23,7 @@ from memrl_core.bank.people.batches import Batch
 from memrl_core.cli.console import BankOption, console, plain
 from memrl_core.errors import InputError
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
-from memrl_core.exchange.whole_files import drafted
+from memrl_core.exchange.safe_files import drafted
 from memrl_core.numerals import MINUS, percent
 
 app = typer.Typer(help="Rewards that people gave to finished steps, as CSV or JSON Lines.", no_args_is_help=True)

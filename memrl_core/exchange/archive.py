@@ -30,8 +30,7 @@ from memrl_core.bank.storage.schema import FILE, FORMAT
 from memrl_core.bank.storage.vectors import FOLDER
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.contents import NOTHING, Contents, contents_of
-from memrl_core.exchange.spreadsheet import csv_bytes
-from memrl_core.exchange.whole_files import drafted, opened
+from memrl_core.exchange.safe_files import csv_bytes, drafted, opened
 from memrl_core.records import LedgerEvent, Memory, StepTrace
 
 MANIFEST = "manifest.json"

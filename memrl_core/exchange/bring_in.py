@@ -29,7 +29,7 @@ from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped
 from memrl_core.exchange.official.reader import is_official, read_official
-from memrl_core.exchange.whole_files import drafted_folder
+from memrl_core.exchange.safe_files import drafted_folder
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
 
 UNCHANGED = "All of it was there already: nothing was changed."

@@ -18,7 +18,7 @@ from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents, contents_of, started_with
-from memrl_core.exchange.whole_files import drafted_folder
+from memrl_core.exchange.safe_files import drafted_folder
 from memrl_core.models.base import Cancelled
 from memrl_core.policies import make_policy
 from memrl_core.records import EmbedRecord, RunInfo, StepTrace, Utility

@@ -27,8 +27,7 @@ from memrl_core.bank.people.ratings import LONGEST_REASON, Rating
 from memrl_core.bank.people.roles import Role, person_name
 from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
 from memrl_core.errors import InputError
-from memrl_core.exchange.spreadsheet import csv_bytes
-from memrl_core.exchange.whole_files import opened
+from memrl_core.exchange.safe_files import csv_bytes, opened
 from memrl_core.records import LedgerEvent
 
 __all__ = ["Effect", "Kind", "RewardFile", "RewardLine", "apply_rewards", "export_rewards", "kind_of", "read_rewards"]
@@ -48,7 +47,7 @@ LARGEST = 20_000_000
 LONGEST_GIVEN = 1000
 NOTHING = "Nothing was saved"
 
-# The apostrophe of `spreadsheet.csv_of` before what looks like a formula, and before such a text that had one itself.
+# The apostrophe of `safe_files.csv_of` before what looks like a formula, and before such a text that had one itself.
 _GUARDED = re.compile(r"'+([\t\r]|\s*[=+\-@＝＋－＠])")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"([0-9]{1,9})(\.0*)?")

@@ -9,7 +9,7 @@ import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.memory.relations import Common, catalogue, in_common, matching
-from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import Memory
 from pages.shared import place as places

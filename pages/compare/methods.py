@@ -10,7 +10,7 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.analysis.compare.methods import Estimate, MethodRow
 from memrl_core.environments.tasks import judged_sets
-from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.models.base import Cancelled, Progress

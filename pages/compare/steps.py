@@ -19,7 +19,7 @@ from memrl_core.analysis.compare.comparison import (
 )
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
-from memrl_core.exchange.spreadsheet import csv_bytes, file_name
+from memrl_core.exchange.safe_files import csv_bytes, file_name
 from memrl_core.numerals import signed
 from pages.shared import place as places
 from pages.shared.picture import download

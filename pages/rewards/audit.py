@@ -10,7 +10,7 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.audit import COLUMNS, Group, audit, reconstruct, who_did
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of
-from memrl_core.exchange.spreadsheet import csv_bytes, file_name
+from memrl_core.exchange.safe_files import csv_bytes, file_name
 from memrl_core.numerals import signed
 from pages.shared.picture import download, show_table
 from pages.shared.place import Place

@@ -10,7 +10,7 @@ import streamlit as st
 from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.reward_files import Effect, apply_rewards, export_rewards, kind_of, read_rewards
-from memrl_core.exchange.spreadsheet import file_name
+from memrl_core.exchange.safe_files import file_name
 from pages.shared.person import allowed, person
 from pages.shared.picture import download, show_table
 from pages.shared.place import Place

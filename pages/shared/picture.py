@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
-from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.report.document import picture_report
 from memrl_core.numerals import NOTHING, fixed, percent, signed

@@ -15,7 +15,7 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.addresses import is_local, shown
 from memrl_core.bank.storage.places import list_banks
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.exchange.spreadsheet import file_name
+from memrl_core.exchange.safe_files import file_name
 from memrl_core.records import RunInfo
 from pages.shared.person import person
 from pages.shared.text import literal

@@ -10,7 +10,7 @@ import streamlit as st
 from memrl_core.analysis.decision.labels import memory_named
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.step_search import FoundStep, StepQuery
-from memrl_core.exchange.spreadsheet import csv_bytes
+from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.numerals import fixed, signed
 from pages.shared import place as places
 from pages.shared.header import follow_others, header

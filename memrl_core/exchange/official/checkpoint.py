@@ -28,7 +28,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat,
 from memrl_core.bank.matrix import UNIT_TOLERANCE
 from memrl_core.errors import InputError
 from memrl_core.exchange.contents import NOTHING, Skipped
-from memrl_core.exchange.whole_files import opened
+from memrl_core.exchange.safe_files import opened
 from memrl_core.policies.base import intent_key
 from memrl_core.records import Memory, Outcome, Utility
 

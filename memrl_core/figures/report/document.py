@@ -18,7 +18,7 @@ from plotly.offline import get_plotlyjs
 
 from memrl_core import __version__
 from memrl_core.bank.ledger import now
-from memrl_core.exchange.whole_files import drafted, html_document
+from memrl_core.exchange.safe_files import drafted, html_document
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import NOTHING, fixed
 

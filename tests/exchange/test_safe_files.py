@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memrl_core.exchange.spreadsheet import csv_bytes, csv_of, file_name
+from memrl_core.exchange.safe_files import csv_bytes, csv_of, file_name
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 nasty = st.text(alphabet=st.sampled_from("=+-@＝＋－＠\t\r\n ,;\"'a1|\u00a0\u2003"), max_size=12) | st.text(max_size=12)
