@@ -24,7 +24,7 @@ from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.analysis.decision.outline import by_epoch, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.cli import exchange, measure, parts, rewards, terminal
+from memrl_core.cli import exchange, measure, parts, terminal
 from memrl_core.cli.console import (
     AtWork,
     BankOption,
@@ -312,7 +312,7 @@ app.command("policies")(parts.list_policies)
 app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
 app.command("layouts")(measure.layouts)
-app.add_typer(rewards.app, name="rewards")
+app.add_typer(exchange.rewards_app, name="rewards")
 app.add_typer(measure.claims_app, name="claims")
 app.add_typer(parts.models_app, name="model")
 app.add_typer(parts.tasks_app, name="tasks")
