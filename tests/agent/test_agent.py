@@ -23,7 +23,7 @@ from memrl_core.errors import ModelError, ModelInterrupted, OllamaDown, StepErro
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Phase, Reply, RewardSource, StepTrace, Task, UpdateRecord
-from tests.builders import a_run, an_agent
+from tests.builders import a_run, an_agent, an_agent_after
 
 
 def decisions(traces: Sequence[StepTrace]) -> list[Any]:
@@ -157,8 +157,7 @@ def test_going_on_with_a_broken_answer_earns_no_reward(tmp_path: Path) -> None:
 
 
 def test_a_persons_reward_takes_the_place_of_the_environments(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "bank")
-    list(agent.run(sample_tasks("household-train")[:4]))
+    agent = an_agent_after(tmp_path / "bank", 4)
     episode = agent.begin(sample_tasks("household-train")[0])
     with pytest.raises(StepError):
         episode.rate(1.0, "ann")
@@ -176,8 +175,7 @@ def test_a_persons_reward_takes_the_place_of_the_environments(tmp_path: Path) ->
 
 @pytest.mark.parametrize("rule", ["override", "both", "mean"])
 def test_the_preview_is_what_the_update_then_does(tmp_path: Path, rule: str) -> None:
-    agent = an_agent(tmp_path / "bank", human_rewards=rule)
-    list(agent.run(sample_tasks("household-train")[:4]))
+    agent = an_agent_after(tmp_path / "bank", 4, human_rewards=rule)
     episode = agent.begin(sample_tasks("household-train")[0])
     assert episode.preview() == ()
     while episode.phase is not Phase.REWARD:

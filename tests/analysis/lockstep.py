@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.compare.alignment import ComparedStep, Line
+from memrl_core.analysis.compare.alignment import Alignment, ComparedStep, Line, align
 from memrl_core.bank import MemoryBank
 from memrl_core.records import (
     Decision,
@@ -42,6 +42,15 @@ def a_line(name: str, steps: Sequence[ComparedStep], **info: Any) -> Line:
 def tasks_line(name: str, tasks: str, /, **info: Any) -> Line:
     """A line that met a task for each letter."""
     return a_line(name, [a_compared(name, n, task) for n, task in enumerate(tasks, start=1)], **info)
+
+
+def rewarded(tasks: Sequence[str], *runs: Sequence[float | None]) -> Alignment:
+    """Runs `a`, `b`, … on these tasks, which earned these rewards."""
+    lines = []
+    for name, rewards in zip("abcdefg", runs, strict=False):
+        met = enumerate(zip(tasks, rewards, strict=True), 1)
+        lines.append(a_line(name, [a_compared(name, n, task, reward=reward) for n, (task, reward) in met]))
+    return align(lines)
 
 
 def begun(bank: MemoryBank, run: str, base: str | None = None, base_step: int = 0, **info: Any) -> RunInfo:

@@ -12,14 +12,12 @@ import pytest
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
 from memrl_core.errors import BankError
-from tests.builders import a_bank, a_step
+from tests.builders import a_bank, a_chain
 
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
-    with a_bank(tmp_path / "bank") as made:
-        for step in range(1, 6):
-            made.commit_step(*a_step(step, credited=(f"r-{step - 1:04d}",) if step > 1 else ()))
+    a_chain(tmp_path / "bank", 5).close()
     return tmp_path / "bank"
 
 

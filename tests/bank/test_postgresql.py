@@ -18,7 +18,7 @@ from memrl_core.bank.check import check
 from memrl_core.bank.step_search import StepQuery
 from memrl_core.errors import BankError, BankUnreachable, NotABank
 from memrl_core.exchange.archive import read_bank, write_bank
-from tests.builders import a_bank, a_step
+from tests.builders import a_bank, a_chain, a_step
 from tests.object_store import object_store, set_environment
 
 pytestmark = pytest.mark.slow
@@ -80,9 +80,7 @@ def uri(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: str, tmp_path: Path) -> None:
-    with a_bank(uri) as bank:
-        for step in range(1, 4):
-            bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+    with a_chain(uri, 3) as bank:
         raters = [subprocess.Popen([sys.executable, "-c", RATER, uri, who]) for who in ("ann", "bo")]
         assert [rater.wait(timeout=300) for rater in raters] == [0, 0]
         bank.refresh()

@@ -17,13 +17,12 @@ from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.bank.storage import codec
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import BankFull, InputError, NotABank
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import UNCHANGED, bring_in, read_any
 from memrl_core.exchange.contents import Contents, contents_of
 from memrl_core.records import Candidate, Decision, EventKind, LedgerEvent, MemoryOperation, Reason, WriteRecord
-from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent
+from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent_after
 from tests.exchange.official_writer import CheckpointWriter, Written
 
 
@@ -209,8 +208,7 @@ def row_of(event: LedgerEvent) -> dict[str, Any]:
 
 
 def test_every_mention_of_a_renamed_memory_follows_it(tmp_path: Path) -> None:
-    agent = an_agent(tmp_path / "b", delta=0.0)
-    list(agent.run(sample_tasks("household-train")[:6]))
+    agent = an_agent_after(tmp_path / "b", 6, delta=0.0)
     there = agent.bank
     last = there.trace("r", 6)
     assert last.reward.credited

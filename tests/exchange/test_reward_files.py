@@ -20,7 +20,7 @@ from memrl_core.errors import InputError, NotAllowed, UnknownRun
 from memrl_core.exchange import reward_files
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.learning.scales import RatingScales
-from tests.builders import a_bank, a_run, a_step
+from tests.builders import a_chain, a_run, a_step
 from tests.small_banks import withdraw
 
 STEPS = 4
@@ -57,10 +57,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
 
 
 def new_bank(path: Path) -> MemoryBank:
-    made = a_bank(path)
-    for step in range(1, STEPS + 1):
-        made.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
-    return made
+    return a_chain(path, STEPS)
 
 
 def read(bank: MemoryBank, text: str, rater: str = "ann", **defaults: str) -> RewardFile:

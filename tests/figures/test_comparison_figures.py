@@ -10,24 +10,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memrl_core.analysis.compare.alignment import align
 from memrl_core.analysis.compare.comparison import CumulativeReward, cumulative_reward
 from memrl_core.errors import InputError
 from memrl_core.figures.compare.comparison import phase_diagram, reward_picture, trajectories_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
 from memrl_core.records import UtilityPoint
-from tests.analysis.lockstep import a_compared, a_line
+from tests.analysis.lockstep import rewarded
 from tests.builders import numbers
 from tests.figures.conftest import HOSTILE
 
 
 def rewards_of(*runs: Sequence[float], tasks: str = "vwxyz") -> CumulativeReward:
-    lines = []
-    for name, run in enumerate(runs):
-        met = enumerate(zip(tasks, run, strict=True), 1)
-        lines.append(a_line(f"r{name}", [a_compared(f"r{name}", n, t, reward=r) for n, (t, r) in met]))
-    return cumulative_reward(align(lines))
+    return cumulative_reward(rewarded(tasks, *runs))
 
 
 def a_point(step: int, after: float, reward: float | None = None) -> UtilityPoint:

@@ -16,9 +16,12 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.map import map_layout
+from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
+from pages.shared.header import status_of
 from tests.instant_umap import InstantUmap
-from tests.pages.screen import Download, Stored, Visit
+from tests.ollama.server import OllamaServer
+from tests.pages.screen import Download, Stored, Visit, known_as
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,3 +100,19 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Download]:
 
     monkeypatch.setattr(st, "download_button", noted)
     return offered
+
+
+@pytest.fixture
+def ann(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person of this machine is ann, and no key of hers comes too soon."""
+    monkeypatch.setattr(rating_queue, "TOO_SOON", 0.0)
+    known_as("ann")
+
+
+@pytest.fixture
+def ollama(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OllamaServer]:
+    """An Ollama that this machine's app finds."""
+    with OllamaServer() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.address)
+        status_of.clear()
+        yield server

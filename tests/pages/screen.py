@@ -16,6 +16,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.base import Embedder
 from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.errors import BankFull
 from memrl_core.records import EventKind, LedgerEvent, Phase, StepTrace
 
 Visit = Callable[..., AppTest]
@@ -50,6 +51,11 @@ class Download:
     def rows(self) -> list[dict[str, str]]:
         """The lines of a CSV file."""
         return list(csv.DictReader(io.StringIO(self.text)))
+
+
+def full(*_: object, **__: object) -> None:
+    """In place of what would write to a disk that is full."""
+    raise BankFull("The disk is full.")
 
 
 def a_bank(

@@ -21,7 +21,7 @@ from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import begun, commit, go_on
 from tests.builders import a_bank as bank_with_a_run
 from tests.builders import a_vector
-from tests.pages.screen import Download, Visit, a_bank, click, page_text, plain
+from tests.pages.screen import Download, Visit, a_bank, click, page_text, plain, submit
 
 HOSTILE = (
     "=1+1 [x](https://evil.example) :red[y] <img src=x onerror=hacked()> **z** $a$ ![p](https://evil.example/p.png)"
@@ -196,7 +196,7 @@ def test_settings_chosen_on_the_page_are_compared_and_kept_in_the_link(mine: Pat
     app.segmented_control(key="compare").set_value("Itself under other settings").run()
     assert "least one setting" in plain(app)
     next(field for field in app.number_input if field.label.startswith("k2")).set_value(1)
-    next(button for button in app.button if button.label == "Compare").click().run()
+    submit(app, "Compare")
     app = until_decided(app)
     assert app.query_params["under"] == "k2=1"
     app.segmented_control(key="compare").set_value("Other runs").run()

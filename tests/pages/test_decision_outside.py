@@ -12,12 +12,11 @@ from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import situation_of
 from memrl_core.bank import MemoryBank
-from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.official.reader import read_official
 from pages.decision.catalogue import BY_KEY
-from tests.builders import a_bank, a_step, a_vector, an_agent
+from tests.builders import a_bank, a_step, a_vector, an_agent_after
 from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, write_lines
 from tests.pages.screen import Visit, plain
 
@@ -104,8 +103,7 @@ def test_what_cannot_be_answered_says_why(demo: Path, visit: Visit, link: dict[s
 
 
 def test_chance_is_named_before_scores_are_compared(home: Path, visit: Visit) -> None:
-    agent = an_agent(home / "banks" / "eps", run="r", epsilon=1.0)
-    list(agent.run(sample_tasks("household-train")[:14]))
+    agent = an_agent_after(home / "banks" / "eps", 14, run="r", epsilon=1.0)
     drawn = [t for t in agent.bank.traces("r") if t.decision is not None and t.decision.mode == "explore"]
     step = str(drawn[-1].step)
     agent.bank.close()
@@ -114,8 +112,7 @@ def test_chance_is_named_before_scores_are_compared(home: Path, visit: Visit) ->
 
 
 def test_settings_of_another_program_leave_the_stored_decision_to_see(home: Path, visit: Visit) -> None:
-    agent = an_agent(home / "banks" / "odd", run="r")
-    list(agent.run(sample_tasks("household-train")[:5]))
+    agent = an_agent_after(home / "banks" / "odd", 5, run="r")
     trace = agent.bank.trace("r", 5)
     hostile = "![i](http://evil.test/i.png)"
     odd = replace(

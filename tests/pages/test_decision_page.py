@@ -19,7 +19,7 @@ from pages.decision.catalogue import BY_KEY
 from pages.shared.place import asking
 from pages.step.stage import ACTIONS
 from tests.builders import DIMENSION, a_run, a_step
-from tests.pages.screen import RUN, Stored, Visit, page_text, plain
+from tests.pages.screen import RUN, Stored, Visit, page_text, plain, submit
 
 STEP = 39
 SAYS = {
@@ -71,7 +71,7 @@ def test_a_prompt_is_run_again_as_edited_beside_the_recorded_answer(bank: Stored
     areas = [area for area in app.text_area if str(area.key).startswith("again_")]
     assert [area.value for area in areas] == [message.content for message in trace.generate.messages]
     areas[1].set_value("Say hello.")
-    next(button for button in app.button if button.label == "Run this prompt").click().run()
+    submit(app, "Run this prompt")
     app = at_rest(app, "prompt")
     assert not app.error
     found = app.session_state["work_prompt"][1].result
@@ -132,7 +132,7 @@ def test_a_fork_goes_on_from_before_the_step_under_the_settings_tried_out(
 def test_a_note_is_pinned_shown_again_and_removed(bank: Stored, at_step: Visit) -> None:
     app = at_step(ask="pair", weight="0.8")
     app.text_area(key="note_text").set_value("<b>#19</b> is late")
-    next(b for b in app.button if b.label == "Pin").click().run()
+    submit(app, "Pin")
     (note,) = bank.notes.standing(RUN, STEP)
     assert note.reason == "<b>#19</b> is late"
     assert note.payload == {"ask": "pair", "weight": "0.8"}

@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.exchange.archive import write_bank
 from tests.exchange.official_writer import CheckpointWriter, Written
 from tests.pages.screen import Stored, Visit, a_bank, page_text, plain
 
@@ -41,15 +40,6 @@ def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, ba
     for page in ("step", "decision", "compare", "bank"):
         visit(page, bank="from-paper")
     assert "from elsewhere" in page_text(visit("step", bank="from-paper"))
-
-
-def test_importing_the_same_again_changes_nothing(demo: Path, bank: Stored, visit: Visit) -> None:
-    target = demo.parent.parent / "demo.zip"
-    write_bank(bank, target)
-    events = len(bank.events())
-    app = import_path(exchange(visit, bank="demo"), target, "demo")
-    assert {"0 memories", "0 steps", "0 events"} <= set(re.findall(r"\d+ \w+", plain(app)))
-    assert len(bank.events()) == events
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", json.dumps({"a": 1}).encode(), b"\x80\x04pickle"])

@@ -11,9 +11,8 @@ import streamlit as st
 from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.analysis.people import rating_queue
 from memrl_core.bank.people.roles import NEWCOMERS, Role
-from tests.pages.screen import Stored, Visit, by_people, key_starting, known_as, page_text, plain, press
+from tests.pages.screen import Stored, Visit, by_people, key_starting, page_text, plain, press
 
 AUTH = {"auth": {"redirect_uri": "http://localhost/oauth2callback", "cookie_secret": "only a test"}}
 
@@ -80,10 +79,8 @@ def test_with_a_login_everybody_is_asked_to_log_in_first(demo: Path, visit: Visi
 
 
 def test_a_reward_is_kept_under_the_name_of_the_login(
-    bank: Stored, visit: Visit, login: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    bank: Stored, visit: Visit, login: Callable[..., None], ann: None
 ) -> None:
-    monkeypatch.setattr(rating_queue, "TOO_SOON", 0.0)
-    known_as("ann")
     bank.people.assign("cem@example.org", Role.RATE, "boss")
     bank.people.assign("boss", Role.MANAGE, "boss")
     bank.people.assign(NEWCOMERS, Role.LOOK, "boss")

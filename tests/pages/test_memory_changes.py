@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,14 +9,12 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.bank.people.roles import Role
 from memrl_core.records import EventKind
-from tests.pages.screen import RUN, Stored, Visit, by_people, click, known_as, plain
+from tests.pages.screen import RUN, Stored, Visit, by_people, click, plain
 
 ONE, TWO = f"{RUN}-0007", f"{RUN}-0008"
 
 
-@pytest.fixture(autouse=True)
-def ann(home: Path) -> None:
-    known_as("ann")
+pytestmark = pytest.mark.usefixtures("ann")
 
 
 def memory(visit: Visit, memory_id: str = ONE) -> AppTest:

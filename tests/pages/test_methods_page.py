@@ -1,4 +1,4 @@
-"""The page Methods: every method has its card, all stand side by side, and each answers for a step."""
+"""The page Methods, and the other pages on runs of methods that differ most from MemRL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,27 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import POLICIES, policy_class
+from memrl_core.records import Phase
+from pages.decision.catalogue import QUESTIONS
 from pages.shared.text import literal
 from tests.analysis.many_methods import STEPS, a_bank_of
-from tests.pages.screen import Visit, page_text, shown
+from tests.pages.screen import Visit, opened, page_text, shown
+
+UNLIKE_MEMRL = ("none", "memp", "rememberer", "memento", "rmm_reranker", "a_mem", "webcoach")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of twelve steps for every method."""
+    path = tmp_path_factory.mktemp("methods") / "methods"
+    a_bank_of(path, {name: {} for name in POLICIES}).close()
+    return path
+
+
+@pytest.fixture
+def bank(recorded: Path, home: Path) -> str:
+    copy_bank(recorded, workspace.banks_folder() / "methods")
+    return "methods"
 
 
 def test_every_method_has_a_card_with_what_it_is_and_cannot(visit: Visit) -> None:
@@ -56,19 +74,10 @@ AS_TEXT = ("awm", "reflexion", "rememberer")
 LEARNED = "What it has learned"
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of twelve steps for every method."""
-    path = tmp_path_factory.mktemp("methods") / "methods"
-    a_bank_of(path, {name: {} for name in POLICIES}).close()
-    return path
-
-
 @pytest.fixture
-def seen(visit: Visit, home: Path, recorded: Path) -> Visit:
+def seen(visit: Visit, bank: str) -> Visit:
     """Opens the part on a run of that bank, for its own method or, with `by`, another."""
-    copy_bank(recorded, workspace.banks_folder() / "methods")
-    return lambda run, **link: settled(visit("methods", show=LEARNED, bank="methods", run=run, **link))
+    return lambda run, **link: settled(visit("methods", show=LEARNED, bank=bank, run=run, **link))
 
 
 def settled(app: AppTest) -> AppTest:
@@ -125,3 +134,38 @@ def test_texts_of_a_task_are_shown_letter_for_letter(seen: Visit) -> None:
         memory = next(memory for memory in bank.memories("reflexion"))
     app = seen("reflexion", step=str(memory.step))
     assert memory.experience in [element.value for element in app.code]
+
+
+# --- other pages on runs of methods that differ most from MemRL ------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNLIKE_MEMRL)
+def test_a_step_of_every_method_can_be_looked_at(visit: Visit, bank: str, name: str) -> None:
+    app = shown(visit("step", bank=bank, run=name, step=str(STEPS)))
+    assert policy_class(name).spec.title in page_text(app).replace("\\", "")
+    shown(opened(app, *Phase))
+
+
+@pytest.mark.parametrize("name", ["memp", "a_mem", "rememberer"])
+def test_every_question_is_answered_or_says_why_it_cannot_be(visit: Visit, bank: str, name: str) -> None:
+    app = shown(visit("decision", bank=bank, run=name, step=str(STEPS)))
+    asked = [question.key for question in QUESTIONS if question.rules != "any"]
+    offered = app.selectbox(key="question").options
+    for question in QUESTIONS:
+        if question.key in asked and f"{question.group} · {question.text}" in offered:
+            app = shown(app.selectbox(key="question").select(question.key).run())
+    assert "not score by" in page_text(shown(app.selectbox(key="question").select("flips").run()))
+
+
+@pytest.mark.parametrize("page", ["bank", "rewards", "compare", "methods"])
+def test_other_pages_take_a_run_of_another_method(visit: Visit, bank: str, page: str) -> None:
+    shown(visit(page, bank=bank, run="webcoach"))
+
+
+def test_the_settings_of_a_run_are_those_of_its_method(visit: Visit, bank: str) -> None:
+    app = shown(visit("bank", bank=bank, run="memp"))
+    app = shown(app.button_group(key="bank_view").set_value("Settings").run())
+    keys = [str(element.key) for element in (*app.number_input, *app.selectbox)]
+    assert any(key.endswith("_delete_below") for key in keys)
+    assert not any(key.endswith("_weight") for key in keys)

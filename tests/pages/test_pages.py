@@ -21,7 +21,7 @@ from memrl_core.analysis.decision.gate import suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
-from memrl_core.errors import BankDamaged, BankFull
+from memrl_core.errors import BankDamaged
 from memrl_core.models import gguf
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, Phase, Reply
@@ -30,7 +30,7 @@ from pages.shared import place as places
 from pages.shared.header import status_of
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
-from tests.pages.screen import RUN, Download, Stored, Visit, a_bank, opened, page_text, press
+from tests.pages.screen import RUN, Download, Stored, Visit, a_bank, full, opened, page_text, press
 
 
 def test_home_offers_the_playground_and_two_recorded_agents(visit: Visit) -> None:
@@ -168,9 +168,6 @@ def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
 ) -> None:
     app = visit("step", bank="demo", step="21")
     opened(app, Phase.REWARD)
-
-    def full(*_: object, **__: object) -> None:
-        raise BankFull("The disk is full.")
 
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
@@ -451,24 +448,21 @@ def test_a_run_with_a_model_in_this_program_says_of_that_alone_what_is_wrong(hom
 
 
 def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_model_is_gone(
-    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+    home: Path, visit: Visit, ollama: OllamaServer
 ) -> None:
-    with OllamaServer() as server:
-        monkeypatch.setenv("OLLAMA_HOST", server.address)
-        status_of.clear()
-        app = visit("home")
-        app.selectbox(key="new_run_model").set_value("llama3.2").run()
-        app.number_input(key="new_household_model_temperature").set_value(0.4)
-        app.number_input(key="new_household_model_num_predict").set_value(64)
-        app.selectbox(key="new_household_model_layout").set_value("turns")
-        app.text_input(key="new_household_model_stop").set_value(".")
-        app.number_input(key="new_household_model_num_thread").set_value(1)
-        server.models.clear()
-        app.button(key="start_run").click().run()
-        assert "ollama pull llama3.2" in page_text(app).replace("\\", "")
-        assert not (workspace.banks_folder() / "my-bank").exists()
-        server.models[LLAMA.name] = LLAMA
-        app.button(key="start_run").click().run()
+    app = visit("home")
+    app.selectbox(key="new_run_model").set_value("llama3.2").run()
+    app.number_input(key="new_household_model_temperature").set_value(0.4)
+    app.number_input(key="new_household_model_num_predict").set_value(64)
+    app.selectbox(key="new_household_model_layout").set_value("turns")
+    app.text_input(key="new_household_model_stop").set_value(".")
+    app.number_input(key="new_household_model_num_thread").set_value(1)
+    ollama.models.clear()
+    app.button(key="start_run").click().run()
+    assert "ollama pull llama3.2" in page_text(app).replace("\\", "")
+    assert not (workspace.banks_folder() / "my-bank").exists()
+    ollama.models[LLAMA.name] = LLAMA
+    app.button(key="start_run").click().run()
     with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
         chosen = {"temperature": 0.4, "num_predict": 64, "layout": "turns", "stop": ".", "num_thread": 1}
         assert dict(bank.runs()[0].model_options) == chosen
@@ -485,47 +479,40 @@ def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, vis
     assert "smollm2" in page_text(app)
 
 
-def test_an_answer_that_was_cut_says_where_on_the_page(
-    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with OllamaServer() as server:
-        monkeypatch.setenv("OLLAMA_HOST", server.address)
-        server.faults.form, server.faults.endless = "egg\ud83d go", True
-        name = a_bank(model="llama3.2")
-        with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
-            live = workspace.live_run(bank, "r", workspace.load_preferences())
-            next(live.agent.run(live.tasks[:1]))
-        app = visit("step", bank=name, step="1")
-        assert "10 cut" in page_text(app)
-        opened(app, Phase.GENERATE)
+def test_an_answer_that_was_cut_says_where_on_the_page(home: Path, visit: Visit, ollama: OllamaServer) -> None:
+    ollama.faults.form, ollama.faults.endless = "egg\ud83d go", True
+    name = a_bank(model="llama3.2")
+    with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
+        live = workspace.live_run(bank, "r", workspace.load_preferences())
+        next(live.agent.run(live.tasks[:1]))
+    app = visit("step", bank=name, step="1")
+    assert "10 cut" in page_text(app)
+    opened(app, Phase.GENERATE)
     assert "cut at 32 tokens" in page_text(app) and "16 broken characters replaced" in page_text(app)
     assert "of 8,192 tokens read" in page_text(app) and "want an action" in page_text(app)
     assert any("Thinking" in expander.label and not expander.proto.expanded for expander in app.expander)
 
 
 def test_the_panel_tells_what_each_model_is_tries_one_and_chooses_it_for_a_run(
-    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+    home: Path, visit: Visit, ollama: OllamaServer
 ) -> None:
-    with OllamaServer() as server:
-        monkeypatch.setenv("OLLAMA_HOST", server.address)
-        server.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
-        status_of.clear()
-        app = visit("home")
-        (table,) = [frame.value for frame in app.dataframe if "context" in frame.value]
-        of = table.set_index("model").to_dict("index")
-        assert of["llama3.2"] | {"context": 131_072, "can": "answer, tools", "note": ""} == of["llama3.2"]
-        assert "no chat template" in of["base"]["note"] and "embeddings" in of["nomic-embed-text"]["note"]
-        app.selectbox(key="panel_model").set_value("nomic-embed-text").run()
-        assert app.button(key="use_model").disabled and app.button(key="try_model").disabled
-        app.selectbox(key="panel_model").set_value("llama3.2").run()
-        server.faults.answer, server.faults.endless = " pan", True
-        app.button(key="try_model").click().run()
-        assert app.session_state["work_try"][1].wait(30)
-        app.run()
-        assert app.code[-1].value == " pan" * 64
-        assert any("cut at 64 tokens" in c.value and "tokens a second" in c.value for c in app.caption)
-        app.button(key="use_model").click().run()
-        assert app.selectbox(key="new_run_model").value == "llama3.2"
+    ollama.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
+    app = visit("home")
+    (table,) = [frame.value for frame in app.dataframe if "context" in frame.value]
+    of = table.set_index("model").to_dict("index")
+    assert of["llama3.2"] | {"context": 131_072, "can": "answer, tools", "note": ""} == of["llama3.2"]
+    assert "no chat template" in of["base"]["note"] and "embeddings" in of["nomic-embed-text"]["note"]
+    app.selectbox(key="panel_model").set_value("nomic-embed-text").run()
+    assert app.button(key="use_model").disabled and app.button(key="try_model").disabled
+    app.selectbox(key="panel_model").set_value("llama3.2").run()
+    ollama.faults.answer, ollama.faults.endless = " pan", True
+    app.button(key="try_model").click().run()
+    assert app.session_state["work_try"][1].wait(30)
+    app.run()
+    assert app.code[-1].value == " pan" * 64
+    assert any("cut at 64 tokens" in c.value and "tokens a second" in c.value for c in app.caption)
+    app.button(key="use_model").click().run()
+    assert app.selectbox(key="new_run_model").value == "llama3.2"
 
 
 class Dreamer:

@@ -12,7 +12,7 @@ from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Ratings
 from memrl_core.bank.people.roles import NEWCOMERS, Role
-from memrl_core.errors import BankDamaged, BankFull
+from memrl_core.errors import BankDamaged
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, Phase
 from pages.rewards.queue import ALL_MINE, EMPTY, SHOWN
@@ -29,6 +29,7 @@ from tests.pages.screen import (
     click,
     everything,
     far,
+    full,
     give,
     key_starting,
     known_as,
@@ -45,29 +46,14 @@ from tests.pages.screen import (
 MARKUP = "<b>x</b> **y** :red[z]"
 
 
-@pytest.fixture(autouse=True)
-def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rating_queue, "TOO_SOON", 0.0)
-
-
 @pytest.fixture
-def ann(home: Path) -> str:
-    known_as("ann")
-    return "ann"
-
-
-@pytest.fixture
-def queue(visit: Visit, ann: str) -> Visit:
+def queue(visit: Visit, ann: None) -> Visit:
     """Opens the queue of the demo, as ann."""
     return lambda **link: visit("rewards", bank="demo", **link)
 
 
 def on_scale(app: AppTest, scale: str) -> AppTest:
     return app.segmented_control(key="rating_scale").set_value(scale).run()
-
-
-def full(*_: object, **__: object) -> None:
-    raise BankFull("The disk is full.")
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
@@ -374,8 +360,9 @@ def test_what_another_rates_meanwhile_is_closed_in_this_sitting(bank: Stored, qu
     assert at(press(app, "5")) == 3
 
 
-def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(bank: Stored, visit: Visit) -> None:
-    app = visit("rewards", bank="demo", step="5")
+def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(bank: Stored, queue: Visit) -> None:
+    known_as("")
+    app = queue(step="5")
     assert app.text_input(key="rewards_name").value == ""
     app.text_input(key="rewards_name").set_value(MARKUP).run()
     press(app, "5")
@@ -387,7 +374,7 @@ def test_a_name_with_markup_is_kept_as_typed_and_shown_letter_for_letter(bank: S
         if view != "Rules":
             assert MARKUP in everything(app) or MARKUP in app.selectbox(key="changed_who").options
     known_as("bob")
-    app = visit("rewards", bank="demo", show="all", step="5")
+    app = queue(show="all", step="5")
     assert MARKUP not in page_text(app) and literal(f"{MARKUP} +1.000") in page_text(app)
 
 

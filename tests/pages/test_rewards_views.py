@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.analysis.people import rating_queue
 from memrl_core.analysis.people.agreement import agreement
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
@@ -44,10 +43,7 @@ TWO = {"ann": (1.0, 1.0, -1.0, -1.0), "bob": (1.0, -1.0, -1.0, -1.0)}
 THREE = {**TWO, "cem": (0.5, 0.0, -1.0, -0.5)}
 
 
-@pytest.fixture(autouse=True)
-def ann(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rating_queue, "TOO_SOON", 0.0)
-    known_as("ann")
+pytestmark = pytest.mark.usefixtures("ann")
 
 
 @pytest.fixture

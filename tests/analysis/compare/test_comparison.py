@@ -38,7 +38,7 @@ from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.run.metrics import percentiles
 from memrl_core.bank import MemoryBank
 from memrl_core.settings import MemRLSettings
-from tests.analysis.lockstep import a_compared, a_line, begun, commit, tasks_line
+from tests.analysis.lockstep import a_compared, a_line, begun, commit, rewarded, tasks_line
 from tests.builders import a_bank, an_agent_after, numbers
 
 Row = dict[str, Any]
@@ -158,7 +158,7 @@ def test_a_long_run_is_drawn_at_a_few_places_and_ends_at_its_end(monkeypatch: py
     monkeypatch.setattr(comparisons, "POINTS", 7)
     tasks = "vwxyz" * 8
     rewards = np.random.default_rng(4).choice([-1.0, 1.0], size=(2, len(tasks)))
-    found = cumulative_reward(rewarded(*rewards, tasks))
+    found = cumulative_reward(rewarded(tasks, *rewards))
     assert len(found.positions) == 7
     assert (found.positions[0], found.positions[-1]) == (1, 40)
     sums = (rewards[1] - rewards[0]).cumsum()
@@ -176,15 +176,6 @@ def _draws_of_sums(gained: np.ndarray, tasks: int, end: int) -> list[float]:
 # --- intervals --------------------------------------------------------------------------------------------------------
 
 
-def rewarded(one: Sequence[float | None], other: Sequence[float | None], tasks: Sequence[str]) -> Alignment:
-    return align(
-        [
-            a_line(name, [a_compared(name, n, t, reward=r) for n, (t, r) in enumerate(zip(tasks, of, strict=True), 1)])
-            for name, of in (("a", one), ("b", other))
-        ]
-    )
-
-
 def mean_reward(alignment: Alignment) -> Metric:
     return next(metric for metric in metrics(alignment) if metric.name == "mean reward")
 
@@ -194,7 +185,7 @@ def test_with_one_epoch_the_interval_is_that_of_scipy(seed: int) -> None:
     rng = np.random.default_rng(seed)
     one = rng.normal(size=40)
     other = one + rng.normal(0.2, 0.6, size=40)
-    metric = mean_reward(rewarded(one, other, [f"t{n}" for n in range(40)]))
+    metric = mean_reward(rewarded([f"t{n}" for n in range(40)], one, other))
     expected = scipy.stats.bootstrap(
         (one, other),
         lambda x, y, axis: np.mean(y, axis=axis) - np.mean(x, axis=axis),
@@ -216,7 +207,7 @@ def test_with_few_tasks_the_interval_is_that_of_all_draws_of_whole_tasks(epochs:
     rng = np.random.default_rng(sum(epochs))
     tasks = [t for t, n in zip("xyz", epochs, strict=True) for _ in range(n)]
     gained = rng.normal(size=len(tasks)).round(2)
-    metric = mean_reward(rewarded(np.zeros(len(tasks)), gained, tasks))
+    metric = mean_reward(rewarded(tasks, np.zeros(len(tasks)), gained))
     of = {task: [g for t, g in zip(tasks, gained, strict=True) if t == task] for task in "xyz"}
     means = [fmean([*of[a], *of[b], *of[c]]) for a, b, c in product("xyz", repeat=3)]
     (delta,) = metric.deltas
@@ -227,7 +218,7 @@ def test_with_few_tasks_the_interval_is_that_of_all_draws_of_whole_tasks(epochs:
 
 def test_tasks_without_a_value_are_not_drawn() -> None:
     gained, unknown = [0.0, 0.3, 1.1, -0.8, 0.4], [None] * 45
-    metric = mean_reward(rewarded([0.0] * 5 + unknown, gained + unknown, [f"t{n}" for n in range(50)]))
+    metric = mean_reward(rewarded([f"t{n}" for n in range(50)], [0.0] * 5 + unknown, gained + unknown))
     means = [fmean(draw) for draw in product(gained, repeat=5)]
     (delta,) = metric.deltas
     assert metric.tasks == 5
@@ -244,7 +235,7 @@ def test_draws_without_a_value_are_left_out(values: list[float | None]) -> None:
 
 
 def test_values_of_one_task_have_no_interval_whatever_else_was_met() -> None:
-    metric = mean_reward(rewarded([-1.0, None], [1.0, None], "xy"))
+    metric = mean_reward(rewarded("xy", [-1.0, None], [1.0, None]))
     assert metric.tasks == 1
     assert [(delta.value, delta.interval) for delta in metric.deltas if delta] == [(2.0, None)]
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.agent import workspace
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual, estimates, ties_of, would_have_earned
 from memrl_core.analysis.decision.whatif import decided, situation_of
@@ -26,6 +25,7 @@ from memrl_core.experiments.reports import reports
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import POLICIES, policy_class
 from memrl_core.records import Phase, StepTrace
+from tests.analysis.many_methods import a_bank_of
 from tests.builders import a_bank, a_run, a_step, an_agent, an_agent_after
 
 STEPS = 40
@@ -171,22 +171,10 @@ def test_reports_tell_ties_and_own_memories_and_a_stream_can_leave_these_out(tmp
 # --- every method -----------------------------------------------------------------------------------------------------
 
 
-OF_EACH = 8
-
-
 @pytest.fixture(scope="module")
 def all_methods(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """A run of each policy on four tasks, twice; then the second step of each gets a person's reward."""
-    preferences = workspace.Preferences()
-    embedder = workspace.make_embedder("hashing", preferences)
-    made = MemoryBank.create(str(tmp_path_factory.mktemp("replays") / "all_methods"), embedder.name, embedder.dimension)
-    with made.batch(OF_EACH):
-        for name in POLICIES:
-            workspace.start_run(
-                made, environment="household", tasks="household-train", task_count=4, policy=name, run=name, seed=5
-            )
-            live = workspace.live_run(made, name, preferences)
-            assert len(list(live.agent.run(live.tasks, 2))) == OF_EACH
+    made = a_bank_of(tmp_path_factory.mktemp("replays") / "all_methods", {name: {} for name in POLICIES}, steps=8)
     for name in POLICIES:
         row = made.step_rows(name)[1]
         made.give_reward(name, row.step, row.id, made.credited(name, row.step), 1.0, "ann")

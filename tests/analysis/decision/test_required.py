@@ -119,12 +119,6 @@ def test_the_figure_changes_the_choice_of_the_program_itself() -> None:
             assert (f"m{number}" in decision.selected) == expected
 
 
-def test_a_memory_outside_of_the_pool_is_let_in_by_no_q() -> None:
-    where = situation([0.9, 0.1], [0.0, 0.0], k2=1, delta=0.2)
-    found = required_q(where, "m1")
-    assert (found.selected, found.needed, bool(found.note)) == (False, None, True)
-
-
 def test_other_settings_are_asked_instead_of_the_recorded_ones() -> None:
     where = situation([0.9, 0.5], [0.0, 1.0], k2=1, weight=1.0)
     alone = MemRLSettings.of({**where.settings, "weight": 0.0})

@@ -37,8 +37,8 @@ def both(given: list[tuple[float, float]]) -> Ratings:
     return steps([{"ada": one, "bob": other} for one, other in given])
 
 
-def side(reward: float, midpoint: float = 0.0) -> int:
-    return (reward > midpoint) - (reward < midpoint)
+def side(reward: float) -> int:
+    return (reward > 0) - (reward < 0)
 
 
 def kappa_by_definition(given: list[tuple[float, float]]) -> float | None:
