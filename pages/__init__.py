@@ -1,1 +1,1 @@
-"""The screens: a folder each, and what several of them use in `pages.shared`."""
+"""The screens: a folder each; what several of them use stands in `shared`, how every visit comes in in `entry`."""

@@ -6,7 +6,8 @@ import threading
 
 import numpy as np
 
-from memrl_core.analysis.map.projection import Plane, Vectors
+from memrl_core.analysis.map.projection import Plane
+from memrl_core.embedders.base import Vectors
 
 
 class InstantUmap:

@@ -15,7 +15,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments.base import Environment
 from memrl_core.errors import InputError
-from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
+from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import outcome_judged
 from memrl_core.records import Consulted, GenerateRecord, MemorySpan, Message, Outcome, Phase, StepTrace, TurnRecall
@@ -58,8 +58,8 @@ def credit(
     method: Method,
     memories: tuple[str, ...],
     answered: Callable[[tuple[str, ...]], Rerun],
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> Credit | None:
     """Shares by answering again; None when it was cancelled. `on_progress` gets answers done and answers needed.
 
@@ -75,10 +75,9 @@ def credit(
         )
     found: dict[frozenset[str], Rerun] = {}
     for done, chosen in enumerate(subsets(method, memories)):
-        if on_progress is not None:
-            on_progress(done, needed)
+        on_progress(done, needed)
         again = answered(chosen)
-        if again.stopped or (cancelled is not None and cancelled()):
+        if again.stopped or cancelled():
             return None
         if again.reward is None:
             raise InputError("The environment gives no reward of its own here, so there is nothing to share.")

@@ -10,13 +10,15 @@ import numpy as np
 from memrl_core.agent import workspace
 from memrl_core.agent.twins import Change, Side, TwinRuns, changes_of, labels, open_twins, start_twins
 from memrl_core.analysis.map.projection import Pca
-from memrl_core.analysis.memory.relations import Landscape, Place, landscape
-from memrl_core.analysis.run.metrics import Floats, OutcomeGrid, outcome_grid
+from memrl_core.analysis.memory.relations import Landscape, landscape
+from memrl_core.analysis.run.metrics import OutcomeGrid, outcome_grid
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.layouts import Place
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.figures.palette import Mark
 from memrl_core.figures.run.stability import Arm, Stream
+from memrl_core.retrieval import Floats
 from memrl_core.settings import MemRLSettings
 
 BANK = "lab"

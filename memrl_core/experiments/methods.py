@@ -17,7 +17,6 @@ from memrl_core.agent import workspace
 from memrl_core.agent.setup import fits
 from memrl_core.analysis.compare.methods import (
     NO_MEMORY,
-    Estimate,
     MethodCurve,
     MethodRow,
     arm_without_memory,
@@ -25,6 +24,7 @@ from memrl_core.analysis.compare.methods import (
     method_curves,
     method_rows,
 )
+from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.environments.tasks import environment_of
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.experiments.cells import Cell, drawn, run_cell

@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from memrl_core.retrieval import Floats
 
 SIMILARITY = "#4c8fd6"
 UTILITY = "#e08214"
@@ -189,8 +190,6 @@ def one_line(text: str, longest: int = 60) -> str:
     line = " ".join(kept.split())
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
-
-Floats = npt.NDArray[np.float64]
 
 GAP = 0.06
 """Between two panels, as a share of the width."""

@@ -33,8 +33,7 @@ class Choice:
 
 def choose(place: Place) -> Choice:
     """Draw the choice and return it; whatever the link asks for and does not exist gets a sentence."""
-    assert place.run is not None
-    others = [info.id for info in reversed(place.bank.runs()) if info.id != place.run.id]
+    others = [info.id for info in reversed(place.bank.runs()) if info.id != place.info.id]
     ways = [OTHER_RUNS, OTHER_SETTINGS, METHODS] if others else [OTHER_SETTINGS, METHODS]
     if WAY not in st.query_params and st.session_state.get(WAY) not in ways:
         st.session_state[WAY] = OTHER_SETTINGS if UNDER in st.query_params else ways[0]
@@ -53,14 +52,13 @@ def choose(place: Place) -> Choice:
 
 
 def _runs(place: Place, others: list[str]) -> Choice:
-    assert place.run is not None
     held: list[str] | None = st.session_state.get(AGAINST)
     if (held is None and AGAINST not in st.query_params) or (held and not set(held) & set(others)):
         st.session_state[AGAINST] = [_nearest(place, others)]
     elif held:
         st.session_state[AGAINST] = [name for name in held if name in others]
     chosen = st.multiselect(
-        f"{literal(place.run.id)} with", others, key=AGAINST, max_selections=MOST, bind="query-params",
+        f"{literal(place.info.id)} with", others, key=AGAINST, max_selections=MOST, bind="query-params",
         placeholder="Choose one to four runs",
     )  # fmt: skip
     if not chosen:
@@ -70,15 +68,13 @@ def _runs(place: Place, others: list[str]) -> Choice:
 
 def _nearest(place: Place, others: list[str]) -> str:
     """The run that this one goes on from, else the newest other."""
-    assert place.run is not None
-    return place.run.base if place.run.base in others else others[0]
+    return place.info.base if place.info.base in others else others[0]
 
 
 def _settings(place: Place) -> Choice:
-    assert place.run is not None
     wanted = st.query_params.get(UNDER, "")
     try:
-        current = settings_of(place.run.policy, place.bank.settings(place.run.id))
+        current = settings_of(place.info.policy, place.bank.settings(place.info.id))
     except SettingsError:
         st.info("This run was made under settings that this program does not have, so it cannot be decided again here.")
         return Choice()
@@ -86,7 +82,7 @@ def _settings(place: Place) -> Choice:
     if wanted:
         try:
             pairs = dict(part.partition("=")[::2] for part in wanted.split(","))
-            supposed = settings_of(place.run.policy, {**current.model_dump(), **pairs})
+            supposed = settings_of(place.info.policy, {**current.model_dump(), **pairs})
         except SettingsError as error:
             st.error(literal(str(error)))
             wanted = ""
@@ -96,14 +92,14 @@ def _settings(place: Place) -> Choice:
             "seeds. Only phases A and B are: nobody knows what the model would have answered."
         )
         columns, values = st.columns(3), supposed.model_dump()
-        deciding = deciding_settings(place.run.policy)
+        deciding = deciding_settings(place.info.policy)
         for place_of, column in enumerate(columns):
             names = deciding[place_of::3]
             with column:
-                fields = settings_fields(supposed, f"compare_{place.run.id}_{wanted}", names)
+                fields = settings_fields(supposed, f"compare_{place.info.id}_{wanted}", names)
                 values |= {name: fields[name] for name in names}
         if st.form_submit_button("Compare", type="primary", icon=":material/compare_arrows:"):
-            _take_settings(place.run.policy, current, values)
+            _take_settings(place.info.policy, current, values)
     if not wanted or supposed == current:
         st.info("Change at least one setting above and press Compare.")
         return Choice()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.compare.methods import Estimate, MethodRow
+from memrl_core.analysis.compare.methods import MethodRow
+from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.environments.tasks import judged_sets
 from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
@@ -38,7 +40,7 @@ def methods_side_by_side() -> None:
         _results(found)
 
 
-def _form() -> dict[str, str] | None:
+def _form() -> dict[str, Any] | None:
     """What to compare, once Start was pressed; the link fills the form in."""
     known = usable_policies()
     with st.container(border=True, key="arms_form"):
@@ -61,7 +63,7 @@ def _form() -> dict[str, str] | None:
                 "k2 · memories in the prompt", 1, 10, 3, key="k2", bind="query-params",
                 help="The same prompt budget for every method.",
             )  # fmt: skip
-        steps = len(chosen) * int(count) * int(epochs) * int(seeds)
+        steps = len(chosen) * count * epochs * seeds
         st.caption(
             f"{steps:,} steps; of the household some hundred go by in a second with the simulated model, of other "
             "worlds fewer. No memory is added as an arm where it is missing: without it nobody could tell gain from "
@@ -73,11 +75,10 @@ def _form() -> dict[str, str] | None:
         return None
     if sent:
         st.session_state[ASKED] = {
-            "arms": ",".join(chosen), "tasks": str(tasks), "count": str(int(count)),
-            "seeds": str(int(seeds)), "epochs": str(int(epochs)), "k2": str(int(k2)),
-            "model": str(model),
+            "arms": tuple(chosen), "tasks": tasks, "count": count, "seeds": seeds, "epochs": epochs, "k2": k2,
+            "model": model,
         }  # fmt: skip
-    asked: dict[str, str] | None = st.session_state.get(ASKED)
+    asked: dict[str, Any] | None = st.session_state.get(ASKED)
     return asked
 
 
@@ -85,21 +86,18 @@ def _title(policy: str) -> str:
     return policy_class(policy).spec.title
 
 
-def _comparison(asked: Mapping[str, str]) -> Do[MethodsCompared]:
+def _comparison(asked: Mapping[str, Any]) -> Do[MethodsCompared]:
     def arm(name: str) -> Arm:
-        spec = policy_class(name).spec
-        k2 = int(asked["k2"])
-        own = policy_class(name).Settings.model_fields
-        settings = settings_that_fit(name, {"k2": k2, "k1": max(k2, int(own["k1"].default))})
-        return Arm(spec.title, name, settings)
+        k1 = max(asked["k2"], policy_class(name).Settings.model_fields["k1"].default)
+        return Arm(_title(name), name, settings_that_fit(name, {"k2": asked["k2"], "k1": k1}))
 
     def do(report: Progress, cancelled: Cancelled) -> MethodsCompared:
         return compare_methods(
-            [arm(name) for name in asked["arms"].split(",")],
+            list(map(arm, asked["arms"])),
             tasks=asked["tasks"],
-            count=int(asked["count"]),
-            seeds=range(int(asked["seeds"])),
-            epochs=int(asked["epochs"]),
+            count=asked["count"],
+            seeds=range(asked["seeds"]),
+            epochs=asked["epochs"],
             model=asked["model"],
             on_progress=report,
             cancelled=cancelled,

@@ -47,16 +47,14 @@ def _recorded(state: str, runs: tuple[str, ...], _bank: MemoryBank) -> Compariso
 
 def recorded(place: Place, against: tuple[str, ...]) -> Comparison:
     """The place's run beside other runs of its bank."""
-    assert place.run is not None
-    return _recorded(place.bank.state, (place.run.id, *against), place.bank)
+    return _recorded(place.bank.state, (place.info.id, *against), place.bank)
 
 
 def supposed(
     place: Place, settings: Mapping[str, Any]
 ) -> tuple[Comparison | None, Mapping[str, Mapping[str, Any]] | None]:
     """The place's run beside itself with `settings` changed, and these by the line's name; None until it is done."""
-    assert place.run is not None
-    bank, run = place.bank, place.run.id
+    bank, run = place.bank, place.info.id
     total = len(bank.step_rows(run))
 
     what = f"{bank.state}·{run}·{json.dumps(dict(settings))}"
@@ -67,10 +65,10 @@ def supposed(
         return None, None
     if len(decided) < total:
         st.caption(f"{total - len(decided)} steps cannot be decided again and are left out.")
-    name = f"{place.run.id} supposed ({_changed(settings)})"
+    name = f"{place.info.id} supposed ({_changed(settings)})"
     known = st.session_state.get(LAST)
     if known is None or known[0] is not decided:
-        line = line_of(place.bank, place.run.id).own
+        line = line_of(place.bank, place.info.id).own
         known = (decided, compare(place.bank, [line, supposed_line(line, decided, name)]))
         st.session_state[LAST] = known
     return known[1], {name: settings}

@@ -91,8 +91,7 @@ def _position(place: Place, pairs: Sequence[Pair]) -> int | None:
 
 def _go(place: Place, pair: Pair) -> None:
     """Show a pair. The place is a step of its own run; one of the run that it goes on from is remembered apart."""
-    assert place.run is not None
-    own = pair.one.run == place.run.id
+    own = pair.one.run == place.info.id
     st.session_state[EARLIER] = None if own else (pair.one.run, pair.one.step)
     places.go(step=pair.one.step if own else None)
 

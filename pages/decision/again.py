@@ -12,18 +12,18 @@ from memrl_core.agent import workspace
 from memrl_core.agent.rerun import MOST_RERUNS, Credit, Method, Rerun, Rerunner, cost, credit
 from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.analysis.memory.exposure import attempts
-from memrl_core.analysis.memory.provenance import Contamination, contamination
+from memrl_core.analysis.memory.provenance import contamination
 from memrl_core.errors import MemRLError
 from memrl_core.learning import memrl_rule
 from memrl_core.models.base import Cancelled, Progress
 from memrl_core.numerals import signed
-from memrl_core.records import GenerateRecord, Message, StepTrace
+from memrl_core.records import GenerateRecord, Message
 from pages.decision.case import Case
 from pages.shared.models import chat_model_choice
 from pages.shared.person import person
 from pages.shared.picture import show_table
 from pages.shared.text import errors_shown, literal, verbatim
-from pages.shared.work import working
+from pages.shared.work import asked_for, working
 
 SHOWN = 200
 HEIGHT = 340
@@ -61,7 +61,7 @@ def prompt(case: Case, a: str) -> None:
     kept = tuple(i for i in rerunner.memories if i not in without)
     st.caption(f"One episode of {_who(case, record)} with the same seed. Nothing is stored.")
     asked = f"{case.trace.id}·{kept}"
-    if not _pressed("Answer again", "rerun", ":material/replay:", asked):
+    if not asked_for("Answer again", "rerun", ":material/replay:", asked, type="primary"):
         return
     found = working("rerun", asked, lambda _, cancelled: rerunner.rerun(kept, cancelled=cancelled), "answers")
     if found is None:
@@ -78,13 +78,6 @@ def prompt(case: Case, a: str) -> None:
         if found.verdict:
             st.caption("verdict")
             verbatim(found.verdict)
-
-
-def _pressed(label: str, key: str, icon: str, asked: str) -> bool:
-    """A button; whether it was pressed for exactly what is `asked`."""
-    if st.button(label, type="primary", key=key, icon=icon):
-        st.session_state[f"asked_{key}"] = asked
-    return st.session_state.get(f"asked_{key}") == asked
 
 
 def _conversation(record: GenerateRecord) -> None:
@@ -227,13 +220,11 @@ def shares(case: Case) -> None:
         f"{max(1, round(needed * seconds))} s by the time this step took. q is not touched."
     )
     asked = f"{case.trace.id}·{chosen}"
-    if not _pressed("Find the shares", "find_shares", ":material/balance:", asked):
+    if not asked_for("Find the shares", "find_shares", ":material/balance:", asked, type="primary"):
         return
 
     def share(report: Progress, cancelled: Cancelled) -> Credit | None:
-        return credit(
-            chosen, rerunner.memories, lambda kept: rerunner.rerun(kept, cancelled=cancelled), report, cancelled
-        )
+        return credit(chosen, rerunner.memories, partial(rerunner.rerun, cancelled=cancelled), report, cancelled)
 
     found = working("shares", asked, share, "answers")
     if found is not None:
@@ -299,17 +290,16 @@ def contaminated(case: Case) -> None:
         f"left out, about **{count:,} answers** in all; what a memory changes is its own reward. q is not touched."
     )
     asked = f"{case.bank.state}·{case.run}"
-    if not _pressed("Measure", "measure_company", ":material/balance:", asked):
+    if not asked_for("Measure", "measure_company", ":material/balance:", asked, type="primary"):
         return
     preferences = workspace.load_preferences()
-
-    def measure(report: Progress, cancelled: Cancelled) -> Contamination | None:
-        def again(trace: StepTrace) -> Rerunner:
-            return workspace.rerunner(case.bank, trace, preferences)
-
-        return contamination(case.bank, case.run, again, report, cancelled)
-
-    found = working("company", asked, measure, "steps answered again")
+    found = working(
+        "company", asked,
+        lambda *progress: contamination(
+            case.bank, case.run, lambda trace: workspace.rerunner(case.bank, trace, preferences), *progress
+        ),
+        "steps answered again",
+    )  # fmt: skip
     if found is None:
         return
     if found.share is None:

@@ -51,14 +51,12 @@ class Case:
     @property
     def run(self) -> str:
         """The name of the run."""
-        assert self.place.run is not None
-        return self.place.run.id
+        return self.place.info.id
 
     @property
     def policy(self) -> str:
         """The name of the policy that rules the run."""
-        assert self.place.run is not None
-        return self.place.run.policy
+        return self.place.info.policy
 
     @property
     def spec(self) -> PolicySpec | None:
@@ -122,36 +120,24 @@ class Case:
 
 def case_at(place: Place) -> Case:
     """The case at a place that has a run, under the settings that are tried out."""
-    assert place.run is not None
-    bank, run = place.bank, place.run.id
+    bank, run = place.bank, place.info.id
     step = place.step or place.last_step
     trace = bank.trace(run, step) if step else None
-    own = trace.settings if trace else bank.settings(run)
+    stored = (trace.recall, trace.decision) if trace else (None, None)
     try:
-        recorded = settings_of(place.run.policy, own)
+        recorded = settings_of(place.info.policy, trace.settings if trace else bank.settings(run))
     except SettingsError:
         why = "This step was decided under settings that this program does not have. What was stored is shown."
-        recorded = _usable(place.run.policy, bank.settings(run))
-        return Case(
-            place,
-            trace,
-            recorded,
-            recorded,
-            None,
-            why,
-            trace.recall if trace else None,
-            trace.decision if trace else None,
-        )
+        recorded = _usable(place.info.policy, bank.settings(run))
+        return Case(place, trace, recorded, recorded, None, why, *stored)
     settings = state.tried(recorded)
     if trace is None:
-        return Case(place, None, recorded, settings, None, "", None, None)
+        return Case(place, None, recorded, settings, None, "", *stored)
     found = situation(bank, bank.handle, run, step)
     if isinstance(found, str):
-        return Case(place, trace, recorded, recorded, None, found, trace.recall, trace.decision)
-    if settings == recorded:
-        return Case(place, trace, recorded, settings, found, "", trace.recall, trace.decision)
-    recall, decision = decided(found, settings.model_dump())
-    return Case(place, trace, recorded, settings, found, "", recall, decision)
+        return Case(place, trace, recorded, recorded, None, found, *stored)
+    made = stored if settings == recorded else decided(found, settings.model_dump())
+    return Case(place, trace, recorded, settings, found, "", *made)
 
 
 def _usable(policy: str, settings: Mapping[str, Any]) -> PolicySettings:

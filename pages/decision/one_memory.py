@@ -7,14 +7,7 @@ import streamlit as st
 
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.memory.provenance import provenance, trust
-from memrl_core.analysis.memory.relations import (
-    copies,
-    lineage,
-    neighbourhoods,
-    opposed,
-    partners,
-    with_and_without,
-)
+from memrl_core.analysis.memory.relations import copies, lineage, neighbourhoods, opposed, partners, with_and_without
 from memrl_core.analysis.run.metrics import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.memory.utility import history_picture

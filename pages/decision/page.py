@@ -15,7 +15,7 @@ from pages.shared.header import header
 from pages.shared.person import person
 from pages.shared.picture import download
 from pages.shared.place import Place
-from pages.shared.text import errors_shown, failure_kept, literal
+from pages.shared.text import errors_shown, failure_kept, literal, minute
 
 
 def actions(place: Place) -> None:
@@ -63,7 +63,7 @@ def _notes(place: Place, run: str, step: int) -> None:
             named = ", ".join(memory_label(memory_id, run) for memory_id in note.memory_ids)
             about = f" about {named}" if named else ""
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.caption(literal(f"{note.rater}, {note.created[:16].replace('T', ' ')} UTC{about}"))
+                st.caption(literal(f"{note.rater}, {minute(note.created)}{about}"))
                 if note.payload:
                     st.button(
                         "Show what was seen",

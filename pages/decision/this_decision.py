@@ -18,7 +18,6 @@ from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import difference_picture, score_picture
-from memrl_core.models.base import Cancelled, Progress
 from memrl_core.numerals import fixed, weight
 from memrl_core.records import Reason
 from pages.decision.case import Case
@@ -151,11 +150,10 @@ def other_embedder(case: Case) -> None:
     situation, own = case.situation, case.bank.embedder.name
     others = [name for name in embedders_at_hand() if workspace.embedder_name(name) != own]
     name = st.selectbox("Embedder", others, key="other_embedder", format_func=lambda one: EMBEDDERS.get(one, one))
-
-    def embed(report: Progress, cancelled: Cancelled) -> Situation | None:
-        return embedded_anew(situation, _embedder(name), report, cancelled)
-
-    anew = working("embedder", f"{case.trace.id}·{name}", embed, "texts embedded")
+    anew = working(
+        "embedder", f"{case.trace.id}·{name}",
+        lambda *progress: embedded_anew(situation, _embedder(name), *progress), "texts embedded",
+    )  # fmt: skip
     if anew is None:
         return
     recall, decision = decided(anew, case.settings.model_dump())

@@ -8,12 +8,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.compare.counterfactual import (
-    changes,
-    counterfactual,
-    ties_of,
-    would_have_earned,
-)
+from memrl_core.analysis.compare.counterfactual import changes, counterfactual, ties_of, would_have_earned
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.memory.exposure import (

@@ -18,7 +18,7 @@ from pages.shared.forms import open_bank_form, start_run_form
 from pages.shared.header import header
 from pages.shared.models import ollama_panel
 from pages.shared.place import play
-from pages.shared.text import failure_kept, literal
+from pages.shared.text import failure_kept, literal, minute
 
 HERE = Path(__file__).parent
 PLAYGROUND = HERE.parent / "playground"
@@ -173,7 +173,7 @@ if place is not None:
             st.markdown(
                 f"{len(rows)} steps · {valid}{literal(info.environment)} · "
                 f"{'simulated model' if info.simulated else literal(info.model)} · seed {info.seed} · "
-                f"{literal(info.created[:16].replace('T', ' '))} UTC"
+                f"{literal(minute(info.created))}"
             )
 
 st.subheader("What the five words mean")

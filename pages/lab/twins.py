@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from memrl_core.agent.twins import Side, TwinRuns, labels, start_twins
-from memrl_core.analysis.memory.relations import Place
+from memrl_core.bank.storage.layouts import Place
 from memrl_core.experiments.lab import QUESTIONS, arms_of, landscapes_of, pairs_in, places_of, settings_for, streams_of
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.picture import Picture

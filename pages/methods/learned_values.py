@@ -28,12 +28,7 @@ from memrl_core.analysis.run.learned.values import (
     values_moved,
     values_over_uses,
 )
-from memrl_core.figures.run.learned import (
-    bump_picture,
-    counts_picture,
-    pass_picture,
-    values_picture,
-)
+from memrl_core.figures.run.learned import bump_picture, counts_picture, pass_picture, values_picture
 from memrl_core.numerals import signed
 from memrl_core.records import ValueChange
 from pages.methods.learned_case import Case, show_or_say

@@ -9,7 +9,6 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_labels
 from memrl_core.analysis.people.reward_effect import (
-    AnsweredBothWays,
     Differing,
     RewardEffect,
     actions_since,
@@ -24,12 +23,11 @@ from memrl_core.analysis.people.reward_effect import (
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.figures.memory.utility import reward_effect_picture
-from memrl_core.models.base import Cancelled, Progress
 from pages.shared.picture import show, show_table
 from pages.shared.place import Place
 from pages.shared.rewards import choices_of
 from pages.shared.text import literal, verbatim
-from pages.shared.work import working
+from pages.shared.work import asked_for, working
 
 SPANS = {"the last hour": timedelta(hours=1), "the last day": timedelta(days=1), "ever": None}
 MOST_MARKED = 100
@@ -38,8 +36,7 @@ MOST_MARKED = 100
 def changed(place: Place) -> None:
     """From rewards to q, from q to selections, from selections to outcomes."""
     bank = place.bank
-    assert place.run is not None
-    run = place.run.id
+    run = place.info.id
     with st.container(horizontal=True, vertical_alignment="bottom", key="changed_of"):
         whose = st.selectbox(
             "Rewards of", ["", *sorted({actor_of(event) for event in bank.lately()})], key="changed_who", width=220,
@@ -127,21 +124,18 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
         return
     who = "the simulated model" if info.simulated else info.model
     asked = f"{bank.handle}·{run}·{differing}"
-    if st.button(
-        f"Answer these {len(differing):,} tasks again, both ways", icon=":material/replay:", key="rerun_changed",
-        help=literal(f"{2 * len(differing)} answers of {who}, with the same seeds. Nothing is stored."),
-    ):  # fmt: skip
-        st.session_state["rerun_asked"] = asked
-    if st.session_state.get("rerun_asked") != asked:
+    label = f"Answer these {len(differing):,} tasks again, both ways"
+    about = literal(f"{2 * len(differing)} answers of {who}, with the same seeds. Nothing is stored.")
+    if not asked_for(label, "rerun_changed", ":material/replay:", asked, help=about):
         return
     preferences = workspace.load_preferences()
-
-    def again(report: Progress, cancelled: Cancelled) -> list[AnsweredBothWays]:
-        return rerun_tasks(
-            bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), report, cancelled
-        )
-
-    found = working("rerun_changed", asked, again, "answers")
+    found = working(
+        "rerun_changed", asked,
+        lambda *progress: rerun_tasks(
+            bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), *progress
+        ),
+        "answers",
+    )  # fmt: skip
     if found is None:
         return
     st.subheader(f"{reruns_sentence(found)}.", anchor=False)

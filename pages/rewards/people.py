@@ -25,7 +25,7 @@ from pages.rewards.queue import SHOWN, show_queue, wanted
 from pages.shared.person import MAY, allowed, person
 from pages.shared.picture import show_table
 from pages.shared.place import Place
-from pages.shared.text import errors_shown, failure_kept, literal
+from pages.shared.text import errors_shown, failure_kept, literal, minute
 
 ABOUT = {
     Role.LOOK: "see everything, change nothing",
@@ -37,8 +37,7 @@ ABOUT = {
 def people(place: Place) -> None:
     """Agreement of the raters of a run, the steps they disagree on, the batches, and everybody's role."""
     bank = place.bank
-    assert place.run is not None
-    run = place.run.id
+    run = place.info.id
     low, high = bank.ratings.bounds(run, bank.next_step(run))
     middle = (low + high) / 2
     steps = {fact.id: fact for fact in facts_of(bank) if fact.run == run}
@@ -119,7 +118,7 @@ def _comments(bank: MemoryBank, run: str, disputed: list[RatedStep]) -> None:
         width=360,
     )  # fmt: skip
     for note in bank.notes.standing(run, step.step):
-        st.markdown(f"**{literal(note.rater)}** {literal(note.created[:16].replace('T', ' '))} UTC")
+        st.markdown(f"**{literal(note.rater)}** {literal(minute(note.created))}")
         st.text(note.reason)
     with st.form("comment", border=False, clear_on_submit=True):
         text = st.text_area("Why do you see it so?", key="comment_text", max_chars=4000, height=70)
@@ -195,7 +194,7 @@ def _batch(bank: MemoryBank, batch: Batch, facts: list[RatedStep], middle: float
         st.markdown(
             literal(
                 f"{batch.name} · {len(steps):,} steps, {len(batch.gold):,} of them gold · {batch.overlap} ratings each "
-                f"· seed {batch.seed} · made by {batch.made_by}, {batch.created[:16].replace('T', ' ')} UTC"
+                f"· seed {batch.seed} · made by {batch.made_by}, {minute(batch.created)}"
             ),
             width="stretch",
         )

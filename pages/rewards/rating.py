@@ -40,7 +40,7 @@ from pages.rewards.queue import (
 from pages.shared import place as places
 from pages.shared.person import person
 from pages.shared.place import Place
-from pages.shared.text import answer, errors_shown, literal, verbatim
+from pages.shared.text import answer, errors_shown, literal, minute, verbatim
 
 Pair = tuple[tuple[str, int], tuple[str, int]]
 PAIR_BUTTONS = (("1", "first", "Left is better"), ("3", "tie", "Equal"), ("5", "second", "Right is better"))
@@ -57,13 +57,12 @@ def rating(place: Place) -> None:
 
 def _rating(place: Place) -> None:
     bank = place.bank
-    assert place.run is not None
     offer_batch(bank)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_bar"):
         label = SHOWN[asked_filter().show]
         with st.popover(label, icon=":material/filter_list:", type="tertiary", key="queue_menu"):
             chosen = filters(bank)
-            run = chosen.run or place.run.id
+            run = chosen.run or place.info.id
             scale = scale_picker(run, bank.ratings.scales(run))
         # They are drawn after the output, which is what the person waits for.
         buttons = st.container(width="content")
@@ -204,7 +203,7 @@ def heading(trace: StepTrace) -> None:
     st.caption(
         literal(
             f"step {trace.step} of {trace.run} · epoch {trace.epoch} · task {trace.task.id} · policy {trace.policy} · "
-            f"model {model}{simulated} · {trace.started[:16].replace('T', ' ')} UTC"
+            f"model {model}{simulated} · {minute(trace.started)}"
         )
     )
 

@@ -17,7 +17,7 @@ from pages.rewards.panel import SCALES
 from pages.shared.person import allowed, person
 from pages.shared.picture import show_table
 from pages.shared.place import Place
-from pages.shared.text import errors_shown, literal
+from pages.shared.text import errors_shown, literal, minute
 
 COMBINING = {
     "human_rewards": {
@@ -36,8 +36,7 @@ OWN = ("thumbs_up", "thumbs_down", "better", "worse", "tie")
 def rules(place: Place) -> None:
     """How rewards of people and environment combine, and what each scale is worth, for one run."""
     bank = place.bank
-    assert place.run is not None
-    run = place.run.id
+    run = place.info.id
     may = allowed(bank, Role.MANAGE)
     if not may:
         st.info("You may look at these rules. Only someone who may manage this bank changes them.")
@@ -92,8 +91,7 @@ def _last_change(bank: MemoryBank, run: str, kind: EventKind) -> str:
     newest = max((e for e in bank.events(run) if e.kind is kind), key=lambda e: (e.seq, e.id), default=None)
     if newest is None:
         return ""
-    who, when = newest.rater or "the program", newest.created[:16].replace("T", " ")
-    st.caption(literal(f"Last changed by {who}, {when} UTC."))
+    st.caption(literal(f"Last changed by {newest.rater or 'the program'}, {minute(newest.created)}."))
     return f"_{newest.id}"
 
 

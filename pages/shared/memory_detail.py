@@ -18,7 +18,7 @@ from memrl_core.records import EventKind, Memory
 from pages.shared import place as places
 from pages.shared.person import allowed, person
 from pages.shared.picture import show
-from pages.shared.text import errors_shown, failure_kept, literal, verbatim
+from pages.shared.text import errors_shown, failure_kept, literal, minute, verbatim
 from pages.shared.view import View
 
 
@@ -119,8 +119,7 @@ def what_became_of(view: View, memory: Memory) -> None:
     with st.expander(f"What became of it · {len(events):,}"):
         for event in events:
             why = f": {event.reason}" if event.reason else ""
-            when = event.created[:16].replace("T", " ")
-            st.markdown(f"- {when} UTC · {literal(f'{who_did(event)} {sentences.of(event)}{why}')}")
+            st.markdown(f"- {minute(event.created)} · {literal(f'{who_did(event)} {sentences.of(event)}{why}')}")
 
 
 @st.dialog("Change a memory", width="large")

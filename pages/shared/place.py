@@ -40,6 +40,18 @@ class Place:
     last_step: int
     memory: str | None
 
+    @property
+    def info(self) -> RunInfo:
+        """The run, for what is drawn only where there is one."""
+        assert self.run is not None
+        return self.run
+
+    @property
+    def link(self) -> dict[str, str]:
+        """The place as parameters of a URL."""
+        parts = {"bank": self.bank_name, "run": self.run and self.run.id, "step": self.step, "memory": self.memory}
+        return {name: str(part) for name, part in parts.items() if part}
+
 
 @st.cache_resource(max_entries=8, show_spinner="Opening the bank …", on_release=lambda bank: bank.close())
 def opened(uri: str) -> MemoryBank:
@@ -142,17 +154,12 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
         last,
         _memory(bank, asked.get("memory")),
     )
-    st.session_state["place"] = {
-        "bank": place.bank_name,
-        **({"run": run.id} if run else {}),
-        **({"step": str(place.step)} if place.step else {}),
-        **({"memory": place.memory} if place.memory else {}),
-    }
+    st.session_state["place"] = place.link
     at = f"step-{place.step}" if place.step else f"after-step-{last}"
     st.session_state[EXPORTED] = (name, run.id if run else None, at)
     if left := st.session_state.get(LEFT):
         left.append(dict(st.session_state["place"]))  # The browser may tell it when the session is further already.
-    link = {**st.session_state["place"], **(keep or {})}
+    link = {**place.link, **(keep or {})}
     for name in NAMES:
         if name not in link:
             st.query_params.pop(name, None)
@@ -188,12 +195,11 @@ def live(place: Place) -> LiveRun:
 
     Raises `NotAllowed`, and `ModelError` when its embedder cannot be had.
     """
-    assert place.run is not None
     place.bank.people.must_be(person(), Role.MANAGE)
-    key = (str(place.bank.uri), place.run.id)
+    key = (str(place.bank.uri), place.info.id)
     runs = live_runs()
     if key not in runs:
-        runs[key] = workspace.live_run(place.bank, place.run.id, workspace.load_preferences())
+        runs[key] = workspace.live_run(place.bank, place.info.id, workspace.load_preferences())
     return runs[key]
 
 
@@ -232,12 +238,12 @@ def release(uri: str) -> None:
     running = {key: live for key, live in live_runs().items() if key[0] == uri}
     if any(live.busy for live in running.values()):
         raise InputError("An agent is working in this bank. Stop it first; nothing was changed.")
-    shown = {key: twins for key, twins in pairs().items() if key[0] == uri}
-    if any(twins.playing for twins in shown.values()):
+    played = {key: twins for key, twins in pairs().items() if key[0] == uri}
+    if any(twins.playing for twins in played.values()):
         raise InputError("Two agents are playing in this bank. Pause them first; nothing was changed.")
     for key in running:
         del live_runs()[key]
-    for pair in shown:
+    for pair in played:
         del pairs()[pair]
     opened.clear(uri)
 

@@ -10,9 +10,7 @@ import streamlit as st
 from memrl_core.analysis.people.reward_effect import Choices, Differing, compiled, differing
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Supposed
-from memrl_core.learning.scales import (
-    Option,
-)
+from memrl_core.learning.scales import Option
 from memrl_core.records import StepTrace
 from pages.shared.work import Work
 

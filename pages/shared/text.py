@@ -53,6 +53,11 @@ def in_badge(text: str) -> str:
     return literal(text).replace("\\[", "[").replace("\\]", "]")
 
 
+def minute(moment: str) -> str:
+    """A moment (ISO 8601 in UTC) to the minute."""
+    return f"{moment[:16].replace('T', ' ')} UTC"
+
+
 def verbatim(text: str) -> None:
     """Show `text` as it is, letter for letter, in a block that wraps and can be copied."""
     st.code(text, language=None, wrap_lines=True)

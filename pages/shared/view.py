@@ -9,7 +9,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from memrl_core.agent.live import LiveRun
-from memrl_core.analysis.decision.moment import Moment, current, memories_of, replayed
+from memrl_core.analysis.decision.moment import Moment, Texts, current, replayed
 from memrl_core.environments.tasks import tasks_of_set
 from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.policies import make_policy
@@ -78,6 +78,12 @@ class View:
     awaits_reward: bool
 
     @property
+    def trace(self) -> StepTrace:
+        """The step, for what is drawn only where there is one."""
+        assert self.moment.trace is not None
+        return self.moment.trace
+
+    @property
     def spec(self) -> PolicySpec | None:
         """The method of the step, or of the run before its first; None where it is not installed here."""
         settings = self.moment.trace.settings if self.moment.trace else self.run.settings
@@ -86,16 +92,15 @@ class View:
 
 def view_of(place: Place) -> View:
     """Everything a step's screen draws from. The place must have a run; raises `BankError` for what cannot be read."""
-    assert place.run is not None
     live = places.live_if_begun(place)
     busy = live is not None and live.busy  # Before the moment: what ends meanwhile is drawn again, not missed.
     if place.step is not None:
-        moment = replayed(place.bank, place.run.id, place.step)
+        moment = replayed(place.bank, place.info.id, place.step)
     else:
-        moment = current(place.bank, place.run.id, live.episode if live else None)
+        moment = current(place.bank, place.info.id, live.episode if live else None)
     episode = live.episode if live is not None and moment.live and not busy else None
     awaits = episode is not None and moment.next_phase is Phase.REWARD and episode.awaits_reward
-    return View(place, place.run, moment, memories_of(place.bank, moment), live, busy, awaits)
+    return View(place, place.info, moment, Texts(place.bank, moment.utilities), live, busy, awaits)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

@@ -8,8 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import streamlit as st
 
-from memrl_core.errors import MemRLError, StepError
-from memrl_core.logs import logger
+from memrl_core.agent.live import InBackground
 from memrl_core.models.base import Cancelled, Progress
 from pages.shared.text import literal
 
@@ -19,29 +18,23 @@ Do: TypeAlias = Callable[[Progress, Cancelled], Result | None]
 PATIENCE = 0.15
 UNEXPECTED = "Something unexpected went wrong ({error}). Nothing was changed; try again."
 
-log = logger(__name__)
 
-
-class Work(Generic[Result]):
+class Work(InBackground, Generic[Result]):
     """Runs `do(report, cancelled)` at once; `done` of `total` is what it last reported.
 
     `result` is what it returned, None while it runs and when it was stopped or failed; `error` is what went wrong.
     """
 
+    unexpected = UNEXPECTED
+
     def __init__(self, do: Do[Result]) -> None:
+        super().__init__()
         self.done, self.total = 0, 0
         self.result: Result | None = None
-        self.error: MemRLError | None = None
         self.do = do
         self._cancel = threading.Event()
-        self._thread = threading.Thread(target=self._guarded, daemon=True, name="work")
-        self._thread.start()
-        self._thread.join(PATIENCE)
-
-    @property
-    def busy(self) -> bool:
-        """Whether it is still running."""
-        return self._thread.is_alive()
+        self._begin_work(self._run)
+        self.wait(PATIENCE)
 
     @property
     def stopped(self) -> bool:
@@ -52,22 +45,11 @@ class Work(Generic[Result]):
         """Ask it to end; what it has found so far may be its result."""
         self._cancel.set()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for it; True when it has ended."""
-        self._thread.join(timeout)
-        return not self.busy
-
     def _report(self, done: int, total: int) -> None:
         self.done, self.total = done, total
 
-    def _guarded(self) -> None:
-        try:
-            self.result = self.do(self._report, self._cancel.is_set)
-        except MemRLError as error:
-            self.error = error
-        except Exception as error:
-            log.exception("work in the background failed in an unexpected way")
-            self.error = StepError(UNEXPECTED.format(error=type(error).__name__))
+    def _run(self) -> None:
+        self.result = self.do(self._report, self._cancel.is_set)
 
 
 def working(
@@ -97,6 +79,13 @@ def working(
             st.rerun()
         return None
     return work.result
+
+
+def asked_for(label: str, key: str, icon: str, what: str, **look: Any) -> bool:
+    """A button; whether it was pressed for exactly `what`."""
+    if st.button(label, key=key, icon=icon, **look):
+        st.session_state[f"asked_{key}"] = what
+    return bool(st.session_state.get(f"asked_{key}") == what)
 
 
 @st.fragment(run_every=0.4)

@@ -16,7 +16,7 @@ from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.header import model_status, on_key, status_of
 from pages.shared.place import PLAYING, Place, play
-from pages.shared.text import failure_kept, literal, verbatim
+from pages.shared.text import failure_kept, literal, minute, verbatim
 from pages.shared.view import View
 from pages.step.stage import stage_arriving
 
@@ -153,7 +153,7 @@ def _what_was_cut_short(view: View) -> None:
     begun = view.live is not None and view.live.episode is not None
     if begun or not (mark or bank.cut_short(run)):
         return
-    of = f", “{shortened(mark.intent)}”, begun {mark.since[:16].replace('T', ' ')} UTC" if mark is not None else ""
+    of = f", “{shortened(mark.intent)}”, begun {minute(mark.since)}" if mark is not None else ""
     st.warning(
         literal(
             f"Step {step} was begun and cut short{of}: the program ended before the step did. What it had written "
@@ -185,8 +185,8 @@ def _replay_note(view: View) -> None:
 
 def _player(place: Place) -> None:
     """The button that plays and pauses a replay."""
-    assert place.run is not None and place.step is not None
-    at, ended = (place.bank_name, place.run.id, place.step), place.step >= place.last_step
+    assert place.step is not None
+    at, ended = (place.bank_name, place.info.id, place.step), place.step >= place.last_step
     if st.session_state.get(PLAYING) == at:
         st.button("Pause", icon=":material/pause:", key="replay_pause", on_click=st.session_state.pop, args=(PLAYING,))
     else:

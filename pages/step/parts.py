@@ -19,6 +19,7 @@ from memrl_core.analysis.decision.outline import (
     CUT_INTENT,
     TITLES,
     line,
+    passages,
     reply_notes,
     tokens_of,
     valid_answers,
@@ -119,8 +120,8 @@ def _task(view: View) -> None:
 
 
 def _rerank(view: View) -> None:
-    trace = view.moment.trace
-    assert trace is not None and trace.recall is not None and trace.decision is not None
+    trace = view.trace
+    assert trace.recall is not None and trace.decision is not None
     decision = trace.decision
     ranked = [c for c in decision.candidates if c.rank_select is not None]
     spec = spec_of(trace)
@@ -186,8 +187,7 @@ def _sum_of_terms(ranked: Sequence[Candidate]) -> str:
 
 def _marked(view: View) -> None:
     """Says so when the rewards as they stand now would have put other memories before the model."""
-    trace, bank = view.moment.trace, view.place.bank
-    assert trace is not None
+    trace, bank = view.trace, view.place.bank
     choices = compiled(bank, view.run.id, (trace.step, trace.step))
     for step in marked(choices, bank.histories_of(view.run.id, view.moment.pool)) if choices else ():
         would = memory_labels(step.would, view.run.id)
@@ -219,8 +219,7 @@ def _ask_link() -> None:
 
 
 def _answer(view: View) -> None:
-    trace = view.moment.trace
-    assert trace is not None
+    trace = view.trace
     record = trace.generate or _prompt(view)
     _sent(view, record)
     if not record.turns:
@@ -238,8 +237,7 @@ def _answer(view: View) -> None:
 
 def _sent(view: View, record: GenerateRecord) -> None:
     """Show what the model reads in one turn, message by message."""
-    trace = view.moment.trace
-    assert trace is not None
+    trace = view.trace
     turn, layout = 0, record.options.get("layout") or "block"
     with st.container(horizontal=True, vertical_alignment="center"):
         what = "was sent" if record.turns else "will be sent"
@@ -286,11 +284,10 @@ def _by_the_template(record: GenerateRecord, messages: Sequence[Message]) -> Non
     if not wanted:
         return
     options, preferences = ModelOptions.model_validate(record.options), workspace.load_preferences()
-
-    def make(*_: object) -> str:
-        return workspace.rendered(record.model, messages, options, preferences)
-
-    text = working("template", f"{record.model} {hash(messages)}", make, "messages")
+    text = working(
+        "template", f"{record.model} {hash(messages)}",
+        lambda *_: workspace.rendered(record.model, messages, options, preferences), "messages",
+    )  # fmt: skip
     if text is not None:
         with st.container(height=PROMPT_HEIGHT, key="prompt_as_read"):
             verbatim(text)
@@ -364,19 +361,14 @@ def _prompt(view: View) -> GenerateRecord:
 
 def _message(view: View, spans: Sequence[MemorySpan], number: int, message: Message) -> None:
     """A message as it is, with a frame around each memory in it."""
-    at, q = 0, _q_then(view)
-    for span in (span for span in spans if span.message == number):
-        _plain_part(message.content[at : span.start])
-        with st.container(border=True, key=f"span_{number}_{span.start}"):
-            _memory_button(view, span.memory_id, f"prompt_{number}_{span.start}", q.get(span.memory_id))
-            verbatim(message.content[span.start : span.end])
-        at = span.end
-    _plain_part(message.content[at:])
-
-
-def _plain_part(text: str) -> None:
-    if text.strip():
-        verbatim(text.strip("\n"))
+    q = _q_then(view)
+    for start, text, memory_id in passages(message.content, (span for span in spans if span.message == number)):
+        if memory_id:
+            with st.container(border=True, key=f"span_{number}_{start}"):
+                _memory_button(view, memory_id, f"prompt_{number}_{start}", q.get(memory_id))
+                verbatim(text)
+        elif text.strip():
+            verbatim(text.strip("\n"))
 
 
 def _about_reply(reply: Reply) -> None:
@@ -388,8 +380,7 @@ def _about_reply(reply: Reply) -> None:
 
 
 def _reward(view: View) -> None:
-    trace = view.moment.trace
-    assert trace is not None
+    trace = view.trace
     if trace.reward is not None:
         given = trace.reward
         verdict, value, judgement = given.verdict, given.reward, given.judgement
@@ -412,8 +403,8 @@ def _reward(view: View) -> None:
 
 
 def _update(view: View) -> None:
-    trace = view.moment.trace
-    assert trace is not None and trace.update is not None
+    trace = view.trace
+    assert trace.update is not None
     if not trace.update.changes:
         st.info(f"No value moved: {_why_nothing_moved(view)}.")
         _consulted(trace, Phase.UPDATE)
@@ -437,8 +428,7 @@ def _update(view: View) -> None:
 
 
 def _why_nothing_moved(view: View) -> str:
-    trace = view.moment.trace
-    assert trace is not None
+    trace = view.trace
     spec = spec_of(trace)
     if spec is not None and not spec.feedback:
         return f"{spec.title} learns from no reward"
@@ -450,8 +440,8 @@ def _why_nothing_moved(view: View) -> str:
 
 
 def _new_memory(view: View) -> None:
-    trace = view.moment.trace
-    assert trace is not None and trace.write is not None
+    trace = view.trace
+    assert trace.write is not None
     if not trace.write.operations:
         st.info("Nothing was written: this method keeps no memory of this episode.")
     for number, operation in enumerate(trace.write.operations):

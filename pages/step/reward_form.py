@@ -30,8 +30,7 @@ ANSWER_HEIGHT = 220
 
 def credit(view: View) -> None:
     """Who gets the credit, and what the reward at hand does to each q."""
-    credited, trace = _credited(view), view.moment.trace
-    assert trace is not None
+    credited, trace = _credited(view), view.trace
     if not credited:
         st.caption(_nobody_credited(view))
         return
@@ -68,8 +67,7 @@ def credit(view: View) -> None:
 
 def _under_way(view: View) -> Episode | None:
     """The episode of a step that is not stored yet."""
-    trace, live = view.moment.trace, view.live
-    assert trace is not None
+    trace, live = view.trace, view.live
     if live is None or live.episode is None or live.episode.trace.id != trace.id:
         return None
     return live.episode if not view.place.bank.has_step(view.run.id, trace.step) else None
@@ -77,8 +75,7 @@ def _under_way(view: View) -> Episode | None:
 
 def _credited(view: View) -> tuple[str, ...]:
     """The memories whose q a reward moves."""
-    trace = view.moment.trace
-    assert trace is not None
+    trace = view.trace
     if trace.reward is not None:
         return trace.reward.credited
     episode = _under_way(view)
@@ -86,8 +83,7 @@ def _credited(view: View) -> tuple[str, ...]:
 
 
 def _nobody_credited(view: View) -> str:
-    assert view.moment.trace is not None
-    spec = spec_of(view.moment.trace)
+    spec = spec_of(view.trace)
     if spec is None or spec.keeps_q or not view.moment.selected:
         return "No memory was in the prompt, so none is credited: a reward is kept with the step and moves no q."
     return f"{spec.title} keeps no q of single memories: what it learns from a reward, if anything, is under “Update”."
@@ -97,17 +93,15 @@ def reward_wanted(view: View) -> None:
     """Where a step waits for a person's reward: the form, in sight wherever on the page the answer is read."""
     if view.awaits_reward:
         with st.container(border=True, key="reward_wanted", gap="small"):
-            assert view.moment.trace is not None
             with st.container(height=ANSWER_HEIGHT, border=False, key="answer_judged"):
-                answer(view.place.bank, view.moment.trace)
+                answer(view.place.bank, view.trace)
             st.caption("A person judges this answer. One key saves the reward, q moves, and the step runs to its end.")
             reward_form(view)
 
 
 def reward_form(view: View) -> None:
     """The choices of the run's scale, each saved by one key, a reason and the rater's name; Undo of what was saved."""
-    trace = view.moment.trace
-    assert trace is not None
+    trace = view.trace
     bank, rater = view.place.bank, person()
     mine = _my_reward(view, rater)
     applying = view.moment.live and view.moment.next_phase in (Phase.UPDATE, Phase.WRITE)
@@ -150,21 +144,18 @@ def reward_form(view: View) -> None:
 
 def _choices(view: View) -> tuple[Option, ...]:
     """What one key gives on the scale that the run's raters see first; thumbs where that scale takes more."""
-    ratings, trace = view.place.bank.ratings, view.moment.trace
-    assert trace is not None
+    ratings, trace = view.place.bank.ratings, view.trace
     scales, (low, high) = ratings.scales(view.run.id), ratings.bounds(view.run.id, trace.step)
     return options(scales, scales.scale, low, high) or options(scales, "thumbs", low, high)
 
 
 def _reason(view: View) -> str:
     """The key of the field for a reason, which begins empty with every step."""
-    assert view.moment.trace is not None
-    return f"reward_reason_{view.moment.trace.id}"
+    return f"reward_reason_{view.trace.id}"
 
 
 def _my_reward(view: View, rater: str) -> LedgerEvent | None:
-    trace = view.moment.trace
-    assert trace is not None
+    trace = view.trace
     for event in view.place.bank.active_rewards(view.run.id, trace.step, trace.id):
         if event.source == "person" and event.rater == rater:
             return event
@@ -181,8 +172,7 @@ def _give(view: View, value: float, given: Mapping[str, Any]) -> None:
 
 
 def _save(view: View, value: float, given: Mapping[str, Any]) -> None:
-    trace, bank = view.moment.trace, view.place.bank
-    assert trace is not None
+    trace, bank = view.trace, view.place.bank
     reason = st.session_state.get(_reason(view), "")
     if bank.has_step(view.run.id, trace.step):
         bank.ratings.rate(Rating(view.run.id, trace.step, value, person(), reason, given))

@@ -31,7 +31,6 @@ from pages.shared.picture import layout_of
 from pages.shared.text import literal
 from pages.shared.view import View, families_of
 
-Place = tuple[float, float]
 KEY, SENT, KNOWN, HEARD, SHOWN = "stage", "stage_sent", "stage_known", "stage_heard", "stage_shown"
 AROUND = 6
 """Steps before and after the one that is shown which go along, so that a person moves among them without the server."""

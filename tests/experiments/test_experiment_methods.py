@@ -20,15 +20,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from memrl_core.agent.setup import fits
-from memrl_core.analysis.compare.methods import (
-    Estimate,
-    MethodRow,
-    luck_curve,
-    method_curves,
-    method_rows,
-    paired_by_task,
-)
+from memrl_core.analysis.compare.methods import MethodRow, luck_curve, method_curves, method_rows, paired_by_task
 from memrl_core.analysis.run.consultations import cost_of
+from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.decision.moment import Moment, current, memories_of
+from memrl_core.analysis.decision.moment import Moment, Texts, current
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.decision.recall import recall_picture
@@ -28,7 +28,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Moment, dict[str, M
     """A household run of two epochs, at its end."""
     bank = an_agent_after(tmp_path_factory.mktemp("figures") / "bank", 16, epochs=2, k1=8, delta=0.0).bank
     moment = current(bank, "r", None)
-    return moment, memories_of(bank, moment), bank
+    return moment, Texts(bank, moment.utilities), bank
 
 
 def parts(lived: Any) -> tuple[RecallRecord, Decision, dict[str, Memory]]:

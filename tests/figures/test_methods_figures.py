@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.analysis.compare.methods import UNKNOWN, Estimate, MethodCurve, MethodRow
+from memrl_core.analysis.compare.methods import MethodCurve, MethodRow
+from memrl_core.analysis.run.metrics import UNKNOWN, Estimate
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.figures.picture import Picture
 from tests.builders import numbers

@@ -17,11 +17,12 @@ import pandas as pd
 
 from memrl_core.analysis.compare.alignment import Alignment, ComparedStep, Line, Row, align, counterparts, parted_after
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.run.metrics import Floats, percentiles, resampled
+from memrl_core.analysis.run.metrics import Estimate, percentiles, resampled
 from memrl_core.bank import MemoryBank
 from memrl_core.numerals import NOTHING, fixed, percent, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import RunInfo
+from memrl_core.retrieval import Floats
 
 
 class Difference(StrEnum):
@@ -198,10 +199,10 @@ def _number(value: float | None) -> str:
     return NOTHING if value is None else fixed(value)
 
 
-def _delta(delta: Delta | None) -> str:
+def _delta(delta: Estimate | None) -> str:
     if delta is None:
         return NOTHING
-    interval = "no interval" if delta.interval is None else " to ".join(signed(end) for end in delta.interval)
+    interval = "no interval" if np.isnan(delta.low) else f"{signed(delta.low)} to {signed(delta.high)}"
     return f"{signed(delta.value)} [{interval}]"
 
 
@@ -215,11 +216,10 @@ def finding(comparison: Comparison) -> str:
     )
 
 
-def _said(metric: Metric, name: str, delta: Delta) -> str:
-    if delta.interval is None:
+def _said(metric: Metric, name: str, delta: Estimate) -> str:
+    if np.isnan(delta.low):
         return f"{name}: {metric.name} {signed(delta.value)}, on one task only"
-    low, high = delta.interval
-    if low <= 0 <= high:
+    if delta.low <= 0 <= delta.high:
         return f"{name}: {metric.name} {signed(delta.value)}, which may be chance on {metric.tasks} tasks"
     if metric.tasks < ENOUGH_TASKS:
         return f"{name}: {metric.name} {signed(delta.value)}; {metric.tasks} tasks are too few to tell from chance"
@@ -350,25 +350,18 @@ def compare(bank: MemoryBank, lines: Sequence[Line]) -> Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """A run's metric minus the first run's, and the ends of the middle 95 % of its draws (None for under two tasks)."""
-
-    value: float
-    interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of every line; `deltas` belong to the lines after the first. `tasks` is how many it was measured on.
+    """One metric of every line; `deltas` are the lines after the first minus the first. It was measured on `tasks`.
 
-    A value is None where the metric is not defined, as forgetting without a failure.
+    A value is None where the metric is not defined, as forgetting without a failure; a delta on one task has no
+    interval.
     """
 
     name: str
     meaning: str
     tasks: int
     values: tuple[float | None, ...]
-    deltas: tuple[Delta | None, ...]
+    deltas: tuple[Estimate | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +400,7 @@ def _measured(ratio: _Ratio) -> Metric | None:
     drawn = resampled(tasks, ratio.of) if counted > 1 else np.full((1, len(values)), np.nan)
     ends = percentiles(drawn[:, 1:] - drawn[:, :1])
     deltas = [
-        Delta(float(delta), None if np.isnan(low) else (float(low), float(high))) if not np.isnan(delta) else None
+        None if np.isnan(delta) else Estimate(float(delta), float(low), float(high))
         for delta, low, high in zip(values[1:] - values[0], *ends, strict=True)
     ]
     known = [None if np.isnan(value) else float(value) for value in values]

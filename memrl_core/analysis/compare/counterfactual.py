@@ -28,17 +28,16 @@ import pandas as pd
 from memrl_core.agent.asking import asked_by
 from memrl_core.agent.learned import learned_before, learned_steps, learns
 from memrl_core.agent.rerun import Rerunner
-from memrl_core.analysis.compare.methods import Estimate
 from memrl_core.analysis.decision.explain import tied_at
 from memrl_core.analysis.decision.whatif import as_recorded, decided, situation_of
-from memrl_core.analysis.run.metrics import Floats
+from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.records import Candidate, Decision, RecallRecord, StepTrace
-from memrl_core.retrieval import DIGITS
+from memrl_core.retrieval import DIGITS, Floats
 from memrl_core.retrieval.exploration import chance_by_ties, tied_at_cut
 from memrl_core.retrieval.view import Asked
 

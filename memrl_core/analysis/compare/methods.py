@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from memrl_core.analysis.run.metrics import (
+    UNKNOWN,
+    Estimate,
     cumulative_success,
     forgetting_rate,
     outcome_grid,
@@ -24,27 +25,10 @@ from memrl_core.analysis.run.metrics import (
     resampled,
     seed_interval,
 )
+from memrl_core.retrieval import Floats
 
-Floats = npt.NDArray[np.float64]
 NO_MEMORY = "none"
 """The policy of the arm without memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over seeds with the ends of its 95 % interval; nan where there is nothing to say."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def known(self) -> bool:
-        """Whether there is a value."""
-        return not np.isnan(self.value)
-
-
-UNKNOWN = Estimate(*[float("nan")] * 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,11 +93,6 @@ class Texts(Mapping[str, Memory]):
         return len(self._known)
 
 
-def memories_of(bank: MemoryBank, moment: Moment) -> Mapping[str, Memory]:
-    """The text of every memory the run could see at this moment."""
-    return Texts(bank, moment.utilities)
-
-
 def considered(trace: StepTrace) -> set[str]:
     """The memories that phases A and B looked at in a step."""
     seen = {one.memory_id for one in (*trace.recall.pool, *trace.recall.left_out)} if trace.recall else set()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from memrl_core.analysis.decision.labels import memory_label, memory_labels
 from memrl_core.numerals import fixed, signed
-from memrl_core.records import MemoryOperation, Phase, Reply, StepTrace, ValueChange
+from memrl_core.records import MemoryOperation, MemorySpan, Phase, Reply, StepTrace, ValueChange
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,6 +156,20 @@ def _generate(trace: StepTrace) -> str:
     if valid < asked:
         ended.append(f"{asked - valid} not among the lines offered")
     return " · ".join([f"{who}, {turns}: “{shortened(last.text, 50)}”", *ended])
+
+
+def passages(content: str, spans: Iterable[MemorySpan]) -> Iterator[tuple[int, str, str]]:
+    """Stretches of a message in their order: where each begins, its text, and the memory that it is ("" for none)."""
+    at = 0
+    for span in sorted(spans, key=lambda span: span.start):
+        if span.start < at:
+            continue
+        if span.start > at:
+            yield at, content[at : span.start], ""
+        yield span.start, content[span.start : span.end], span.memory_id
+        at = span.end
+    if at < len(content):
+        yield at, content[at:], ""
 
 
 def tokens_of(reply: Reply) -> list[str]:

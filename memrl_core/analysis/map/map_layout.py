@@ -22,12 +22,13 @@ from memrl_core.analysis.map.projection import (
     Plane,
     Projector,
     TurnedPca,
-    Vectors,
     aligned,
     near_neighbours,
     trustworthiness,
 )
 from memrl_core.bank import Layout, MemoryBank
+from memrl_core.bank.storage.layouts import Place
+from memrl_core.embedders.base import Vectors
 from memrl_core.environments.child import Child, ChildFailed
 from memrl_core.errors import MemRLError
 from memrl_core.logs import logger
@@ -49,7 +50,6 @@ UNSAVED = "unsaved-"
 STAYS = "The map stays as it is; “Re-layout” begins again."
 
 log = logger(__name__)
-Place = tuple[float, float]
 
 
 class MapLayout:

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-Vectors = npt.NDArray[np.float32]
+from memrl_core.embedders.base import Vectors
+
 Plane = npt.NDArray[np.float64]
 
 SEED = 0

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from memrl_core.analysis.map.projection import SEED, Plane, Vectors
+from memrl_core.analysis.map.projection import SEED, Plane
+from memrl_core.embedders.base import Vectors
 from memrl_core.environments.child import serve
 
 NEIGHBOURS = 15

@@ -18,9 +18,8 @@ from scipy.sparse.csgraph import connected_components
 
 from memrl_core.analysis.run.metrics import RATED
 from memrl_core.bank import MemoryBank
-from memrl_core.learning import active_rewards, effective_reward, order_key
 from memrl_core.policies import outcome_of
-from memrl_core.records import MISSED, LedgerEvent, Memory, Utility, UtilityPoint
+from memrl_core.records import MISSED, Memory, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
 ATTEMPT = ("step", "epoch", "task", "outcome", "reward")
@@ -70,15 +69,9 @@ def _as_rated_now(frame: pd.DataFrame, bank: MemoryBank, run: str) -> pd.DataFra
 def rated_by_people(bank: MemoryBank, run: str) -> dict[int, float | None]:
     """Steps whose reward may be another now than when they ended, with the one that counts."""
     finished = {row.id: row.step for row in bank.step_rows(run)}
-    of_step: dict[int, list[LedgerEvent]] = {}
-    for event in sorted(bank.events(run), key=order_key):
-        if event.step == finished.get(event.step_id):
-            of_step.setdefault(event.step, []).append(event)
-    return {
-        step: effective_reward(active_rewards(events), bank.settings(run, step))
-        for step, events in of_step.items()
-        if any(event.source == "person" for event in events)
-    }
+    given = (event for event in bank.events(run) if event.source == "person")
+    rated = {event.step for event in given if event.step == finished.get(event.step_id)}
+    return {step: bank.effective_reward(run, step) for step in sorted(rated)}
 
 
 # --- what they say of the memories ------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from memrl_core.analysis.decision.moment import Moment
 from memrl_core.analysis.memory.exposure import starvation
 from memrl_core.analysis.run.metrics import Rate, rate
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.layouts import Place
 from memrl_core.errors import InputError
 from memrl_core.records import Memory
 from memrl_core.retrieval.view import MemoryView
@@ -195,9 +196,6 @@ def opposed(found: list[Neighbourhood], middle: float) -> bool:
     """Whether the rewards of two neighbourhoods lie on different sides of the middle: one q then hides both."""
     means = [n.mean_reward for n in found if n.mean_reward is not None]
     return bool(means) and min(means) < middle < max(means)
-
-
-Place = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from memrl_core.analysis.run.metrics import RATED, Floats, pearson, percentiles, resampled, wilson
+from memrl_core.analysis.run.metrics import RATED, pearson, percentiles, resampled, wilson
 from memrl_core.records import Utility
+from memrl_core.retrieval import Floats
 
 BINS = 10
 NO_VARIANCE = 1e-12

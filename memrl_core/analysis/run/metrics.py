@@ -20,8 +20,7 @@ import numpy.typing as npt
 import scipy  # Its parts are loaded where they are first used.
 
 from memrl_core.errors import InputError
-
-Floats = npt.NDArray[np.float64]
+from memrl_core.retrieval import Floats
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -60,6 +59,23 @@ def percentiles(values: Floats) -> Floats:
         if known.size:
             ends[:, column] = np.quantile(known, (tail, 1 - tail))
     return ends.reshape(2, *values.shape[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean, or a difference of means, with the ends of its 95 % interval; nan where there is nothing to say."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a value."""
+        return not np.isnan(self.value)
+
+
+UNKNOWN = Estimate(*[float("nan")] * 3)
 
 
 @dataclass(frozen=True, slots=True)

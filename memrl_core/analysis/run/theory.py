@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import chi2
 
-from memrl_core.analysis.run.metrics import SLACK, Floats
+from memrl_core.analysis.run.metrics import SLACK
 from memrl_core.bank import MemoryBank
 from memrl_core.numerals import MINUS, fixed
 from memrl_core.records import Outcome, UtilityPoint
+from memrl_core.retrieval import Floats
 from memrl_core.settings import MemRLSettings
 
 PAPER = "arXiv 2601.03192"

@@ -14,7 +14,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from memrl_core.analysis.compare.methods import Estimate, MethodCurve, MethodRow
+from memrl_core.analysis.compare.methods import MethodCurve, MethodRow
+from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.figures.palette import (
     ARM_BANDS,
     BELOW,

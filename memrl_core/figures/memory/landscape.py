@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 from memrl_core.analysis.memory.relations import Landscape
 from memrl_core.figures.palette import CLEAR, CUT, GAP, NEUTRAL, bare_layout, marks, plain, q_colorscale, q_range
 from memrl_core.figures.picture import Picture
+from memrl_core.retrieval import Floats
 
 FRAME_MILLISECONDS = 300
 EDGE = 0.06
@@ -26,8 +27,6 @@ SPREAD = 0.014
 HEADED = 1.2
 """The height of a map with the words above it, as a multiple of the map's."""
 GOLDEN_ANGLE = np.pi * (3 - 5**0.5)
-
-Floats = npt.NDArray[np.float64]
 
 
 def landscape_picture(

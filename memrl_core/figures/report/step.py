@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memrl_core.analysis.decision.explain import (
-    normaliser_line,
-    score_formula,
-    setting_notes,
-    update_formula,
-    warnings,
-)  # fmt: skip
+from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
 from memrl_core.analysis.decision.labels import memory_label, memory_labels, reason_sentence, weights_label
 from memrl_core.analysis.decision.moment import considered, later_reward
-from memrl_core.analysis.decision.outline import line, operation_line, reply_notes, tokens_of
+from memrl_core.analysis.decision.outline import line, operation_line, passages, reply_notes, tokens_of
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.decision.decision_diagram import decision_diagram
@@ -247,16 +241,11 @@ class _StepReport:
 
     def _marked(self, record: GenerateRecord, number: int) -> Iterator[Passage]:
         """A message with the memories in it marked."""
-        content, at = record.messages[number].content, 0
         q = {c.memory_id: c.q for c in self._trace.decision.candidates} if self._trace.decision else {}
-        for span in sorted((s for s in record.spans if s.message == number), key=lambda s: s.start):
-            if span.start < at:
-                continue
-            worth = f" · q {signed(q[span.memory_id])}" if span.memory_id in q else ""
-            yield Passage(content[at : span.start])
-            yield Passage(content[span.start : span.end], f"memory {self._label(span.memory_id)}{worth}")
-            at = span.end
-        yield Passage(content[at:])
+        spans = (span for span in record.spans if span.message == number)
+        for _, text, memory_id in passages(record.messages[number].content, spans):
+            worth = f" · q {signed(q[memory_id])}" if memory_id in q else ""
+            yield Passage(text, f"memory {self._label(memory_id)}{worth}" if memory_id else "")
 
     def _reward(self) -> None:
         document, trace, bank = self._document, self._trace, self._bank

@@ -46,8 +46,8 @@ from memrl_core.figures.palette import (
     titled,
 )
 from memrl_core.figures.picture import Picture
+from memrl_core.retrieval import Floats
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Objects = npt.NDArray[np.object_]

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.analysis.run import theory
-from memrl_core.analysis.run.metrics import Floats
 from memrl_core.analysis.run.theory import Group, Practice
 from memrl_core.errors import InputError
 from memrl_core.figures.palette import (
@@ -30,6 +29,7 @@ from memrl_core.figures.palette import (
 )
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
+from memrl_core.retrieval import Floats
 
 # The dash and the symbol tell lines and groups apart without colour.
 LINES = ((UTILITY, "solid"), (SIMILARITY, "dash"), (ENTERED, "dot"), (LEFT, "dashdot"))

@@ -38,9 +38,10 @@ import numpy.typing as npt
 
 from memrl_core.analysis.decision.explain import update_formula, warnings
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, reason_sentence
-from memrl_core.analysis.decision.outline import line, operation_line, reply_notes
+from memrl_core.analysis.decision.outline import line, operation_line, passages, reply_notes
 from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.layouts import Place
 from memrl_core.figures.palette import q_range
 from memrl_core.prompting import sent
 from memrl_core.records import (
@@ -60,7 +61,6 @@ from memrl_core.records import (
 )
 from memrl_core.retrieval.exploration import Ties, order_of_equals
 
-Place = tuple[float, float]
 Number = Callable[[str], int]
 
 NEAREST, LOOKED_AT = 8, 400
@@ -436,16 +436,9 @@ def _prompt(record: GenerateRecord, number: Number) -> list[dict[str, Any]]:
     messages, spans = sent(record, 0)
     shown = []
     for n, message in enumerate(messages):
-        parts: list[tuple[str, int | None]] = []
-        at = 0
-        for span in sorted((span for span in spans if span.message == n), key=lambda span: span.start):
-            parts.append((message.content[at : span.start], None))
-            parts.append((message.content[span.start : span.end], number(span.memory_id)))
-            at = span.end
-        parts.append((message.content[at:], None))
-        shown.append(
-            {"role": message.role, "parts": [[_cut(text, LONGEST_TEXT), name] for text, name in parts if text]}
-        )
+        parts = passages(message.content, (span for span in spans if span.message == n))
+        named = [[_cut(text, LONGEST_TEXT), number(memory) if memory else None] for _, text, memory in parts if text]
+        shown.append({"role": message.role, "parts": named})
     return shown
 
 

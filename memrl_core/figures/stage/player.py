@@ -18,11 +18,11 @@ from memrl_core.analysis.decision.moment import considered
 from memrl_core.analysis.map.projection import Pca, near_neighbours
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local, shown
+from memrl_core.bank.storage.layouts import Place
 from memrl_core.errors import InputError
 from memrl_core.exchange.safe_files import drafted, hash_source, html_document
 from memrl_core.figures.stage.data import (
     Known,
-    Place,
     StageSource,
     finite,
     known_of_run,

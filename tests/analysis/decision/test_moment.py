@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.decision.moment import current, later_reward, memories_of, replayed
+from memrl_core.analysis.decision.moment import Texts, current, later_reward, replayed
 from memrl_core.analysis.memory.relations import catalogue, in_common, matching
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -87,7 +87,7 @@ def test_memories_are_found_by_words_outcome_and_q(agent: Agent) -> None:
     tasks = sample_tasks("household-train")[:12]
     list(agent.run(tasks))
     moment = current(agent.bank, "r", None)
-    memories = memories_of(agent.bank, moment)
+    memories = Texts(agent.bank, moment.utilities)
     rows = catalogue(moment, memories)
     assert list(rows["id"]) == list(reversed(moment.utilities))
     words = tasks[0].data["object"], tasks[0].data["target"]

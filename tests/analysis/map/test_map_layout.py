@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from memrl_core.analysis.map import map_layout
 from memrl_core.analysis.map.map_layout import PCA, UMAP, MapLayout
-from memrl_core.analysis.map.projection import Plane, Vectors
+from memrl_core.analysis.map.projection import Plane
 from memrl_core.bank import MemoryBank
+from memrl_core.embedders.base import Vectors
 from memrl_core.environments.child import ChildFailed
 from memrl_core.errors import BankFull
 from tests.builders import a_bank, a_step, a_vector, grown, numbers
