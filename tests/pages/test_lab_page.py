@@ -72,16 +72,11 @@ def keys(app: AppTest) -> set[str]:
 # --- opening, and starting a pair ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An opening pair of a few steps."""
-    for name, value in (("TASKS", 3), ("EPOCHS_BEFORE_THE_SHIFT", 1)):
-        monkeypatch.setattr(lab, name, value)
-    monkeypatch.setattr(lab_place, "OPENING_EPOCHS", 3)
-
-
-@pytest.mark.usefixtures("short")
-def test_a_first_visit_opens_with_a_pair_at_play_that_ends_by_itself(home: Path, visit: Visit) -> None:
+def test_a_first_visit_opens_with_a_pair_at_play_that_ends_by_itself(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, few in ((lab, "TASKS", 3), (lab, "EPOCHS_BEFORE_THE_SHIFT", 1), (lab_place, "OPENING_EPOCHS", 3)):
+        monkeypatch.setattr(module, name, few)
     app = visit("home")
     app.query_params.clear()  # As by the menu, which leaves no link.
     app.switch_page("pages/lab/page.py").run()

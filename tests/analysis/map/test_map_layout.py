@@ -84,26 +84,22 @@ def test_umap_begins_with_fifteen_memories(tmp_path: Path, umap: type[InstantUma
     assert settled(grown(a_bank(tmp_path / "bank"), count)).method == method
 
 
-def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stored(
-    layout: MapLayout, umap: type[InstantUmap]
-) -> None:
-    umap.gate.clear()
+def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stored(layout: MapLayout) -> None:
+    InstantUmap.gate.clear()
     layout.relayout()
     grown(layout._bank, 1)
     assert "r-0017" in layout.places()
     assert layout.provisional == {"r-0017"}
     stored = layout._bank.layouts.newest()
     assert "r-0017" not in stored.coordinates
-    umap.gate.set()
+    InstantUmap.gate.set()
     layout.wait()
     layout.take_proposal()
     assert layout.places()["r-0017"] == pytest.approx(tuple(a_vector(17)[2:4]))
     assert layout.provisional == frozenset()
 
 
-def test_a_map_that_was_fitted_on_few_is_outgrown_until_it_is_laid_out_anew(
-    layout: MapLayout, umap: type[InstantUmap]
-) -> None:
+def test_a_map_that_was_fitted_on_few_is_outgrown_until_it_is_laid_out_anew(layout: MapLayout) -> None:
     grown(layout._bank, 16)
     before = dict(layout.places())
     assert not layout.outgrown
@@ -114,9 +110,7 @@ def test_a_map_that_was_fitted_on_few_is_outgrown_until_it_is_laid_out_anew(
     assert not layout.outgrown and layout.announcement
 
 
-def test_a_new_layout_moves_nothing_until_it_is_taken_and_is_undone_by_going_back(
-    layout: MapLayout, umap: type[InstantUmap]
-) -> None:
+def test_a_new_layout_moves_nothing_until_it_is_taken_and_is_undone_by_going_back(layout: MapLayout) -> None:
     before, stored = dict(layout.places()), layout._bank.layouts.count()
     grown(layout._bank, 1)
     for take in (False, True):
@@ -167,18 +161,18 @@ def test_the_switch_to_umap_happens_once_for_two_processes(tmp_path: Path, umap:
     assert "UMAP" in slow.announcement
 
 
-def test_a_new_layout_is_turned_to_fit_the_old_one(layout: MapLayout, umap: type[InstantUmap]) -> None:
+def test_a_new_layout_is_turned_to_fit_the_old_one(layout: MapLayout) -> None:
     ids = layout._bank.memory_ids()
     old = np.array([layout.places()[memory_id] for memory_id in ids])
     turn = np.array([[0.0, -1.0], [1.0, 0.0]])
-    original = umap.fit
+    original = InstantUmap.fit
 
     def turned(self: InstantUmap, vectors: Vectors, coordinates: Plane | None = None) -> None:
         original(self, vectors, coordinates)
         self.coordinates = old @ turn + 7
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(umap, "fit", turned)
+        patch.setattr(InstantUmap, "fit", turned)
         laid_out_anew(layout)
     assert np.array([layout.places()[memory_id] for memory_id in ids]) == pytest.approx(old)
     assert layout.announcement
@@ -251,14 +245,14 @@ def test_a_fit_whose_process_is_killed_says_so_and_keeps_the_map(tmp_path: Path)
     assert dict(layout.places()) == before
 
 
-def test_a_map_whose_process_died_guesses_and_fits_again(layout: MapLayout, umap: type[InstantUmap]) -> None:
+def test_a_map_whose_process_died_guesses_and_fits_again(layout: MapLayout) -> None:
 
     def gone(self: InstantUmap, vectors: Vectors) -> Plane:
         raise ChildFailed("its process ended")
 
     grown(layout._bank, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(umap, "place", gone)
+        patch.setattr(InstantUmap, "place", gone)
         assert "r-0017" in layout.places()
         assert layout.provisional == {"r-0017"}
     layout.places()
@@ -267,12 +261,12 @@ def test_a_map_whose_process_died_guesses_and_fits_again(layout: MapLayout, umap
 
 
 def test_in_a_large_map_new_memories_lie_amid_their_neighbours_without_a_fit(
-    layout: MapLayout, umap: type[InstantUmap], monkeypatch: pytest.MonkeyPatch
+    layout: MapLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_layout, "PLACED_BY_UMAP_UP_TO", 15)
     before = dict(layout.places())
     grown(layout._bank, 1)
-    umap.gate.clear()
+    InstantUmap.gate.clear()
     placed = np.array(layout.places()["r-0017"])
     assert (layout.state, layout.provisional) == ("ready", frozenset())
     assert (np.array(list(before.values())).min(axis=0) <= placed).all()

@@ -29,13 +29,9 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     return an_agent_after(tmp_path_factory.mktemp("learned") / "bank", 30, epochs=2, delta=0.1, k2=K2).bank
 
 
-@pytest.fixture(scope="module")
-def profiles(learned: MemoryBank) -> pd.DataFrame:
+def test_a_profile_counts_what_the_traces_say(learned: MemoryBank) -> None:
     memories = {m.id: m for m in learned.memories("r")}
-    return profile(uses(learned, "r"), learned.utilities("r"), memories, K2)
-
-
-def test_a_profile_counts_what_the_traces_say(learned: MemoryBank, profiles: pd.DataFrame) -> None:
+    profiles = profile(uses(learned, "r"), learned.utilities("r"), memories, K2)
     traces = learned.traces("r")
     members = [(t, c) for t in traces if t.decision for c in t.decision.candidates if c.rank_select is not None]
     assert set(profiles["memory_id"]) == {c.memory_id for _, c in members}

@@ -211,12 +211,8 @@ def finished(bank: MemoryBank, *used: tuple[str, ...]) -> MemoryBank:
     return bank
 
 
-@pytest.fixture(scope="module")
-def eventful(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
-    return an_eventful_bank(tmp_path_factory.mktemp("eventful") / "bank", seed=1, happenings=36)
-
-
-def test_every_finished_step_is_there_once_with_the_rewards_that_stand_and_its_later_uses(eventful) -> None:
+def test_every_finished_step_is_there_once_with_the_rewards_that_stand_and_its_later_uses(tmp_path: Path) -> None:
+    eventful = an_eventful_bank(tmp_path / "bank", seed=1, happenings=36)
     rows = [row for info in eventful.runs() for row in eventful.step_rows(info.id)]
     prompts = [set(t.reward.credited) for info in eventful.runs() for t in eventful.traces(info.id)]
     facts = facts_of(eventful)

@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.agent import Agent
 from memrl_core.analysis.run.theory import (
-    Practice,
     effective_window,
     fluctuation,
     formulas,
@@ -165,16 +163,6 @@ def test_a_wide_gap_is_told_after_few_visits_and_a_narrow_one_never_with_a_const
 # --- what a ledger shows ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    return an_agent_after(tmp_path_factory.mktemp("practice") / "bank", 10, epochs=3, k1=6, epsilon=0.3)
-
-
-@pytest.fixture(scope="module")
-def practice(lived: Agent) -> Practice:
-    return measured(lived.bank, "r")
-
-
 def histories(bank: MemoryBank, outcome: str | None = None) -> list[list[UtilityPoint]]:
     return [bank.history("r", m.id) for m in bank.memories("r") if outcome in (None, m.outcome)]
 
@@ -196,10 +184,12 @@ def used(step: int, number: int, reward: float, task: str) -> tuple[StepTrace, d
     return replace(trace, task=Task(task, task, "household"), write=None), {}
 
 
-def test_each_group_is_what_its_memories_histories_say_one_by_one(lived: Agent, practice: Practice) -> None:
+def test_each_group_is_what_its_memories_histories_say_one_by_one(tmp_path: Path) -> None:
+    bank = an_agent_after(tmp_path / "bank", 10, epochs=3, k1=6, epsilon=0.3).bank
+    practice = measured(bank, "r")
     assert {group.outcome for group in practice.groups} == {"success", "failure"}
     for group in practice.groups:
-        lives = histories(lived.bank, group.outcome)
+        lives = histories(bank, group.outcome)
         rewards = [p.reward for points in lives for p in points if p.reward is not None]
         rows = group.by_visit.set_index("t")
         assert list(rows.index) == list(range(max(map(len, lives))))

@@ -96,45 +96,31 @@ def test_runs_without_candidates_have_an_empty_table(tmp_path: Path) -> None:
 # --- calibration ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def taken_in_order(learned: MemoryBank) -> dict[int, list[str]]:
-    """Selected memories of each step, in the order of the table: by score."""
-    return {
-        t.step: [c.memory_id for c in t.decision.candidates if c.selected]
-        for t in learned.traces("r")
-        if t.decision is not None
-    }
-
-
-def _uses_by_hand(bank: MemoryBank, taken: dict[int, list[str]], now: bool) -> list[tuple[str, float, float]]:
-    end = believed_by_definition(bank, "r")
-    found = []
+def _uses_by_hand(bank: MemoryBank, now: bool) -> list[tuple[str, float, float]]:
+    """Memory, q then or now, and success of each use, in the order of the table: a step's by score."""
+    end, found = believed_by_definition(bank, "r"), []
     for trace in bank.traces("r"):
         q = end if now else believed_by_definition(bank, "r", trace.step - 1)
+        taken = [c.memory_id for c in trace.decision.candidates if c.selected]
         if trace.reward.outcome != "unrated":
-            found += [(i, q[i][0], float(trace.reward.outcome == "success")) for i in taken[trace.step]]
+            found += [(i, q[i][0], float(trace.reward.outcome == "success")) for i in taken]
     return found
 
 
-def test_prequential_pairs_q_before_a_use_with_its_outcome(
-    learned: MemoryBank, taken_in_order: dict[int, list[str]]
-) -> None:
+def test_prequential_pairs_q_before_a_use_with_its_outcome(learned: MemoryBank) -> None:
     found = prequential(uses(learned, "r"), -1, 1)
-    by_hand = _uses_by_hand(learned, taken_in_order, now=False)
+    by_hand = _uses_by_hand(learned, now=False)
     assert found.kind == "prequential"
     assert found.pairs["q"].tolist() == pytest.approx([q for _, q, _ in by_hand])
     assert found.pairs["success"].tolist() == [won for *_, won in by_hand]
     assert found.per_use.n == len(by_hand) > 20
-    assert found.per_use.r == pytest.approx(
-        scipy.stats.pearsonr(*zip(*((q, w) for _, q, w in by_hand), strict=True))[0]
-    )
+    _, q, won = zip(*by_hand, strict=True)
+    assert found.per_use.r == pytest.approx(scipy.stats.pearsonr(q, won)[0])
 
 
-def test_in_sample_pairs_q_now_with_each_memorys_success(
-    learned: MemoryBank, taken_in_order: dict[int, list[str]]
-) -> None:
+def test_in_sample_pairs_q_now_with_each_memorys_success(learned: MemoryBank) -> None:
     found = in_sample(uses(learned, "r"), learned.utilities("r"), -1, 1)
-    by_hand = _uses_by_hand(learned, taken_in_order, now=True)
+    by_hand = _uses_by_hand(learned, now=True)
     memories = list(dict.fromkeys(i for i, *_ in by_hand))
     assert found.kind == "in-sample"
     end = believed_by_definition(learned, "r")
