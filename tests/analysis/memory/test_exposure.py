@@ -111,11 +111,11 @@ def _used_at(path: Path, angles: dict[int, float], rewards: dict[int, float | No
 
 
 def test_intents_that_point_the_same_way_are_one_neighbourhood(tmp_path: Path) -> None:
-    angles = {1: 0.0, 2: 90.0, 3: 10.0, 4: 95.0, 5: 20.0, 6: 180.0}
-    rewards = {1: 1.0, 2: -1.0, 3: 0.5, 4: -0.5, 5: None, 6: None}
+    angles = {1: 90.0, 2: 0.0, 3: 10.0, 4: 95.0, 5: 20.0, 6: 180.0}
+    rewards = {1: -1.0, 2: 1.0, 3: 0.5, 4: -0.5, 5: None, 6: None}
     bank, frame = _used_at(tmp_path / "bank", angles, rewards)
     found = neighbourhoods(bank, "r", "m", frame)
-    assert [n.steps for n in found] == [(1, 3, 5), (2, 4), (6,)]
+    assert [n.steps for n in found] == [(2, 3, 5), (1, 4), (6,)]
     assert [n.uses for n in found] == [3, 2, 1]
     assert [n.mean_reward for n in found] == [pytest.approx(0.75), pytest.approx(-0.75), None]
     assert [(n.successes, n.rated) for n in found] == [(2, 2), (0, 2), (0, 0)]
