@@ -9,7 +9,7 @@ import sqlite3
 import stat
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from memrl_core import records
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.schema import FORMAT
@@ -31,40 +32,10 @@ from memrl_core.errors import InputError
 from memrl_core.exchange import archive
 from memrl_core.exchange.archive import MANIFEST, bank_bytes, read_bank, write_bank
 from memrl_core.exchange.bring_in import bring_in
-from memrl_core.records import (
-    Candidate,
-    Consulted,
-    Decision,
-    EmbedRecord,
-    EventKind,
-    GenerateRecord,
-    LedgerEvent,
-    Memory,
-    MemoryOperation,
-    MemorySpan,
-    Message,
-    NormaliserLine,
-    Reason,
-    Recalled,
-    RecallRecord,
-    Reply,
-    RewardRecord,
-    RunInfo,
-    StepTrace,
-    Term,
-    Turn,
-    TurnRecall,
-    UpdateRecord,
-    ValueChange,
-    WriteRecord,
-)
+from memrl_core.records import EventKind, LedgerEvent, Reason, StepTrace
 from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent
 
-RECORDS = [
-    Memory, RunInfo, LedgerEvent, StepTrace, EmbedRecord, Recalled, RecallRecord, Term, NormaliserLine, Candidate,
-    Decision, Message, MemorySpan, Reply, Turn, GenerateRecord, RewardRecord, ValueChange, UpdateRecord,
-    MemoryOperation, WriteRecord, TurnRecall, Consulted,
-]  # fmt: skip
+RECORDS = [found for found in vars(records).values() if isinstance(found, type) and is_dataclass(found)]
 
 
 @pytest.fixture(scope="module")
@@ -422,5 +393,5 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize("record", [*RECORDS, EventKind, Reason], ids=lambda record: record.__name__)
 def test_the_page_about_the_format_names_every_field_kind_of_event_and_reason(record: Any) -> None:
     page = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
-    names = record if issubclass(record, Enum) else getattr(record, "__dataclass_fields__", None) or record.model_fields
+    names = record if issubclass(record, Enum) else [field.name for field in fields(record)]
     assert [name for name in names if f"`{name}`" not in page] == []
