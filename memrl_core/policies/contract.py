@@ -148,7 +148,7 @@ class World:
         """One whole step, at the end of which the policy has learned."""
         trace = self.trace(step, outcome or OUTCOMES[step % 2])
         self.policy.learn(self.state, self.lesson(trace))
-        written = self._written(trace)
+        written = self.write(trace)
         _, forgotten = self.forget(step)
         for one in written:
             op = one.operation
@@ -159,10 +159,6 @@ class World:
         for operation in operations:
             self._gone.update(operation.replaces)
         self.policy.remember(self.state, self.lesson(replace(trace, write=WriteRecord(operations))))
-
-    def write(self, step: int, outcome: Outcome) -> Sequence[Written]:
-        """What the policy writes at the end of a step that ended so."""
-        return self._written(self.trace(step, outcome))
 
     def forget(self, step: int = 90) -> tuple[MemoryView, Sequence[MemoryOperation]]:
         """What the policy forgets at the end of a step, and the memories that it saw."""
@@ -212,7 +208,8 @@ class World:
             lambda memory_id: self.memories[memory_id],
         )
 
-    def _written(self, trace: StepTrace) -> Sequence[Written]:
+    def write(self, trace: StepTrace) -> Sequence[Written]:
+        """What the policy writes at the end of a step."""
         assert trace.embed is not None and trace.reward is not None and trace.decision is not None
         fresh = iter(range(1000))
         new = NewExperience(
@@ -380,7 +377,7 @@ def writes_what_can_be_stored(make: Make) -> None:
     for outcome in OUTCOMES:
         world = World(make(), 5)
         ids = set(world.memories)
-        for written in world.write(7, outcome):
+        for written in world.write(world.trace(7, outcome)):
             operation = written.operation
             if operation.op in ("ADD", "UPDATE", "MERGE"):
                 assert operation.memory_id and operation.memory_id not in ids, "A new memory has no id of its own."
@@ -394,10 +391,8 @@ def writes_what_can_be_stored(make: Make) -> None:
 def has_a_state_that_can_be_copied(make: Make) -> None:
     """A deep copy of what was learned has the same values, and goes its own way."""
     world = World(make(), 10)
-    try:
+    with checked("The state cannot be copied"):
         copied = copy.deepcopy(world.state)
-    except Exception as error:
-        raise AssertionError(f"The state cannot be copied ({type(error).__name__}: {error}).") from None
     policy, before = world.policy, dict(world.policy.values(world.state))
     assert before == dict(policy.values(copied)), "A copy of the state has other values."
     first = _decided(world)
@@ -416,7 +411,7 @@ def gives_what_can_be_stored(make: Make) -> None:
     looked = world.look()
     records: list[Any] = [looked.recalled, looked.decision]
     records += world.policy.learn(world.state, world.lesson(world.trace(7, "success")))
-    records += [written.operation for outcome in OUTCOMES for written in world.write(8, outcome)]
+    records += [written.operation for outcome in OUTCOMES for written in world.write(world.trace(8, outcome))]
     records += world.forget()[1]
     for record in (*records, dict(looked.answers)):
         _stored_alike(record)
@@ -446,7 +441,7 @@ def decides_alike_however_the_step_ends(make: Make) -> None:
         world.state = copy.deepcopy(state)
         trace = world.trace(90, outcome)
         world.policy.learn(world.state, world.lesson(trace))
-        world.write(90, outcome)
+        world.write(trace)
         world.forget(90)
         world.state = state
         assert _decided(world) == before, f"The decision knows that the step ended as {outcome}."
@@ -464,7 +459,7 @@ def reads_no_hidden_label(make: Make) -> None:
     for outcome in OUTCOMES:
         wrote = [
             [(one.operation, None if one.embedding is None else one.embedding.tolist()) for one in written]
-            for written in (world.write(91, outcome) for world in worlds)
+            for written in (world.write(world.trace(91, outcome)) for world in worlds)
         ]
         assert wrote[0] == wrote[1], f"What is written after {outcome} {labels}"
 
