@@ -16,7 +16,6 @@ from memrl_core.errors import InputError, MemRLError
 from memrl_core.plugins import Registry, words_of
 from memrl_core.settings import sentence_of
 
-GROUP = "memrl.environments"
 OWN_WORDS = "own_words"
 """The option that every environment has."""
 

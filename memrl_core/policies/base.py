@@ -253,7 +253,6 @@ class Policy(Generic[S]):
         best_first: Callable[[Sequence[Recalled]], Sequence[int]],
         *,
         inside: npt.NDArray[np.bool_] | None = None,
-        k1: int | None = None,
         delta: float = -1.0,
         strict: bool = False,
         coarse: Vector | None = None,
@@ -277,7 +276,7 @@ class Policy(Generic[S]):
             ties=self.settings.ties,
             seed=seed_of(view),
         )
-        k1 = self.settings.k1 if k1 is None else k1
+        k1 = self.settings.k1
         order, pool = list(best_first(everything.pool)), everything.pool
         missed = [replace(pool[place], reason=Reason.BEYOND_K1) for place in sorted(order[k1 : k1 + NEAR_MISSES])]
         return replace(
