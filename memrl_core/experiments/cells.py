@@ -139,7 +139,6 @@ def run_cell(
     cell: Cell,
     uri: str,
     cancelled: Cancelled | None = None,
-    preferences: workspace.Preferences | None = None,
     on_step: Callable[[], None] | None = None,
     hosts: Hosts | None = None,
 ) -> pa.Table:
@@ -151,7 +150,7 @@ def run_cell(
     Raises `Stopped` when `cancelled()` turns true, and what a run raises.
     """
     _clear(uri)
-    preferences = preferences or workspace.load_preferences()
+    preferences = workspace.load_preferences()
     with workspace.create_bank(uri, cell.embedder, preferences) as bank, ExitStack() as worlds:
         course = _Course(cell, bank, preferences, cancelled or (lambda: False), worlds, hosts)
         with bank.batch(STEPS_A_WRITE):

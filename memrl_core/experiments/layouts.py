@@ -63,8 +63,6 @@ def run_layouts(
     tasks: int = 0,
     seeds: Sequence[int] = range(3),
     epochs: int = 3,
-    layouts: Sequence[Layout] = LAYOUTS,
-    preferences: workspace.Preferences | None = None,
     on_progress: Progress | None = None,
     cancelled: Cancelled | None = None,
 ) -> Layouts:
@@ -82,8 +80,8 @@ def run_layouts(
     with ResultFolder(out) as folder:
         rows = _finished(out, bank, tasks, epochs)
         done = {(row["set"], row["seed"], row["model"], row["layout"], row["memory"]): row["base"] for row in rows}
-        study = Study(bank, "layouts", [workspace.SIMULATED, *models], preferences, on_progress, cancelled)
-        uses = len(models) * len(layouts) * len(MEMORY)
+        study = Study(bank, "layouts", [workspace.SIMULATED, *models], on_progress, cancelled)
+        uses = len(models) * len(LAYOUTS) * len(MEMORY)
         study.total = len(chosen) * sum(map(len, trials.values())) * (epochs + uses)
         stopped = False
         try:
@@ -92,7 +90,7 @@ def run_layouts(
                 base = next((base for key, base in done.items() if key[:2] == (name, seed)), "")
                 if base:
                     study.done += epochs * len(trial)
-                for (number, model), layout, memory in product(enumerate(models), layouts, MEMORY):
+                for (number, model), layout, memory in product(enumerate(models), LAYOUTS, MEMORY):
                     if (name, seed, model, layout, memory) in done:
                         study.done += len(trial)
                         continue
@@ -107,7 +105,7 @@ def run_layouts(
                     folder.write_rows(pd.DataFrame(rows))
         except Stopped:
             stopped = True
-    asked = {(name, seed, model, layout) for name in sets for seed in chosen for model in models for layout in layouts}
+    asked = {(name, seed, model, layout) for name in sets for seed in chosen for model in models for layout in LAYOUTS}
     keys = ("set", "seed", "model", "layout")
     return Layouts(pd.DataFrame([row for row in rows if tuple(row[key] for key in keys) in asked]), stopped)
 

@@ -85,7 +85,6 @@ def compare_methods(
     seeds: Sequence[int] = range(3),
     epochs: int = 3,
     model: str = workspace.SIMULATED,
-    preferences: workspace.Preferences | None = None,
     on_progress: Progress | None = None,
     cancelled: Cancelled | None = None,
 ) -> MethodsCompared:
@@ -98,7 +97,6 @@ def compare_methods(
     Raises `InputError` or `SettingsError` for arms, tasks and seeds that cannot be used, before anything is run.
     """
     chosen = checked_seeds(seeds, epochs)
-    preferences = preferences or workspace.load_preferences()
     environment, arms = environment_of(tasks), _with_one_without_memory(arms)
     refused = {arm.name: why for arm in arms if (why := fits(arm.policy, environment, arm.values))}
     started = [arm for arm in arms if arm.name not in refused]
@@ -114,7 +112,7 @@ def compare_methods(
         plan = ArmPlan(name=arm.name, policy=arm.policy, settings=dict(arm.values))
         cell = Cell(arm=plan, settings=plan.settings, stream=stream, seed=seed, epochs=epochs, model=model)
         with tempfile.TemporaryDirectory(prefix="memrl-methods-") as folder:
-            table = run_cell(cell, f"{folder}/bank", cancelled, preferences, count_step)
+            table = run_cell(cell, f"{folder}/bank", cancelled, count_step)
         return table.to_pandas().assign(model_seconds=durations([table])["model_seconds"])
 
     frames: dict[int, list[pd.DataFrame]] = {}

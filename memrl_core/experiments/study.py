@@ -39,14 +39,13 @@ class Study:
         bank: MemoryBank,
         kind: str,
         models: Sequence[str],
-        preferences: workspace.Preferences | None = None,
         on_progress: Progress | None = None,
         cancelled: Cancelled | None = None,
     ) -> None:
         self.bank, self.models = bank, models
         self.name = bank.new_run_id(kind)
         self.done = self.total = 0
-        self._preferences = preferences or workspace.load_preferences()
+        self._preferences = workspace.load_preferences()
         self._models = {model: workspace.make_model(model, self._preferences) for model in models}
         self._on_progress = on_progress or (lambda done, total: None)
         self._cancelled = cancelled or (lambda: False)

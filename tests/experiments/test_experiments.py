@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
@@ -39,7 +38,7 @@ def empty_bank(path: Path) -> MemoryBank:
 
 
 def a_study(bank: MemoryBank, *models: str, **more: Any) -> Study:
-    return Study(bank, "study", models or ["simulated"], preferences=workspace.Preferences(), **more)
+    return Study(bank, "study", models or ["simulated"], **more)
 
 
 @pytest.fixture(scope="module")
