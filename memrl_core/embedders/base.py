@@ -22,12 +22,10 @@ class Embedder(Protocol):
 
     `name`, `dimension`, `digest` and `version` are what a bank remembers: `digest` is that of the weights and differs
     where the same text gets another vector, `version` is that of the server or package. Both are empty when not known.
-    `lexical` is True when it only compares letters and words.
     """
 
     name: str
     dimension: int
-    lexical: bool
 
     @property
     def digest(self) -> str:

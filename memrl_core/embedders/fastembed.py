@@ -25,8 +25,6 @@ PREFIX = "fastembed:"
 class FastEmbedder:
     """A model of fastembed's list (an `Embedder`). Raises `ModelMissing` when it is not there and cannot be fetched."""
 
-    lexical = False
-
     def __init__(self, name: str) -> None:
         self.name = name.strip()
         self._model, self.digest = _loaded(self.name.removeprefix(PREFIX))

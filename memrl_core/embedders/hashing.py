@@ -23,7 +23,6 @@ class HashingEmbedder:
     Deterministic across machines and processes: the hash is MurmurHash3 with a fixed seed.
     """
 
-    lexical = True
     digest = f"MurmurHash3, signed; words 1-2 x {WORDS_SHARE}, letters 3-5 x {1 - WORDS_SHARE}"
     version = ""
 

@@ -36,7 +36,6 @@ class OllamaEmbedder:
     Raises `ModelError` when the server cannot give it, `InputError` for a bad name or address.
     """
 
-    lexical = False
     digest, version = "", ""
 
     def __init__(self, name: str, address: str | None = None, timeout: float = 60.0) -> None:

@@ -35,7 +35,6 @@ class WordLlamaEmbedder:
     Raises `ModelMissing` where the package is not installed.
     """
 
-    lexical = False
     name = NAMES[-1]
     dimension = DIMENSION
 

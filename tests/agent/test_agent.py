@@ -287,7 +287,7 @@ def test_mini_batches_choose_and_learn_as_the_official_code_did(tmp_path: Path) 
         Task(f"t{n}", f"task {n}", "recorded", "", {"won": [step["won"] for step in steps[n::count]], "of": count})
         for n in range(count)
     ]
-    embedder = SimpleNamespace(name="recorded", dimension=vectors.shape[1], lexical=False, digest="", version="")
+    embedder = SimpleNamespace(name="recorded", dimension=vectors.shape[1], digest="", version="")
     embedder.embed = lambda texts: vectors[[int(text.split()[-1]) for text in texts]]
     bank = MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension)
     bank.start_run(replace(a_run("r", **alike, **official["settings"]), embedder=embedder.name))

@@ -205,7 +205,7 @@ def test_a_place_without_a_bank_is_said(tmp_path: Path) -> None:
 
 
 class Other:
-    name, dimension, lexical, digest, version = "nomic-embed-text", 64, False, "", ""
+    name, dimension, digest, version = "nomic-embed-text", 64, "", ""
 
     def embed(self, texts: object) -> Vectors:
         raise AssertionError("not asked for")

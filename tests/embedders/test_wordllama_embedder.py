@@ -110,7 +110,7 @@ def test_nothing_of_it_is_loaded_before_a_text_is_embedded() -> None:
 @pytest.mark.parametrize("name", ["wordllama", "wordllama-256"])
 def test_it_is_chosen_by_its_names(name: str) -> None:
     made = workspace.make_embedder(name, workspace.Preferences())
-    assert (made.name, made.dimension, made.lexical) == ("wordllama-256", 256, False)
+    assert (made.name, made.dimension) == ("wordllama-256", 256)
     assert workspace.embedder_name(name) == "wordllama-256"
 
 

@@ -78,7 +78,7 @@ def embedder(table: dict[str, tuple[float, float]]) -> SimpleNamespace:
     def embed(texts: list[str]) -> np.ndarray:
         return np.array([table[text] for text in texts], dtype=np.float32)
 
-    return SimpleNamespace(name="table", dimension=2, lexical=False, digest="", version="", embed=embed)
+    return SimpleNamespace(name="table", dimension=2, digest="", version="", embed=embed)
 
 
 def by_hand() -> Situation:

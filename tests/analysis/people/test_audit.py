@@ -27,7 +27,7 @@ ALPHA = 0.5
 class AnEmbedder:
     """Gives every text the same vector."""
 
-    name, dimension, lexical, digest, version = "hashing-8", DIMENSION, True, "", ""
+    name, dimension, digest, version = "hashing-8", DIMENSION, "", ""
 
     def embed(self, texts: Any) -> Any:
         return [a_vector(1) for _ in texts]

@@ -65,7 +65,7 @@ from memrl_core.bank import MemoryBank
 bank = MemoryBank.open({uri!r})
 
 class OneDirection:
-    name, dimension, lexical, digest, version = "hashing-8", 8, True, "", ""
+    name, dimension, digest, version = "hashing-8", 8, "", ""
 
     def embed(self, texts):
         return np.eye(1, 8, dtype=np.float32).repeat(len(texts), axis=0)
