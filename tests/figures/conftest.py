@@ -24,8 +24,8 @@ OF_THE_PALETTE = {palette.pale(colour) for colour, _ in palette.DASHED_LINES}
 
 
 @pytest.fixture(autouse=True)
-def every_picture_keeps_the_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Looks at the pictures of a test when it is over."""
+def every_picture_keeps_the_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Picture]]:
+    """The pictures of a test, which are looked at when it is over."""
     made: list[Picture] = []
     begin = Picture.__init__
 
@@ -34,7 +34,7 @@ def every_picture_keeps_the_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         made.append(self)
 
     monkeypatch.setattr(Picture, "__init__", noted)
-    yield
+    yield made
     for picture in made:
         assert picture.title and picture.title in picture.alt and picture.alt.endswith("."), picture.alt
         drawn = json.loads(picture.to_json())

@@ -137,9 +137,12 @@ def test_the_diagram_of_a_decision_has_a_row_for_each_interval_of_lambda() -> No
     assert picture.height == 430 and list(picture.table.columns) == ["λ from", "λ to", "selected"]
 
 
-def test_a_property_that_plotly_does_not_have_is_refused_by_the_figure() -> None:
+def test_a_property_that_plotly_does_not_have_is_refused_by_the_figure(
+    every_picture_keeps_the_rules: list[Picture],
+) -> None:
     with pytest.raises(ValueError, match="colour"):
         _ = Picture(drawn([{"type": "scatter", "colour": 1}]), pd.DataFrame(), "t", "t.").figure
+    every_picture_keeps_the_rules.clear()
 
 
 def test_a_foreign_id_is_read_as_it_was_written_and_is_no_markup() -> None:
