@@ -117,15 +117,23 @@ def move(view: View, forward: Callable[[LiveRun], None]) -> None:
 def _progress(view: View) -> None:
     live = view.live
     assert live is not None
-    if not live.busy:
+    if not live.busy or _has_gone_on(view, live):
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center"):
         if live.total:
             st.progress(live.done / live.total, literal(f"{live.done} of {live.total} tasks · {live.waiting.line}"))
         else:
-            stage_arriving(live.waiting.line, live.waiting.text)
+            stage_arriving(live)
             st.markdown("The agent is working …")
         st.button("Stop", icon=":material/stop_circle:", shortcut="escape", key="stop", on_click=live.stop)
+
+
+def _has_gone_on(view: View, live: LiveRun) -> bool:
+    """Whether the step has gone on since it was drawn: what phases A and B found shows while the model answers."""
+    episode, drawn = live.episode, view.moment.trace
+    if episode is None or drawn is None or live.total or not view.moment.live:
+        return False
+    return episode.trace.id == drawn.id and episode.phase is not view.moment.next_phase
 
 
 def _what_failed(view: View) -> None:

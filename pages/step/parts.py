@@ -84,9 +84,10 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
 def parts(view: View) -> None:
     """One part a phase, each closed until somebody opens it; the answer opens once when it begins to come."""
     arriving = view.busy and view.live is not None and not view.live.total
-    if arriving and view.moment.trace is not None and st.session_state.get(ARRIVED) != view.moment.trace.id:
-        st.session_state[ARRIVED] = view.moment.trace.id
-        st.session_state[f"part_{Phase.GENERATE.value}"] = view.moment.next_phase is Phase.GENERATE
+    trace, answering = view.moment.trace, arriving and view.moment.next_phase is Phase.GENERATE
+    if answering and trace is not None and st.session_state.get(ARRIVED) != trace.id:
+        st.session_state[ARRIVED] = trace.id
+        st.session_state[f"part_{Phase.GENERATE.value}"] = True
     reached = view.moment.reached
     _part(view, Phase.EMBED, _task, ready=True)
     _part(view, Phase.SELECT, _rerank, reached(Phase.SELECT))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import streamlit as st
 
+from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.moment import considered
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
@@ -20,6 +21,7 @@ from memrl_core.figures.stage.data import (
     known_of_run,
     nearest_memories,
     query_places,
+    stage_answer,
     stage_data,
     stage_update,
 )
@@ -70,7 +72,7 @@ _arriving = st.components.v2.component(
     "memrl_stage_arriving",
     js="""
 export default function ({ data }) {
-  window.memrlStage?.showWaiting(data.line, data.text);
+  window.memrlStage?.showWaiting(data.line, data.text, data.turns);
 }
 """,
 )
@@ -121,9 +123,12 @@ def table_in_browser() -> tuple[str, list[str]] | None:
     return sent and sent[:2]
 
 
-def stage_arriving(line: str, text: str) -> None:
-    """Show on the stage what goes on, and what has arrived of an answer."""
-    _arriving(key=f"{KEY}_arriving", data={"line": line, "text": text}, height=1)
+def stage_arriving(live: LiveRun) -> None:
+    """Show on the stage what goes on, the turns of the episode so far, and what has arrived of an answer."""
+    waiting, episode = live.waiting, live.episode
+    record = episode.trace.generate if episode is not None and episode.phase is not None else None
+    turns = stage_answer(record)["turns"] if record is not None else []
+    _arriving(key=f"{KEY}_arriving", data={"line": waiting.line, "text": waiting.text, "turns": turns}, height=1)
 
 
 def _nothing() -> None:

@@ -164,7 +164,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   });
   // Back and next in a replay need no server.
   window.memrlStage = {
-    showWaiting: (line, text) => host.isConnected && own.stage?.showWaiting(line, text),
+    showWaiting: (...now) => host.isConnected && own.stage?.showWaiting(...now),
     move(name) {
       const by = { move_Back: -1, move_Next: 1 }[name];
       if (!own.stage || !own.replays || !host.isConnected) return false;

@@ -12,7 +12,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.ollama import OllamaEmbedder
 from tests.browser.conftest import RunningApp, free_port, watched_page
-from tests.browser.test_story import drawn_stage, part, press_step, settled
+from tests.browser.test_story import STAGE, drawn_stage, part, press_step, settled
 from tests.ollama.server import OllamaServer
 
 
@@ -76,6 +76,21 @@ def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollam
     expect(part(page, "WRITE")).to_contain_text("#1")
 
 
+def test_a_task_that_is_finished_shows_what_was_selected_and_every_turn_while_the_model_answers(
+    ollama_page: Page, ollama_app: RunningApp, ollama: OllamaServer
+) -> None:
+    page = ollama_page
+    ollama.faults.delay = 0.3
+    page.goto(a_run_with_ollama(ollama_app, ollama, "turns"))
+    page.locator(".st-key-finish button").click()
+    drawn_stage(page)
+    page.wait_for_function(f"{STAGE}.step.decision && {STAGE}.ended > 1")
+    expect(page.locator(".st-key-stop button")).to_be_visible()
+    assert page.locator(".stage-observed").count() > 1
+    page.locator(".st-key-stop button").click()
+    expect(page.locator(".st-key-stop button")).to_be_hidden()
+
+
 def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: RunningApp, ollama: OllamaServer) -> None:
     page = ollama_page
     ollama.faults.delay = 0.4
@@ -84,7 +99,6 @@ def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: Runn
     for _ in range(4):
         press_step(page)
     press_step(page)
-    part(page, "GENERATE").locator("summary").click()
     expect(page.locator(".st-key-streamed")).to_contain_text("one")
     page.locator(".st-key-stop button").click()
     expect(part(page, "GENERATE")).to_contain_text(re.compile("stopped"))

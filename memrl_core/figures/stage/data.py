@@ -321,7 +321,7 @@ def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Pha
         "decision": decision and _decision(trace, decision, number, lines),
         "candidates": _candidates(trace, number, lines),
         "prompt": _prompt(trace.generate, number) if trace.generate and trace.generate.messages else None,
-        "answer": trace.generate and _answer(trace.generate),
+        "answer": trace.generate and stage_answer(trace.generate),
         "reward": trace.reward and _reward(trace.reward, number),
         "update": trace.update and _update(trace.update, trace.run, number),
         "write": trace.write and {"operations": [_written(one, trace.run, number) for one in trace.write.operations]},
@@ -442,7 +442,8 @@ def _prompt(record: GenerateRecord, number: Number) -> list[dict[str, Any]]:
     return shown
 
 
-def _answer(record: GenerateRecord) -> dict[str, Any]:
+def stage_answer(record: GenerateRecord) -> dict[str, Any]:
+    """The answer of a step (see above), also of one that is under way."""
     turns = [
         {
             "text": _cut(turn.reply.text, LONGEST_TEXT),

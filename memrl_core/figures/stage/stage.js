@@ -24,6 +24,11 @@ export function mountStage(element, data, callbacks = {}) {
   return new Stage(element, data, callbacks);
 }
 
+// What a turn adds to the answer, each text with its class.
+const turnTexts = ({ recalled, text, notes, observation }) => [
+  [recalled, "stage-recalled"], [text || "(nothing)", "stage-said"], [notes.join(" · "), "stage-caption"], [observation, "stage-observed"],
+];
+
 class Stage {
   constructor(element, data, callbacks) {
     this.element = element;
@@ -332,21 +337,25 @@ class Stage {
       this.letters += text.length;
     };
     this.letters = 0;
-    for (const turn of step.answer?.turns ?? []) {
-      add(turn.recalled, "stage-recalled");
-      add(turn.text || "(nothing)", "stage-said");
-      if (turn.notes.length) add(turn.notes.join(" · "), "stage-caption");
-      add(turn.observation, "stage-observed");
-    }
+    const turns = step.answer?.turns ?? [];
+    this.ended = turns.length;
+    for (const part of turns.flatMap(turnTexts)) add(...part);
     if (!this.words.length) add(step.missing[4] ?? "", "stage-caption");
     if (!this.words.length && step.answer) add("Not answered yet.", "stage-caption");
     this.written = null;
   }
 
-  // While a step waits for it: what goes on, in a line, and what has arrived of an answer.
-  showWaiting(line, text) {
+  // While a step waits for it: what goes on, in a line, the turns so far, and what has arrived of an answer.
+  showWaiting(line, text, turns) {
     this.waiting = line;
-    this.arriving ??= el("div", "stage-said", this.answer);
+    if (turns.length && !this.ended) {
+      this.answer.replaceChildren();
+      this.words = [];
+    }
+    for (const [part, name] of turns.slice(this.ended).flatMap(turnTexts)) if (part) el("div", name, this.answer, part);
+    this.ended = Math.max(this.ended, turns.length);
+    this.arriving ??= el("div", "stage-said");
+    this.answer.append(this.arriving);
     if (this.arriving.textContent !== text) this.arriving.textContent = text;
     this.answer.scrollTop = this.answer.scrollHeight;
     this.redraw();
@@ -527,7 +536,7 @@ class Stage {
     this.ranks.render(phases);
     this.map.render(phases, lit);
     this.axis.render(phases[2], share);
-    this.chips.style.opacity = clamp(phases[4] * 3.4 - 0.6);
+    this.chips.style.opacity = this.waiting ? 1 : clamp(phases[4] * 3.4 - 0.6);
     this.answerBox.style.opacity = phases[4] > 0.3 || this.waiting ? 1 : 0.35;
     this.write(ease(clamp((phases[4] - 0.35) / 0.65)));
     const reward = step.reward?.reward ?? null;
