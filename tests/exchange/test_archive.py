@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -154,6 +154,7 @@ def test_jsonl_holds_every_fact(bank: MemoryBank, file: Callable[[str], Path]) -
     late=st.lists(st.tuples(st.integers(0, 4), st.floats(-1, 1), st.sampled_from(["Ada", "Bob\n", "="])), max_size=3),
     alpha=st.floats(0.01, 1.0),
 )
+@example(steps=[("", "", -0.0, 0)], late=[], alpha=1.0)
 def test_any_bank_survives_the_way_out_and_back(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, str, float | None, int]],

@@ -330,6 +330,8 @@ def _bytes(value: Any) -> bytes:
         return encode_basestring_ascii(value).encode()
     if isinstance(value, np.ndarray):
         return value.astype("<f4").tobytes()
+    if isinstance(value, float):
+        value += 0.0  # SQLite keeps −0 as 0.
     return json.dumps(value).encode()
 
 
