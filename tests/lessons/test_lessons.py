@@ -15,15 +15,15 @@ SHIPPED = sorted(shipped_folder().glob("*.toml"))
 WORDS_A_MINUTE = 130
 
 
-def test_ten_lessons_name_stability_and_plasticity_and_take_half_an_hour() -> None:
+def test_the_lessons_name_stability_and_plasticity_and_take_a_minute_and_a_half_to_read() -> None:
     shelf = load_shelf()
-    assert shelf.troubles == () and len(shelf.lessons) == len(SHIPPED) == 10
+    assert shelf.troubles == () and len(shelf.lessons) == len(SHIPPED)
     texts = [
         " ".join((one.title, one.sentence, one.predict.question, *one.predict.choices, one.predict.because))
         for one in shelf.lessons.values()
     ]
     assert "**Stability**" in texts[0] and "**plasticity**" in texts[0]
-    assert sum(len(text.split()) for text in texts) / WORDS_A_MINUTE < 15
+    assert sum(len(text.split()) for text in texts) / WORDS_A_MINUTE < 1.5 * len(texts)
     assert {name for one in shelf.lessons.values() for name in one.hand} >= {
         "alpha",
         "lambda",
