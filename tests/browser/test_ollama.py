@@ -84,7 +84,7 @@ def test_a_task_that_is_finished_shows_what_was_selected_and_every_turn_while_th
     page.goto(a_run_with_ollama(ollama_app, ollama, "turns"))
     page.locator(".st-key-finish button").click()
     drawn_stage(page)
-    page.wait_for_function(f"{STAGE}.step.decision && {STAGE}.ended > 1")
+    page.wait_for_function(f"{STAGE}.step.decision && {STAGE}.turnsShown > 1")
     expect(page.locator(".st-key-stop button")).to_be_visible()
     assert page.locator(".stage-observed").count() > 1
     page.locator(".st-key-stop button").click()

@@ -338,7 +338,7 @@ class Stage {
     };
     this.letters = 0;
     const turns = step.answer?.turns ?? [];
-    this.ended = turns.length;
+    this.turnsShown = turns.length;
     for (const part of turns.flatMap(turnTexts)) add(...part);
     if (!this.words.length) add(step.missing[4] ?? "", "stage-caption");
     if (!this.words.length && step.answer) add("Not answered yet.", "stage-caption");
@@ -348,12 +348,12 @@ class Stage {
   // While a step waits for it: what goes on, in a line, the turns so far, and what has arrived of an answer.
   showWaiting(line, text, turns) {
     this.waiting = line;
-    if (turns.length && !this.ended) {
+    if (turns.length && !this.turnsShown) {
       this.answer.replaceChildren();
       this.words = [];
     }
-    for (const [part, name] of turns.slice(this.ended).flatMap(turnTexts)) if (part) el("div", name, this.answer, part);
-    this.ended = Math.max(this.ended, turns.length);
+    for (const [part, name] of turns.slice(this.turnsShown).flatMap(turnTexts)) if (part) el("div", name, this.answer, part);
+    this.turnsShown = Math.max(this.turnsShown, turns.length);
     this.arriving ??= el("div", "stage-said");
     this.answer.append(this.arriving);
     if (this.arriving.textContent !== text) this.arriving.textContent = text;
