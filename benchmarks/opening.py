@@ -41,7 +41,7 @@ def measure(sizes: Sizes) -> list[Row]:
         folder = Path(bank.uri)
         bank.close()
         flat = folder.parent / "vectors.bin"
-        np.ascontiguousarray(bank.view(RUN).embeddings).tofile(flat)
+        np.asarray(bank.view(RUN).embeddings).tofile(flat)
         give_back()
         cold, warm, lance, bytes_read = [], [], [], []
         for _ in range(sizes.repeat):

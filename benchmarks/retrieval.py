@@ -44,7 +44,7 @@ def _exact(view: MemoryView, queries: Vectors, repeat: int) -> Iterator[Row]:
         timed = in_turns(_two_phases(view, queries), bare, repeat)
     yield Row(NAME, "phases A+B exact", n, dimension, timed[0], BARE, timed[1], aim=aim, peak_mb=highest.mb)
     if is_large and before is not None and highest.mb is not None:
-        further = (highest.mb - before) * MB / view.embeddings.nbytes
+        further = (highest.mb - before) * MB / (4 * n * dimension)
         what, unit = "memory taken meanwhile", "copies of the vectors"
         yield Row(NAME, what, n, dimension, value=further, unit=unit, aim=Aim("value", 0.1), peak_mb=highest.mb)
     with threadpool_limits(limits=1, user_api="blas"), peak() as highest:

@@ -111,7 +111,7 @@ def live_bank(memories: int, dimension: int, tasks: int = TASKS, k1: int = 10) -
             for first, count in portions(memories, MEMORIES_AT_ONCE):
                 import_memories(bank, LIVE, first - 1, vectors(count, rng, dimension), rng, tasks)
             ids = bank.memory_ids()
-            embeddings = bank.view(LIVE).embeddings
+            embeddings = np.asarray(bank.view(LIVE).embeddings)
             places = Pca(embeddings).place(embeddings).tolist()
             bank.layouts.save(UMAP, {memory_id: (x, y) for memory_id, (x, y) in zip(ids, places, strict=True)})
         yield str(folder / "bank")
@@ -199,7 +199,7 @@ def _live(bank: MemoryBank, view: MemoryView, first: int, count: int, rng: np.ra
     traces = []
     for start, some in portions(count, max(1, SIMILARITIES_AT_ONCE // view.size)):
         asked = queries[start - 1 : start - 1 + some]
-        for offset, coarse in enumerate(asked @ view.embeddings.T):
+        for offset, coarse in enumerate((view.embeddings @ asked.T).T.copy()):
             traces.append(_step(view, first + start - 1 + offset, asked[offset], coarse, rng))
     bank.adopt({}, [_reward_of(trace, view.size) for trace in traces], traces)
 

@@ -1,4 +1,4 @@
-"""A bank's embeddings in memory as one float32 matrix, its rows in the order of age, and the memories' texts by id."""
+"""A bank's embeddings in memory as a float32 matrix, its rows in the order of age, and the memories' texts by id."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.errors import BankDamaged, InputError
 from memrl_core.learning import Fold, unmoved
 from memrl_core.records import Memory, Utility
-from memrl_core.retrieval.view import MemoryView
+from memrl_core.retrieval.view import Embeddings, MemoryView
 
 UNIT_TOLERANCE = 1e-3
-SPARE = 8
-"""A matrix that is read has room for an eighth more memories before it has to grow."""
 _READ = ("id", "intent_key", "seq", "place")
 _TEXTS = ("id", "intent", "experience", "outcome", "intent_key", "parents", "origin", "step", "task", "created")
 
@@ -42,7 +40,7 @@ class Matrix(Mapping[str, Memory]):
         self._ids: list[str] = []
         self._rows: dict[str, int] = {}
         self._keys: dict[str, int] = {}
-        self._embeddings = np.zeros((0, self.dimension), np.float32)
+        self._embeddings = Embeddings([], self.dimension)
         self._groups = np.zeros(0, np.int64)
         self._youngest, self._is_in_order = (0, 0, ""), True
         self._made: dict[str, Memory] = {}
@@ -90,7 +88,8 @@ class Matrix(Mapping[str, Memory]):
                 "The memories of this bank cannot be read. Nothing was changed; run memrl doctor."
             ) from error
         if order is not None:
-            vectors, groups, ids = vectors[order], groups[order], [ids[row] for row in order]
+            vectors = Embeddings([vectors[order]], self.dimension)
+            groups, ids = groups[order], [ids[row] for row in order]
         self._embeddings, self._groups, self._ids = vectors, groups, ids
         self._rows = dict(zip(ids, range(len(ids)), strict=True))
         self._youngest = _youngest(table)
@@ -104,10 +103,9 @@ class Matrix(Mapping[str, Memory]):
         self._is_in_order &= age > self._youngest
         self._youngest = max(age, self._youngest)
         row = len(self._ids)
-        if row >= len(self._groups) or row >= len(self._embeddings):
-            size = row + max(64, row // SPARE)
-            self._embeddings, self._groups = _grown(self._embeddings, size), _grown(self._groups, size)
-        self._embeddings[row] = vector
+        if row >= len(self._groups):
+            self._groups = np.concatenate([self._groups, np.zeros(max(64, row), np.int64)])
+        self._embeddings.append(vector)
         self._groups[row] = self._keys.setdefault(memory.intent_key, len(self._keys))
         self._made[memory.id] = memory
         self._rows[memory.id] = row
@@ -256,7 +254,7 @@ class MovingView:
         return view
 
 
-def _newest_of_each(vectors: Vectors) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+def _newest_of_each(vectors: Vectors) -> tuple[pa.Table, Embeddings]:
     """The rows, of each id the one that was written last: a step that failed may have left one before."""
     table, embeddings = vectors.matrix([*_READ, "created"])
     last: dict[str, int] = {}
@@ -264,7 +262,7 @@ def _newest_of_each(vectors: Vectors) -> tuple[pa.Table, npt.NDArray[np.float32]
     for row in sorted(range(len(created)), key=created.__getitem__):
         last[table["id"][row].as_py()] = row
     rows = sorted(last.values())
-    return table.take(pa.array(rows, pa.int64())), embeddings[rows]
+    return table.take(pa.array(rows, pa.int64())), Embeddings([embeddings[rows]], vectors.dimension)
 
 
 def _numbered(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
@@ -301,9 +299,3 @@ def _born(row: Mapping[str, Any]) -> codec.Inserted:
 
 def _created(row: Mapping[str, Any]) -> str:
     return str(row["created"])
-
-
-def _grown(array: Any, size: int) -> Any:
-    bigger = np.zeros((size, *array.shape[1:]), dtype=array.dtype)
-    bigger[: len(array)] = array
-    return bigger

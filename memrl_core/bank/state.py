@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -646,10 +647,11 @@ class BankState:
         state = self.of(run)
         if state.fold is None and not state.is_stale and not self.pending:
             if state.view is None or state.view.rows is not self.memories.rows:
-                with self.database.snapshot():
-                    # One after the other: side by side, their threads wait for Python's lock at every row.
+                with self.database.snapshot(), ThreadPoolExecutor(1) as beside:
+                    # LanceDB reads without Python's lock, and SQLite's rows need it for each.
+                    reading = beside.submit(self.memories.read)
                     ids, q, visits = self._derived_values(run)
-                    self.memories.read()
+                    reading.result()
                     self.catch_up()
                 state = self.of(run)
                 with self.foldable(run):

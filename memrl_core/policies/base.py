@@ -27,7 +27,7 @@ from memrl_core.records import (
     Utility,
     ValueChange,
 )
-from memrl_core.retrieval import NEAR_MISSES, recall
+from memrl_core.retrieval import NEAR_MISSES, exact_similarity, recall
 from memrl_core.retrieval.exploration import Ties
 from memrl_core.retrieval.view import Asked, MemoryView
 from memrl_core.settings import PolicySettings, usual
@@ -473,7 +473,8 @@ def _same_intent(new: NewExperience, view: MemoryView, threshold: float) -> Sequ
     similarity = view.embeddings @ new.embedding
     near = similarity >= threshold - FLOAT32_SLACK
     alike = np.flatnonzero(near if view.visible is None else near & view.visible)
-    positions: list[int] = alike[(-similarity[alike]).argsort(kind="stable")].tolist()
+    exact = exact_similarity(view.embeddings[alike], new.embedding)
+    positions: list[int] = alike[(-exact).argsort(kind="stable")].tolist()
     return positions
 
 

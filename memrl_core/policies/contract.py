@@ -55,7 +55,7 @@ from memrl_core.records import (
     Utility,
     WriteRecord,
 )
-from memrl_core.retrieval.view import Asked, MemoryView
+from memrl_core.retrieval.view import Asked, Embeddings, MemoryView
 
 Make = Callable[[], Policy[Any]]
 DRAWS = 2000
@@ -232,7 +232,8 @@ class World:
         visible = np.array([memory_id not in self._gone for memory_id in ids], dtype=bool)
         return MemoryView(
             ids=ids,
-            embeddings=np.stack(self._vectors) if ids else np.zeros((0, DIMENSION), np.float32),
+            # In two parts, as a bank's may lie in several.
+            embeddings=Embeddings(map(np.array, (self._vectors[:3], self._vectors[3:])), DIMENSION),
             q=rng.normal(size=len(ids)),
             visits=rng.integers(0, 5, len(ids)),
             intent_groups=np.arange(len(ids)),

@@ -246,7 +246,7 @@ def _measured(
     query: npt.NDArray[np.float32], view: MemoryView, positions: Positions, seed: int | None
 ) -> tuple[Positions, Floats]:
     """Memories at ascending positions and their similarities, most similar first; in ties as `_ranked`."""
-    exact = exact_similarity(view.embeddings.take(positions, axis=0), query)
+    exact = exact_similarity(view.embeddings[positions], query)
     order = (-exact).argsort(kind="stable")
     falling = exact[order]
     if seed is not None and (falling[1:] == falling[:-1]).any():

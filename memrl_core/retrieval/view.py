@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from memrl_core.records import Memory
+
+Vectors = npt.NDArray[np.float32]
+LEAST_PART = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,20 +38,91 @@ class Asked:
     seed: int = 0
 
 
+class Embeddings:
+    """Unit vectors (n, d) in several float32 arrays one after another: neither reading nor adding copies the rest.
+
+    It has what a policy needs of an array: `shape`, `@`, and rows by number, slice, positions or mask, which are copies
+    unless one number or a slice is asked for. `numpy.asarray` gives them all as one array.
+    """
+
+    def __init__(self, parts: Iterable[Vectors], dimension: int) -> None:
+        """`parts` are arrays (m, dimension), kept as they are."""
+        self._parts = [part for part in parts if len(part)]
+        self._ends = [*accumulate(map(len, self._parts))]
+        self._dimension = dimension
+        self._room, self._used = np.zeros((0, dimension), np.float32), 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """n and d."""
+        return len(self), self._dimension
+
+    def append(self, vector: Vectors) -> None:
+        """Add a vector (d,) behind all others; slices that were made before stay as they are."""
+        if self._used == len(self._room):
+            self._room, self._used = np.empty((max(LEAST_PART, len(self)), self._dimension), np.float32), 0
+            self._parts.append(self._room[:0])
+            self._ends.append(len(self))
+        self._room[self._used] = vector
+        self._used += 1
+        self._parts[-1] = self._room[: self._used]
+        self._ends[-1] += 1
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[Vectors]:
+        return chain.from_iterable(self._parts)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        whole = np.concatenate([np.zeros((0, self._dimension), np.float32), *self._parts])
+        return whole if dtype is None else whole.astype(dtype)
+
+    def __matmul__(self, other: Vectors) -> Vectors:
+        if len(self._parts) == 1:
+            found: Vectors = self._parts[0] @ other
+            return found
+        return np.concatenate([np.zeros((0, *other.shape[1:]), np.float32), *(part @ other for part in self._parts)])
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            first, last, step = key.indices(len(self))
+            if step != 1:
+                return self[np.arange(first, last, step)]
+            parts = zip(self._parts, [0, *self._ends], strict=False)
+            own = (part[max(0, first - start) : max(0, last - start)] for part, start in parts)
+            return Embeddings(own, self._dimension)
+        rows = np.asarray(key)
+        if rows.ndim == 0:
+            row = range(len(self))[key]
+            at = bisect_right(self._ends, row)
+            return self._parts[at][row - self._ends[at]]
+        if rows.dtype == bool or not rows.size:
+            rows = np.flatnonzero(rows)
+        if len(self._parts) == 1:
+            return self._parts[0].take(rows, axis=0)
+        rows = np.where(rows < 0, rows + len(self), rows)
+        found, part_of = np.empty((len(rows), self._dimension), np.float32), np.searchsorted(self._ends, rows, "right")
+        for at in np.unique(part_of):
+            # Counted from its end, so that no row beyond the last part is taken for one of them.
+            found[part_of == at] = self._parts[at][rows[part_of == at] - self._ends[at]]
+        return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryView:
     """The memories of a run in age order (oldest first), with what the run believes of them.
 
-    `ids` (n,); `embeddings` (n, d) float32 unit vectors, often a slice of the bank's mirror without a copy; `q` (n,)
-    float64; `visits` (n,) int64; `intent_groups` (n,) int64, equal where memories count as one intent; `visible` (n,)
-    bool is False for rows of other runs that lie between this run's own, None when all rows are the run's.
+    `ids` (n,); `embeddings` (n, d) float32 unit vectors, of a bank's view its own without a copy; `q` (n,) float64;
+    `visits` (n,) int64; `intent_groups` (n,) int64, equal where memories count as one intent; `visible` (n,) bool is
+    False for rows of other runs that lie between this run's own, None when all rows are the run's.
     `rows` maps a memory's id to its row in the whole mirror, of which this view begins at `first_row`. `memories` holds
     the texts of at least these memories by id. `asked` is what memory is asked for and `learned` what the policy has
     learned beyond q; both are there when a policy decides.
     """
 
     ids: Sequence[str]
-    embeddings: npt.NDArray[np.float32]
+    embeddings: Vectors | Embeddings
     q: npt.NDArray[np.float64]
     visits: npt.NDArray[np.int64]
     intent_groups: npt.NDArray[np.int64]

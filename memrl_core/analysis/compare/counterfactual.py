@@ -129,7 +129,8 @@ def counterfactual(
         if step not in coarse:
             chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             queries = np.stack([decided[s][1] for s in chunk])
-            coarse = dict(zip(chunk, queries @ view.embeddings.T, strict=True))
+            products = np.ascontiguousarray((view.embeddings @ queries.T).T)
+            coarse = dict(zip(chunk, products, strict=True))
         if cancelled():
             break
         task, query, then = decided[step]

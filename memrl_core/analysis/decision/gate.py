@@ -15,7 +15,7 @@ from memrl_core.analysis.decision.whatif import Situation, decided, rank_of
 from memrl_core.errors import InputError
 from memrl_core.records import Recalled
 from memrl_core.retrieval import exact_similarity
-from memrl_core.retrieval.view import MemoryView
+from memrl_core.retrieval.view import Embeddings, MemoryView, Vectors
 from memrl_core.settings import MemRLSettings
 
 QUANTILE = 0.8
@@ -53,7 +53,7 @@ def suggest_delta(view: MemoryView, seed: int = 0) -> GateSuggestion:
 
 
 def suggested(
-    embeddings: npt.NDArray[np.float32], rows: npt.NDArray[np.int64] | None = None, seed: int = 0
+    embeddings: Vectors | Embeddings, rows: npt.NDArray[np.int64] | None = None, seed: int = 0
 ) -> GateSuggestion:
     """δ from unit vectors (n, d), one for each distinct intent; from some `rows` (m,) of them where these are given.
 

@@ -112,7 +112,7 @@ def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:
     known = 0 <= position < len(view.ids) and (view.visible is None or bool(view.visible[position]))
     if not known:
         raise InputError(f"The run did not know the memory {memory_id[:80]} at this step.")
-    own = float(exact_similarity(view.embeddings[position : position + 1], query)[0])
+    own = float(exact_similarity(view.embeddings[[position]], query)[0])
     coarse = view.embeddings @ query
     if view.visible is not None:
         coarse[~view.visible] = -2

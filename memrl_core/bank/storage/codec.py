@@ -20,8 +20,11 @@ from sqlalchemy import select
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.bank.storage import schema
 from memrl_core.records import Candidate, EventKind, LedgerEvent, Memory, RunInfo, StepTrace, UtilityPoint
+from memrl_core.retrieval.view import Embeddings
 
 LARGEST_STEP = 10_000_000
+MOST_PARTS = 16
+"""A recall multiplies part by part: with a hundred small ones that alone takes longer than all else."""
 STEP_COLUMNS = ("id", "run", "step", "epoch", "task", "outcome", "reward", "created")
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
 """What rows raise that another program has written, or that were damaged."""
@@ -289,25 +292,37 @@ def vectors_of(values: Sequence[Any], dimension: int) -> pa.Array:
     )
 
 
-def embeddings_apart(
-    batches: Iterable[pa.RecordBatch], count: int, schema: pa.Schema
-) -> tuple[pa.Table, npt.NDArray[np.float32]]:
-    """At most `count` rows without their embeddings, and these as (n, dimension). Raises `ValueError` without one.
+def embeddings_apart(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> tuple[pa.Table, Embeddings]:
+    """The rows without their embeddings, and these (n, dimension). Raises `ValueError` where one has none.
 
-    The array is filled while the rows come: to join a large column afterwards takes longer than to read it.
+    They stay where Arrow holds them: to copy a hundred thousand embeddings takes as long as to read them.
     """
     place = schema.get_field_index("embedding")
-    embeddings = np.empty((count, schema.field(place).type.list_size), np.float32)
-    others, filled = [], 0
+    dimension = schema.field(place).type.list_size
+    others, parts = [], []
     for batch in batches:
         column = batch.column(place)
         if column.null_count:
             raise ValueError("A row has no vector.")
-        flat = column.flatten().to_numpy(zero_copy_only=False)
-        embeddings[filled : filled + len(batch)] = flat.reshape(-1, embeddings.shape[1])
-        filled += len(batch)
+        parts.append(column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension))
         others.append(batch.drop_columns(["embedding"]))
-    return pa.Table.from_batches(others, schema.remove(place)), embeddings[:filled]
+    return pa.Table.from_batches(others, schema.remove(place)), Embeddings(_joined(parts), dimension)
+
+
+def _joined(parts: list[npt.NDArray[np.float32]]) -> Iterator[npt.NDArray[np.float32]]:
+    """The same vectors in few parts: small neighbours become one, and large ones stay where they are."""
+    least = sum(map(len, parts)) / MOST_PARTS
+    small: list[npt.NDArray[np.float32]] = []
+    for part in parts:
+        if len(part) >= least and small:
+            yield np.concatenate(small)
+            small = []
+        small.append(part)
+        if sum(map(len, small)) >= least:
+            yield small[0] if len(small) == 1 else np.concatenate(small)
+            small = []
+    if small:
+        yield np.concatenate(small)
 
 
 # --- digests ----------------------------------------------------------------------------------------------------------
@@ -337,6 +352,6 @@ def _bytes(value: Any) -> bytes:
 
 def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
     """The rows of the table `memories`, each embedding as an array (d,)."""
-    others, embeddings = embeddings_apart(table.to_batches(), table.num_rows, table.schema)
+    others, embeddings = embeddings_apart(table.to_batches(), table.schema)
     for row, vector in zip(others.to_pylist(), embeddings, strict=True):
         yield {**row, "embedding": vector}

@@ -15,8 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,6 +23,7 @@ from memrl_core.bank.storage.codec import embeddings_apart, table_schema
 from memrl_core.bank.storage.schema import chunks
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
 from memrl_core.logs import loggable, logger
+from memrl_core.retrieval.view import Embeddings
 
 TABLE = "memories"
 FOLDER = "vectors"
@@ -53,7 +52,7 @@ class Vectors(Protocol):
     def read(self, columns: Sequence[str] | None = None, ids: Collection[str] | None = None) -> pa.Table:
         """All rows, or those of these ids; all columns, or those named."""
 
-    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, Embeddings]:
         """These columns of all rows, and beside them their embeddings (n, dimension)."""
 
     def delete(self, ids: Collection[str]) -> None:
@@ -83,10 +82,10 @@ class ArrowVectors:
         table = self._parts[0] if columns is None else self._parts[0].select(list(columns))
         return table if ids is None else table.filter(self._have(ids))
 
-    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, Embeddings]:
         """These columns of all rows, and beside them their embeddings (n, dimension)."""
         table = self.read([*columns, "embedding"])
-        return embeddings_apart(table.to_batches(), table.num_rows, table.schema)
+        return embeddings_apart(table.to_batches(), table.schema)
 
     def delete(self, ids: Collection[str]) -> None:
         """Delete the rows of these ids."""
@@ -150,13 +149,15 @@ class LanceVectors:
         ]
         return pa.concat_tables(found) if found else table_schema(self.dimension).empty_table().select(wanted)
 
-    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+    def matrix(self, columns: Sequence[str]) -> tuple[pa.Table, Embeddings]:
         """These columns of all rows, and beside them their embeddings (n, dimension). Raises `BankDamaged`."""
 
-        def read(table: Any) -> tuple[pa.Table, npt.NDArray[np.float32]]:
+        def read(table: Any) -> tuple[pa.Table, Embeddings]:
             count = table.count_rows()
-            found = table.search().select([*columns, "embedding"]).limit(max(1, count)).to_batches()
-            return embeddings_apart(found, count, found.schema)
+            query = table.search().select([*columns, "embedding"]).limit(max(1, count))
+            # As few and as large as the fragments allow: of a small batch, most time goes into its making.
+            found = query.to_batches(batch_size=max(1, count))
+            return embeddings_apart(found, found.schema)
 
         return self._read(read)
 

@@ -60,6 +60,7 @@ from memrl_core.records import (
     UtilityPoint,
 )
 from memrl_core.retrieval.exploration import Ties, order_of_equals
+from memrl_core.retrieval.view import Embeddings, Vectors
 
 Number = Callable[[str], int]
 
@@ -118,7 +119,7 @@ def nearest_memories(
     memory: Memory,
     embedding: npt.NDArray[np.float32],
     of_row: Callable[[int], Memory],
-    embeddings: npt.NDArray[np.float32],
+    embeddings: Vectors | Embeddings,
 ) -> list[tuple[str, float]]:
     """The memories whose intents are most similar to a memory's, best first: of each intent the most similar one.
 
