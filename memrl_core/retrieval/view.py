@@ -14,7 +14,8 @@ import numpy.typing as npt
 from memrl_core.records import Memory
 
 Vectors = npt.NDArray[np.float32]
-LEAST_PART = 64
+LEAST_PART = 16_384
+"""Vectors that each part has where there are so many: with many small parts, a product takes twice the time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +61,23 @@ class Embeddings:
     def append(self, vector: Vectors) -> None:
         """Add a vector (d,) behind all others; slices that were made before stay as they are."""
         if self._used == len(self._room):
-            self._room, self._used = np.empty((max(LEAST_PART, len(self)), self._dimension), np.float32), 0
-            self._parts.append(self._room[:0])
-            self._ends.append(len(self))
+            self._make_room()
         self._room[self._used] = vector
         self._used += 1
         self._parts[-1] = self._room[: self._used]
         self._ends[-1] += 1
+
+    def _make_room(self) -> None:
+        """A part with room for more: the only one where there are few vectors, or one behind the others."""
+        n, there = len(self), list[Vectors]()
+        if n < LEAST_PART:
+            self._room, self._used = np.empty((max(64, 2 * n), self._dimension), np.float32), n
+            self._room[:n] = self
+        else:
+            self._room, self._used = np.empty((LEAST_PART, self._dimension), np.float32), 0
+            there = self._parts
+        self._parts = [*there, self._room[: self._used]]
+        self._ends = [*accumulate(map(len, self._parts))]
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

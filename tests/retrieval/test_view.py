@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.retrieval.view import Embeddings
+from memrl_core.retrieval.view import LEAST_PART, Embeddings
 from tests.small_banks import a_vector
 
 WHOLE = np.stack([a_vector(n) for n in range(90)])
@@ -46,11 +46,19 @@ def test_a_row_that_is_not_there_is_refused(row: Any) -> None:
             found[row]
 
 
-def test_what_is_added_copies_nothing_and_changes_no_slice() -> None:
+def test_what_is_added_changes_no_slice() -> None:
     found = in_parts(30)
     before = found[20:]
     for n in range(200):
         found.append(a_vector(1000 + n))
     assert np.array_equal(np.asarray(before), WHOLE[20:])
     assert np.array_equal(np.asarray(found), [*WHOLE, *(a_vector(1000 + n) for n in range(200))])
-    assert np.shares_memory(found[40], WHOLE)
+
+
+def test_many_vectors_are_not_copied_for_one_more() -> None:
+    many = np.zeros((LEAST_PART, 2), np.float32)
+    found = Embeddings([many], 2)
+    for _ in range(3):
+        found.append(np.ones(2, np.float32))
+    assert np.shares_memory(found[40], many)
+    assert np.asarray(found).sum() == 6

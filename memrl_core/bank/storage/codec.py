@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -20,11 +21,9 @@ from sqlalchemy import select
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.bank.storage import schema
 from memrl_core.records import Candidate, EventKind, LedgerEvent, Memory, RunInfo, StepTrace, UtilityPoint
-from memrl_core.retrieval.view import Embeddings
+from memrl_core.retrieval.view import LEAST_PART, Embeddings
 
 LARGEST_STEP = 10_000_000
-MOST_PARTS = 16
-"""A recall multiplies part by part: with a hundred small ones that alone takes longer than all else."""
 STEP_COLUMNS = ("id", "run", "step", "epoch", "task", "outcome", "reward", "created")
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
 """What rows raise that another program has written, or that were damaged."""
@@ -306,23 +305,15 @@ def embeddings_apart(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> tu
             raise ValueError("A row has no vector.")
         parts.append(column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension))
         others.append(batch.drop_columns(["embedding"]))
-    return pa.Table.from_batches(others, schema.remove(place)), Embeddings(_joined(parts), dimension)
+    return pa.Table.from_batches(others, schema.remove(place)), Embeddings(_with_small_joined(parts), dimension)
 
 
-def _joined(parts: list[npt.NDArray[np.float32]]) -> Iterator[npt.NDArray[np.float32]]:
-    """The same vectors in few parts: small neighbours become one, and large ones stay where they are."""
-    least = sum(map(len, parts)) / MOST_PARTS
-    small: list[npt.NDArray[np.float32]] = []
-    for part in parts:
-        if len(part) >= least and small:
-            yield np.concatenate(small)
-            small = []
-        small.append(part)
-        if sum(map(len, small)) >= least:
-            yield small[0] if len(small) == 1 else np.concatenate(small)
-            small = []
-    if small:
-        yield np.concatenate(small)
+def _with_small_joined(parts: list[npt.NDArray[np.float32]]) -> Iterator[npt.NDArray[np.float32]]:
+    for is_large, neighbours in groupby(parts, lambda part: len(part) >= LEAST_PART):
+        if is_large:
+            yield from neighbours
+        else:
+            yield np.concatenate(list(neighbours))
 
 
 # --- digests ----------------------------------------------------------------------------------------------------------
