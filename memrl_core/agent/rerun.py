@@ -27,12 +27,11 @@ MOST_RERUNS = 32
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Each memory's `shares` in the reward `reached` with all of them; `reruns` by the set that was in the prompt."""
+    """Each memory's `shares` in the reward `reached` with all of them."""
 
     method: Method
     shares: Mapping[str, float]
     reached: float
-    reruns: Mapping[frozenset[str], Rerun]
 
     def rewards(self, low: float, high: float) -> dict[str, float]:
         """Each memory's own reward on the scale of q, r− … r+.
@@ -73,7 +72,7 @@ def credit(
         raise InputError(
             f"{method} of {len(memories)} memories needs {needed} answers; at most {MOST_RERUNS} are made."
         )
-    found: dict[frozenset[str], Rerun] = {}
+    worth: dict[frozenset[str], float] = {}
     for done, chosen in enumerate(subsets(method, memories)):
         on_progress(done, needed)
         again = answered(chosen)
@@ -81,14 +80,13 @@ def credit(
             return None
         if again.reward is None:
             raise InputError("The environment gives no reward of its own here, so there is nothing to share.")
-        found[frozenset(chosen)] = again
-    worth = {chosen: again.reward or 0.0 for chosen, again in found.items()}
+        worth[frozenset(chosen)] = again.reward
     everyone = frozenset(memories)
     if method == "leave-one-out":
         shares = {m: worth[everyone] - worth[everyone - {m}] for m in memories}
     else:
         shares = {m: _shapley(m, everyone, worth) for m in memories}
-    return Credit(method, shares, worth[everyone], found)
+    return Credit(method, shares, worth[everyone])
 
 
 def _shapley(memory: str, everyone: frozenset[str], worth: Mapping[frozenset[str], float]) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, SettingsError, StepError
+from memrl_core.models.base import Cancelled, never
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.records import Task
 from memrl_core.settings import MemRLSettings, PolicySettings, symbol
@@ -85,7 +86,7 @@ class TwinRuns(InBackground):
         with self.bank.batch(2 * count):
             for _ in range(count):
                 with self._between:
-                    self._advance(lambda: False)
+                    self._advance(never)
 
     def play(self, per_second: float, steps: int | None = None) -> None:
         """Do `steps` steps in each run (None: until paused) in the background, at most `per_second` of them a second.
@@ -164,7 +165,7 @@ class TwinRuns(InBackground):
             self._advance(self._pause.is_set)
         self._pause.wait(max(0.0, self._pace - (time.monotonic() - begun)))
 
-    def _advance(self, cancelled: Callable[[], bool]) -> None:
+    def _advance(self, cancelled: Cancelled) -> None:
         """One step in each run; a run that is behind catches up alone."""
         following = [self.bank.next_step(run) for run in self.runs]
         epoch, task = divmod(min(following) - 1, len(self.tasks))
@@ -181,9 +182,7 @@ def start_twins(
     tasks: str = "household-train",
     task_count: int = 30,
     seed: int = 0,
-    model: str = workspace.SIMULATED,
     shift_at: Sequence[int] = (),
-    preferences: workspace.Preferences | None = None,
 ) -> TwinRuns:
     """Start two runs with empty memories in `bank` on the first `task_count` tasks of the set `tasks` (0: all).
 
@@ -194,7 +193,7 @@ def start_twins(
     for side in sides:
         make_policy(side.policy, side.settings.model_dump() if side.settings is not None else {})
     pair = bank.new_run_id("twins")
-    options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed, "model": model}
+    options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed}
     if shift_at:
         options["environment_options"] = {"shift_at": sorted(shift_at)}
     names = []
@@ -203,10 +202,10 @@ def start_twins(
             bank, environment="household", settings=side.settings, policy=side.policy, run=f"{pair}-{place}", **options
         )
         names.append(info.id)
-    return open_twins(bank, names[0], names[1], preferences)
+    return open_twins(bank, names[0], names[1])
 
 
-def open_twins(bank: MemoryBank, left: str, right: str, preferences: workspace.Preferences | None = None) -> TwinRuns:
+def open_twins(bank: MemoryBank, left: str, right: str) -> TwinRuns:
     """Two runs of a bank as twins, to go on with.
 
     Raises `UnknownRun`, and `InputError` when they are one run or do not have the same tasks, seed, model and world.
@@ -222,7 +221,7 @@ def open_twins(bank: MemoryBank, left: str, right: str, preferences: workspace.P
             )
     if not one.tasks or not workspace.can_go_on(one) or one.first_step != 1:
         raise InputError(f"{left} and {right} have no list of tasks to go through here. Compare shows such runs.")
-    return TwinRuns(bank, left, right, preferences or workspace.load_preferences())
+    return TwinRuns(bank, left, right, workspace.load_preferences())
 
 
 def shifts_of(bank: MemoryBank, run: str) -> tuple[int, ...]:

@@ -66,7 +66,6 @@ _TYPES = {
     ),
     "selected": pa.bool_(),
 }
-_COLUMNS = (*codec.STEP_COLUMNS, "seconds", "embedding", "trace")
 _NOT_FROM_STEPS = or_(
     _LEDGER.kind == EventKind.SETTINGS_CHANGED,
     _LEDGER.kind.in_(REWARDING) & ~((_LEDGER.kind == EventKind.REWARD_GIVEN) & (_LEDGER.source == "environment")),
@@ -543,15 +542,12 @@ class MemoryBank:
         for start in range(first, last + 1, READ_AT_ONCE):
             yield from self.traces(run, (start, min(last, start + READ_AT_ONCE - 1)))
 
-    def step_table(
-        self, run: str, columns: Sequence[str] | None = None, steps: tuple[int, int] | None = None
-    ) -> pa.Table:
-        """The rows of `steps` of a run, or of a part of it, in the order of their steps, with these of its columns."""
-        wanted = list(_COLUMNS if columns is None else dict.fromkeys(columns))
+    def step_table(self, run: str, columns: Sequence[str]) -> pa.Table:
+        """The rows of `steps` of a run in the order of their steps, with these of its columns."""
         with self._lock:
-            found = self._step_columns(run, wanted, steps)
+            found = self._step_columns(run, columns)
         made = {}
-        for name, values in zip(wanted, zip(*found, strict=True) if found else [()] * len(wanted), strict=True):
+        for name, values in zip(columns, zip(*found, strict=True) if found else [()] * len(columns), strict=True):
             if name == "embedding":
                 listed = [None if value is None else codec.vector_of(value) for value in values]
                 made[name] = codec.vectors_of(listed, self._vectors.dimension)
@@ -580,7 +576,7 @@ class MemoryBank:
         return pa.table(arrays, names=list(columns))
 
     def _step_columns(
-        self, run: str, columns: Sequence[str], steps: tuple[int, int] | None
+        self, run: str, columns: Sequence[str], steps: tuple[int, int] | None = None
     ) -> Sequence[tuple[Any, ...]]:
         self.run(run)
         self.flush()

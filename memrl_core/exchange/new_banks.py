@@ -5,7 +5,7 @@ Source of the question about merging: arXiv 2601.03192 v2, table 6 (memories lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from memrl_core.errors import InputError, SettingsError
 from memrl_core.exchange.bring_in import bring_in
 from memrl_core.exchange.contents import Contents, contents_of, started_with
 from memrl_core.exchange.safe_files import drafted_folder
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.records import EmbedRecord, RunInfo, StepTrace, Utility
 
@@ -180,8 +180,8 @@ def reembed(
     bank: MemoryBank,
     embedder: Embedder,
     uri: str,
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> Reembedded | None:
     """Make a bank at `uri`, a new folder of this machine, that holds `bank` with the vectors of `embedder`.
 
@@ -205,9 +205,8 @@ def reembed(
         for start in range(0, len(wanted), AT_ONCE):
             batch = wanted[start : start + AT_ONCE]
             vectors.update(zip(batch, embedded(embedder, batch), strict=True))
-            if on_progress is not None:
-                on_progress(len(vectors), len(wanted))
-            if cancelled is not None and cancelled():
+            on_progress(len(vectors), len(wanted))
+            if cancelled():
                 return None
         made = replace(
             found,

@@ -32,7 +32,7 @@ from memrl_core.environments.tasks import named_tasks
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, never
 from memrl_core.models.hosts import Hosts
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
@@ -138,7 +138,7 @@ def cells_of(plan: Plan) -> list[Cell]:
 def run_cell(
     cell: Cell,
     uri: str,
-    cancelled: Cancelled | None = None,
+    cancelled: Cancelled = never,
     on_step: Callable[[], None] | None = None,
     hosts: Hosts | None = None,
 ) -> pa.Table:
@@ -152,7 +152,7 @@ def run_cell(
     _clear(uri)
     preferences = workspace.load_preferences()
     with workspace.create_bank(uri, cell.embedder, preferences) as bank, ExitStack() as worlds:
-        course = _Course(cell, bank, preferences, cancelled or (lambda: False), worlds, hosts)
+        course = _Course(cell, bank, preferences, cancelled, worlds, hosts)
         with bank.batch(STEPS_A_WRITE):
             rows = []
             for row in course.rows():

@@ -14,7 +14,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ from memrl_core.experiments.epochs import by_epoch, durations
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.study import Stopped
 from memrl_core.logs import logger
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.models.hosts import Hosts, repeated
 
 POLL = 0.1
@@ -356,8 +356,6 @@ def machine_line() -> str:
 
 # --- an experiment ----------------------------------------------------------------------------------------------------
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Experiment:
@@ -387,8 +385,8 @@ def run_experiment(
     scheduler: str = "",
     banks: str = "",
     hosts: Hosts | None = None,
-    on_progress: Progress | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> Experiment:
     """Run the cells of `plan` that the folder `out` does not hold yet, and write `results.parquet` there.
 
@@ -402,20 +400,18 @@ def run_experiment(
     process works in, before anything runs.
     """
     cells = cells_of(plan)
-    stop = cancelled or (lambda: False)
     with ResultFolder(out) as folder:
         found = {cell.name: table for cell in cells if (table := folder.kept(cell)) is not None}
         missing = [cell for cell in cells if cell.name not in found]
         folder.describe(plan, cells, found)
         error = ""
         try:
-            if on_progress is not None:
-                on_progress(len(found), len(cells))
-            if missing and not stop():
+            on_progress(len(found), len(cells))
+            if missing and not cancelled():
                 attempts = (
-                    on_cluster(missing, banks, scheduler, stop, hosts)
+                    on_cluster(missing, banks, scheduler, cancelled, hosts)
                     if scheduler
-                    else on_this_machine(missing, banks, jobs, stop, hosts)
+                    else on_this_machine(missing, banks, jobs, cancelled, hosts)
                 )
                 with closing(attempts):
                     for ended in attempts:
@@ -424,8 +420,7 @@ def run_experiment(
                             continue
                         folder.keep(ended.cell, ended.table)
                         found[ended.cell.name] = ended.table
-                        if on_progress is not None:
-                            on_progress(len(found), len(cells))
+                        on_progress(len(found), len(cells))
         except InputError as failure:
             error = str(failure)
         tables = [found[cell.name] for cell in cells if cell.name in found]
@@ -435,5 +430,5 @@ def run_experiment(
         if tables:
             folder.describe(plan, cells, found)
             folder.write(plan, epochs, steps, took)
-    stopped = stop() and len(found) < len(cells) and not error
+    stopped = cancelled() and len(found) < len(cells) and not error
     return Experiment(plan, out, steps, epochs, len(found), len(cells), stopped, error, took)

@@ -29,8 +29,8 @@ from memrl_core.experiments.report_table import (
     tokens,
     valid_share,
 )
-from memrl_core.experiments.study import Progress, Stopped, Study, checked_seeds
-from memrl_core.models.base import Cancelled
+from memrl_core.experiments.study import Stopped, Study, checked_seeds
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.prompting import Layout
 from memrl_core.records import StepTrace
 from memrl_core.settings import MemRLSettings, PolicySettings
@@ -63,8 +63,8 @@ def run_layouts(
     tasks: int = 0,
     seeds: Sequence[int] = range(3),
     epochs: int = 3,
-    on_progress: Progress | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> Layouts:
     """Let the simulated model learn on the first `tasks` of each set, then each of `models` do them again, frozen, in
     each layout, with one memory in the prompt and with none.

@@ -32,10 +32,10 @@ from memrl_core.experiments.epochs import durations
 from memrl_core.experiments.executors import Experiment
 from memrl_core.experiments.plan import ArmPlan, Stage, Stream
 from memrl_core.experiments.report_table import NOTHING, ReportTable, difference, learned_steps, spread, title
-from memrl_core.experiments.study import Progress, Stopped, checked_seeds
+from memrl_core.experiments.study import Stopped, checked_seeds
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.figures.report.document import Document
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.numerals import percent
 from memrl_core.policies import settings_of
 from memrl_core.settings import PolicySettings
@@ -85,8 +85,8 @@ def compare_methods(
     seeds: Sequence[int] = range(3),
     epochs: int = 3,
     model: str = workspace.SIMULATED,
-    on_progress: Progress | None = None,
-    cancelled: Cancelled | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
 ) -> MethodsCompared:
     """Run `arms` on `count` tasks of a set (0: all), drawn anew for each seed, `epochs` times, in temporary banks.
 
@@ -101,12 +101,12 @@ def compare_methods(
     refused = {arm.name: why for arm in arms if (why := fits(arm.policy, environment, arm.values))}
     started = [arm for arm in arms if arm.name not in refused]
     stream, steps_an_arm = Stream(stages=[Stage(tasks=tasks, count=count)]), epochs * len(drawn(tasks, count, 0))
-    done, total, report = 0, len(chosen) * steps_an_arm * len(started), on_progress or (lambda done, total: None)
+    done, total = 0, len(chosen) * steps_an_arm * len(started)
 
     def count_step() -> None:
         nonlocal done
         done += 1
-        report(done, total)
+        on_progress(done, total)
 
     def run(arm: Arm, seed: int) -> pd.DataFrame:
         plan = ArmPlan(name=arm.name, policy=arm.policy, settings=dict(arm.values))
@@ -127,7 +127,7 @@ def compare_methods(
                     except MemRLError as error:
                         refused[arm.name] = str(error)
                 done = steps_an_arm * (len(frames) * len(started) + number)
-                report(done, total)
+                on_progress(done, total)
         except Stopped:
             stopped = True
             break

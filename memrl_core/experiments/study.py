@@ -10,7 +10,7 @@ from memrl_core.agent import Agent, Episode, workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError
-from memrl_core.models.base import Cancelled
+from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.records import Phase, StepTrace, Task
 from memrl_core.settings import PolicySettings
 
@@ -18,7 +18,6 @@ STEPS_A_WRITE = 20
 USE_SEED = 1_000_000
 """Added to the seed of a use: under its own seed again, each task would meet the very luck that it was learned with."""
 
-Progress = Callable[[int, int], None]
 Use = tuple[str, list[bool]]
 """A run that used a memory, and which of its tasks ended well."""
 
@@ -39,16 +38,15 @@ class Study:
         bank: MemoryBank,
         kind: str,
         models: Sequence[str],
-        on_progress: Progress | None = None,
-        cancelled: Cancelled | None = None,
+        on_progress: Progress = unheard,
+        cancelled: Cancelled = never,
     ) -> None:
         self.bank, self.models = bank, models
         self.name = bank.new_run_id(kind)
         self.done = self.total = 0
         self._preferences = workspace.load_preferences()
         self._models = {model: workspace.make_model(model, self._preferences) for model in models}
-        self._on_progress = on_progress or (lambda done, total: None)
-        self._cancelled = cancelled or (lambda: False)
+        self._on_progress, self._cancelled = on_progress, cancelled
 
     def learn(
         self,

@@ -15,12 +15,12 @@ import math
 import secrets
 import socket
 import threading
-import time
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal
 
 import uvicorn
@@ -110,12 +110,11 @@ class Overview:
 class Room:
     """What goes on in a room. Safe to use from several threads."""
 
-    def __init__(self, question: Question, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, question: Question) -> None:
         self.code = "".join(secrets.choice(LETTERS) for _ in range(CODE_LENGTH))
         self._lock = threading.Lock()
-        self._clock = clock
         self._students: dict[str, Student] = {}
-        self._seen = clock()
+        self._seen = monotonic()
         self._number = 0
         self._stage: Stage = "predict"
         self.ask(question)
@@ -139,7 +138,7 @@ class Room:
     def overview(self) -> Overview:
         """The room as it is now, for the teacher, who is present from then on."""
         with self._lock:
-            self._seen = self._clock()
+            self._seen = monotonic()
             here = list(self._students.values())
             votes = [0] * len(self._question.choices)
             for one in here:
@@ -199,7 +198,7 @@ class Room:
                 "stage": self._stage,
                 "mine": one.choice,
                 "result": one.result,
-                "away": self._clock() - self._seen > AWAY_AFTER,
+                "away": monotonic() - self._seen > AWAY_AFTER,
             }
 
     def _known(self, token: str) -> Student:
@@ -224,16 +223,16 @@ class OpenRoom:
     nothing can be opened there.
     """
 
-    def __init__(self, room: Room, files: Mapping[str, Path], host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, room: Room, files: Mapping[str, Path], host: str = "127.0.0.1") -> None:
         self.room = room
         self._socket = socket.socket()
         try:
-            self._socket.bind((host, port))
+            self._socket.bind((host, 0))
             # Phones that come before the server has begun wait, and are not refused.
             self._socket.listen(2 * MOST_STUDENTS)
         except OSError as error:
             self._socket.close()
-            raise InputError(f"No room can be opened at {host}:{port} ({error.strerror}). Choose another.") from error
+            raise InputError(f"No room can be opened at {host} ({error.strerror}). Choose another.") from error
         self.address = f"http://{host}:{self._socket.getsockname()[1]}/{room.code}/"
         config = uvicorn.Config(
             _application(room, files, host),

@@ -96,10 +96,10 @@ def zscore(values: Floats) -> Standardised:
     return Standardised(np.zeros(n) if flat else apart / sd, mean, sd, flat, np.zeros(n, dtype=bool))
 
 
-def clipped(standardised: Standardised, limit: float = CLIP) -> Standardised:
-    """The same with every z cut at ±limit, as the official code does with q (`_normalize_q`)."""
-    z = np.clip(standardised.z, -limit, limit)
-    return Standardised(z, standardised.mean, standardised.sd, standardised.flat, np.abs(standardised.z) > limit)
+def clipped(standardised: Standardised) -> Standardised:
+    """The same with every z cut at ±`CLIP`, as the official code does with q (`_normalize_q`)."""
+    z = np.clip(standardised.z, -CLIP, CLIP)
+    return Standardised(z, standardised.mean, standardised.sd, standardised.flat, np.abs(standardised.z) > CLIP)
 
 
 def standardised_by(values: Floats, mean: float, sd: float) -> Standardised:

@@ -10,7 +10,6 @@ import streamlit as st
 
 from memrl_core.analysis.compare.counterfactual import changes, counterfactual, ties_of, would_have_earned
 from memrl_core.analysis.decision import explain
-from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.memory.exposure import (
     AT_LEAST,
     ROLES,
@@ -32,6 +31,7 @@ from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_p
 from memrl_core.numerals import fixed, percent, signed
 from pages.decision.case import Case, chosen_step, over_steps, uses_of
 from pages.shared import place as places
+from pages.shared.forms import gate_of_bank
 from pages.shared.picture import show, show_table
 from pages.shared.text import literal
 
@@ -322,7 +322,7 @@ def _starvation(_bank: MemoryBank, state: str, run: str, delta: float, _uses: pd
 def fitting_gate(case: Case) -> None:
     """Which δ fits this bank?"""
     try:
-        found = _suggestion(case.bank, case.bank.state, case.run)
+        found = gate_of_bank(case.bank, case.bank.uri, case.bank.state, case.run)
     except InputError as error:
         st.info(literal(str(error)))
         return
@@ -333,11 +333,6 @@ def fitting_gate(case: Case) -> None:
         f"In force here is δ = {case.recorded.delta:g}."
     )
     show(similarity_picture(found, case.recorded.delta), "gate_histogram")
-
-
-@st.cache_data(max_entries=8, show_spinner="Comparing the intents …")
-def _suggestion(_bank: MemoryBank, state: str, run: str) -> GateSuggestion:
-    return suggest_delta(_bank.view(run))
 
 
 def transferred(case: Case) -> None:

@@ -101,7 +101,7 @@ def _propose_delta(delta: float, embedder: str, uri: str | None, tasks: str | No
         bank = places.opened(uri) if uri else None
         embedder = bank.embedder.name if bank else embedder
         if bank is not None and (runs := bank.runs()):
-            found, of = _gate_of_bank(bank, bank.uri, bank.state, runs[-1].id), "that this bank holds"
+            found, of = gate_of_bank(bank, bank.uri, bank.state, runs[-1].id), "that this bank holds"
         elif tasks not in (None, TYPED) and workspace.embeds_here(embedder):
             found, of = _gate_of_tasks(embedder, tasks), "of these tasks"
         else:
@@ -120,8 +120,9 @@ def tasks_in(name: str) -> list[Task]:
     return tasks_of_set(name)
 
 
-@st.cache_data(max_entries=8, show_spinner=False)
-def _gate_of_bank(_bank: MemoryBank, uri: str, state: str, run: str) -> GateSuggestion:
+@st.cache_data(max_entries=8, show_spinner="Comparing the intents …")
+def gate_of_bank(_bank: MemoryBank, uri: str, state: str, run: str) -> GateSuggestion:
+    """The δ that fits what a run knows now."""
     return suggest_delta(_bank.view(run))
 
 

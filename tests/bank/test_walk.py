@@ -99,9 +99,9 @@ def test_whole_traces_come_in_the_order_of_their_steps(bank: MemoryBank) -> None
 
 def test_a_run_without_steps_has_empty_tables(bank: MemoryBank) -> None:
     assert bank.traces("r") == []
-    assert bank.step_table("r").num_rows == 0
+    assert bank.step_table("r", ["step"]).num_rows == 0
     with pytest.raises(UnknownRun):
-        bank.step_table("nobody")
+        bank.step_table("nobody", ["step"])
 
 
 def test_steps_that_are_held_back_are_in_the_table(bank: MemoryBank) -> None:

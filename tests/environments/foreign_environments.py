@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from memrl_core.environments.base import Environment, EnvironmentOptions, Enviro
 from memrl_core.errors import InputError
 from memrl_core.records import Judgement, Task
 from tests.policies.foreign import EntryPoint
+from tests.policies.foreign import installed as offered
 
 SWITCHES = ("left", "middle", "right")
 
@@ -65,12 +66,6 @@ class Lamp(Environment):
 LEFT = Task("lamp-left", "light the left lamp", "lamp", "lamp", {"switch": "left"})
 
 
-@contextmanager
-def installed(monkeypatch: pytest.MonkeyPatch, **found: Any) -> Iterator[Mapping[str, EntryPoint]]:
+def installed(monkeypatch: pytest.MonkeyPatch, **found: Any) -> AbstractContextManager[Mapping[str, EntryPoint]]:
     """Within it, the environments of `found` are offered by other packages."""
-    points = {name: EntryPoint(name, behind) for name, behind in found.items()}
-    environments.REGISTRY.loaded.cache_clear()
-    with monkeypatch.context() as patched:
-        patched.setattr(environments.REGISTRY, "foreign", lambda: points)
-        yield points
-    environments.REGISTRY.loaded.cache_clear()
+    return offered(monkeypatch, environments.REGISTRY, **found)

@@ -104,17 +104,18 @@ def test_nothing_but_the_room_can_be_reached_and_only_with_its_code_and_name(ope
         assert "default-src 'none'" in stranger.get(inside).headers["Content-Security-Policy"]
 
 
-def test_a_closed_room_does_not_answer_and_a_taken_port_is_a_sentence(opened: OpenRoom) -> None:
+def test_a_closed_room_does_not_answer_and_an_address_of_another_machine_is_a_sentence(opened: OpenRoom) -> None:
     with pytest.raises(InputError):
-        OpenRoom(Room(QUESTION), {}, port=httpx.URL(opened.address).port or 0)
+        OpenRoom(Room(QUESTION), {}, "192.0.2.1")
     opened.close()
     with pytest.raises(httpx.ConnectError):
         httpx.get(opened.address)
 
 
-def test_phones_see_that_the_teacher_is_away() -> None:
+def test_phones_see_that_the_teacher_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    room = Room(QUESTION, clock=lambda: now[0])
+    monkeypatch.setattr("memrl_core.lessons.room.monotonic", lambda: now[0])
+    room = Room(QUESTION)
     token = room.join("Ada")
     assert not room.seen_by(token)["away"]
     now[0] = 60.0

@@ -12,6 +12,7 @@ import pytest
 from pydantic import Field
 
 from memrl_core import policies
+from memrl_core.plugins import Registry
 from memrl_core.policies.base import Policy
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.policies.ranking import TermColumn, ranked
@@ -56,11 +57,13 @@ class EntryPoint:
 
 
 @contextmanager
-def installed(monkeypatch: pytest.MonkeyPatch, **found: Any) -> Iterator[Mapping[str, EntryPoint]]:
-    """Within it, the policies of `found` are offered by other packages."""
+def installed(
+    monkeypatch: pytest.MonkeyPatch, registry: Registry[Any] = policies.REGISTRY, /, **found: Any
+) -> Iterator[Mapping[str, EntryPoint]]:
+    """Within it, the policies of `found` are offered by other packages, or what else `registry` is of."""
     points = {name: EntryPoint(name, behind) for name, behind in found.items()}
-    policies.REGISTRY.loaded.cache_clear()
+    registry.loaded.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(policies.REGISTRY, "foreign", lambda: points)
+        patched.setattr(registry, "foreign", lambda: points)
         yield points
-    policies.REGISTRY.loaded.cache_clear()
+    registry.loaded.cache_clear()

@@ -14,8 +14,19 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import settings_of
-from memrl_core.policies.base import NewExperience
-from memrl_core.records import Memory, Outcome, StepTrace, Task
+from memrl_core.policies.base import Lesson, NewExperience, Policy
+from memrl_core.records import (
+    Consulted,
+    Decision,
+    EmbedRecord,
+    GenerateRecord,
+    Memory,
+    Outcome,
+    Reply,
+    StepTrace,
+    Task,
+    Turn,
+)
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import a_run, a_vector, view_of
 
@@ -43,6 +54,41 @@ def newcomer(
     return NewExperience(
         memory_id, intent, vector, text, outcome, parents, trace, lambda: f"{memory_id}-{next(fresh)}", EMBEDDER.embed
     )
+
+
+def decided(policy: Policy[Any], view: MemoryView, seed: int = 0) -> Decision:
+    """What a policy selects for what the view is asked."""
+    return policy.select(policy.recall(view.asked.embedding, view), view, seed)
+
+
+def a_lesson(
+    view: MemoryView,
+    decision: Decision,
+    outcome: Outcome = "success",
+    policy: str = "memento",
+    reward: float | None = None,
+    consulted: tuple[Consulted, ...] = (),
+    done: str = "take egg from table",
+    **changes: Any,
+) -> Lesson:
+    """What a policy learns from, without a bank: a step that asked what the view asks, decided so, and ended so."""
+    embedding = tuple(map(float, view.asked.embedding))
+    trace = StepTrace(
+        id="step-7",
+        run="r",
+        step=7,
+        epoch=1,
+        task=Task(view.asked.task, view.asked.intent, "household"),
+        policy=policy,
+        settings={},
+        started="",
+        embed=EmbedRecord("made-up", len(embedding), embedding),
+        decision=decision,
+        generate=GenerateRecord("made-up", True, {}, (), (), (Turn(Reply(done), "Done.", 1.0, True, False),)),
+        consulted=consulted,
+    )
+    trace = replace(trace, **changes)
+    return Lesson(trace, reward, outcome, lambda i: view.embeddings[view.position(i)], lambda i: view.memories[i])
 
 
 def a_view(tasks: Sequence[str], asked: str = "", outcome: Outcome = "failure", learned: Any = None) -> MemoryView:

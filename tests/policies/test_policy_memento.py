@@ -35,8 +35,7 @@ from memrl_core.policies.methods.memento import (
 from memrl_core.records import Reason, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import DIMENSION, a_vector, alike_tasks, numbers
-from tests.lessons.a_lesson import a_lesson, decided
-from tests.policies.policy_run import a_view, an_agent_of, cosines
+from tests.policies.policy_run import a_lesson, a_view, an_agent_of, cosines, decided
 
 FOUR = alike_tasks()[:4]
 # Uses of the cases c0 … c3: which case, the seed of the state, the outcome.

@@ -35,9 +35,8 @@ from memrl_core.policies.ranking import gumbel_top, ordered_log_gradient, ordere
 from memrl_core.records import Consulted, Decision, Memory, Phase, Reason
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_vector
-from tests.lessons.a_lesson import a_lesson, decided
 from tests.models.forms import FillsForms
-from tests.policies.policy_run import a_view, an_agent_of, cosines
+from tests.policies.policy_run import a_lesson, a_view, an_agent_of, cosines, decided
 
 SCORES = st.lists(st.floats(-3, 3), min_size=1, max_size=5)
 SIX = ["a", "b", "c", "d", "e", "f"]

@@ -80,7 +80,7 @@ class Editing(Part):
             must_not_be_pinned(self._state.live(run), memory_ids)
             return self._append(run, memory_ids, EventKind.MEMORY_FORGOTTEN, by, reason)
 
-    def restore(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
+    def restore(self, run: str, memory_ids: Sequence[str], by: str) -> LedgerEvent:
         """Let the run see memories again that were forgotten, edited or merged; what took their place goes.
 
         With a merged memory all come back that were merged with it. Raises `InputError` for a memory that is not away,
@@ -97,14 +97,14 @@ class Editing(Part):
             if found is not None:
                 replaced, event = found
                 payload = {"takes_away": list(event.memory_ids), "kind": str(event.kind)}
-                return self._append(run, replaced, EventKind.MEMORY_RESTORED, by, reason, payload)
+                return self._append(run, replaced, EventKind.MEMORY_RESTORED, by, payload=payload)
             for memory_id in memory_ids:
                 if self._replacement_of(run, [memory_id]):
                     raise InputError(
                         f"Another memory stands in the place of “{memory_id[:80]}”. Nothing was restored; restore it "
                         "by itself."
                     )
-            return self._append(run, memory_ids, EventKind.MEMORY_RESTORED, by, reason)
+            return self._append(run, memory_ids, EventKind.MEMORY_RESTORED, by)
 
     def edit(
         self, run: str, memory_id: str, intent: str, experience: str, embedder: Embedder, by: str, reason: str = ""
@@ -177,7 +177,7 @@ class Editing(Part):
         return [self._state.memories[memory_id] for memory_id in memory_ids]
 
     def _append(
-        self, run: str, memory_ids: Sequence[str], kind: EventKind, by: str, reason: str, payload: Any = None
+        self, run: str, memory_ids: Sequence[str], kind: EventKind, by: str, reason: str = "", payload: Any = None
     ) -> LedgerEvent:
         fields = {"reason": reason.strip(), "payload": payload or {}, **in_the_name_of(by)}
         about = tuple(dict.fromkeys(memory_ids))
