@@ -30,7 +30,6 @@ class _Growing:
     `rewarding` counts the changes of rewards and settings that others than the steps themselves made when it was made.
     """
 
-    policy: str
     rewarding: int
     step: int
     state: Any
@@ -110,7 +109,7 @@ def _grown(bank: MemoryBank, run: str, name: str, known: int | None = None) -> _
     growing = states.get(key)
     rewarding = bank.outside_changes(run)
     if growing is None or growing.rewarding != rewarding or _was_abandoned(bank, run, growing):
-        growing = states[key] = _Growing(name, rewarding, bank.run(run).first_step - 1, _begin(bank, run, name))
+        growing = states[key] = _Growing(rewarding, bank.run(run).first_step - 1, _begin(bank, run, name))
     newest = bank.next_step(run) - 1
     try:
         for trace in _read(bank, run, growing.step + 1, newest if known is None else min(known, newest)):

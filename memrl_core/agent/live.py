@@ -285,7 +285,7 @@ class LiveRun(InBackground):
     def _begin(self, task: Task, epoch: int) -> None:
         self.episode = self.agent.begin(task, epoch)
         trace = self.episode.trace
-        self._mark.set(BegunStep(trace.id, trace.step, task.intent, trace.started))
+        self._mark.set(BegunStep(trace.step, task.intent, trace.started))
 
     def _finish(self, unrated: bool) -> None:
         if not self.under_way:

@@ -18,7 +18,7 @@ from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import outcome_judged
-from memrl_core.records import Consulted, GenerateRecord, MemorySpan, Message, Outcome, Phase, StepTrace, TurnRecall
+from memrl_core.records import GenerateRecord, MemorySpan, Message, Outcome, Phase, StepTrace, TurnRecall
 from memrl_core.retrieval.view import Asked, MemoryView
 
 Method = Literal["leave-one-out", "Shapley"]
@@ -100,18 +100,12 @@ def _shapley(memory: str, everyone: frozenset[str], worth: Mapping[frozenset[str
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """What happened with `memories` in the prompt, in their order.
+    """What came of it. `reward` is on the policy's scale; None where there was none or the answer was stopped."""
 
-    `reward` is on the policy's scale; None when the environment gives none or the answer was stopped. `consulted` is
-    what the policy asked the model within the episode.
-    """
-
-    memories: tuple[str, ...]
     generate: GenerateRecord
     verdict: str
     reward: float | None
     outcome: Outcome
-    consulted: tuple[Consulted, ...] = ()
 
     @property
     def answer(self) -> str:
@@ -228,12 +222,10 @@ class Rerunner:
         judged = self.rewarded and not last.reply.stopped and info.get("success", True) is not None
         reward = self._policy.reward_of(last.reward) if judged else None
         return Rerun(
-            tuple(memory_id for memory_id in memories if memory_id not in record.turns[0].left_out),
             record,
             str(info.get("verdict", "")),
             reward,
             outcome_judged(self._policy, reward, info.get("success")),
-            tuple(ask.asked),
         )
 
     def _recalled(self, turn: int, observation: str, view: MemoryView, ask: Asking) -> TurnRecall | None:

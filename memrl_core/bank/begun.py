@@ -21,9 +21,8 @@ BEGUN = "begun-"
 
 @dataclass(frozen=True, slots=True)
 class BegunStep:
-    """An attempt at a step, by the id of its trace; `since` is when it was begun, in ISO format."""
+    """A step that was begun; `since` is when, in ISO format."""
 
-    attempt: str
     step: int
     intent: str
     since: str

@@ -16,7 +16,6 @@ import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -125,12 +124,11 @@ _SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, slots=True)
 class KeptSet:
-    """A set that a person keeps: its number of tasks, and when it was kept (ISO 8601, UTC)."""
+    """A set that a person keeps, and its number of tasks."""
 
     name: str
     environment: str
     tasks: int
-    made: str
 
 
 def keep(checked: CheckedFile) -> str:
@@ -263,8 +261,7 @@ def _summary(path: Path, changed: int, size: int) -> KeptSet:
     """What is in a kept file that was `changed` at that time (ns) and has that `size`. Raises `InputError`."""
     content = _content(path)
     first = _kept_task(path, content.partition(b"\n")[0])
-    made = datetime.fromtimestamp(changed / 1e9, UTC).isoformat(timespec="seconds")
-    return KeptSet(path.stem, first.environment, content.count(b"\n"), made)
+    return KeptSet(path.stem, first.environment, content.count(b"\n"))
 
 
 def _kept_task(path: Path, line: bytes) -> Task:

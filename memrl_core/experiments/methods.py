@@ -60,7 +60,7 @@ class MethodsCompared:
     """What became of the arms.
 
     `rows` are the lines of a table, in the order given, each compared with the arm `without` memory and with the
-    `reference`; `curves` are their CSR by epoch and `luck` is Pass@e. `steps` has a row per step and arm
+    first one; `curves` are their CSR by epoch and `luck` is Pass@e. `steps` has a row per step and arm
     (`cells.SCHEMA`, with `model_seconds`). `refused` maps an arm that did not run to the sentence of why. `seeds` are
     those that every other arm has finished; `stopped` is True when a person ended it before.
     """
@@ -68,7 +68,6 @@ class MethodsCompared:
     model: str
     seeds: tuple[int, ...]
     without: str
-    reference: str
     rows: tuple[MethodRow, ...]
     curves: tuple[MethodCurve, ...]
     luck: MethodCurve | None
@@ -134,15 +133,14 @@ def compare_methods(
         frames[seed] = parts
     running = [arm for arm in arms if arm.name not in refused]
     without = next((arm.name for arm in running if _is_without_memory(arm)), "")
-    reference = running[0].name if running else ""
     there = [part for parts in frames.values() for part in parts if part["arm"].iloc[0] not in refused]
     if not there:
         nothing = pd.DataFrame()
-        return MethodsCompared(model, tuple(frames), without, reference, (), (), None, nothing, refused, stopped)
+        return MethodsCompared(model, tuple(frames), without, (), (), None, nothing, refused, stopped)
     steps = pd.concat(there, ignore_index=True)
-    rows, curves = tuple(method_rows(steps, without, reference)), tuple(method_curves(steps))
+    rows, curves = tuple(method_rows(steps, without, running[0].name)), tuple(method_curves(steps))
     luck = luck_curve(steps, without)
-    return MethodsCompared(model, tuple(frames), without, reference, rows, curves, luck, steps, refused, stopped)
+    return MethodsCompared(model, tuple(frames), without, rows, curves, luck, steps, refused, stopped)
 
 
 def _is_without_memory(arm: Arm) -> bool:

@@ -179,7 +179,6 @@ class InstalledModel:
 
     name: str
     size: int
-    family: str
     capabilities: tuple[str, ...] | None
     context: int | None = None
     chat_template: bool | None = None
@@ -208,13 +207,11 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class OllamaStatus:
-    """The server at `address` as it was when asked. `remedy` is what to type, empty when nothing is amiss."""
+    """The server as it was when asked. `remedy` is what to type, empty when nothing is amiss."""
 
-    address: str
     state: Literal["running", "not_running", "model_missing"]
     sentence: str
     remedy: str
-    version: str = ""
     models: tuple[InstalledModel, ...] = ()
     loaded: tuple[LoadedModel, ...] = ()
 
@@ -236,24 +233,24 @@ def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) 
     try:
         models = list_models(address, timeout)
     except InputError as error:
-        return OllamaStatus(address, "not_running", str(error), "")
+        return OllamaStatus("not_running", str(error), "")
     except ModelError as error:
         sentence = f"What answers at {address} is not Ollama."
         if isinstance(error, OllamaDown):
             sentence = f"Ollama is not running at {address}."
         elif isinstance(error, ModelSlow):
             sentence = f"Nothing answers at {address} within {timeout:g} s."
-        return OllamaStatus(address, "not_running", f"{sentence} Replay and demo still work.", _how_to_start(address))
+        return OllamaStatus("not_running", f"{sentence} Replay and demo still work.", _how_to_start(address))
     version, loaded = _version(address, timeout), _loaded(address, timeout)
     if model is not None and canonical_name(model) not in {installed.name for installed in models}:
         others = [one_line(installed.name) for installed in models if installed.can_chat][:OFFERED]
         choose = f"Pull it, or choose one that is: {', '.join(others)}." if others else "Pull it."
         sentence = f"Model {one_line(canonical_name(model))} is not installed at {address}. {choose}"
-        return OllamaStatus(address, "model_missing", sentence, pull_command(model, address), version, models, loaded)
+        return OllamaStatus("model_missing", sentence, pull_command(model, address), models, loaded)
     count = "1 model" if len(models) == 1 else f"{len(models) or 'no'} models"
     sentence = f"Ollama{' ' if version else ''}{version} is running at {address} with {count}."
     remedy = "" if models else "\n".join(pull_command(name, address) for name in SUGGESTED)
-    return OllamaStatus(address, "running", sentence, remedy, version, models, loaded)
+    return OllamaStatus("running", sentence, remedy, models, loaded)
 
 
 def list_models(address: str, timeout: float = 1.0) -> tuple[InstalledModel, ...]:
@@ -261,8 +258,8 @@ def list_models(address: str, timeout: float = 1.0) -> tuple[InstalledModel, ...
     models = []
     telling = True
     for listed in _listed(address, timeout):
-        name, family = listed.model or "", (listed.details.family if listed.details else None) or ""
-        model = InstalledModel(canonical_name(name), 0, family, None)
+        name = listed.model or ""
+        model = InstalledModel(canonical_name(name), 0, None)
         if telling:
             try:
                 model = _shown(address, name, listed.digest or "", timeout)
@@ -286,7 +283,6 @@ def show_model(address: str, name: str, timeout: float = 5.0) -> InstalledModel:
     return InstalledModel(
         name=wanted,
         size=0,
-        family=(details.family if details else None) or "",
         capabilities=None if shown.capabilities is None else tuple(shown.capabilities),
         context=context if isinstance(context, int) else None,
         chat_template=None if shown.template is None else shown.template.strip() not in NO_TEMPLATE,

@@ -37,9 +37,9 @@ def model_status(model: str) -> OllamaStatus:
     if workspace.is_of_ollama(model):
         return status_of(preferences.ollama_address, model.removeprefix(workspace.OLLAMA_PREFIX))
     if lacking := workspace.lacks(model) if is_gguf(model) else "":
-        return OllamaStatus("", "model_missing", lacking, "")
+        return OllamaStatus("model_missing", lacking, "")
     where = "runs in this program" if is_gguf(model) else f"is asked at {preferences.openai_address}"
-    return OllamaStatus("", "running", f"{model} {where}.", "")
+    return OllamaStatus("running", f"{model} {where}.", "")
 
 
 def bar() -> AbstractContextManager[Any]:

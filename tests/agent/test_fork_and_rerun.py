@@ -168,9 +168,9 @@ def test_a_prompt_that_is_stopped_has_no_reward(learned: MemoryBank, monkeypatch
 # --- shares ---------------------------------------------------------------------------------------------------------
 
 
-def _rerun(memories: tuple[str, ...], reward: float | None) -> Rerun:
+def _rerun(reward: float | None) -> Rerun:
     turn = Turn(Reply("said"), "", 0.0, terminated=True, truncated=False)
-    return Rerun(memories, GenerateRecord("m", True, {}, (), (), (turn,)), "", reward, "unrated")
+    return Rerun(GenerateRecord("m", True, {}, (), (), (turn,)), "", reward, "unrated")
 
 
 def _worth(memories: tuple[str, ...]) -> float:
@@ -180,7 +180,7 @@ def _worth(memories: tuple[str, ...]) -> float:
 
 def test_shapley_shares_are_the_mean_over_all_orders() -> None:
     members = ("a", "b", "c", "d")
-    found = credit("Shapley", members, lambda chosen: _rerun(chosen, _worth(chosen)))
+    found = credit("Shapley", members, lambda chosen: _rerun(_worth(chosen)))
     for member in members:
         gains = []
         for order in permutations(members):
@@ -191,7 +191,7 @@ def test_shapley_shares_are_the_mean_over_all_orders() -> None:
 
 
 def test_leave_one_out_is_what_is_lost_without_a_memory() -> None:
-    found = credit("leave-one-out", ("a", "b", "c", "d"), lambda chosen: _rerun(chosen, _worth(chosen)))
+    found = credit("leave-one-out", ("a", "b", "c", "d"), lambda chosen: _rerun(_worth(chosen)))
     assert found.shares == {"a": 2.0, "b": 2.0, "c": -0.5, "d": 0.0}
     assert found.rewards(-1.0, 1.0) == {"a": 1.0, "b": 1.0, "c": -0.25, "d": 0.0}
 
@@ -201,7 +201,7 @@ def test_the_cost_that_is_told_is_the_number_of_answers() -> None:
 
     def answered(chosen: tuple[str, ...]) -> Rerun:
         asked.append(chosen)
-        return _rerun(chosen, 0.0)
+        return _rerun(0.0)
 
     reported: list[tuple[int, int]] = []
     credit("Shapley", ("a", "b", "c"), answered, lambda done, needed: reported.append((done, needed)))
@@ -211,7 +211,7 @@ def test_the_cost_that_is_told_is_the_number_of_answers() -> None:
 
 
 def test_a_cancelled_credit_has_no_shares() -> None:
-    assert credit("Shapley", ("a", "b"), lambda chosen: _rerun(chosen, 1.0), cancelled=lambda: True) is None
+    assert credit("Shapley", ("a", "b"), lambda chosen: _rerun(1.0), cancelled=lambda: True) is None
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_cancelled_credit_has_no_shares() -> None:
 )
 def test_shares_that_cannot_be_had_get_a_sentence(memories: tuple[str, ...], reward: float | None, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        credit("Shapley", memories, lambda chosen: _rerun(chosen, reward))
+        credit("Shapley", memories, lambda chosen: _rerun(reward))
 
 
 def test_credit_counts_for_q_only_when_it_is_assigned_and_until_it_is_revoked(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_only_banks_are_listed_by_name(bank: Path) -> None:
 
 def test_a_copy_holds_everything_and_goes_its_own_way(bank: Path) -> None:
     under_way = StepMark(str(bank), "r")
-    under_way.set(BegunStep("a", 2, "cool the egg", "2026-11-23T08:00"))
+    under_way.set(BegunStep(2, "cool the egg", "2026-11-23T08:00"))
     copy_bank(bank, bank.with_name("copy"))
     assert not list(bank.with_name("copy").glob("begun-*"))
     under_way.clear()

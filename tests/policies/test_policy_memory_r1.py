@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 from memrl_core.agent.asking import templates
-from memrl_core.agent.learned import learned_now
-from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies.base import NewExperience
-from memrl_core.policies.methods.memory_r1_ops import UNUSABLE, Chosen, MemoryR1Ops, MemoryR1OpsSettings, counted
+from memrl_core.policies.methods.memory_r1_ops import UNUSABLE, Chosen, MemoryR1Ops, MemoryR1OpsSettings
 from memrl_core.records import Memory, MemoryOperation, Outcome, Reply
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import view_of
@@ -132,7 +130,7 @@ class Scripted:
         return self.acts.chat(messages, options)
 
 
-def test_a_run_does_what_the_model_wants_and_counts_it(tmp_path: Path) -> None:
+def test_a_run_does_what_the_model_wants(tmp_path: Path) -> None:
     replies = [
         '{"operation": "ADD", "memory": "", "text": "first"}',
         '{"operation": "ADD", "memory": "", "text": "second"}',
@@ -148,8 +146,5 @@ def test_a_run_does_what_the_model_wants_and_counts_it(tmp_path: Path) -> None:
     assert agent.bank.memory("r-0003").experience.endswith("better")
     done = [op.op for trace in traces for op in (trace.write.operations if trace.write else ())]
     assert done == ["ADD", "ADD", "UPDATE", "NOOP", "DELETE", "NOOP", "NOOP"]
-    expected = {"ADD": 2, "UPDATE": 1, "DELETE": 1, "NOOP": 1, UNUSABLE: 2}
     agent.bank.close()
-    for handle in (agent.bank, MemoryBank.open(agent.bank.uri)):
-        assert counted(learned_now(handle, "r")) == expected
     assert all(finding.ok for finding in check(agent.bank.uri))

@@ -36,7 +36,7 @@ from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
-from memrl_core.records import Candidate, Decision, RecallRecord, StepTrace
+from memrl_core.records import Decision, RecallRecord, StepTrace
 from memrl_core.retrieval import DIGITS, Floats
 from memrl_core.retrieval.exploration import chance_by_ties, tied_at_cut
 from memrl_core.retrieval.view import Asked
@@ -368,13 +368,11 @@ class Reversal:
 
     run: str
     step: int
-    overtaken: Candidate
-    overtaking: Candidate
     by_similarity: tuple[str, ...]
 
 
 def overtaking(bank: MemoryBank, trace: StepTrace) -> Reversal | None:
-    """What utility reversed in a greedy step: the widest gap in q; None where λ = 0 would have chosen the same."""
+    """What utility reversed in a greedy step; None where λ = 0 would have chosen the same."""
     if trace.decision is None or trace.decision.mode != "greedy":
         return None
     _, by_similarity = decided(situation_of(bank, trace), {**trace.settings, "weight": 0.0})
@@ -383,11 +381,9 @@ def overtaking(bank: MemoryBank, trace: StepTrace) -> Reversal | None:
     out = [c for c in ranked if c.memory_id in by_similarity.selected and c.memory_id not in had]
     entered = [c for c in ranked if c.memory_id in had and c.memory_id not in by_similarity.selected]
     # Memories of equal similarity have ranks too: which of them is nearer is not a matter of similarity.
-    pairs = [(a, b) for a in out for b in entered if a.similarity > b.similarity and a.q < b.q]
-    if not pairs:
+    if not any(a.similarity > b.similarity and a.q < b.q for a in out for b in entered):
         return None
-    low, high = min(pairs, key=lambda pair: pair[0].q - pair[1].q)
-    return Reversal(trace.run, trace.step, low, high, by_similarity.selected)
+    return Reversal(trace.run, trace.step, by_similarity.selected)
 
 
 def reversal(bank: MemoryBank, trace: StepTrace, rerunner_of: RerunnerOf) -> Reversal | None:

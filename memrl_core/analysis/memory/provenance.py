@@ -282,16 +282,15 @@ class Expected:
 class Trust:
     """What the rewards of one memory say about its q.
 
-    `n` rewards are known with this `mean` and `variance` (None below two); `window` = (2 − α)/α is how many rewards q
+    `n` rewards are known with this `mean`; `window` = (2 − α)/α is how many rewards q
     averages over in the long run; `q0_share` is the weight that the first q still has. `low` … `high` is the 95 % band
     of q around its value (Student's t); it has no width while all rewards were equal, which is not certainty. `limit`
-    is the variance of q in the long run. `ladder` has a rung a reward.
+    is the variance of q in the long run (None below two rewards). `ladder` has a rung a reward.
     """
 
     q: float
     n: int
     mean: float | None
-    variance: float | None
     window: float
     q0_share: float
     low: float | None
@@ -326,7 +325,7 @@ def trust(
         ladder.append(Expected(number, expected, *_band(expected, z, squares, variance, within), point.after))
     low, high = _band(q, float(student.ppf(UPPER, n - 1)) if n > 1 else 0.0, squares, variance, within)
     limit = None if variance is None else alpha / (2 - alpha) * variance
-    return Trust(q, n, mean, variance, (2 - alpha) / alpha, share, low, high, limit, tuple(ladder))
+    return Trust(q, n, mean, (2 - alpha) / alpha, share, low, high, limit, tuple(ladder))
 
 
 def _band(

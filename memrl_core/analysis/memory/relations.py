@@ -90,7 +90,6 @@ class Lineage:
     them; `missing` are parents that are named and not there.
     """
 
-    memory_id: str
     ancestors: tuple[tuple[str, ...], ...]
     descendants: tuple[tuple[str, ...], ...]
     links: tuple[tuple[str, str], ...]
@@ -116,7 +115,7 @@ def lineage(memories: Iterable[Memory], memory_id: str) -> Lineage:
     links = [(p, child) for child in dict.fromkeys(family) for p in parents[child] if p in inside]
     ends = [memory_id, *(i for level in above for i in level)]
     missing = dict.fromkeys(p for i in ends for p in parents[i] if p not in parents)
-    return Lineage(memory_id, above, below, tuple(links), tuple(missing))
+    return Lineage(above, below, tuple(links), tuple(missing))
 
 
 def _levels(start: str, next_to: Mapping[str, Sequence[str]], age: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:

@@ -159,7 +159,6 @@ class RatedStep:
     id: str
     run: str
     step: int
-    epoch: int
     task: str
     policy: str
     created: str
@@ -207,7 +206,7 @@ def facts_of(bank: MemoryBank) -> list[RatedStep]:
     recalls = Counter(writers[i] for prompt in prompts.values() for i in set(prompt) if i in writers)
     return [
         RatedStep(
-            row.id, row.run, row.step, row.epoch, row.task, policies[row.run], row.created,
+            row.id, row.run, row.step, row.task, policies[row.run], row.created,
             environment.get(row.id), people.get(row.id, NOBODY), recalls[row.id],
         )
         for row in rows.values()

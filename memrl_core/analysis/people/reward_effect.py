@@ -43,7 +43,6 @@ POOL_BY_Q = "recalled by q too, which a late reward may change"
 class Choice:
     """One selection and what it was made from: `q` and `visits` are those recorded, in the order of the pool."""
 
-    step: int
     policy: Policy[Any]
     recall: RecallRecord
     seed: int
@@ -194,7 +193,6 @@ def _choice(trace: StepTrace, policies: dict[str, Policy[Any]]) -> Choice | str:
         return POOL_BY_Q
     pool = [weighed[member.memory_id] for member in recall.pool]
     choice = Choice(
-        trace.step,
         policy,
         replace(recall, left_out=()),
         decision.seed,

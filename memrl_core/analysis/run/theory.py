@@ -121,12 +121,12 @@ def order_probability(visits: npt.ArrayLike, alpha: float, better: float, worse:
     return probability
 
 
-def visits_to_order(alpha: float, better: float, worse: float, noise: float = 0.0, sure: float = 0.8) -> int | None:
-    """The visits after which q orders two memories rightly with the chance `sure`; None when it never does.
+def visits_to_order(alpha: float, better: float, worse: float) -> int | None:
+    """The visits after which q orders two memories rightly with a chance of 80 %; None when it never does.
 
     See `order_probability`. With a constant α the spread of q stays, so a small gap is never certain.
     """
-    enough = np.flatnonzero(order_probability(np.arange(MOST_VISITS), alpha, better, worse, noise) >= sure)
+    enough = np.flatnonzero(order_probability(np.arange(MOST_VISITS), alpha, better, worse) >= 0.8)
     return int(enough[0]) if enough.size else None
 
 
@@ -154,9 +154,8 @@ def _number(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fluctuation:
-    """The variance of q over its last `n` moves, with its 95 % interval, beside the `limit` of theory."""
+    """The variance of q over its last moves, with its 95 % interval, beside the `limit` of theory."""
 
-    n: int
     variance: float
     low: float
     high: float
@@ -185,7 +184,7 @@ def fluctuation(points: Sequence[UtilityPoint], alpha: float) -> Fluctuation | N
     variance = float(late.var()) / (1 - window / n)
     low, high = (freedom * variance / float(chi2.ppf(p, freedom)) for p in (UPPER, 1 - UPPER))
     rewards = np.array([p.reward for p in moves], dtype=np.float64)
-    return Fluctuation(n, variance, low, high, alpha / (2 - alpha) * float(rewards.var(ddof=1)))
+    return Fluctuation(variance, low, high, alpha / (2 - alpha) * float(rewards.var(ddof=1)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

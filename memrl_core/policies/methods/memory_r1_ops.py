@@ -6,16 +6,13 @@ what is left are the four operations and the list of near memories that they are
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from memrl_core.policies.base import (
     Ask,
-    Lesson,
     NewExperience,
     Policy,
     PolicySpec,
@@ -100,13 +97,6 @@ class Chosen(BaseModel):
     text: str = Field("", description="the text to store with ADD or UPDATE")
 
 
-@dataclass(slots=True)
-class Operations:
-    """How often each operation was done in a run, and how often there was `UNUSABLE`."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-
-
 class MemoryR1Ops(Policy[MemoryR1OpsSettings]):
     """Add, say anew, delete or leave: one operation an episode."""
 
@@ -134,20 +124,6 @@ class MemoryR1Ops(Policy[MemoryR1OpsSettings]):
         why = "The model said it anew with the new episode."
         text = _laid_out(chosen.text, new)
         return (added(new, new.memory_id, text, op="UPDATE", replaces=(about.id,), why=why),)
-
-    def start(self, memories: Sequence[Memory]) -> Operations:
-        """No operation yet."""
-        return Operations()
-
-    def remember(self, state: Operations, lesson: Lesson) -> None:
-        """Count what was done."""
-        for op in lesson.trace.operations:
-            state.counts[UNUSABLE if op.op == "NOOP" and op.why.startswith(UNUSABLE) else op.op] += 1
-
-
-def counted(state: Operations) -> Mapping[str, int]:
-    """How often each operation was done, in a fixed order; `UNUSABLE` are answers that could not be used."""
-    return {name: state.counts[name] for name in ("ADD", "UPDATE", "DELETE", "NOOP", UNUSABLE)}
 
 
 def operation_question(new: NewExperience, near: Sequence[Memory]) -> Question[Chosen]:

@@ -157,7 +157,7 @@ def test_without_rewards_or_with_one_there_is_no_band() -> None:
     none = trust(a_history([], [], 0.5), 0.3)
     assert (none.q, none.n, none.mean, none.low, none.q0_share, none.ladder) == (0.5, 0, None, None, 1.0, ())
     one = trust(a_history([1.0], [0.3]), 0.3)
-    assert (one.n, one.mean, one.variance, one.low, one.limit) == (1, 1.0, None, None, None)
+    assert (one.n, one.mean, one.low, one.limit) == (1, 1.0, None, None)
     assert one.ladder[0].low is None
 
 

@@ -53,7 +53,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def a_rated(step: int, run: str = "a", **more: Any) -> RatedStep:
     """A finished step that nobody has rated, one a minute."""
-    usual = {"epoch": 1, "task": "t1", "policy": "memrl", "environment": None, "people": {}, "recalls": 0}
+    usual = {"task": "t1", "policy": "memrl", "environment": None, "people": {}, "recalls": 0}
     created = (NOW + timedelta(minutes=step)).isoformat()
     return RatedStep(**{"id": f"{run}{step}", "run": run, "step": step, "created": created, **usual, **more})
 
@@ -217,7 +217,7 @@ def test_every_finished_step_is_there_once_with_the_rewards_that_stand_and_its_l
     prompts = [set(t.reward.credited) for info in eventful.runs() for t in eventful.traces(info.id)]
     facts = facts_of(eventful)
     for fact, row in zip(facts, rows, strict=True):
-        assert (fact.id, fact.run, fact.step, fact.epoch) == (row.id, row.run, row.step, row.epoch)
+        assert (fact.id, fact.run, fact.step) == (row.id, row.run, row.step)
         assert (fact.task, fact.created, fact.policy) == (row.task, row.created, eventful.run(row.run).policy)
         active = eventful.active_rewards(fact.run, fact.step, fact.id)
         assert dict(fact.people) == {event.rater: event.value for event in active if event.source == "person"}

@@ -212,7 +212,7 @@ def test_of_the_entries_about_earlier_steps_the_last_one_counts(
     pool = Recalled("a", 0.9, 1, None), Recalled("b", 0.8, 2, None)
     recall = RecallRecord(2, "record", -1.0, True, 2, pool, ())
     policy = MemRL(MemRLSettings(k1=2, k2=1, weight=1.0))
-    made = {s: Choice(s, policy, recall, 0, {"a": 0.0, "b": 0.0}, (0, 0), ("a",)) for s in range(1, 5)}
+    made = {s: Choice(policy, recall, 0, {"a": 0.0, "b": 0.0}, (0, 0), ("a",)) for s in range(1, 5)}
     histories = {"a": [point("a", 0, 0.0)], "b": [point("b", step, q) for step, q in entries]}
     choices = Choices(made, {"a": list(made), "b": list(made)}, {})
     assert as_sets(marked(choices, histories)) == {step: {"b"} for step in steps}
