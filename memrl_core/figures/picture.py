@@ -45,7 +45,8 @@ class Picture:
     @property
     def height(self) -> int | None:
         """How high it is, in pixels; None where it does not say."""
-        height: int | None = self._drawn["layout"]["height"]
+        layout = self._drawn["layout"]
+        height: int | None = layout.height if isinstance(layout, go.Layout) else layout.get("height")
         return height
 
     def to_json(self) -> str:

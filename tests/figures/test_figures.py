@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from memrl_core.analysis.decision.labels import memory_label
@@ -135,6 +136,12 @@ def test_the_diagram_of_a_decision_has_a_row_for_each_interval_of_lambda() -> No
     picture = decision_diagram(lines, 0.3, 0.5, "r")
     assert len(picture.table) == len(lines.intervals) > 1
     assert picture.height == 430 and list(picture.table.columns) == ["λ from", "λ to", "selected"]
+
+
+def test_a_picture_that_says_no_height_has_none(every_picture_keeps_the_rules: list[Picture]) -> None:
+    for figure in ({"data": [], "layout": {}}, go.Figure()):
+        assert Picture(figure, pd.DataFrame(), "t", "t.").height is None
+    every_picture_keeps_the_rules.clear()
 
 
 def test_a_property_that_plotly_does_not_have_is_refused_by_the_figure(
