@@ -285,7 +285,7 @@ def test_a_bank_whose_making_was_cut_short_can_be_made_again(tmp_path: Path) -> 
     with pytest.raises(NotABank, match="already"):
         a_bank(tmp_path / "bank")
     (tmp_path / "bank" / "bank.db").write_bytes(b"")
-    with pytest.raises(NotABank):
+    with pytest.raises(BankMissing):
         MemoryBank.open(str(tmp_path / "bank"))
     a_bank(tmp_path / "bank").commit_step(*a_step(1))
 

@@ -98,14 +98,19 @@ def test_an_import_that_dies_in_the_middle_leaves_nothing(
     assert names_in(tmp_path) == before
 
 
-def test_an_import_that_dies_at_an_address_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_import_that_died_at_an_address_the_next_one_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     contents = contents_of(grown(tmp_path / "a", [1, 2]))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "letter.txt").write_text("dear")
     (tmp_path / "team.toml").write_text('database = "team.db"\nvectors = "elsewhere"\n')
     uri = str(tmp_path / "team.toml")
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
         patched.setattr(MemoryBank, "adopt", lambda *_: 1 / 0)
         bring_in(contents, uri)
-    assert not list((tmp_path / "elsewhere").glob("*.lance"))
+    assert names_in(tmp_path / "elsewhere") == ["letter.txt"]
+    assert bring_in(contents, uri).memories == 2
 
 
 def test_no_embedder_has_to_be_installed(tmp_path: Path) -> None:

@@ -293,8 +293,14 @@ class Database:
             return inspect(self._connection).has_table("meta")
 
     def description(self) -> dict[str, str]:
-        """What `create` was given. Raises `NotABank`, `BankTooNew`, `BankDamaged`."""
+        """What `create` was given. Raises `BankMissing` where there is no table at all, `NotABank`, `BankTooNew`,
+        `BankDamaged`.
+        """
         if not self.is_made():
+            with self.lock, self._sentences("the database"):
+                is_empty = not inspect(self._connection).get_table_names()
+            if is_empty:
+                raise missing(self.shown)
             raise NotABank(f"{self.shown} holds no bank. Nothing was changed; choose the folder of a bank.")
         values = {str(key): str(value) for key, value in self.rows(select(meta.c.key, meta.c.value))}
         try:

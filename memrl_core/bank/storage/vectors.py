@@ -10,7 +10,7 @@ import errno
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -168,9 +168,11 @@ class LanceVectors:
                 self._table.delete(where)
 
     def drop(self) -> None:
-        """Delete the whole database."""
+        """Delete the table, and its folder on this machine where that holds nothing else."""
         if is_local(self.address):
-            shutil.rmtree(self.address, ignore_errors=True)
+            shutil.rmtree(Path(self.address) / f"{TABLE}.lance", ignore_errors=True)
+            with suppress(OSError):
+                Path(self.address).rmdir()
             return
         with sentences(self.address):
             self._database.drop_all_tables()
