@@ -65,6 +65,14 @@ def test_a_key_that_is_held_rates_one_output(queue: Page, app: RunningApp) -> No
     assert len(ratings_of(app.home, "Holder")) == 1
 
 
+@pytest.mark.parametrize("width", [1024, 1440])
+def test_the_bar_of_the_queue_ends_before_the_button_of_the_keys(queue: Page, width: int) -> None:
+    queue.set_viewport_size({"width": width, "height": 768})
+    progress = queue.locator(".st-key-queue_moves > *").last.bounding_box()
+    keys = queue.locator(".st-key-keys_button").bounding_box()
+    assert progress and keys and progress["x"] + progress["width"] + 8 < keys["x"]
+
+
 def test_two_people_see_each_others_rewards(queue: Page, app: RunningApp, browser: Browser) -> None:
     other = browser.new_context(viewport={"width": 1024, "height": 768}).new_page()
     other.goto(f"{app.url}/rewards?bank=demo&show=all")
