@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -13,7 +14,7 @@ from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import Memory
 from pages.shared import place as places
-from pages.shared.picture import chosen_row, download
+from pages.shared.picture import Rows, download, show_table
 from pages.shared.text import literal
 from pages.shared.view import View, families_of
 
@@ -33,14 +34,17 @@ def memory_table(view: View) -> None:
         low, high = _q_limits(rows)
         limits = st.slider("q", low, high, (low, high), 0.05, key="memory_q", width=220)
     found = matching(rows, words, outcomes, limits)
-    st.markdown(f"**{len(found):,} of {len(rows):,} memories**")
+    tick = "" if found.empty or view.place.memory else " · tick one to read it"
+    st.markdown(f"**{len(found):,} of {len(rows):,} memories**{tick}")
     if rows.empty:
         st.info("No memories yet. Go to Step and press Step: the first task writes the first memory.")
         return
     if found.empty:
         st.info("Nothing matches. Take a word or a filter away.")
         return
-    chosen = chosen_row(
+    _ticked(
+        view,
+        list(found["id"]),
         found.drop(columns=["id", "experience"]),
         "memory_rows",
         "The memories of this run with their utility, uses and origin",
@@ -53,7 +57,6 @@ def memory_table(view: View) -> None:
         },
         height=560,
     )
-    _look_at(view, None if chosen is None else str(found.iloc[chosen]["id"]))
     download(
         f"These {len(found):,} memories as CSV",
         lambda: csv_bytes(found.to_dict("records"), list(found.columns)),
@@ -125,14 +128,21 @@ def _away(view: View) -> None:
             {"memory": memory_label(i, run), "intent": bank.memory(i).intent, "q when it went": away[i].q} for i in ids
         ]
         alt = "The memories that were forgotten or replaced, with their q"
-        chosen = chosen_row(rows, "away_rows", alt, signs=("q when it went",))
-        _look_at(view, None if chosen is None else ids[chosen])
+        _ticked(view, ids, rows, "away_rows", alt, signs=("q when it went",))
 
 
-def _look_at(view: View, memory_id: str | None) -> None:
-    if memory_id is not None and memory_id != view.place.memory:
-        places.go(memory=memory_id)
-        st.rerun()
+def _ticked(view: View, ids: Sequence[str], rows: Rows, key: str, alt: str, **look: Any) -> None:
+    """A table of memories in which the one is ticked that the card shows; a tick opens it, its removal closes it."""
+
+    def follow() -> None:
+        ticked = st.session_state[key]["selection"]["rows"]
+        places.go(memory=ids[ticked[0]] if ticked else None)
+
+    # Streamlit keeps a tick by its position, which a filter gives to another memory, and keeps it when the card closes.
+    at = [ids.index(view.place.memory)] if view.place.memory in ids else []
+    if st.session_state.get(key, {"selection": {"rows": []}})["selection"]["rows"] != at:
+        st.session_state[key] = {"selection": {"rows": at, "columns": [], "cells": []}}
+    show_table(rows, key, alt, on_select=follow, selection_mode="single-row", **look)
 
 
 def _q_limits(rows: pd.DataFrame) -> tuple[float, float]:

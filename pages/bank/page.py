@@ -70,9 +70,11 @@ elif chosen == SETTINGS:
     settings_form(view_of(place))
 else:
     view = view_of(place)
-    table, detail = st.columns([3, 2], gap="medium")
+    # The table's place in the page stays the same: it keeps how far it is scrolled.
+    table, *detail = st.columns([3, 2] if view.place.memory else [1], gap="medium")
     with table:
         memory_table(view)
-    with detail:
-        memory_detail(view, choose="Tick a memory in the table")
+    for beside in detail:
+        with beside:
+            memory_detail(view)
     follow_others(place)

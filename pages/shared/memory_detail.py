@@ -22,11 +22,11 @@ from pages.shared.text import errors_shown, failure_kept, literal, minute, verba
 from pages.shared.view import View
 
 
-def memory_detail(view: View, choose: str = "Click a point of the map, or a memory in the prompt") -> None:
-    """The memory that was clicked on the map, in a table, in a chart's button or in a link; `choose` says how to."""
+def memory_detail(view: View) -> None:
+    """The memory that was clicked on the map, in a table, in a chart's button or in a link."""
     memory_id = view.place.memory
     if memory_id is None:
-        st.caption(f"{choose}, to read it here.")
+        st.caption("Click a point of the map, or a memory in the prompt, to read it here.")
         return
     memory, bank = view.place.bank.memory(memory_id), view.place.bank
     known = view.moment.utilities.get(memory_id)

@@ -93,7 +93,9 @@ def show_table(
     `look` is what else `st.dataframe` takes; there `columns` gives columns other titles or widths.
     """
     table = written(rows, **dict.fromkeys(signs, signed), **dict.fromkeys(shares, percent), **(write or {}))
-    return st.dataframe(table, key=key, hide_index=True, column_config=look.pop("columns", None), alt=alt, **look)
+    return st.dataframe(
+        table, key=key, hide_index=True, column_config=look.pop("columns", None), alt=alt, placeholder=NOTHING, **look
+    )
 
 
 def chosen_row(rows: Rows, key: str, alt: str, **look: Any) -> int | None:

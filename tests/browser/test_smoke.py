@@ -110,6 +110,30 @@ def test_a_row_of_the_table_of_steps_leads_to_its_step(page: Page, app: RunningA
 
 
 @pytest.mark.slow
+def test_a_memory_is_ticked_read_beside_the_table_and_closed(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/bank?bank=demo")
+    table, card = page.get_by_test_id("stDataFrame").first, page.locator(".st-key-memory_detail")
+    settled(page)
+    wide = table.bounding_box()
+    assert wide and wide["width"] > 1300, "Without a card the table has the whole width."
+    for closing in ("the card", "the tick"):
+        table.click(position={"x": 17, "y": 55})
+        expect(card).to_contain_text("Memory #40")
+        assert (table.bounding_box() or wide)["width"] < wide["width"]
+        if closing == "the card":
+            card.get_by_role("button", name="Close").click()
+        else:
+            table.click(position={"x": 17, "y": 55})
+        expect(card).to_have_count(0)
+    table.click(position={"x": 17, "y": 55})
+    expect(card).to_contain_text("Memory #40")
+    page.get_by_role("textbox", name="Search").fill("pudding")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("of 40 memories")).not_to_contain_text("40 of 40")
+    settled(page)
+    expect(card).to_contain_text("Memory #40")
+
+
 def test_ten_outputs_are_rated_by_keyboard_only(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/rewards?bank=demo")
     expect(page.locator(rewards.OUTPUT)).to_be_visible()
