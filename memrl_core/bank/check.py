@@ -6,6 +6,7 @@ follows from the facts is made anew and compared: candidates from the traces, q 
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ from memrl_core.bank.storage.places import Place, place_of
 from memrl_core.bank.storage.schema import Database
 from memrl_core.errors import BankError, BankUnreachable
 from memrl_core.learning import folded
+from memrl_core.numerals import dimensions
 from memrl_core.policies import is_installed
 from memrl_core.records import EventKind
 
@@ -37,6 +39,9 @@ INSTALL = (
 )
 _LEDGER_COLUMNS = ("id", "seq", "run", "step", "step_id", "known_at", "kind", "memory_ids", "value", "source", "rater",
                    "reason", "revokes", "payload", "created", "digest", "actor", "undoes")  # fmt: skip
+
+_CAUSE = schema.q_moves.c.event
+_HAS_NO_EVENT = (_CAUSE != "") & _CAUSE.notin_(select(schema.ledger.c.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,9 @@ def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
         yield Finding("opens", False, str(error), RESTORE)
         return
     yield Finding("opens", True, "The bank can be opened.")
-    yield Finding("description", True, f"Embeddings of {values['dimension']} numbers by {values['embedder'][:80]}.")
+    yield Finding(
+        "description", True, f"Embeddings of {dimensions(int(values['dimension']))} by {values['embedder'][:80]}."
+    )
     whole = [
         _read("database", lambda: _integrity(database)),
         _read("steps", lambda: _steps(database)),
@@ -92,17 +99,19 @@ def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
     vectors = _read("memories", lambda: _memories(place, int(values["dimension"]), database))
     yield vectors
     if all(one.ok for one in (*whole, vectors)):
-        yield from _of_the_whole(place)
+        yield from _of_the_whole(place, database)
     if is_local(place.uri):
         yield _space(Path(place.uri))
 
 
-def _of_the_whole(place: Place) -> Iterator[Finding]:
+def _of_the_whole(place: Place, database: Database) -> Iterator[Finding]:
     bank = MemoryBank.open(place.uri)
-    yield _read("runs", lambda: _runs(bank))
-    yield _read("utilities", lambda: _utilities(bank), REBUILD)
+    yield _read("runs", lambda: _runs(bank, database))
+    yield _read("utilities", lambda: _utilities(bank, database), REBUILD)
     unfinished = sum(len(bank.unfinished_steps(info.id)) for info in bank.runs())
-    unended = f"{unfinished} steps began and never ended; they do not count." if unfinished else "Every step has ended."
+    unended = (
+        f"Steps that began and never ended: {unfinished}. They do not count." if unfinished else "Every step has ended."
+    )
     yield Finding("unfinished", True, unended)
     bank.close()
 
@@ -147,7 +156,7 @@ def _steps(database: Database) -> Finding:
         made = [tuple(one[column.name] for column in columns) for one in codec.candidate_rows(trace)]
         if [tuple(one) for one in stored] != made:
             odd.append(f"the candidates of {name} are not those of its record")
-    return _account("steps", odd, f"{count:,} steps are as they were written.")
+    return _account("steps", odd, f"Every step is as it was written ({count:,}).")
 
 
 def _ledger(database: Database) -> Finding:
@@ -162,7 +171,7 @@ def _ledger(database: Database) -> Finding:
             whole = False
         if not whole:
             odd.append(f"event {str(row['id'])[:80]} of run {str(row['run'])[:80]} is not as it was written")
-    return _account("ledger", odd, f"{count:,} events are as they were written.")
+    return _account("ledger", odd, f"Every event is as it was written ({count:,}).")
 
 
 def _memories(place: Place, dimension: int, database: Database) -> Finding:
@@ -179,7 +188,7 @@ def _memories(place: Place, dimension: int, database: Database) -> Finding:
     odd += [f"memory {memory_id[:160]} is named and not there" for memory_id in sorted(named - seen)]
     left = len(seen - named)
     rest = f" {left:,} more are left over from steps that never ended." if left else ""
-    return _account("memories", odd, f"{len(seen & named):,} memories are as they were written.{rest}")
+    return _account("memories", odd, f"Every memory is as it was written ({len(seen & named):,}).{rest}")
 
 
 def _rows(database: Database, table: Any, names: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -196,29 +205,28 @@ def _rows(database: Database, table: Any, names: Iterable[str]) -> Iterator[dict
 
 def _account(name: str, odd: list[str], whole: str) -> Finding:
     if odd:
-        return Finding(name, False, f"{len(odd):,} faults: {_listed(odd)}.", RESTORE)
+        return Finding(name, False, f"{len(odd):,} {'fault' if len(odd) == 1 else 'faults'}: {_listed(odd)}.", RESTORE)
     return Finding(name, True, whole)
 
 
 # --- what follows from them -------------------------------------------------------------------------------------------
 
 
-def _runs(bank: MemoryBank) -> Finding:
-    started = {e.run: e for e in bank.events() if e.kind is EventKind.RUN_STARTED}
-    stored = {info.id: info for info in bank.runs()}
-    begun = {run: codec.run_of(event.payload) for run, event in started.items()}
-    odd = [f"run {run[:80]} is not as its ledger says" for run in sorted(begun.keys() ^ stored.keys())]
-    for run, info in stored.items():
-        if run in begun and (info.policy, info.base, info.settings) != (
-            begun[run].policy,
-            begun[run].base,
-            begun[run].settings,
-        ):
-            odd.append(f"run {run[:80]} is not as its ledger says")
-    return _account("runs", odd, f"{len(stored):,} runs are as their ledger says.")
+def _runs(bank: MemoryBank, database: Database) -> Finding:
+    begun = {e.run: codec.run_of(e.payload) for e in bank.events() if e.kind is EventKind.RUN_STARTED}
+    columns = [column.name for column in schema.runs.c if column.name != "position"]
+    stored = {row["id"]: row for row in _rows(database, schema.runs, columns)}
+    odd = begun.keys() ^ stored.keys()
+    for run in begun.keys() & stored.keys():
+        rows = stored[run], codec.run_row(begun[run])
+        found, made = ({**row, "settings": json.loads(row["settings"])} for row in rows)
+        if codec.run_of(json.loads(found["info"])) != begun[run] or found != made | {"info": found["info"]}:
+            odd.add(run)
+    faults = [f"run {run[:80]} is not as its ledger says" for run in sorted(odd)]
+    return _account("runs", faults, f"Every run is as the ledger says ({len(stored):,}).")
 
 
-def _utilities(bank: MemoryBank) -> Finding:
+def _utilities(bank: MemoryBank, database: Database) -> Finding:
     """The derived tables against a fold of the whole ledger."""
     state, odd, count, unknown, unmoved = bank._state, [], 0, [], []
     for info in bank.runs():
@@ -243,13 +251,17 @@ def _utilities(bank: MemoryBank) -> Finding:
             )
             if not same:
                 odd.append(f"{memory_id[:160]} in run {info.id[:80]}")
+    causes = database.rows(select(schema.q_moves.c.run, schema.q_moves.c.memory_id).where(_HAS_NO_EVENT))
+    odd += [f"{memory_id[:160]} in run {run[:80]}" for run, memory_id in causes]
     if odd:
         sentence = f"q does not follow from the ledger for {len(odd):,} memories: {_listed(odd)}."
         return Finding("utilities", False, sentence, REBUILD)
     if sentence := next(filter(None, unmoved), ""):
         return Finding("utilities", False, sentence, INSTALL)
     left = f" Not computed, as their policies are not installed: {_listed(unknown)}." if unknown else ""
-    return Finding("utilities", True, f"q of {count:,} memories follows from the ledger, with each of its moves.{left}")
+    return Finding(
+        "utilities", True, f"Every q follows from the ledger, with each of its moves ({count:,} memories).{left}"
+    )
 
 
 def _space(path: Path) -> Finding:

@@ -172,7 +172,13 @@ class Matrix(Mapping[str, Memory]):
     ) -> MemoryView:
         """The same of these memories (n), with q (n,) and visits (n,)."""
         self.read()
-        rows = np.fromiter(map(self._rows.__getitem__, memory_ids), dtype=np.int64, count=len(memory_ids))
+        try:
+            rows = np.fromiter(map(self._rows.__getitem__, memory_ids), dtype=np.int64, count=len(memory_ids))
+        except KeyError as missing:
+            raise BankDamaged(
+                f"The memory {missing} has no row in the table of vectors. Nothing was changed; run `memrl doctor "
+                "--bank` on the bank, or restore a copy."
+            ) from None
         if len(rows) == 0:
             empty = np.zeros(0, np.int64)
             return MemoryView([], self._embeddings[:0], np.zeros(0), empty, empty, self._rows, memories=self)

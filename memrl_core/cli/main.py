@@ -213,7 +213,7 @@ def run(
             )
         live = workspace.live_run(memory, info.id, preferences, hosts)
         total = len(live.tasks) * epochs
-        before = memory.next_step(info.id) - info.first_step
+        before, earlier = memory.next_step(info.id) - info.first_step, memory.step_rows(info.id)
         if before >= total:
             raise InputError(
                 f"The run {info.id} has {before:,} steps, all that {epochs:,} epochs of its tasks are. Nothing was "
@@ -237,7 +237,7 @@ def run(
                     f"--resume {escape(info.id)}."
                 )
                 raise
-        console.print(terminal.epoch_table(by_epoch(done), info))
+        console.print(terminal.epoch_table(by_epoch(done, earlier), info))
         valid, asked = map(sum, zip(*map(valid_answers, done), strict=True)) if done else (0, 0)
         if asked:
             console.print(f"Valid answers: {valid / asked:.1%} ({valid:,} of {asked:,} were among the lines offered).")
@@ -248,7 +248,8 @@ def run(
                 f"Cancelled after {before + len(done)} of {total} steps; they are kept in run {escape(info.id)}. Go on "
                 f"with --resume {escape(info.id)}."
             )
-        console.print(f"Saved {len(done)} steps as run {escape(info.id)} in {escape(bank)}.")
+        steps = "1 step" if len(done) == 1 else f"{len(done):,} steps"
+        console.print(f"Saved {steps} as run {escape(info.id)} in {escape(bank)}.")
 
 
 @app.command()
@@ -279,7 +280,7 @@ def doctor(
     preferences = workspace.load_preferences()
     uri = bank or str(workspace.demo_bank())
     if rebuild_derived:
-        console.print(f"q was written again for {rebuild(uri):,} runs of {escape(uri)}.")
+        console.print(f"q of every run of {escape(uri)} was written again ({rebuild(uri):,}).")
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(terminal.model_rows, preferences)
         findings = list(check(uri))

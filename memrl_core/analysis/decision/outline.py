@@ -12,14 +12,16 @@ from memrl_core.records import MemoryOperation, MemorySpan, Phase, Reply, StepTr
 if TYPE_CHECKING:
     import pandas as pd
 
+    from memrl_core.bank import StepRow
 
-def by_epoch(traces: Iterable[StepTrace]) -> pd.DataFrame:
-    """One row an epoch of whole traces in the order of their steps: epoch, steps, and sums and means over them.
+
+def by_epoch(traces: Iterable[StepTrace], earlier: Iterable[StepRow] = ()) -> pd.DataFrame:
+    """One row per epoch of whole traces in the order of their steps: epoch, steps, and sums and means over them.
 
     `success`, `memory` and `reranked` are shares of the steps: that ended well, had a memory in the prompt, in which
     utility changed which memories were selected. `solved` is the share of the tasks so far that ended well at least
-    once (cumulative success, CSR); `valid` the share of the answers that had to come from a list and did; `moved` the
-    mean size of the q changes.
+    once (cumulative success, CSR), counting the run's `earlier` steps; `valid` the share of the answers that had to
+    come from a list and did; `moved` the mean size of the q changes.
     """
     import pandas as pd  # Every command reads this module, and most need no table.
 
@@ -48,9 +50,12 @@ def by_epoch(traces: Iterable[StepTrace]) -> pd.DataFrame:
     steps = pd.DataFrame(rows, columns=columns).astype({"reward": float})
     groups = steps.groupby("epoch")
     table = groups[["success", "memory", "reranked", "reward", "seconds"]].mean()
+    before = [(row.epoch, row.task, row.outcome == "success") for row in earlier]
+    tries = pd.DataFrame([*before, *(row[:3] for row in rows)], columns=columns[:3]).astype({"success": bool})
+    epochs = tries["epoch"].unique()
     met, solved = (
-        part.drop_duplicates("task").groupby("epoch").size().reindex(table.index, fill_value=0).cumsum()
-        for part in (steps, steps[steps["success"]])
+        part.drop_duplicates("task").groupby("epoch").size().reindex(epochs, fill_value=0).cumsum()[table.index]
+        for part in (tries, tries[tries["success"]])
     )
     sums = groups[["valid", "asked", "moved", "moves"]].sum()
     shares = {"valid": sums["valid"] / sums["asked"], "moved": sums["moved"] / sums["moves"]}
