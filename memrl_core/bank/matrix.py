@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -122,10 +123,12 @@ class Matrix(Mapping[str, Memory]):
             return
         new = [memory_id for memory_id in dict.fromkeys(ids) if memory_id not in self._rows]
         if new:
-            rows = {row["id"]: row for row in sorted(codec.rows_of(self._vectors.read(ids=new)), key=_created)}
+            found = sorted(codec.rows_of(self._vectors.read(ids=new)), key=itemgetter("created"))
+            rows = {row["id"]: row for row in found}
             for memory_id in new:
-                if memory_id in rows:
-                    self.add(codec.memory_of(rows[memory_id]), rows[memory_id]["embedding"], _born(rows[memory_id]))
+                if row := rows.get(memory_id):
+                    born = codec.Inserted(row["seq"], row["place"])
+                    self.add(codec.memory_of(row), row["embedding"], born)
 
     # --- texts --------------------------------------------------------------------------------------------------------
 
@@ -297,11 +300,3 @@ def _youngest(table: pa.Table) -> tuple[int, int, str]:
         return 0, 0, ""
     last = table.filter(pc.equal(table["seq"], pc.max(table["seq"]))).select(["seq", "place", "id"]).to_pylist()
     return max((row["seq"], row["place"], row["id"]) for row in last)
-
-
-def _born(row: Mapping[str, Any]) -> codec.Inserted:
-    return codec.Inserted(row["seq"], row["place"])
-
-
-def _created(row: Mapping[str, Any]) -> str:
-    return str(row["created"])

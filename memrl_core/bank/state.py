@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import takewhile
+from operator import attrgetter, itemgetter
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -442,7 +443,9 @@ class BankState:
         self.of(run)
         query = codec.STEP_ROWS.where(_STEPS.run == run, _STEPS.position <= self._steps_to).order_by(_STEPS.step)
         stored = [codec.step_of(row) for row in self.database.rows(query)]
-        return sorted([*stored, *(row for row, _, _ in self.pending.steps.values() if row.run == run)], key=_step)
+        return sorted(
+            [*stored, *(row for row, _, _ in self.pending.steps.values() if row.run == run)], key=attrgetter("step")
+        )
 
     def committed(self, events: Iterable[LedgerEvent]) -> set[str]:
         """Of the attempts that these events belong to, those that ended."""
@@ -564,7 +567,7 @@ class BankState:
     def _derived_fold(self, state: RunState) -> Fold:
         run = state.info.id
         names = "memory_id, q, visits, place, away, pinned, inherited, origin_step, replaced, begun_anew"
-        rows = sorted(self._derived(names, run), key=_place)
+        rows = sorted(self._derived(names, run), key=itemgetter(3))
         fold = Fold(update_rule(state.info.policy), histories=Histories([row[0] for row in rows], self._reader(run)))
         for memory_id, q, visits, place, away, pinned, inherited, origin_step, replaced, begun_anew in rows:
             (fold.away if away else fold.utilities)[memory_id] = Utility(q, visits)
@@ -907,11 +910,3 @@ def _since(points: Sequence[UtilityPoint], first: int) -> Iterator[tuple[int, Ut
 
 def _starts(event: LedgerEvent) -> bool:
     return event.kind is EventKind.RUN_STARTED
-
-
-def _place(row: Sequence[Any]) -> int:
-    return int(row[3])
-
-
-def _step(row: StepRow) -> int:
-    return row.step

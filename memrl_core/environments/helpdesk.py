@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -115,20 +116,9 @@ class Helpdesk(Environment):
     instructions = INSTRUCTIONS
     max_turns = 1
 
-    def __init__(
-        self,
-        house: int = 0,
-        teams: int = len(TEAMS),
-        handbook: bool = True,
-        entries: int = 5,
-        stale: float = 0.4,
-        noise: float = 0.0,
-        avoid: bool = True,
-        shift_at: int | Sequence[int] = 0,
-    ) -> None:
-        self._shifts = steps_of_change(shift_at)
-        self._house, self._teams, self._noise, self._avoid = house, TEAMS[:teams], noise, avoid
-        self._handbook, self._entries, self._stale = handbook, entries, stale
+    def __init__(self, **chosen: Any) -> None:
+        self._options = HelpdeskOptions(**chosen)
+        self._shifts, self._teams = steps_of_change(self._options.shift_at), TEAMS[: self._options.teams]
         self._task: Task | None = None
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
@@ -138,7 +128,7 @@ class Helpdesk(Environment):
             raise InputError(f"Task {task.id[:80]} is not a message to a help desk. Choose tasks of the helpdesk.")
         changes = sum(at_step >= step for step in self._shifts)
         self._right = self._rules(changes + 1)[str(topic)]
-        self._flipped = bool(np.random.default_rng(seed).random() < self._noise)
+        self._flipped = bool(np.random.default_rng(seed).random() < self._options.noise)
         self._task = task
         return choices_listed(self._teams)
 
@@ -159,7 +149,7 @@ class Helpdesk(Environment):
 
     def distil(self, task: Task, turns: Sequence[Turn], outcome: Outcome) -> str:
         """The message and the team, in the very form of a handbook's entry; after a failure what came of it."""
-        if outcome == "failure" and not self._avoid and turns and turns[-1].observation:
+        if outcome == "failure" and not self._options.avoid and turns and turns[-1].observation:
             return f"{TASK_LINE}{task.intent}\n{WHAT_WENT_WRONG}{turns[-1].observation}\n"
         return layout(task.intent, turns, outcome)
 
@@ -167,22 +157,22 @@ class Helpdesk(Environment):
         """The handbook: `entries` messages of every topic with the team of this house, the stale ones among them with
         that of the rules before.
         """
-        if not self._handbook:
+        if not self._options.handbook:
             return []
-        rng = np.random.default_rng([self._house, 1])
+        rng = np.random.default_rng([self._options.house, 1])
         before, now = self._rules(0), self._rules(1)
         written = []
         for topic, messages in MESSAGES.items():
             known = _written(messages, WHEN_BEFORE)
-            stale = round(self._stale * self._entries)
-            for number, position in enumerate(rng.choice(len(known), self._entries, replace=False)):
+            stale = round(self._options.stale * self._options.entries)
+            for number, position in enumerate(rng.choice(len(known), self._options.entries, replace=False)):
                 rules = before if number < stale else now
                 written.append((known[position], script(known[position], "success", [rules[topic]])))
         return [written[position] for position in rng.permutation(len(written))]
 
     def _rules(self, number: int) -> Mapping[str, str]:
         """Topic to team, of the rules that came as `number` (0: those before this house's); each time all change."""
-        rng = np.random.default_rng([self._house, 0])
+        rng = np.random.default_rng([self._options.house, 0])
         teams = np.resize(rng.permutation(len(self._teams)), len(MESSAGES))
         for _ in range(number):
             teams = (teams + rng.integers(1, len(self._teams))) % len(self._teams)

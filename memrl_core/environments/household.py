@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -115,13 +116,11 @@ class Household(Environment):
     instructions = INSTRUCTIONS
     max_turns = 10
 
-    def __init__(
-        self, shift_at: int | Sequence[int] = 0, house: int = 0, handbook: int = 0, stale: float = 0.4
-    ) -> None:
-        self.shifts = tuple(steps_of_change(shift_at))
-        self._house, self._handbook, self._stale = house, handbook, stale
-        rng = np.random.default_rng([house, 0])
-        self._swapped = {treatment: bool(house) and bool(rng.random() < 0.5) for treatment in TREATMENTS}
+    def __init__(self, **chosen: Any) -> None:
+        options = self._options = HouseholdOptions(**chosen)
+        self.shifts = tuple(steps_of_change(options.shift_at))
+        rng = np.random.default_rng([options.house, 0])
+        self._swapped = {treatment: bool(options.house) and bool(rng.random() < 0.5) for treatment in TREATMENTS}
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`. Raises `InputError` when the task is not one of this household."""
@@ -226,11 +225,11 @@ class Household(Environment):
     def first_memories(self) -> list[tuple[str, str]]:
         """The handbook: solved cases of every family, with things that are in no task; a share of them stale."""
         written = []
-        rng = np.random.default_rng([self._house, 2])
+        rng = np.random.default_rng([self._options.house, 2])
         for intent, treatment in HANDBOOK_CASES.values():
             places = list(rng.permutation(OPEN_PLACES))
-            stale = round(self._stale * self._handbook)
-            for number, (thing, place) in enumerate(list(HANDBOOK_THINGS.items())[: self._handbook]):
+            stale = round(self._options.stale * self._options.handbook)
+            for number, (thing, place) in enumerate(list(HANDBOOK_THINGS.items())[: self._options.handbook]):
                 target = next(known for known in [places[number % len(places)], *places] if known != place)
                 steps = [f"search {place}"] if place in CLOSED_PLACES else []
                 fetch, put = f"take {thing} from {place}", f"put {thing} on {target}"

@@ -9,8 +9,9 @@ often a task returns is a setting of the stream. Nothing knows which memory, if 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -106,18 +107,11 @@ class Parametric(Environment):
     instructions = INSTRUCTIONS
     max_turns = 1
 
-    def __init__(
-        self,
-        world: int = 0,
-        ways: int = 4,
-        mean: float = 0.5,
-        spread: float = 0.4,
-        noise: float = 0.0,
-        shift_at: int | Sequence[int] = 0,
-    ) -> None:
-        self._shifts = steps_of_change(shift_at)
-        self._world, self._ways, self._noise = world, WAYS[:ways], noise
-        self._chances = np.clip(np.linspace(mean - spread, mean + spread, ways), 0, 1)
+    def __init__(self, **chosen: Any) -> None:
+        options = self._options = ParametricOptions(**chosen)
+        self._shifts, self._ways = steps_of_change(options.shift_at), WAYS[: options.ways]
+        spread = np.linspace(options.mean - options.spread, options.mean + options.spread, options.ways)
+        self._chances = np.clip(spread, 0, 1)
         self._task: Task | None = None
 
     def reliabilities(self, family: int, at_step: int) -> Mapping[str, float]:
@@ -125,7 +119,7 @@ class Parametric(Environment):
 
         A change gives every way the chance of another; the chances of a family are the same before and after.
         """
-        order = _order(self._world, family, len(self._ways), sum(at_step >= step for step in self._shifts))
+        order = _order(self._options.world, family, len(self._ways), sum(at_step >= step for step in self._shifts))
         return {way: float(self._chances[rank]) for way, rank in zip(self._ways, order, strict=True)}
 
     def chance(self, task: Task, answer: str, at_step: int) -> float:
@@ -141,7 +135,7 @@ class Parametric(Environment):
         self._chance_of = self.reliabilities(int(task.data["family"]), at_step)
         # One number decides for every way, so runs that choose differently meet the same luck.
         self._luck, false = np.random.default_rng(seed).random(2)
-        self._flipped = bool(false < self._noise)
+        self._flipped = bool(false < self._options.noise)
         self._task = task
         return choices_listed(self._ways)
 

@@ -27,7 +27,7 @@ CHARTS = {
 def theory_beside_practice(place: LabPlace) -> None:
     """Sliders for one q; below them curves, what a run measured, and formulas."""
     run = _run(place)
-    practice = None if run == NONE else _measured(place.bank, run)
+    practice = None if run == NONE else _measured(place.bank.state, run, place.bank)
     alpha0 = practice.alpha if practice else 0.3
     sliders, curves = st.columns([1, 2.4])
     with sliders, st.container(border=True):
@@ -88,12 +88,8 @@ def _run(place: LabPlace) -> str:
 
 
 @st.cache_data(max_entries=16, show_spinner="Reading the ledger …")
-def _measured_at(state: str, run: str, _bank: MemoryBank) -> Practice:
+def _measured(state: str, run: str, _bank: MemoryBank) -> Practice:
     return measured(_bank, run)
-
-
-def _measured(bank: MemoryBank, run: str) -> Practice:
-    return _measured_at(bank.state, run, bank)
 
 
 def _said(practice: Practice) -> None:

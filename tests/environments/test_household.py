@@ -46,7 +46,7 @@ PLAN = ["search cabinet", "take egg from cabinet", "heat egg with {}", "put egg 
 
 
 def share_solved(appliance: str, at_step: int = 1, shift_at: int = 0) -> float:
-    world = Household(shift_at)
+    world = Household(shift_at=shift_at)
     plan = [action.format(appliance) for action in PLAN]
     return float(np.mean([played(world, HOT_EGG, plan, seed, at_step)[-1].reward for seed in range(400)]))
 
@@ -59,7 +59,7 @@ def test_either_appliance_reaches_the_goal_as_often_as_it_is_reliable(appliance:
 def test_a_shift_swaps_the_reliabilities_from_its_step_on() -> None:
     assert share_solved("microwave", at_step=9, shift_at=10) == pytest.approx(0.5, abs=0.08)
     assert share_solved("microwave", at_step=10, shift_at=10) == pytest.approx(0.95, abs=0.05)
-    assert Household(10).reliability("heat", "stove", 10) == 0.5
+    assert Household(shift_at=10).reliability("heat", "stove", 10) == 0.5
 
 
 def test_only_the_treated_object_in_its_place_solves_the_task() -> None:
