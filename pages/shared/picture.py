@@ -62,21 +62,26 @@ Rows: TypeAlias = pd.DataFrame | Sequence[Mapping[str, Any]]
 
 
 def written(rows: Rows, **by_name: Callable[[float], str]) -> pd.DataFrame | Styler:
-    """The rows with the columns named written by a function each, and whole numbers with a separator of thousands.
+    """The rows with the columns named written by a function each, and whole numbers as such, with a separator of
+    thousands.
 
     Very long tables are left as they are.
     """
     table = pd.DataFrame(rows)
     known: dict[Any, Callable[[float], str]] = {name: write for name, write in by_name.items() if name in table}
     table = table.astype(dict.fromkeys(known, float)) if len(table) <= MOST_STYLED else table
-    large = {name: partial(fixed, places=0) for name, column in table.items() if _has_thousands(column)}
-    if (not known and not large) or len(table) > MOST_STYLED:
+    whole = {name: partial(fixed, places=0) for name, column in table.items() if _is_misread(column)}
+    if (not known and not whole) or len(table) > MOST_STYLED:
         return table
-    return table.style.format({**large, **known}, na_rep=NOTHING)
+    return table.style.format({**whole, **known}, na_rep=NOTHING)
 
 
-def _has_thousands(column: pd.Series) -> bool:
-    return pd.api.types.is_integer_dtype(column) and bool((column.abs() >= 1000).any())
+def _is_misread(column: pd.Series) -> bool:
+    """Whether its whole numbers would lack their thousands or, where some are missing, get decimals."""
+    if pd.api.types.is_integer_dtype(column):
+        return bool((column.abs() >= 1000).any())
+    there = column.dropna()
+    return pd.api.types.is_float_dtype(column) and 0 < len(there) < len(column) and bool((there % 1 == 0).all())
 
 
 def show_table(

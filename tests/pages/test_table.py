@@ -23,6 +23,13 @@ def test_a_column_has_one_precision_one_minus_sign_and_is_sorted_as_numbers() ->
     assert table.data["q"].iloc[0] == -0.3
 
 
+def test_whole_numbers_stay_whole_where_some_are_missing() -> None:
+    assert shown(written([{"rank": 1, "q": 0.5}, {"rank": None, "q": 1.0}], q=signed)) == [
+        ["1", "+0.500"],
+        ["–", "+1.000"],
+    ]
+
+
 def test_the_table_of_a_chart_has_four_decimals_where_there_are_any() -> None:
     table = with_one_precision(pd.DataFrame({"whole": [1.0, None], "part": [-0.5, 2000.25], "text": ["a", "b"]}))
     assert shown(table) == [["1", "−0.5000", "a"], ["–", "2,000.2500", "b"]]
