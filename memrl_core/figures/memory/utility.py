@@ -98,8 +98,8 @@ def history_picture(points: Sequence[UtilityPoint], settings: Mapping[str, Any],
     layout: dict[str, Any] = {}
     if rewards:
         layout["shapes"] = [level(fmean(rewards), dash="dash", color=UTILITY, width=1.5)]
-        look = {"xref": "paper", "xanchor": "right", "yanchor": "bottom"}
-        layout["annotations"] = [note(1, fmean(rewards), "mean reward", **look)]
+        look = {"xref": "paper", "xanchor": "left", "yanchor": "bottom"}
+        layout["annotations"] = [note(0, fmean(rewards), "mean reward", **look)]
     margin = (high - low) * 0.08
     across, up = titled("step", rangemode="tozero"), titled("q", range=[low - margin, high + margin])
     figure = drawn(traces, height=250, showlegend=True, xaxis=across, yaxis=up, **layout)
