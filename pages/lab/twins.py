@@ -71,9 +71,11 @@ def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
 
 def settings_of_both(twins: TwinRuns) -> None:
     """The sliders of either side: what they change holds from its next step on, and is an event of its ledger."""
+    named = labels(twins.bank, *twins.runs)
     for side, (column, run) in enumerate(zip(st.columns(2, gap="medium"), twins.runs, strict=True)):
         policy, now = twins.bank.run(run).policy, twins.bank.settings(run)
         names = [name for name in CHANGEABLE if name in settings_in_use(policy)]
+        column.container(key=f"lab_side_{side}").markdown(f"**{literal(named[side])}**")
         for part, name in zip(column.columns(len(CHANGEABLE)), names, strict=False):
             key = f"lab_{run}_{name}"
             low, high, step = CHANGEABLE[name]
