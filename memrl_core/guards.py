@@ -104,7 +104,7 @@ def shortened(given: Any) -> str:
 POLICY_HOOKS: Mapping[str, Any] = {
     name: get_type_hints(getattr(Policy, name))["return"]
     for name, member in vars(Policy).items()
-    if inspect.isroutine(member) and not name.startswith("_") and name not in ("ranked", "wide_recall")
+    if inspect.isroutine(member) and not name.startswith("_") and name not in ("ranked", "by_similarity", "wide_recall")
 }
 """The hooks of a policy and what each gives: no other type passes, and no infinite number or NaN."""
 

@@ -114,7 +114,7 @@ def _grown(bank: MemoryBank, run: str, name: str, known: int | None = None) -> _
     try:
         for trace in _read(bank, run, growing.step + 1, newest if known is None else min(known, newest)):
             if growing.begun == trace.id:
-                _remember(_policy_at(bank, run, name, trace.step), growing.state, _lesson(bank, trace))
+                _remember(_policy_at(bank, run, name, trace.step), growing.state, lesson_of(bank, trace))
             else:
                 _take(bank, run, name, growing.state, trace, known)
             growing.begun, growing.step = "", trace.step
@@ -154,7 +154,7 @@ def _read(bank: MemoryBank, run: str, first: int, last: int) -> Iterator[StepTra
 
 
 def _take(bank: MemoryBank, run: str, name: str, state: Any, trace: StepTrace, known: int | None = None) -> None:
-    policy, lesson = _policy_at(bank, run, name, trace.step), _lesson(bank, trace, known)
+    policy, lesson = _policy_at(bank, run, name, trace.step), lesson_of(bank, trace, known)
     if trace.decision is None or trace.generate is None or trace.reward is None:
         return  # Another agent did not report what there is to learn from.
     policy.learn(state, lesson)
@@ -166,8 +166,8 @@ def _remember(policy: Policy[Any], state: Any, lesson: Lesson) -> None:
         policy.remember(state, lesson)
 
 
-def _lesson(bank: MemoryBank, trace: StepTrace, known: int | None = None) -> Lesson:
-    """The step with its reward as it stands, or as it stood when step `known` had ended."""
+def lesson_of(bank: MemoryBank, trace: StepTrace, known: int | None = None) -> Lesson:
+    """A finished step as any method learns from it: its reward as it stands, or stood when step `known` had ended."""
     rewards = bank.active_rewards(trace.run, trace.step, trace.id, known)
     reward = effective_reward(rewards, trace.settings)
     policy = _cached_policy(trace.policy, trace.settings)

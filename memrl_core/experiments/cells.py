@@ -35,6 +35,7 @@ from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, w
 from memrl_core.models.base import Cancelled, never
 from memrl_core.models.hosts import Hosts
 from memrl_core.policies import make_policy, settings_of
+from memrl_core.policies.texts import memories_in_prompts
 from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import StepTrace, Task
 
@@ -280,7 +281,7 @@ class _Course:
         by_id = {candidate.memory_id: candidate for candidate in trace.decision.candidates}
         used = [by_id[memory_id] for memory_id in trace.decision.selected]
         memories = [self._bank.memory(candidate.memory_id) for candidate in used]
-        tainted = not self._tainted.isdisjoint(_in_prompt(trace))
+        tainted = not self._tainted.isdisjoint(memories_in_prompts(trace))
         if tainted and trace.write is not None:
             self._tainted.update(op.memory_id for op in trace.write.operations if op.op not in ("DELETE", "NOOP"))
         poison_left = [known.q for known in self._bank.utilities_of(trace.run, self._poisoned).values()]
@@ -332,13 +333,6 @@ class _Course:
 def _epoch_at(share: float, total: int) -> int:
     """The epoch after which something is done: at least the first and before the last; a single one has it before."""
     return min(max(1, round(share * total)), total - 1)
-
-
-def _in_prompt(trace: StepTrace) -> set[str]:
-    """The memories that were put before the model at any turn."""
-    turns = trace.generate.turns if trace.generate is not None else ()
-    decisions = [trace.decision, *(turn.recalled.decision for turn in turns if turn.recalled is not None)]
-    return {memory_id for decision in decisions if decision is not None for memory_id in decision.selected}
 
 
 def _clear(uri: str) -> None:

@@ -300,7 +300,11 @@ class Policy(Generic[S]):
 
         Here the k2 most similar.
         """
-        return self.ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], seed)
+        return self.by_similarity(recalled, view, seed)
+
+    def by_similarity(self, recalled: RecallRecord, view: MemoryView, seed: int, **others: Any) -> Decision:
+        """The k2 most similar of the pool: `ranked` with its `others`."""
+        return self.ranked(recalled, view, [TermColumn("similarity", similarities(recalled))], seed, **others)
 
     def ranked(
         self, recalled: RecallRecord, view: MemoryView, terms: Sequence[TermColumn], seed: int, **others: Any

@@ -114,16 +114,6 @@ def test_the_line_of_lambda_stays_where_the_slider_left_it(decision: Page, app: 
     stands_at(float(slider.input_value()))
 
 
-def test_a_run_is_compared_with_itself_under_other_settings(page: Page, app: RunningApp) -> None:
-    page.goto(f"{app.url}/compare?bank=demo&run=household&under=k2=1")
-    settled(page)
-    expect(page.get_by_text("Where they part")).to_be_visible()
-    page.get_by_role("button", name=re.compile("First: step")).first.click()
-    settled(page)
-    expect(page.get_by_text("All pairs")).to_be_visible()
-    expect(page.locator("[data-testid=stException]")).to_have_count(0)
-
-
 def test_a_slash_searches_the_questions_for_what_is_typed_before_their_list_is_there(
     page: Page, app: RunningApp
 ) -> None:

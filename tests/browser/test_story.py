@@ -168,18 +168,6 @@ def test_a_link_reopens_bank_run_step_and_memory(page: Page, app: RunningApp) ->
     assert page.locator(".st-key-header").evaluate("row => row.getBoundingClientRect().height") <= 44
 
 
-@pytest.mark.parametrize("query", ["step=NaN", "bank=../../etc"])
-def test_a_link_to_what_is_not_there_gets_a_lasting_sentence(page: Page, app: RunningApp, query: str) -> None:
-    address = f"{app.url}/step?bank=demo&{query}" if "bank" not in query else f"{app.url}/step?{query}"
-    page.goto(address)
-    expect(page.locator(".st-key-not_here")).to_be_visible()
-    page.wait_for_timeout(1000)
-    expect(page.locator(".st-key-not_here")).to_be_visible()
-    assert query.split("=")[0] in page.url, "the address that was asked for stays"
-    page.locator(".st-key-show_instead button").click()
-    drawn_stage(page)
-
-
 def test_a_link_to_a_memory_that_is_not_there_shows_its_bank(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/step?bank=demo&memory=%3Cb%3Ex")
     expect(page.get_by_test_id("stToast").first).to_be_visible()

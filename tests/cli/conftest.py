@@ -27,7 +27,9 @@ def memrl(*words: str) -> tuple[int, str]:
 
 
 def printed(*words: str) -> str:
-    """What a command prints that ends well."""
-    code, message = memrl(*words)
-    assert code == 0, message
-    return message
+    """What a command prints that ends well. Raises the program's own errors."""
+    done = CliRunner().invoke(cli.app, list(words))
+    if isinstance(done.exception, MemRLError):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output

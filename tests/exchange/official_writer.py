@@ -107,6 +107,15 @@ class CheckpointWriter:
         return folder
 
 
+def three() -> list[Written]:
+    """Two memories of one intent, one of which failed, and one that descends from both."""
+    return [
+        Written("m1", "count the rows", q=0.76, visits=4, retrieved=True),
+        Written("m2", "count all rows", q=0.3, visits=1, bucket="count the rows", retrieved=True, success=False),
+        Written("m3", "drop a table", metadata={"related_memory_ids": ["m1", "m2"]}),
+    ]
+
+
 def an_llb_record(
     index: str, task: str, chosen: dict[str, list[dict[str, Any]]], success: bool = True, turns: int = 1
 ) -> dict[str, Any]:

@@ -18,15 +18,15 @@ from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.official import checkpoint
 from memrl_core.exchange.official.reader import is_official, read_official
 from memrl_core.records import EventKind
-from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, unit, write_lines
-
-
-def three() -> list[Written]:
-    return [
-        Written("m1", "count the rows", q=0.76, visits=4, retrieved=True),
-        Written("m2", "count all rows", q=0.3, visits=1, bucket="count the rows", retrieved=True, success=False),
-        Written("m3", "drop a table", metadata={"related_memory_ids": ["m1", "m2"]}),
-    ]
+from tests.exchange.official_writer import (
+    CheckpointWriter,
+    Written,
+    a_selected,
+    an_llb_record,
+    three,
+    unit,
+    write_lines,
+)
 
 
 def brought_in(contents: Contents, path: Path) -> tuple[MemoryBank, str]:

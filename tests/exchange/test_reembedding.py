@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.cli import main as cli
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.wordllama import WordLlamaEmbedder
 from memrl_core.environments import make_environment
@@ -25,6 +23,7 @@ from memrl_core.exchange.new_banks import reembed
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import settings_of, usable_policies
 from tests.builders import a_run, an_agent
+from tests.cli.conftest import memrl, printed
 from tests.ollama.server import OllamaServer
 
 TASKS = sample_tasks("household-train")
@@ -114,25 +113,18 @@ def test_vectors_are_those_that_the_policy_would_have_made(tmp_path: Path, polic
 
 @pytest.mark.slow
 def test_the_remedy_for_other_weights_under_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def memrl(*words: str) -> str:
-        done = CliRunner().invoke(cli.app, list(words))
-        if isinstance(done.exception, EmbedderMismatch):
-            raise done.exception
-        assert done.exit_code == 0, done.output
-        return done.output
-
     monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
     old, new = str(tmp_path / "old"), str(tmp_path / "old-nomic-embed-text")
     with OllamaServer() as server:
         monkeypatch.setenv("OLLAMA_HOST", server.address)
-        memrl("run", "--tasks", "2", "--bank", old, "--embedder", "nomic-embed-text", "--run", "r")
+        printed("run", "--tasks", "2", "--bank", old, "--embedder", "nomic-embed-text", "--run", "r")
         server.salt = "other weights"
         with pytest.raises(EmbedderMismatch, match=f"memrl reembed --bank {old} --embedder nomic-embed-text"):
-            memrl("run", "--tasks", "1", "--bank", old)
-        assert CliRunner().invoke(cli.app, ["doctor", "--bank", old]).exit_code == 2
-        memrl("reembed", "--bank", old, "--embedder", "nomic-embed-text")
-        memrl("doctor", "--bank", new)
-        memrl("run", "--bank", new, "--resume", "r", "--epochs", "2")
+            printed("run", "--tasks", "1", "--bank", old)
+        assert memrl("doctor", "--bank", old)[0] == 2
+        printed("reembed", "--bank", old, "--embedder", "nomic-embed-text")
+        printed("doctor", "--bank", new)
+        printed("run", "--bank", new, "--resume", "r", "--epochs", "2")
     with MemoryBank.open(old) as before, MemoryBank.open(new) as after:
         assert before.embedder.digest != after.embedder.digest
         assert (before.next_step("r"), after.next_step("r")) == (3, 5)

@@ -23,7 +23,7 @@ from memrl_core.exchange.bring_in import bring_in
 from memrl_core.models.simulated import SimulatedModel
 from tests.bank.people.bank_of_people import a_bank_of_people
 from tests.builders import DIMENSION, a_run, a_step
-from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record
+from tests.exchange.official_writer import CheckpointWriter, a_selected, an_llb_record, three
 
 LONGEST_SENTENCE = 2000
 CONTRADICTIONS = ("references", "ledger and steps", "texts", "runs")
@@ -85,14 +85,7 @@ def archive() -> bytes:
 
 
 def _checkpoint() -> CheckpointWriter:
-    return CheckpointWriter(
-        [
-            Written("m1", "count the rows", q=0.76, visits=4, retrieved=True),
-            Written("m2", "count all", q=0.3, visits=1, bucket="count the rows", retrieved=True, success=False),
-            Written("m3", "drop a table", metadata={"related_memory_ids": ["m1", "m2"]}),
-        ],
-        dimension=4,
-    )
+    return CheckpointWriter(three(), dimension=4)
 
 
 @cache

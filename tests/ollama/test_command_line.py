@@ -12,6 +12,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
 from memrl_core.errors import MemRLError, ModelChanged, ModelMissing, OllamaDown, SettingsError
+from tests.cli.conftest import printed
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
 
@@ -23,16 +24,8 @@ def bank(tmp_path: Path, server: OllamaServer, monkeypatch: pytest.MonkeyPatch) 
     return str(tmp_path / "bank")
 
 
-def memrl(*words: str) -> str:
-    done = CliRunner().invoke(cli.app, list(words))
-    if isinstance(done.exception, MemRLError):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def a_run(bank: str, *words: str) -> str:
-    return memrl("run", "--bank", bank, "--tasks", "1", "--model", "llama3.2", *words)
+    return printed("run", "--bank", bank, "--tasks", "1", "--model", "llama3.2", *words)
 
 
 def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, server: OllamaServer) -> None:
@@ -41,7 +34,7 @@ def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, serv
     reported = a_run(bank)
     assert re.search(r"(\d+) of \1 answers: fewer than 5 tokens a second", reported)
     assert {body["options"]["num_predict"] for body in server.asked("/api/chat")} == {32, 200}
-    assert "cut at 32 tokens" in memrl("show", "1", "--bank", bank)
+    assert "cut at 32 tokens" in printed("show", "1", "--bank", bank)
     with MemoryBank.open(bank) as kept:
         trace = kept.trace(kept.runs()[0].id, 1)
         assert {turn.reply.cut for turn in trace.generate.turns} == {"32 tokens"}
@@ -78,7 +71,7 @@ def test_options_of_a_run_are_sent_and_used_by_whatever_goes_on_with_it(bank: st
 
 
 def test_a_window_of_512_tokens_leaves_memories_out_and_tells_so_everywhere(bank: str, server: OllamaServer) -> None:
-    memrl("run", "--bank", bank, "--tasks", "1", "--epochs", "14", "--run", "long")
+    printed("run", "--bank", bank, "--tasks", "1", "--epochs", "14", "--run", "long")
     small = [
         "--base",
         "long",
@@ -94,7 +87,7 @@ def test_a_window_of_512_tokens_leaves_memories_out_and_tells_so_everywhere(bank
     assert re.search(
         r"\d+ of \d+ answers: \d+ memor(y|ies) left out of the prompt", a_run(bank, *small, "--run", "small")
     )
-    reported = " ".join(memrl("show", "1", "--bank", bank, "--run", "small").split())
+    reported = " ".join(printed("show", "1", "--bank", bank, "--run", "small").split())
     with MemoryBank.open(bank) as kept:
         trace = kept.trace("small", 1)
         left_out = set(trace.decision.greedy) - set(trace.decision.selected)
@@ -115,7 +108,7 @@ def test_no_answer_that_cannot_be_used_ends_a_run(bank: str, server: OllamaServe
         server.faults.schema = "refused" if fault == "no schema" else "ignored"
         server.faults.answer = "Action: wait and see"
     reported = a_run(bank)
-    assert "Saved 1 steps" in reported and "Valid answers: 0.0%" in reported
+    assert "Saved 1 step as" in reported and "Valid answers: 0.0%" in reported
     with MemoryBank.open(bank) as kept:
         trace = kept.trace(kept.runs()[0].id, 1)
         assert trace.reward.outcome == "failure"
@@ -136,7 +129,7 @@ def test_a_model_that_is_pulled_away_ends_a_run_that_goes_on_when_it_is_back(ban
         done = len(kept.traces("r"))
     assert 0 < done < 3
     server.models[LLAMA.name], server.faults.chats_left = LLAMA, 1_000_000
-    memrl("run", "--bank", bank, "--resume", "r")
+    printed("run", "--bank", bank, "--resume", "r")
     with MemoryBank.open(bank) as kept:
         assert len(kept.traces("r")) == 3
 
@@ -180,11 +173,11 @@ def test_a_run_keeps_what_its_model_was_and_refuses_other_weights_under_the_name
         facts = kept.run("first").model_facts
         assert len(facts["digest"]) == 64
         assert (facts["quantisation"], facts["server"]) == ("Q4_K_M", "Ollama 0.12.6")
-    assert facts["digest"][:12] in memrl("show", "1", "--bank", bank)
-    memrl("run", "--bank", bank, "--resume", "first", "--epochs", "2", "--batch", "1000")
+    assert facts["digest"][:12] in printed("show", "1", "--bank", bank)
+    printed("run", "--bank", bank, "--resume", "first", "--epochs", "2", "--batch", "1000")
     server.salt = "other weights"
     with pytest.raises(ModelChanged, match=facts["digest"][:12]):
-        memrl("run", "--bank", bank, "--resume", "first", "--epochs", "3")
+        printed("run", "--bank", bank, "--resume", "first", "--epochs", "3")
     with MemoryBank.open(bank) as kept:
         assert kept.next_step("first") == 3
         for goes_on in (workspace.live_run, lambda b, run, p: workspace.rerunner(b, b.trace(run, 1), p).rerun(())):

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from memrl_core.policies.base import Ask, Question, answer_to, seed_of
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
-from memrl_core.policies.ranking import Chosen, TermColumn, similarities
+from memrl_core.policies.ranking import Chosen
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
 from memrl_core.retrieval.view import MemoryView
@@ -72,21 +72,16 @@ class ReMem(ExpRag):
         """The retrieved set without what is dropped."""
         retrieved = [member.memory_id for member in self._retrieved(recalled, view, seed)]
         if not retrieved:
-            return self._by_similarity(recalled, view, seed)
+            return self.by_similarity(recalled, view, seed)
         dropped, note = self._dropped(recalled, retrieved, view)
         stands = {member.memory_id: position for position, member in enumerate(recalled.pool)}
         kept = [stands[memory_id] for memory_id in retrieved if memory_id not in dropped]
         reasons = {stands[memory_id]: Reason.PRUNED_BY_MODEL for memory_id in dropped}
-        return self._by_similarity(recalled, view, seed, Chosen(kept, "greedy", reasons=reasons), note)
-
-    def _by_similarity(
-        self, recalled: RecallRecord, view: MemoryView, seed: int, chosen: Chosen | None = None, note: str = ""
-    ) -> Decision:
-        terms = [TermColumn("similarity", similarities(recalled))]
-        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
+        chosen = Chosen(kept, "greedy", reasons=reasons)
+        return self.by_similarity(recalled, view, seed, chosen=chosen, note=note)
 
     def _retrieved(self, recalled: RecallRecord, view: MemoryView, seed: int) -> list[Recalled]:
-        return members_of(recalled, self._by_similarity(recalled, view, seed).selected)
+        return members_of(recalled, self.by_similarity(recalled, view, seed).selected)
 
     def _dropped(self, recalled: RecallRecord, retrieved: Sequence[str], view: MemoryView) -> tuple[set[str], str]:
         """Which of the retrieved ids are dropped, and why in words."""

@@ -25,7 +25,7 @@ from memrl_core.policies.base import (
     one_memory,
     seed_of,
 )
-from memrl_core.policies.ranking import Chosen, TermColumn, similarities
+from memrl_core.policies.ranking import Chosen
 from memrl_core.policies.texts import (
     SECTIONS,
     as_sentence,
@@ -120,22 +120,22 @@ class WebCoach(Policy[WebCoachSettings]):
 
     def consult(self, recalled: RecallRecord, view: MemoryView, ask: Ask) -> Mapping[str, Any]:
         """What the coach says of the episodes that it reads; it is not asked about none."""
-        read = self._by_score(recalled, view, seed_of(view)).selected
+        read = self.by_similarity(recalled, view, seed_of(view)).selected
         if not read:
             return {}
         return answer_to(coach_question(members_of(recalled, read), view), ask)
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         """All that the coach has read when it speaks, nothing when it keeps silent."""
-        decision = self._by_score(recalled, view, seed)
+        decision = self.by_similarity(recalled, view, seed)
         if not decision.selected:
             return decision
         read = members_of(recalled, decision.selected)
         coaching, note = heard(read, view)
         if coaching is not None and coaching.intervene:
             return replace(decision, note=" ".join(filter(None, (note, decision.note))))
-        kept_back = dict.fromkeys(range(len(recalled.pool)), Reason.KEPT_SILENT)
-        return self._by_score(recalled, view, seed, Chosen((), "silent", reasons=kept_back), note)
+        silent = Chosen((), "silent", reasons=dict.fromkeys(range(len(recalled.pool)), Reason.KEPT_SILENT))
+        return self.by_similarity(recalled, view, seed, chosen=silent, note=note)
 
     def render(
         self, selected: Sequence[Memory], instructions: str, intent: str, observation: str, view: MemoryView
@@ -163,12 +163,6 @@ class WebCoach(Policy[WebCoachSettings]):
             return (one_memory(new, view, self.settings).but(why=why),)
         written = one_memory(replace(new, experience=laid_out(new.intent, condensed)), view, self.settings)
         return (written.but(data=condensed.model_dump(mode="json")),)
-
-    def _by_score(
-        self, recalled: RecallRecord, view: MemoryView, seed: int, chosen: Chosen | None = None, note: str = ""
-    ) -> Decision:
-        terms = [TermColumn("similarity", similarities(recalled))]
-        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
 
 # --- the coach --------------------------------------------------------------------------------------------------------

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.agent.learned import learned_before, learned_steps
+from memrl_core.agent.learned import learned_before, learned_steps, lesson_of
 from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.bank import MemoryBank
-from memrl_core.learning import effective_reward
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy, settings_that_fit
-from memrl_core.policies.base import Lesson, Policy, outcome_now
+from memrl_core.policies.base import Lesson, Policy
 from memrl_core.policies.methods.rmm_reranker import CITATIONS
 from memrl_core.records import Decision, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval import score_order
@@ -207,10 +206,3 @@ class Watching:
             ended = trace
         if ended is not None:
             yield ended, state
-
-
-def lesson_of(bank: MemoryBank, trace: StepTrace) -> Lesson:
-    """A finished step as any method learns from it, with the reward that stands now."""
-    reward = effective_reward(bank.active_rewards(trace.run, trace.step, trace.id), trace.settings)
-    outcome = outcome_now(make_policy(trace.policy, trace.settings), trace, reward)
-    return Lesson(trace, reward, outcome, bank.embedding, bank.memory)

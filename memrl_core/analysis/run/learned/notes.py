@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from memrl_core.agent.learned import lesson_of
 from memrl_core.analysis.run.calibration import calibrated_bins
-from memrl_core.analysis.run.learned.deciding import Watching, lesson_of
+from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy, settings_that_fit
