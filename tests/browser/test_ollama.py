@@ -12,7 +12,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.ollama import OllamaEmbedder
 from tests.browser.conftest import RunningApp, free_port, watched_page
-from tests.browser.test_story import STAGE, drawn_stage, part, press_step, settled
+from tests.browser.test_story import STAGE, choose, drawn_stage, part, press_step, settled
 from tests.ollama.server import OllamaServer
 
 
@@ -52,12 +52,7 @@ def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollam
     page = ollama_page
     page.goto(ollama_app.url)
     page.get_by_role("button", name="Start a live run").click()
-    page.locator(".st-key-new_run_model").get_by_role("combobox").click()
-    page.get_by_role("option", name="llama3.2", exact=True).click()
-    settled(page)
-    page.locator(".st-key-new_run_bank input").fill("local")
-    page.locator(".st-key-new_run_bank input").press("Enter")
-    settled(page)
+    choose(page, "llama3.2", "local")
     page.get_by_text("Method, settings, seed").click()
     settled(page)
     chosen = page.locator(".st-key-new_run_embedder").get_by_role("combobox")

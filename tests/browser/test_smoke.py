@@ -14,7 +14,7 @@ from tests.browser import test_lessons as lessons
 from tests.browser import test_rewards as rewards
 from tests.browser.conftest import RunningApp
 from tests.browser.test_other_sites import ACCEPTED, REFUSED, answer
-from tests.browser.test_story import PARTS, drawn_stage, expect_memories, part, press_step, settled, violations
+from tests.browser.test_story import PARTS, choose, drawn_stage, expect_memories, part, press_step, settled, violations
 
 SCREENS = [
     "/",
@@ -206,12 +206,7 @@ def test_a_memory_full_of_markup_stays_text(page: Page, app: RunningApp) -> None
     page.get_by_label("Environment").click()
     page.get_by_role("option", name="conversation").click()
     settled(page)
-    page.locator(".st-key-new_run_model").get_by_role("combobox").click()
-    page.get_by_role("option", name="simulated model").click()
-    settled(page)
-    page.locator(".st-key-new_run_bank input").fill("markup")
-    page.locator(".st-key-new_run_bank input").press("Enter")
-    settled(page)
+    choose(page, "simulated model (no language model)", "markup")
     page.locator(".st-key-start_run button").click()
     page.locator(".st-key-typed_intent textarea").fill(typed)
     page.locator(".st-key-ask button").click()

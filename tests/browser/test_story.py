@@ -62,6 +62,16 @@ def press_step(page: Page) -> None:
     settled(page)
 
 
+def choose(page: Page, model: str, bank: str) -> None:
+    """Fill in the form of a new run: what answers, and where it is kept."""
+    page.locator(".st-key-new_run_model").get_by_role("combobox").click()
+    page.get_by_role("option", name=model, exact=True).click()
+    settled(page)
+    page.locator(".st-key-new_run_bank input").fill(bank)
+    page.locator(".st-key-new_run_bank input").press("Enter")
+    settled(page)
+
+
 def drawn_stage(page: Page) -> Locator:
     """The stage once it is drawn."""
     page.wait_for_selector(".stage-host[data-drawn] .stage[data-step]")

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from memrl_core.environments import ENVIRONMENTS, environment_class
 from tests.browser.conftest import RunningApp
-from tests.browser.test_story import settled, violations
+from tests.browser.test_story import choose, settled, violations
 
 
 def test_every_environment_has_its_page(page: Page, app: RunningApp) -> None:
@@ -32,12 +32,7 @@ def test_a_run_on_sql_shows_what_was_expected_what_came_and_why(page: Page, app:
     page.goto(f"{app.url}/tasks?environment=sql&set=sql-heldout")
     settled(page)
     page.get_by_role("button", name="Start a run on this set").click()
-    page.locator(".st-key-new_run_model").get_by_role("combobox").click()
-    page.get_by_role("option", name="simulated model").click()
-    settled(page)
-    page.locator(".st-key-new_run_bank input").fill("on-sql")
-    page.locator(".st-key-new_run_bank input").press("Enter")
-    settled(page)
+    choose(page, "simulated model (no language model)", "on-sql")
     page.locator(".st-key-start_run button").click()
     page.wait_for_url(re.compile(r"/step\?.*bank=on-sql"))
     page.locator(".st-key-finish button").click()
