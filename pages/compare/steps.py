@@ -156,7 +156,7 @@ def _memory(place: Place, memory_id: str, mark: str, step: ComparedStep, like: M
         text = f":green[:material/add:] **{text}**"
     if twin and place.bank.memory(twin).experience != memory.experience:
         text += " · other text than its counterpart"
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
         st.markdown(text, width="stretch")
         st.button(
             "q",

@@ -256,7 +256,7 @@ def settings_tried(case: Case) -> None:
     if isinstance(recorded, MemRLSettings) and isinstance(looked_at, MemRLSettings):
         _normaliser(recorded, looked_at)
     st.button(
-        "Back to the recorded settings",
+        "Back to recorded settings",
         icon=":material/undo:",
         key="what_if_reset",
         disabled=looked_at == recorded,

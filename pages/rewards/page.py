@@ -42,7 +42,7 @@ if place is None or place.run is None:
 
 with bar():
     bank_picker(place)
-    st.selectbox("View", list(VIEWS), key=VIEW, width=150, label_visibility="collapsed")
+    st.selectbox("View", list(VIEWS), key=VIEW, width=160, label_visibility="collapsed")
     name_field("rewards_name", row=True)
     if view in OF_ONE_RUN:
         run_picker(place, place.run)
