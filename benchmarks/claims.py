@@ -109,10 +109,15 @@ def one_seed(preset: Preset, seed: int) -> tuple[float, ...]:
 
 
 @cache
-def _measured(name: str) -> list[Interval]:
+def _by_seed(name: str) -> pd.DataFrame:
+    """What the preset of this name does, in per cent: a row per seed, a column for each of `MEASURED`."""
     (preset,) = (one for one in PRESETS if one.name == name)
-    by_seed = np.array([one_seed(preset, seed) for seed in range(1, SEEDS + 1)])
-    return [mean_over_seeds(100 * column) for column in by_seed.T]
+    found = [one_seed(preset, seed) for seed in range(1, SEEDS + 1)]
+    return 100 * pd.DataFrame(found, columns=MEASURED)
+
+
+def _measured(name: str) -> list[Interval]:
+    return [mean_over_seeds(column) for _, column in _by_seed(name).items()]
 
 
 def _playground() -> Iterator[Claim]:
@@ -122,7 +127,7 @@ def _playground() -> Iterator[Claim]:
         "blind to meaning": "blind to meaning: λ = 1",
     }  # fmt: skip
     for preset in PRESETS:
-        row = f"| {titles[preset.name]} | {{}} % | {{}} % | {{}} % |"
+        row = f"| {titles[preset.name]} |" + 3 * " {} % ({}…{}) |"
         yield Claim("docs/screens.md", row, partial(_of_preset, preset), quick=preset.name in ("default", "blind to q"))
 
     before, changed = 0, 1
@@ -139,7 +144,8 @@ def _playground() -> Iterator[Claim]:
 
 
 def _of_preset(preset: Preset, results: Path | None) -> list[Interval]:
-    return _measured(preset.name)
+    columns = (column for _, column in _by_seed(preset.name).items())
+    return [exactly(value, 1) for column in columns for value in _mean_with_interval(column)]
 
 
 def _beside_default(name: str, columns: Sequence[int], count: int, results: Path | None) -> list[Interval]:
