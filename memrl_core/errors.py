@@ -34,6 +34,9 @@ MemRLError
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable
+
 
 class MemRLError(Exception):
     """Base of every failure that is shown to a person as its own sentence."""
@@ -167,3 +170,27 @@ class PolicyFailed(MemRLError):
 
 class StepError(MemRLError):
     """A phase was asked for that cannot run now."""
+
+
+# --- foreign text, for the inside of a sentence -----------------------------------------------------------------------
+
+LONGEST_QUOTE = 240
+NAMED = 5
+
+
+def printable(text: str) -> str:
+    """The text with a space for each character that could move a cursor or break a line."""
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def one_line(text: str, longest: int = LONGEST_QUOTE) -> str:
+    """The text in one line of at most `longest` characters, without control or direction marks."""
+    line = " ".join("".join(" " if unicodedata.category(sign)[0] in "CZ" else sign for sign in text).split())
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def few(things: Iterable[object]) -> str:
+    """The first few of many."""
+    listed = [str(thing) for thing in things]
+    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
+    return ", ".join(listed[:NAMED]) + more

@@ -18,7 +18,6 @@ import math
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -27,6 +26,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.ledger import now
 from memrl_core.errors import InputError, StepError
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import intent_key
@@ -170,10 +170,6 @@ def unit(given: Embedding, dimension: int) -> Vector:
     return found
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
 # --- the calls --------------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +200,7 @@ class Recorder:
                     embedder=bank.embedder.name,
                     base=None,
                     base_step=0,
-                    created=_now(),
+                    created=now(),
                 )
                 bank.start_run(info)
 
@@ -244,7 +240,7 @@ class Recorder:
         with self.bank.alone():
             taken = wanted or self.bank.next_memory_id(self.run)
             step = self.bank.next_step(self.run) - 1
-            memory = Memory(taken, asked, words, "unrated", intent_key(asked), (), self.run, step, "", _now())
+            memory = Memory(taken, asked, words, "unrated", intent_key(asked), (), self.run, step, "", now())
             if taken in self.bank.memory_ids():
                 memory = self.bank.memory(taken)
             if (memory.intent, memory.experience) != (asked, words):
@@ -261,7 +257,7 @@ class Recorder:
                     memory_ids=(taken,),
                     value=worth,
                     payload={"visits": uses},
-                    created=_now(),
+                    created=now(),
                 )
                 self.bank.adopt({taken: (memory, vector)}, [event], [])
             return taken
@@ -303,7 +299,7 @@ class RecordedStep:
     def __enter__(self) -> Self:
         if self._started:
             raise StepError("This step has begun already. Ask the recorder for a new one.")
-        self._started, self._mark = _now(), time.perf_counter()
+        self._started, self._mark = now(), time.perf_counter()
         return self
 
     def __exit__(
@@ -409,9 +405,9 @@ class RecordedStep:
             raise StepError(f"{call}() was called before in this step; the first report counts. {UNCHANGED}")
 
     def _did(self, call: str, phase: Phase) -> None:
-        now = time.perf_counter()
-        self._seconds[phase.value] = self._seconds.get(phase.value, 0.0) + now - self._mark
-        self._mark = now
+        at = time.perf_counter()
+        self._seconds[phase.value] = self._seconds.get(phase.value, 0.0) + at - self._mark
+        self._mark = at
         self._called.add(call)
 
     def _known(self, ids: Collection[str]) -> Mapping[str, Utility]:

@@ -41,6 +41,7 @@ from memrl_core.errors import (
     ModelError,
     ModelMissing,
     NotABank,
+    one_line,
 )
 from memrl_core.models import gguf, ollama
 from memrl_core.models.base import LanguageModel, ModelOptions, checked_options
@@ -53,7 +54,6 @@ from memrl_core.models.ollama_client import (
     checked_address,
     default_address,
     ollama_address,
-    one_line,
     openai_address,
 )
 from memrl_core.models.simulated import NAME, SimulatedModel, SimulatedReader

@@ -23,14 +23,13 @@ from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.places import Place, place_of
 from memrl_core.bank.storage.schema import Database
-from memrl_core.errors import BankError, BankUnreachable
+from memrl_core.errors import BankError, BankUnreachable, few
 from memrl_core.learning import folded
 from memrl_core.numerals import dimensions
 from memrl_core.policies import is_installed
 from memrl_core.records import EventKind
 
 SPACE_NEEDED = 200_000_000
-NAMED = 5
 AT_ONCE = 500
 RESTORE = "Restore a copy of the bank; what can still be read of this one can be exported (memrl export)."
 REBUILD = "Run `memrl doctor --rebuild` on it: what follows from the ledger is written anew."
@@ -137,7 +136,7 @@ def _integrity(database: Database) -> Finding:
         return Finding("database", False, f"SQLite finds the file damaged: {'; '.join(faults)[:200]}.", RESTORE)
     found = {str(row[0]) for row in database.raw("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')")}
     if odd := found ^ {"ledger_refuses_update", "ledger_refuses_delete"}:
-        return Finding("database", False, f"Triggers are missing or not a bank's own: {_listed(sorted(odd))}.", RESTORE)
+        return Finding("database", False, f"Triggers are missing or not a bank's own: {few(sorted(odd))}.", RESTORE)
     return Finding("database", True, "SQLite finds nothing amiss in the file.")
 
 
@@ -205,7 +204,7 @@ def _rows(database: Database, table: Any, names: Iterable[str]) -> Iterator[dict
 
 def _account(name: str, odd: list[str], whole: str) -> Finding:
     if odd:
-        return Finding(name, False, f"{len(odd):,} {'fault' if len(odd) == 1 else 'faults'}: {_listed(odd)}.", RESTORE)
+        return Finding(name, False, f"{len(odd):,} {'fault' if len(odd) == 1 else 'faults'}: {few(odd)}.", RESTORE)
     return Finding(name, True, whole)
 
 
@@ -254,11 +253,11 @@ def _utilities(bank: MemoryBank, database: Database) -> Finding:
     causes = database.rows(select(schema.q_moves.c.run, schema.q_moves.c.memory_id).where(_HAS_NO_EVENT))
     odd += [f"{memory_id[:160]} in run {run[:80]}" for run, memory_id in causes]
     if odd:
-        sentence = f"q does not follow from the ledger for {len(odd):,} memories: {_listed(odd)}."
+        sentence = f"q does not follow from the ledger for {len(odd):,} memories: {few(odd)}."
         return Finding("utilities", False, sentence, REBUILD)
     if sentence := next(filter(None, unmoved), ""):
         return Finding("utilities", False, sentence, INSTALL)
-    left = f" Not computed, as their policies are not installed: {_listed(unknown)}." if unknown else ""
+    left = f" Not computed, as their policies are not installed: {few(unknown)}." if unknown else ""
     return Finding(
         "utilities", True, f"Every q follows from the ledger, with each of its moves ({count:,} memories).{left}"
     )
@@ -269,9 +268,3 @@ def _space(path: Path) -> Finding:
     if free < SPACE_NEEDED:
         return Finding("disk", False, f"Only {free / 1e6:.0f} MB are free.", "Free some space before the next run.")
     return Finding("disk", True, f"{free / 1e9:.1f} GB are free.")
-
-
-def _listed(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
-    return ", ".join(listed[:NAMED]) + more

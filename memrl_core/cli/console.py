@@ -31,9 +31,8 @@ from rich.text import Text
 from memrl_core.agent import workspace
 from memrl_core.agent.live import Waiting
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import BankMissing, EmbedderMismatch, InputError
+from memrl_core.errors import BankMissing, EmbedderMismatch, InputError, one_line, printable
 from memrl_core.models.hosts import MOST_AT_ONCE, Hosts
-from memrl_core.models.ollama_client import one_line
 
 console = Console()
 
@@ -188,4 +187,4 @@ def run_of(bank: MemoryBank, asked: str) -> str:
 
 def plain(text: object) -> str:
     """Foreign text in which nothing steers the terminal; it may still hold markup."""
-    return "".join(sign if sign.isprintable() else " " for sign in str(text))
+    return printable(str(text))

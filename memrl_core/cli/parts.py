@@ -30,9 +30,8 @@ from memrl_core.environments.tasks import (
     task_count,
     tasks_of_set,
 )
-from memrl_core.errors import InputError, ModelMissing
+from memrl_core.errors import InputError, ModelMissing, one_line
 from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, Packaged
-from memrl_core.models.ollama_client import one_line
 from memrl_core.policies import policy_class, policy_names, usable_policies
 from memrl_core.settings import allowed
 

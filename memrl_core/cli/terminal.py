@@ -25,10 +25,9 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import Finding
 from memrl_core.bank.storage.addresses import shown
 from memrl_core.environments import environment_names, why_unusable
-from memrl_core.errors import EmbedderMismatch, InputError, MemRLError
+from memrl_core.errors import EmbedderMismatch, InputError, MemRLError, one_line
 from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, weights_of
 from memrl_core.models.ollama import ollama_status
-from memrl_core.models.ollama_client import one_line
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.embedders.base import Vectors, must_have_text, unit_vectors
-from memrl_core.errors import ModelMissing
-from memrl_core.models.ollama_client import one_line
+from memrl_core.errors import ModelMissing, one_line
 from memrl_core.settings import home
 
 PREFIX = "fastembed:"

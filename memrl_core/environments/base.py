@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, printable
 from memrl_core.prompting import (
     ANSWER_MARK,
     AVOID,
@@ -211,9 +211,7 @@ def action_lines(reply: str) -> list[str]:
 
 def spoken(reply: str) -> str:
     """The action in a reply: its first line that is not empty, without marks, control characters and double spaces."""
-    first = next(iter(action_lines(reply[:LONGEST_REPLY])), "")
-    if not first.isprintable():
-        first = "".join(c if c.isprintable() else " " for c in first)
+    first = printable(next(iter(action_lines(reply[:LONGEST_REPLY])), ""))
     return " ".join(first.split()).rstrip(".")[:LONGEST_ACTION]
 
 

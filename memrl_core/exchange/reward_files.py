@@ -26,7 +26,7 @@ from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.ratings import LONGEST_REASON, Rating
 from memrl_core.bank.people.roles import Role, person_name
 from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, printable
 from memrl_core.exchange.safe_files import csv_bytes, opened
 from memrl_core.records import LedgerEvent
 
@@ -125,7 +125,7 @@ def read_rewards(
     for place, line in enumerate(lines):
         if (r := line.rating) and (counts := last[r.run, r.step, r.rater]) != line.number:
             lines[place] = replace(line, effect=Effect.DOUBLED, then=f"line {counts:,} counts instead")
-    return RewardFile(tuple(lines), tuple(_printable(key) for key in keys if key and key not in KNOWN))
+    return RewardFile(tuple(lines), tuple(printable(key) for key in keys if key and key not in KNOWN))
 
 
 def apply_rewards(bank: MemoryBank, file: RewardFile, by: str = "") -> list[LedgerEvent]:
@@ -216,7 +216,7 @@ class _Judge:
 
     def _good(self, number: int, fields: Fields) -> RewardLine:
         run, step = self._place(fields)
-        rater = _printable(_text(fields, "rater")).strip()
+        rater = printable(_text(fields, "rater")).strip()
         if not rater and not self._default_rater:
             raise InputError("It has no rater: name one here or for the whole file.")
         rater, value = person_name(rater) if rater else self._default_rater, _reward(fields)
@@ -388,11 +388,6 @@ def _given(fields: Fields) -> dict[str, Any]:
     return choice
 
 
-def _printable(text: str) -> str:
-    """The text without what could move a cursor or break a line."""
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else " " for sign in text)
-
-
 def _quoted(text: str) -> str:
     """Foreign text in a sentence."""
-    return f"“{_printable(text)[:80]}”"
+    return f"“{printable(text)[:80]}”"

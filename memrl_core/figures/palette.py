@@ -5,7 +5,6 @@ and text that is safe to draw.
 from __future__ import annotations
 
 import html
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from memrl_core.errors import one_line
 from memrl_core.retrieval import Floats
 
 SIMILARITY = "#4c8fd6"
@@ -182,13 +182,6 @@ def band(x: Any, low: Any, high: Any, colour: str | None, /, **more: Any) -> dic
 def plain(text: str, longest: int = 60) -> str:
     """`one_line` of `text`, escaped for Plotly."""
     return html.escape(one_line(text, longest), quote=False)
-
-
-def one_line(text: str, longest: int = 60) -> str:
-    """`text` in one line of at most `longest` characters, without control or direction marks; not escaped."""
-    kept = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
-    line = " ".join(kept.split())
-    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
 GAP = 0.06

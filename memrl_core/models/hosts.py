@@ -19,9 +19,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from memrl_core.errors import EmptyAnswer, ModelError, ModelInterrupted, NotBound, PromptTooLong, ServerDown
+from memrl_core.errors import EmptyAnswer, ModelError, ModelInterrupted, NotBound, PromptTooLong, ServerDown, one_line
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText
-from memrl_core.models.ollama_client import one_line
 from memrl_core.records import Message, Reply
 from memrl_core.settings import home
 

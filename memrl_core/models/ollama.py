@@ -20,6 +20,7 @@ from memrl_core.errors import (
     NotBound,
     OllamaDown,
     PromptTooLong,
+    one_line,
 )
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, fewest_tokens, slow, tells_no_room
 from memrl_core.models.ollama_client import (
@@ -33,7 +34,6 @@ from memrl_core.models.ollama_client import (
     is_local,
     ollama_client,
     ollama_stream,
-    one_line,
     pull_command,
     serve_command,
 )

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import socket
-import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import ollama
 
-from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
+from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown, one_line
 from memrl_core.models.base import Cancelled
 from memrl_core.models.stream import MOST_BYTES, Ask, Bounded, Part, ReplyTooLong, Stream
 from memrl_core.records import Message
@@ -34,7 +33,6 @@ METADATA_ADDRESSES = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254
 """Where a rented machine is told its own secrets, beside the link-local addresses: no server of models is there."""
 
 LONGEST_NAME = 200
-LONGEST_QUOTE = 240
 
 FAILURES = (
     ConnectionError,
@@ -262,13 +260,6 @@ def broken(error: Exception, address: str, name: str, of: str, timeout: float, p
     else:
         sentence = f"What answered at {address} is not what {of} would say. {kept}; check the address and the version."
     return ModelInterrupted(sentence, partial)
-
-
-def one_line(text: str) -> str:
-    """Foreign text fit for a sentence: one line, no control or direction characters, not endless."""
-    plain = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
-    line = " ".join(plain.split())
-    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
 
 
 def _tells_secrets(host: str) -> bool:

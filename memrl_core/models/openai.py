@@ -26,6 +26,7 @@ from memrl_core.errors import (
     NotBound,
     PromptTooLong,
     ServerDown,
+    one_line,
 )
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, slow, tells_no_room, whole_characters
 from memrl_core.models.ollama_client import (
@@ -37,7 +38,6 @@ from memrl_core.models.ollama_client import (
     broken,
     checked_address,
     connection,
-    one_line,
     openai_address,
     what_is_kept,
 )

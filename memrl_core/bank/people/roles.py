@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, printable
 from memrl_core.records import EventKind, LedgerEvent
 
 NEWCOMERS = "*"
@@ -37,7 +37,7 @@ def person_name(text: str) -> str:
 
     Raises `InputError` for a name that is too long or stands for something else.
     """
-    name = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    name = " ".join(printable(text).split())
     if len(name) > LONGEST_NAME or name == NEWCOMERS:
         raise InputError(
             f"“{name[:20]}” cannot be a person's name: it has 1 to {LONGEST_NAME} characters and is not “{NEWCOMERS}”. "

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,13 +26,12 @@ import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from memrl_core.bank.matrix import UNIT_TOLERANCE
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, few
 from memrl_core.exchange.contents import NOTHING, Skipped
 from memrl_core.exchange.safe_files import opened
 from memrl_core.policies.base import intent_key
 from memrl_core.records import Memory, Outcome, Utility
 
-NAMED = 5
 LARGEST_FILE = 2**30
 """Decoded vectors take ten times the room of float32."""
 AGAIN = f"{NOTHING} Take another copy of the checkpoint."
@@ -128,13 +127,6 @@ def moment(value: Any, precision: str = "milliseconds") -> str:
         return ""
 
 
-def few(things: Iterable[object]) -> str:
-    """The first few of many, for a sentence."""
-    listed = [str(thing)[:80] for thing in things]
-    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
-    return ", ".join(listed[:NAMED]) + more
-
-
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
@@ -166,7 +158,7 @@ def checkpoint_in(folder: Path) -> Checkpoint | None:
     if _has_caches(folder / "local_cache"):
         return Checkpoint(folder)
     if len(named) > 1:
-        listed = few(child.relative_to(folder).as_posix() for child in named)
+        listed = few(child.relative_to(folder).as_posix()[:80] for child in named)
         raise InputError(
             f"{folder.name} holds {len(named):,} checkpoints, and their names do not say which is the newest: "
             f"{listed}. {NOTHING} Name one of them."
@@ -450,7 +442,7 @@ def _describe(taken: Taken, stores: Stores, items: Mapping[str, Item], q: Mappin
         ),
         ([i for i, value in q.items() if value is None], "have no q; it was taken as 0"),
     )
-    taken.faults += [f"{len(ids):,} memories {what}: {few(ids)}." for ids, what in found if ids]
+    taken.faults += [f"{len(ids):,} memories {what}: {few(i[:80] for i in ids)}." for ids, what in found if ids]
     taken.lacks.append("the single rewards that made each q what it is")
     if bare := sum(not items[i].metadata.full_content for i in taken.memories):
         taken.lacks.append(f"the experience of {bare:,} memories (their intent takes its place)")
