@@ -271,15 +271,11 @@ class Episode:
         """The memories whose q a reward moves."""
         return () if self.trace.decision is None else self.policy.credited(self.trace.decision)
 
-    def preview(self, value: float | None = None, rater: str = "") -> tuple[ValueChange, ...]:
-        """The moves of q that UPDATE is about to make, or those it would make if `rater` gave `value` now.
-
-        Nothing is stored and nobody is asked. Empty while there is neither a reward nor a `value`.
-        """
-        if value is None and self.trace.reward is not None:
+    def preview(self) -> tuple[ValueChange, ...]:
+        """The moves of q that UPDATE is about to make; none while there is no reward. Nothing is stored."""
+        if self.trace.reward is not None:
             return self._moves(self._earned)
-        given = {} if value is None else {rater: value}
-        return self._moves(earned(self.environment_reward, self._people() | given, self.trace.settings))
+        return self._moves(earned(self.environment_reward, self._people(), self.trace.settings))
 
     def prompt(self) -> GenerateRecord:
         """What GENERATE sends first, as a record without turns. Raises `StepError` before phase B has selected."""

@@ -849,7 +849,7 @@ class MemoryBank:
             self._ledger.append(event)
             return event
 
-    def revoke_reward(self, event_id: str, rater: str, reason: str = "") -> LedgerEvent:
+    def revoke_reward(self, event_id: str, rater: str) -> LedgerEvent:
         """Append that a reward no longer counts; of one that was taken back before, the event that did it.
 
         Raises `InputError` when there is no such reward, `NotAllowed`.
@@ -862,7 +862,7 @@ class MemoryBank:
             revoked = next((e for e in at_step if e.revokes == event_id), None)
             if revoked is not None:
                 return revoked
-            event = self._ledger.revoking(given, rater, reason)
+            event = self._ledger.revoking(given, rater)
             self._ledger.append(event)
             return event
 

@@ -102,7 +102,7 @@ class Ledger:
             payload=dict(given or {}),
         )
 
-    def revoking(self, reward: LedgerEvent, rater: str, reason: str = "") -> LedgerEvent:
+    def revoking(self, reward: LedgerEvent, rater: str) -> LedgerEvent:
         """A new event by which a reward no longer counts, not appended yet."""
         return self.event(
             reward.run,
@@ -112,7 +112,6 @@ class Ledger:
             memory_ids=reward.memory_ids,
             source="person",
             rater=person_name(rater),
-            reason=reason.strip(),
             revokes=reward.id,
         )
 

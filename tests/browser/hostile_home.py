@@ -114,7 +114,7 @@ def _a_plain_bank(path: Path) -> MemoryBank:
     bank.editing.edit("one", bank.memory_ids()[0], "another intent", "other words", agent.embedder, "ann", "clearer")
     bank.editing.forget("one", [bank.memory_ids()[1]], "bob", "wrong")
     criteria = tuple(Criterion(name=name) for name in CRITERIA)
-    bank.ratings.change_scales("one", RatingScales(criteria=criteria), "ann", "a reason for a rubric")
+    bank.ratings.change_scales("one", RatingScales(criteria=criteria), "ann")
     trace = bank.trace("one", 7)
     bank.credits.assign("one", 7, trace.id, dict.fromkeys(trace.reward.credited[:1], 0.5), "ann", "tried without it")
     bank.people.assign("ann", Role.MANAGE, "ann", "she made it")

@@ -156,7 +156,7 @@ class Ratings(Part):
         changes = self._state.of(run).scales
         return RatingScales.of(max(changes, key=in_ledger).payload["scales"]) if changes else RatingScales()
 
-    def change_scales(self, run: str, scales: RatingScales, by: str, reason: str = "") -> None:
+    def change_scales(self, run: str, scales: RatingScales, by: str) -> None:
         """Append how ratings become rewards from now on; rewards that were given stay.
 
         Raises `SettingsError` where a better rating would be worth less, `NotAllowed`, `UnknownRun`.
@@ -165,7 +165,7 @@ class Ratings(Part):
             newest = self._state.of(run).newest or 0
             scales.must_rise(*self.bounds(run, newest + 1))
             given = {"scales": scales.model_dump(mode="json")}
-            self._ledger.by_person(by, run, newest, "", EventKind.SCALES_CHANGED, reason=reason.strip(), payload=given)
+            self._ledger.by_person(by, run, newest, "", EventKind.SCALES_CHANGED, payload=given)
 
     @locked
     def bounds(self, run: str, step: int) -> tuple[float, float]:
