@@ -142,9 +142,7 @@ class Rerunner:
         self.memories = trace.decision.selected
         self.rewarded = environment.reward_source == "environment"
 
-    def rerun(
-        self, memories: Sequence[str], on_text: OnText | None = None, cancelled: Cancelled | None = None
-    ) -> Rerun:
+    def rerun(self, memories: Sequence[str], cancelled: Cancelled | None = None) -> Rerun:
         """The answer with these memories in the prompt.
 
         Raises `ModelError` when the model cannot be had, and `InputError` when the policy recalls within the episode
@@ -156,7 +154,7 @@ class Rerunner:
             read, self._environment.instructions, self._trace.task.intent, observation, view
         )
         record = self._record(self._recorded.options, messages, spans)
-        return self._played(record, memories, view, observation, on_text, cancelled)
+        return self._played(record, memories, view, observation, None, cancelled)
 
     def rerun_prompt(
         self,

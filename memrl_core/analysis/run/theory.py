@@ -105,16 +105,15 @@ def formulas(alpha: float, beta: float, sigma: float, q0: float, t: int) -> tupl
     )
 
 
-def order_probability(visits: npt.ArrayLike, alpha: float, better: float, worse: float, noise: float = 0.0) -> Floats:
+def order_probability(visits: npt.ArrayLike, alpha: float, better: float, worse: float) -> Floats:
     """The chance that of two memories, updated `visits` times each, the more reliable one has the higher q.
 
-    `better` and `worse` are their chances of success, rewards are +1 and −1, and each is reversed with
-    the chance `noise`. Both q begin equal. The difference of the two is taken as normal with the mean of equation 12
-    and the variances of equation 17, so it is an approximation for few visits. At 0 visits it is ½.
+    `better` and `worse` are their chances of success, rewards are +1 and −1. Both q begin equal. The
+    difference of the two is taken as normal with the mean of equation 12 and the variances of equation 17, so it is an
+    approximation for few visits. At 0 visits it is ½.
     """
-    seen = [chance * (1 - 2 * noise) + noise for chance in (better, worse)]
-    mean = 2 * (seen[0] - seen[1]) * (1 - _kept(visits, alpha))
-    spread = np.sqrt(sum(variance_q(visits, alpha, 2 * np.sqrt(chance * (1 - chance))) for chance in seen))
+    mean = 2 * (better - worse) * (1 - _kept(visits, alpha))
+    spread = np.sqrt(sum(variance_q(visits, alpha, 2 * np.sqrt(chance * (1 - chance))) for chance in (better, worse)))
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.where(mean == 0, 0.0, mean / spread)
     probability: Floats = np.vectorize(NormalDist().cdf, otypes=[np.float64])(apart)

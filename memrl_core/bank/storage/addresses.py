@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -93,7 +92,7 @@ def remote_failure(error: BaseException, uri: str) -> BankError | None:
     return None
 
 
-def _must_be_usable(uri: str, environment: Mapping[str, str] = os.environ) -> None:
+def _must_be_usable(uri: str) -> None:
     address, *more = re.split(r"[?#]", uri, maxsplit=1)
     scheme, _, rest = address.partition("://")
     host, is_s3 = rest.partition("/")[0], scheme.lower() in S3_SCHEMES
@@ -102,7 +101,7 @@ def _must_be_usable(uri: str, environment: Mapping[str, str] = os.environ) -> No
             "An address of vectors looks like s3://bucket/bank, without user, password or ?parameters. It was not "
             f"opened and not kept; set {KEYS[0]}, {KEYS[1]} and AWS_ENDPOINT_URL in the environment."
         )
-    missing = [name for name in KEYS if not environment.get(name)] if is_s3 else []
+    missing = [name for name in KEYS if not os.environ.get(name)] if is_s3 else []
     if missing:
         raise BankUnreachable(
             f"There is no access key for {shown(uri)[:CUT]}: {missing[0]} is not set. Nothing was opened; set it in "

@@ -142,14 +142,13 @@ def test_the_formula_of_the_mean_reads_as_in_a_book() -> None:
 
 def test_the_chance_that_q_orders_two_memories_rightly_agrees_with_drawing_them() -> None:
     rng = np.random.default_rng(0)
-    for better, worse, noise, visits in ((0.9, 0.5, 0.0, 3), (0.7, 0.5, 0.1, 10), (0.6, 0.5, 0.0, 60)):
-        seen = [chance * (1 - 2 * noise) + noise for chance in (better, worse)]
+    for better, worse, visits in ((0.9, 0.5, 3), (0.7, 0.5, 10), (0.6, 0.5, 60)):
         q = np.zeros((2, 40_000))
         for _ in range(visits):
-            rewards = np.where(rng.random(q.shape) < np.array(seen)[:, None], 1.0, -1.0)
+            rewards = np.where(rng.random(q.shape) < np.array([[better], [worse]]), 1.0, -1.0)
             q += 0.3 * (rewards - q)
         drawn = (q[0] > q[1]).mean() + (q[0] == q[1]).mean() / 2
-        assert order_probability(visits, 0.3, better, worse, noise) == pytest.approx(drawn, abs=0.04)
+        assert order_probability(visits, 0.3, better, worse) == pytest.approx(drawn, abs=0.04)
     assert order_probability([0, 5], 0.3, 0.7, 0.7) == pytest.approx([0.5, 0.5])
 
 

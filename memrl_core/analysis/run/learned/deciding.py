@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.agent.learned import learned_before, learned_steps, lesson_of
+from memrl_core.agent.learned import learned_before, lesson_of
 from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled, Progress, never, unheard
@@ -190,19 +190,3 @@ class Watching:
                 return
             on_progress(trace.step - first + 1, self.step - first + 1)
             yield trace
-
-    def steps(self, on_progress: Progress = unheard, cancelled: Cancelled = never) -> Iterator[tuple[StepTrace, Any]]:
-        """Every finished step of the run up to `step` with the state at its end, which changes in place.
-
-        Ends early once `cancelled()` is true.
-        """
-        first, ended = self.bank.run(self.run).first_step, None
-        for trace, state in learned_steps(self.bank, self.run, self.policy):
-            if ended is not None:
-                yield ended, state
-            if trace.step > self.step or cancelled():
-                return
-            on_progress(trace.step - first + 1, self.step - first + 1)
-            ended = trace
-        if ended is not None:
-            yield ended, state
