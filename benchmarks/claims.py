@@ -163,8 +163,13 @@ def _plane(results: Path | None) -> list[Interval]:
     """By sample_data/plane.json, which `python -m benchmarks.plane` writes."""
     found = json.loads((sample_data_path() / "plane.json").read_text(encoding="utf-8"))
     (model,) = (one for one in found["ghosts"] if one["loss"] == "value")
-    as_much = [dot["kept"][0] for dot in found["dots"] if dot["gained"][0] >= model["gained"][0]]
-    return [exactly(100 * model["kept"][0]), exactly(100 * model["before"][0]), (0.0, 100 * max(as_much))]
+    as_much = sorted(dot["kept"] for dot in found["dots"] if dot["gained"][0] >= model["gained"][0])
+    return [
+        *(exactly(100 * value) for value in (*model["kept"], *model["before"])),
+        exactly(len(found["dots"])),
+        exactly(len(as_much)),
+        *(exactly(100 * value) for value in (*model["gained"], *as_much[0], *as_much[-1])),
+    ]
 
 
 # --- room -------------------------------------------------------------------------------------------------------------
@@ -299,8 +304,8 @@ CLAIMS: tuple[Claim, ...] = (
     *_room(),
     Claim(
         "docs/screens.md",
-        "a linear model of the reward keeps {} % of the {} % that it could before, where a memory that gains as much "
-        "keeps {} % and more",
+        "a linear model of the reward keeps {} ± {} % of the {} ± {} % that it could before. Of the {} settings of the "
+        "memory {} gain at least as much ({} ± {} %), and they keep {} ± {} to {} ± {} %.",
         _plane,
         quick=True,
     ),

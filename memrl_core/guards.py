@@ -32,7 +32,7 @@ LONGEST_FOR_PEOPLE = 4_000
 """Characters of a text that people read."""
 MOST_ANSWER_TOKENS = 32_768
 TOLERANCE = 1e-9
-KEPT = "What came before is kept; mend it, then try again, or choose another one."
+KEPT = "What came before is kept; correct it, then try again, or choose another one."
 
 Kind = TypeVar("Kind")
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)

@@ -68,7 +68,7 @@ class Registry(Generic[Kind]):
         return True
 
     def _load(self, name: str) -> type[Kind]:
-        remedy = "Nothing was started; mend or remove the package."
+        remedy = "Nothing was started; correct or remove the package."
         try:
             return self._guard(name, self.foreign()[name].load())
         except KeyboardInterrupt:

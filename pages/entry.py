@@ -39,7 +39,7 @@ def _foreign() -> str:
 def wall() -> None:
     """What everybody else sees."""
     if secrets_are_broken():
-        st.error("The file secrets.toml cannot be read, so nobody can log in and nothing is shown. Mend it.")
+        st.error("The file secrets.toml cannot be read, so nobody can log in and nothing is shown. Correct it.")
     elif has_login():
         st.title("MemRL Inspector", anchor=False)
         st.markdown("Log in to see the banks of this server. Your rewards are kept under the name of your login.")

@@ -59,7 +59,7 @@ FORM_LIMIT = 2048
 class Asking:
     """Asks one model in one phase of a step (an `Ask`); `asked` holds what was asked so far.
 
-    A simulated model has no words of its own: the policy's template stands in its place and is recorded as such.
+    A simulated model has no words of its own: the policy's template answers and is recorded as such.
     """
 
     def __init__(

@@ -105,13 +105,13 @@ def _data(trace: StepTrace) -> list[Mapping[str, Any]]:
 
 def _unreadable(trace: StepTrace, how: str) -> PolicyFailed:
     return PolicyFailed(
-        f"The step of the policy “{trace.policy[:80]}” {how}. The step was not stored; mend the policy, then try "
-        "again, or choose another one."
+        f"The step of the policy “{trace.policy[:80]}” {how}. The step was not stored; correct the policy, then "
+        "try again, or choose another one."
     )
 
 
 def _failed(op: MemoryOperation, how: str) -> PolicyFailed:
     return PolicyFailed(
-        f"The policy's {op.op} writes “{op.memory_id[:80]}” {how}. The step was not stored; mend the policy, then try "
-        "again, or choose another one."
+        f"The policy's {op.op} writes “{op.memory_id[:80]}” {how}. The step was not stored; correct the policy, then "
+        "try again, or choose another one."
     )

@@ -1,6 +1,6 @@
 """What one handle knows of a bank: runs, their events, and the folds of them, read from the tables when asked for.
 
-What this handle appends is taken in at once and stands in `pending` until it is stored; what others append is taken in
+What this handle appends is taken in at once and is in `pending` until it is stored; what others append is taken in
 by `catch_up`. A run's fold comes from `q_values` and `q_moves`, follows each event, and is written back with it.
 """
 
@@ -630,7 +630,7 @@ class BankState:
         histories = fold.refolded(by_step(late, self.committed(late).__contains__), settings_at)
         if histories is None:
             return None
-        fold.mend(histories)
+        fold.replace_histories(histories)
         fold.take(state.folded_to, state.appended)
         come = list(state.appended)
         for step in steps:

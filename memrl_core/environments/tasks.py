@@ -137,7 +137,9 @@ def keep(checked: CheckedFile) -> str:
     Raises `InputError` when there are none, and when the place cannot be written.
     """
     if not checked.accepted:
-        raise InputError(f"No task of {checked.name[:80]} can be used. Nothing was kept; mend the file and try again.")
+        raise InputError(
+            f"No task of {checked.name[:80]} can be used. Nothing was kept; correct the file and try again."
+        )
     content = b"".join(json.dumps(asdict(task)).encode() + b"\n" for task in checked.accepted)
     name = f"{stem_of(checked.name)}-{_digest(content)}"
     target = _path(name)

@@ -240,7 +240,7 @@ class Fold:
             found[memory_id] = self._replayed(points, since[memory_id], named.get(memory_id, {}), settings_at)
         return found
 
-    def mend(self, histories: Mapping[str, list[UtilityPoint]]) -> None:
+    def replace_histories(self, histories: Mapping[str, list[UtilityPoint]]) -> None:
         """Put what `refolded` found in the place of what was there."""
         for memory_id, points in histories.items():
             self.histories[memory_id] = points

@@ -30,7 +30,7 @@ CONNECT_TIMEOUT = 2.0
 
 METADATA = frozenset({"metadata", "metadata.goog", "metadata.google.internal", "instance-data"})
 METADATA_ADDRESSES = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})
-"""Where a rented machine is told its own secrets, beside the link-local addresses: no server of models is there."""
+"""Where a rented machine gets its own secrets, beside the link-local addresses: no server of models is there."""
 
 LONGEST_NAME = 200
 
@@ -105,7 +105,7 @@ def checked_address(text: str, of: str = "Ollama", like: str = DEFAULT_ADDRESS) 
         )
     if _tells_secrets(parts.hostname or ""):
         raise InputError(
-            f"“{one_line(given)}” is where a rented machine is told its own secrets, and no address of {of}, so "
+            f"“{one_line(given)}” is where a rented machine gets its own secrets, and no address of {of}, so "
             f"nothing was changed. Write it like {like}."
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -56,7 +56,7 @@ BADGES: Mapping[Variant, str] = {
 RULES = (
     "Rules are: when memory is asked, what one record holds, which memories are recalled and selected and by which "
     "key, what a reward moves, and what is written, linked and forgotten. Not rules, but named as deviations: the "
-    "wording of prompts, the embedder, values of settings, what the source leaves open, and what stands in for a "
+    "wording of prompts, the embedder, values of settings, what the source leaves open, and what replaces a "
     "language model."
 )
 """What `BADGES` go by."""

@@ -178,7 +178,7 @@ if place is not None:
 
 st.subheader("What the five words mean")
 words = (
-    ("Memory", "An intent, the experience it left, and a utility q that rewards have taught."),
+    ("Memory", "An intent, the experience it left, and a utility q, learned from rewards."),
     ("Phase A", "Recalls the k1 memories whose intents are most similar, if they pass the gate δ."),
     ("Phase B", "Scores them by (1 − λ) · z(similarity) + λ · z(q) and gives the best k2 to the model."),
     ("Reward", "Every memory in the prompt moves: q ← q + α (R − q). Nothing else does."),

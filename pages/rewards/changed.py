@@ -1,4 +1,4 @@
-"""What people's rewards taught a run: the q that moved, the tasks that now get other memories, and how those end."""
+"""What people's rewards changed in a run: the q that moved, the tasks that now get other memories, and their ends."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _saved_words(bank: MemoryBank, event: LedgerEvent, blind: bool) -> str:
 def _end(bank: MemoryBank, session: RatingSession, chosen: QueueFilter) -> None:
     if session.rated:
         st.success(f"Done: you have rated all {len(session.rated):,} of this queue.", icon=":material/task_alt:")
-        st.caption("“What changed” shows what your ratings taught the agent. Other steps wait under another filter.")
+        st.caption("“What changed” shows what your ratings changed. Other steps wait under another filter.")
     else:
         st.info(why_empty(bank, chosen))
 

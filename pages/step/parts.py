@@ -465,7 +465,7 @@ def _operation(view: View, operation: MemoryOperation) -> None:
     known = view.moment.utilities.get(operation.memory_id)
     _memory_button(view, operation.memory_id, f"written_{operation.memory_id}", known.q if known else None)
     if operation.replaces:
-        st.caption(literal(f"Stands in the place of {replaced}, with its q. {operation.why}"))
+        st.caption(literal(f"Replaces {replaced}, with its q. {operation.why}"))
         _difference(view, operation)
     verbatim(operation.experience)
     used = memory_labels(operation.parents, run)

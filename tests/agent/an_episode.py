@@ -10,7 +10,7 @@ from memrl_core.records import Reply, Task, Turn
 
 
 def played(world: Environment, task: Task, actions: Sequence[str]) -> tuple[list[Turn], dict[str, Any]]:
-    """The turns of an episode, and what the world told at its end."""
+    """The turns of an episode, and what the world said at its end."""
     world.reset(task, seed=0, at_step=1)
     turns: list[Turn] = []
     info: dict[str, Any] = {}

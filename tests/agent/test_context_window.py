@@ -1,4 +1,4 @@
-"""A prompt that does not fit: memories are left out by the policy's own order, told, and not credited."""
+"""A prompt that does not fit: memories are left out by the policy's own order, reported, and not credited."""
 
 from __future__ import annotations
 

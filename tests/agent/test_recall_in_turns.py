@@ -69,7 +69,7 @@ def text_before(turn: Turn) -> str:
     return turn.recalled.text if turn.recalled else ""
 
 
-# --- what is sent, and what is told of it -----------------------------------------------------------------------------
+# --- what is sent, and what is said of it -----------------------------------------------------------------------------
 
 
 def test_what_was_sent_in_a_turn_is_what_the_trace_tells(heard: Any) -> None:

@@ -97,7 +97,7 @@ def a_trace(
 
 
 def commit(bank: MemoryBank, run: str, task: str, intent: str = "do it", **reported: Any) -> StepTrace:
-    """The next step of a run, told as in `a_trace`; it writes one memory, `run-step`, unless it says what it wrote."""
+    """The next step of a run, given as in `a_trace`; it writes one memory, `run-step`, unless it says what it wrote."""
     step = bank.next_step(run)
     reported = {"wrote": [f"{run}-{step:04d}"], **reported}
     trace = a_trace(run, step, task, intent, **reported)

@@ -71,7 +71,7 @@ def test_a_memory_that_is_not_as_it_was_written_is_named(bank: Path, cell: str) 
     assert "r-0003" in problems(bank)["memories"]
 
 
-def test_a_memory_that_is_named_and_not_there_is_told(bank: Path) -> None:
+def test_a_memory_that_is_named_and_not_there_is_reported(bank: Path) -> None:
     lancedb.connect(str(bank / "vectors")).open_table("memories").delete("id = 'r-0002'")
     assert "r-0002" in problems(bank)["memories"]
     with MemoryBank.open(str(bank)) as opened, pytest.raises(BankDamaged, match="r-0002"):
@@ -102,7 +102,7 @@ def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:
     assert "1" in unfinished
 
 
-def test_garbled_files_are_told_and_nothing_is_raised(bank: Path) -> None:
+def test_garbled_files_are_reported_and_nothing_is_raised(bank: Path) -> None:
     data = (bank / "bank.db").read_bytes()
     (bank / "bank.db").write_bytes(data[: len(data) // 2])
     assert problems(bank)

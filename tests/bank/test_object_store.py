@@ -203,7 +203,7 @@ def test_keys_that_may_only_read_append_nothing(uri: str, store: ObjectStore) ->
 
 
 @pytest.mark.slow
-def test_a_server_that_is_not_there_is_told(
+def test_a_server_that_is_not_there_is_reported(
     made: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://ann:{SECRET}@127.0.0.1:9")

@@ -20,7 +20,7 @@ from tests.builders import a_bank, a_run, a_step
 from tests.policies.policy_run import an_agent_of
 
 
-def taught(path: Path, run: str = "r", steps: int = 8) -> MemoryBank:
+def bank_after_steps(path: Path, run: str = "r", steps: int = 8) -> MemoryBank:
     bank = a_bank(path, run)
     for step in range(1, steps + 1):
         bank.commit_step(*a_step(step, run=run))
@@ -84,7 +84,7 @@ def test_every_step_of_a_moved_bank_decides_again_as_it_did(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("behind", [1, 4, 8, 9])
 def test_a_tailing_handle_misses_no_row_that_was_moved_before_those_it_knows(tmp_path: Path, behind: int) -> None:
-    live = taught(tmp_path / "bank")
+    live = bank_after_steps(tmp_path / "bank")
     tailing = opened(live)
     for step in (9, 10):
         live.commit_step(*a_step(step, (f"r-{step - 1:04d}",)))
@@ -97,7 +97,7 @@ def test_a_tailing_handle_misses_no_row_that_was_moved_before_those_it_knows(tmp
 
 
 def test_steps_that_are_held_back_are_as_old_for_their_writer_as_for_all_others(tmp_path: Path) -> None:
-    live = taught(tmp_path / "bank", steps=2)
+    live = bank_after_steps(tmp_path / "bank", steps=2)
     live.start_run(a_run("other"))
     other = opened(live)
     with other.batch(3):
@@ -113,12 +113,12 @@ def test_steps_that_are_held_back_are_as_old_for_their_writer_as_for_all_others(
 
 
 def test_a_view_in_use_stays_as_it_is_when_older_memories_arrive(tmp_path: Path) -> None:
-    live = taught(tmp_path / "bank")
+    live = bank_after_steps(tmp_path / "bank")
     view = live.view("r")
     ids, vectors, positions = list(view.ids), np.array(view.embeddings), [view.position(i) for i in view.ids]
     walked = live.walk("r")
     next(walked)
-    come = contents_of(taught(tmp_path / "older", "older", 3))
+    come = contents_of(bank_after_steps(tmp_path / "older", "older", 3))
     live.adopt(come.memories, come.events, come.traces)
     assert live.memory_ids() != [*ids, *come.memories]
     assert (list(view.ids), [view.position(i) for i in ids]) == (ids, positions)
@@ -130,7 +130,7 @@ def test_a_view_in_use_stays_as_it_is_when_older_memories_arrive(tmp_path: Path)
 
 
 def test_a_merge_keeps_the_order_of_both_and_is_the_same_when_opened_again(tmp_path: Path) -> None:
-    one, two = taught(tmp_path / "one", "a", 5), taught(tmp_path / "two", "b", 7)
+    one, two = bank_after_steps(tmp_path / "one", "a", 5), bank_after_steps(tmp_path / "two", "b", 7)
     done = merge(one, two, str(tmp_path / "out"))
     bank = MemoryBank.open(str(tmp_path / "out"))
     before = seen(bank.view(done.run))
@@ -141,7 +141,7 @@ def test_a_merge_keeps_the_order_of_both_and_is_the_same_when_opened_again(tmp_p
 
 
 def test_a_memory_is_as_old_as_in_its_own_run_whenever_others_came_to_know_it(tmp_path: Path) -> None:
-    bank = taught(tmp_path / "bank")
+    bank = bank_after_steps(tmp_path / "bank")
     before = seen(bank.view("r"))
     bank.start_run(a_run("there"))
     known_elsewhere = [

@@ -165,7 +165,7 @@ def test_a_file_for_another_environment_is_refused() -> None:
         environment_and_set("household", written("mine.jsonl", JUDGED))
 
 
-def test_tasks_that_only_people_can_judge_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_that_only_people_can_judge_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     _, name = environment_and_set(written("mixed.jsonl", JUDGED, FOR_PEOPLE), "")
     for _ in range(2):
         assert "1 of 2" in " ".join(capsys.readouterr().out.split())

@@ -125,7 +125,7 @@ def _holds(node: ast.AST, held: set[str]) -> bool:
         "logging.warning('a step failed')",
         "try: go()\nexcept OSError as error: log.warning('put off: %s', error)",
         "try: go()\nexcept OSError as error: log.warning(f'put off: {error}')",
-        "try: go()\nexcept OSError as error:\n  told = str(error) if near else ''\n  log.info('put off: %s', told)",
+        "try: go()\nexcept OSError as error:\n  said = str(error) if near else ''\n  log.info('put off: %s', said)",
         "try: go()\nexcept OSError: log.error(traceback.format_exc())",
     ],
 )

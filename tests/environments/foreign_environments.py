@@ -55,7 +55,7 @@ class Lamp(Environment):
         return "", float(lit), lit, not lit, info
 
     def offered(self, reported: str) -> str:
-        """What is told, and the switches."""
+        """What is said, and the switches."""
         return "\n".join([reported, "You can:", *(f"- press {switch}" for switch in SWITCHES)])
 
     @classmethod

@@ -134,7 +134,7 @@ def test_without_a_tolerance_numbers_are_equal_to_the_last_digit() -> None:
 
 
 @pytest.mark.parametrize("tolerance", ["-1", -0.5, "one", "nan", "%", "inf%", True, [1]])
-def test_a_tolerance_that_is_none_is_told(tolerance: Any) -> None:
+def test_a_tolerance_that_is_none_is_reported(tolerance: Any) -> None:
     with pytest.raises(InputError, match="tolerance"):
         right("1", "numeric", 1, tolerance=tolerance)
 

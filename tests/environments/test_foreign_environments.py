@@ -187,7 +187,7 @@ def test_an_interrupt_and_errors_of_the_program_pass(error: BaseException) -> No
         begun(step=fails).step("press left")
 
 
-def test_a_step_goes_on_once_the_environment_is_mended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_step_goes_on_once_the_environment_is_corrected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     blown = [True]
 
     def step(world: Any, action: str) -> Any:

@@ -261,7 +261,7 @@ def test_a_bad_line_of_a_task_file_is_named(tmp_path: Path, line: str, says: str
         ({"things": {"egg": "attic"}}, "“attic”"),
     ],
 )
-def test_a_damaged_task_is_told(damage: dict[str, object], says: str) -> None:
+def test_a_damaged_task_is_reported(damage: dict[str, object], says: str) -> None:
     reported = Household.faults(Task("t", "x", "household", "", {**HOT_EGG.data, **damage}))
     assert any(says in one for one in reported)
 

@@ -121,7 +121,7 @@ def test_what_is_not_offered_costs_a_turn_and_never_reaches_the_game(world: Text
     assert turns[-1].observation.startswith("You open the fridge")
 
 
-def test_what_follows_the_end_of_a_game_is_not_told() -> None:
+def test_what_follows_the_end_of_a_game_is_not_reported() -> None:
     raw = "\nYou burned it!\n\n\n        *** You lost! ***\n\nYou scored 1, in 4 turns.\nRESTART?\n>   -= Kitchen =-1/4"
     assert plain(raw) == "You burned it!\n*** You lost! ***"
 

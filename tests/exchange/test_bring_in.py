@@ -331,7 +331,7 @@ def test_the_map_comes_along_into_a_new_bank_and_never_into_another_map(tmp_path
 def test_whatever_meets_nothing_is_lost_and_again_nothing_changes(
     tmp_path_factory: pytest.TempPathFactory, here: list[str], there: list[str]
 ) -> None:
-    folder = tmp_path_factory.mktemp("meeting")
+    folder = tmp_path_factory.mktemp("same-names")
     one, two = a_bank(folder / "one"), a_bank(folder / "two")
     for bank, reported in ((one, here), (two, there)):
         for step, text in enumerate(reported, start=1):

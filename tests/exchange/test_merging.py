@@ -147,7 +147,7 @@ def test_a_copy_of_a_run_is_the_same_run_and_one_run_has_no_second(tmp_path: Pat
         merge(one, copy, str(tmp_path / "out"))
 
 
-def test_different_reward_scales_are_told(tmp_path: Path) -> None:
+def test_different_reward_scales_are_reported(tmp_path: Path) -> None:
     one, two = learned(tmp_path / "one", "a", [1]), learned(tmp_path / "two", "b", [1], reward_failure=0.0)
     done = merge(one, two, str(tmp_path / "out"))
     assert any("reward_failure" in note for note in done.notes)

@@ -247,9 +247,9 @@ def test_vectors_of_another_size_are_flagged_and_their_memories_skipped(tmp_path
 def test_a_broken_store_is_refused_with_a_sentence(tmp_path: Path, spoil: Any, sentence: str) -> None:
     folder = CheckpointWriter(three()).write(tmp_path / "c", cache=False)
     file = folder / "cube" / "textual_memory.json"
-    spoilt = spoil(file.read_text())
-    assert spoilt != file.read_text()
-    file.write_text(spoilt)
+    damaged = spoil(file.read_text())
+    assert damaged != file.read_text()
+    file.write_text(damaged)
     with pytest.raises(InputError, match="Nothing was imported") as refused:
         read_official(folder)
     assert sentence in str(refused.value)
@@ -319,7 +319,7 @@ def test_what_the_official_code_did_not_write_is_distinct(tmp_path: Path) -> Non
             read_official(path)
 
 
-def test_texts_that_no_database_could_hold_are_mended(tmp_path: Path) -> None:
+def test_texts_that_no_database_could_hold_are_corrected(tmp_path: Path) -> None:
     writer = CheckpointWriter([Written("m1", "bad \ud800 half", metadata={"full_content": "\udfff"})])
     bank, _ = brought_in(read_official(writer.write(tmp_path / "c")), tmp_path / "bank")
     assert bank.memory("m1").intent == "bad ? half"

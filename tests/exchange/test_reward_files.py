@@ -1,4 +1,4 @@
-"""Rewards in files: every line is told what it does, the good ones are one deed, and what is written is read back."""
+"""Rewards in files: the effect of every line is listed, good ones are one action, what is written is read back."""
 
 from __future__ import annotations
 

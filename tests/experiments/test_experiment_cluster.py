@@ -68,12 +68,12 @@ def test_two_workers_find_what_one_process_finds_and_leave_their_banks(tmp_path:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_scheduler_that_is_not_there_is_told(tmp_path: Path, a_free_port: int) -> None:
+def test_a_scheduler_that_is_not_there_is_reported(tmp_path: Path, a_free_port: int) -> None:
     address = f"tcp://127.0.0.1:{a_free_port}"
     assert refused(tmp_path / "out", address).count(address)
 
 
-def test_a_missing_extra_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "'memrl-inspector[cluster]'" in refused(tmp_path / "out", "tcp://127.0.0.1:8786")
 

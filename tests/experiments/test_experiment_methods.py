@@ -172,8 +172,8 @@ def test_forgetting_is_counted_within_a_stage() -> None:
 
 def test_the_share_of_unparsed_answers_is_of_those_that_were_asked_for() -> None:
     reported = frame("a", letters("+-+-"))
-    for row, (asked, unread) in zip(reported, [(0, 0), (2, 1), (1, 1), (1, 0)], strict=True):
-        row |= {"consulted": asked, "unparsed": unread}
+    for row, (asked, unparsed) in zip(reported, [(0, 0), (2, 1), (1, 1), (1, 0)], strict=True):
+        row |= {"consulted": asked, "unparsed": unparsed}
     assert rows_of(reported)["a"].unparsed == 0.5
     assert isnan(rows_of(frame("a", letters("+"), consulted=0))["a"].unparsed)
 

@@ -1,4 +1,4 @@
-"""An experiment as a file: what it may say, and how a fault in it is told."""
+"""An experiment as a file: what it may say, and how a fault in it is reported."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_what_does_not_fit_together_is_told_with_its_names(tmp_path: Path, text:
     assert reported in refusal(a_file(tmp_path, text))
 
 
-def test_a_file_that_cannot_be_read_as_toml_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_as_toml_is_reported(tmp_path: Path) -> None:
     assert "mine.toml" in refusal(a_file(tmp_path, "seeds = \n"))
     assert "line 2" in refusal(a_file(tmp_path, "seeds = \n"))
     assert "missing.toml" in refusal(tmp_path / "missing.toml")

@@ -288,7 +288,7 @@ def refused(out: Path) -> str:
     return str(failure.value)
 
 
-def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     assert "cannot be written" in refused(tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"

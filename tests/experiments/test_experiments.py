@@ -185,8 +185,8 @@ def test_every_model_uses_every_memory_and_none(cross: tuple[MemoryBank, FrozenU
 
 def test_to_a_model_that_reads_nothing_every_memory_is_worth_nothing(cross: tuple[MemoryBank, FrozenUse]) -> None:
     _, result = cross
-    unread = [arm.success for arm in result.arms if arm.on == "simulated-0"]
-    assert all(np.array_equal(success, unread[0]) for success in unread)
+    without = [arm.success for arm in result.arms if arm.on == "simulated-0"]
+    assert all(np.array_equal(success, without[0]) for success in without)
     zero = [d for d in result.differences if d.on == "simulated-0"]
     assert zero
     assert all((d.mean, d.low, d.high) == (0, 0, 0) for d in zero)
@@ -211,9 +211,9 @@ def test_a_reader_reads_the_memories_in_its_share_of_the_steps() -> None:
         reader, read = SimulatedReader(share), 0
         for seed in range(200):
             answer = reader.chat(with_memory, ModelOptions(seed=seed)).text
-            as_read, as_unread = (plain.chat(m, ModelOptions(seed=seed)).text for m in (with_memory, without))
-            assert answer in (as_read, as_unread)
-            read += answer == as_read if as_read != as_unread else 0
+            as_read, as_without = (plain.chat(m, ModelOptions(seed=seed)).text for m in (with_memory, without))
+            assert answer in (as_read, as_without)
+            read += answer == as_read if as_read != as_without else 0
         different = sum(
             plain.chat(with_memory, ModelOptions(seed=s)).text != plain.chat(without, ModelOptions(seed=s)).text
             for s in range(200)

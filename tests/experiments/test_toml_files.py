@@ -1,4 +1,4 @@
-"""Faults in a TOML file are told with the line, the key and what is allowed."""
+"""Faults in a TOML file are reported with the line, the key and what is allowed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_fault_is_told_with_its_place(tmp_path: Path, text: str, reported: lis
 def test_of_many_faults_ten_are_told_and_long_values_are_cut(tmp_path: Path) -> None:
     reported = fault_of(tmp_path, "title = 'a'\n" + "".join(f"{'k' * 200}{n} = 1\n" for n in range(40)))
     assert reported.count("there is no such key") == 10
-    assert reported.count("Allowed: ") == 1, "What is allowed in one table is told once."
+    assert reported.count("Allowed: ") == 1, "What is allowed in one table is listed once."
     assert "; and 30 more." in reported
     assert len(fault_of(tmp_path, f"title = ['{'x' * 5000}']\n")) < 300
 

@@ -149,7 +149,7 @@ def test_a_scale_is_never_narrower_than_ten_points() -> None:
     assert (picture.figure.layout.coloraxis.cmin, picture.figure.layout.coloraxis.cmax) == (-5, 5)
 
 
-def test_what_does_not_vary_or_varies_besides_is_told() -> None:
+def test_what_does_not_vary_or_varies_besides_is_reported() -> None:
     with pytest.raises(InputError, match="colour"):
         a_diagram(conditions(), "colour")
     with pytest.raises(InputError, match="vary too"):

@@ -118,7 +118,7 @@ def test_a_gain_without_an_interval_is_not_called_clear() -> None:
 # --- forgetting ---------------------------------------------------------------------------------------------------
 
 
-def test_both_rates_stand_beside_each_other_and_their_order_is_told() -> None:
+def test_both_rates_stand_beside_each_other_and_their_order_is_reported() -> None:
     picture = forgetting_picture(ROWS)
     a, b = named(picture, "A: of all failures"), named(picture, "B: of what had been solved")
     order = list(picture.table["arm"])[::-1]

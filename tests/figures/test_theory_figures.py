@@ -58,7 +58,7 @@ def test_the_mean_goes_to_beta_in_a_band_of_one_standard_deviation() -> None:
     assert {"−0.200", "+0.786", "12"} <= set(numbers(picture.title)) and "β = +0.800 in 1.943 updates" in picture.title
 
 
-def test_a_half_life_beyond_the_figure_is_not_marked_but_told() -> None:
+def test_a_half_life_beyond_the_figure_is_not_marked_but_reported() -> None:
     picture = mean_picture(0.01, 0.8, 0.4, 0.0, 20)
     assert notes(picture) == ["β"]
     assert "in 68.968 updates" in picture.title

@@ -130,7 +130,7 @@ TASK_CASES = cases(st.sampled_from(["own", "own", "tables", "household", "sql", 
 
 
 def check_tasks(case: Case, folder: Path) -> None:
-    """A file of tasks: each line is taken or told of, and what is kept comes back as it was."""
+    """A file of tasks: each line is taken or reported, and what is kept comes back as it was."""
     tree = edited(_task_files()[case.of], case.edits)
     text = "\n".join(map(as_json, tree)) if isinstance(tree, list) else as_json(tree)
     path = folder / "some tasks.jsonl"

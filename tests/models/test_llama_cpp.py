@@ -95,7 +95,7 @@ def test_a_model_can_be_stopped_while_it_reads_and_what_the_caller_raises_passes
 
 
 @pytest.mark.slow
-def test_what_stands_at_the_beginning_of_two_prompts_is_read_once_and_told(model: GgufModel) -> None:
+def test_what_stands_at_the_beginning_of_two_prompts_is_read_once_and_reported(model: GgufModel) -> None:
     long = [Message("system", "Go on. " * 60), *HELLO]
     model.chat(long, SMALL)
     reply = model.chat([*long, Message("assistant", "Hello"), Message("user", "Again")], SMALL)
@@ -104,7 +104,7 @@ def test_what_stands_at_the_beginning_of_two_prompts_is_read_once_and_told(model
     assert f"({reply.cached_tokens} from the server's cache)" in tokens_of(reply)[0]
 
 
-def test_what_the_chat_template_makes_of_messages_is_told(model: GgufModel) -> None:
+def test_what_the_chat_template_makes_of_messages_is_reported(model: GgufModel) -> None:
     reported = model.rendered([Message("system", "Be brief."), *HELLO], SMALL)
     assert "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay hello<|im_end|>" in reported
 

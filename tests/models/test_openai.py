@@ -172,7 +172,7 @@ def test_nobody_at_the_address_and_a_name_that_is_none(server: Any) -> None:
             OpenAIModel(name, server.address)
 
 
-def test_options_are_sent_and_a_limit_that_is_met_is_told(server: Any) -> None:
+def test_options_are_sent_and_a_limit_that_is_met_is_reported(server: Any) -> None:
     reply = chat(server, lambda to, _: to.stream("One", " two", end="length"), temperature=0.5, seed=7, num_predict=2)
     assert (reply.text, reply.cut) == ("One two", "2 tokens")
     sent = server.asked[-1][1]
@@ -189,7 +189,9 @@ def test_options_are_sent_and_a_limit_that_is_met_is_told(server: Any) -> None:
         ({"prompt_tokens_details": None}, {}, None),
     ],
 )
-def test_what_a_server_had_cached_of_a_prompt_is_told(server: Any, more: Any, timings: Any, cached: int | None) -> None:
+def test_what_a_server_had_cached_of_a_prompt_is_reported(
+    server: Any, more: Any, timings: Any, cached: int | None
+) -> None:
     usage = {"prompt_tokens": 40, "completion_tokens": 2, "total_tokens": 42, **more}
     reply = chat(server, lambda to, _: to.stream("One", {"choices": [], "usage": usage, **timings}))
     assert (reply.prompt_tokens, reply.answer_tokens, reply.cached_tokens) == (40, 2, cached)

@@ -1,4 +1,4 @@
-"""`memrl run` with a model server: what is sent, what is told meanwhile, and what is left when it cannot answer."""
+"""`memrl run` with a model server: what is sent, what is printed meanwhile, and what is left when it cannot answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_run(bank: str, *words: str) -> str:
     return printed("run", "--bank", bank, "--tasks", "1", "--model", "llama3.2", *words)
 
 
-def test_an_action_of_the_household_is_cut_at_32_tokens_and_told(bank: str, server: OllamaServer) -> None:
+def test_an_action_of_the_household_is_cut_at_32_tokens_and_reported(bank: str, server: OllamaServer) -> None:
     server.faults.answer, server.faults.endless = " go", True
     server.faults.a_second = 1.0
     reported = a_run(bank)

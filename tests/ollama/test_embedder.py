@@ -44,7 +44,7 @@ def test_many_texts_go_in_batches_of_64(embedder: OllamaEmbedder, server: Ollama
     assert np.array_equal(together[129:], embedder.embed(texts[129:]))
 
 
-def test_a_text_that_the_model_has_no_room_for_is_cut_and_told(
+def test_a_text_that_the_model_has_no_room_for_is_cut_and_reported(
     embedder: OllamaEmbedder, server: OllamaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vectors = embedder.embed(["heat the egg", "egg " * 2000, "cool it"])

@@ -36,7 +36,7 @@ def test_a_running_server_tells_its_version_models_and_what_is_loaded(server: Ol
     assert status.loaded == ()
 
 
-def test_a_model_without_a_chat_template_is_told(server: OllamaServer) -> None:
+def test_a_model_without_a_chat_template_is_reported(server: OllamaServer) -> None:
     server.models["base:latest"] = replace(LLAMA, name="base:latest", template="{{ .Prompt }}")
     assert [(model.name, model.chat_template) for model in ollama_status(server.address).models if model.can_chat] == [
         ("base", False),

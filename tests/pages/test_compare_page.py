@@ -263,7 +263,7 @@ def test_one_run_says_how_to_get_a_second(home: Path, compared: Visit) -> None:
 
 
 def test_runs_of_other_agents_that_tell_little_can_be_compared(home: Path, compared: Visit) -> None:
-    with bank_with_a_run(home / "banks" / "told", "r") as bank:
+    with bank_with_a_run(home / "banks" / "reported", "r") as bank:
         for run, answer in (("one", "left"), ("other", "right")):
             recorder = Recorder(bank, run)
             with recorder.step("go somewhere"):
@@ -274,19 +274,19 @@ def test_runs_of_other_agents_that_tell_little_can_be_compared(home: Path, compa
             with recorder.step("go far", embedding=a_vector(2)) as step:
                 step.recalled([(memory, 0.5)])
                 step.selected([memory])
-    app = compared(bank="told", run="one", against="other")
+    app = compared(bank="reported", run="one", against="other")
     text = plain(app)
     assert "judged the answers" in text
     assert "1 of 1 steps" in text.replace(" (1.000)", "")
     assert "pair **2** of 3" in text
     assert "Which memories were given" in text
-    app = compared(bank="told", run="one", against="other", step="1")
+    app = compared(bank="reported", run="one", against="other", step="1")
     assert "What the model answered" in plain(app)
     assert "memory was given" not in plain(app)
-    app = compared(bank="told", run="one", against="other", step="3")
+    app = compared(bank="reported", run="one", against="other", step="3")
     assert "pair **3** of 3" in plain(app)
     for _ in range(3):
-        app = compared(bank="told", run="one", under="k2=1")
+        app = compared(bank="reported", run="one", under="k2=1")
 
 
 def test_a_reward_given_since_is_in_the_comparison(mine: Path, compared: Visit) -> None:

@@ -1,4 +1,4 @@
-"""Bank, Import and export: what arrives, what is told of it, and what a wrong file leads to."""
+"""Bank, Import and export: what arrives, what is said of it, and what a wrong file leads to."""
 
 from __future__ import annotations
 

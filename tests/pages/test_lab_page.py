@@ -151,7 +151,7 @@ def test_a_slider_is_an_event_that_holds_from_the_next_step_on(bank: Stored, pai
     assert app.slider(key=f"lab_{pair[0]}_weight").value == 1.0
 
 
-def test_settings_that_cannot_be_change_nothing_and_are_told(bank: Stored, pair: Pair, at_lab: Visit) -> None:
+def test_settings_that_cannot_be_change_nothing_and_are_reported(bank: Stored, pair: Pair, at_lab: Visit) -> None:
     bank.change_settings(pair[0], {**bank.settings(pair[0]), "k1": 4}, 8)
     app = at_lab()
     app.slider(key=f"lab_{pair[0]}_k2").set_value(9).run()

@@ -54,7 +54,7 @@ def test_strangers_are_shown_nothing_but_a_sentence_where_there_is_no_login(
         {"Host": "localhost.other.example"},
     ],
 )
-def test_pages_of_other_sites_are_shown_nothing_whatever_streamlit_was_told(
+def test_pages_of_other_sites_are_shown_nothing_whatever_streamlit_was_reported(
     demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
 ) -> None:
     monkeypatch.setattr(ContextProxy, "headers", headers)

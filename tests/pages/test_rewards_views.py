@@ -1,4 +1,4 @@
-"""Rewards, beside the queue: who agrees, what it taught, who did what, rewards as files, and the rules."""
+"""Rewards, beside the queue: who agrees, what it changed, who did what, rewards as files, and the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page Steps: a filter is kept in the link, and what passes it is told, shown and taken away."""
+"""The page Steps: a filter is kept in the link, and what passes it is named, shown and taken away."""
 
 from __future__ import annotations
 

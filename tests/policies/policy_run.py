@@ -36,7 +36,7 @@ EMBEDDER = HashingEmbedder()
 def an_agent_of(
     path: Path, policy: str, model: Any = None, environment: Any = None, seed: int = 1, **settings: Any
 ) -> Agent:
-    """An agent with one run "r" of the policy in a new bank; the household and the simulated model unless told."""
+    """An agent with one run "r" of the policy in a new bank; by default the household and the simulated model."""
     embedder = HashingEmbedder()
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
     chosen = settings_of(policy, settings).model_dump()

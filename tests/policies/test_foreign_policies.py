@@ -77,7 +77,7 @@ def choosing_strangers(decision: Decision) -> Decision:
 
 
 @pytest.mark.parametrize("spoil", [raising, choosing_strangers])
-def test_a_step_keeps_its_trace_and_goes_on_once_the_policy_is_mended(
+def test_a_step_keeps_its_trace_and_goes_on_once_the_policy_is_corrected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoil: Callable[[Decision], Decision]
 ) -> None:
     spoiling = [False]

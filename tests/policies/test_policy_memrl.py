@@ -39,7 +39,7 @@ def card(**settings: Any) -> tuple[str, tuple[str, ...]]:
     return spec.variant, spec.deviations[len(SPEC.deviations) :]
 
 
-def test_a_mean_and_sd_of_none_of_the_configurations_are_told() -> None:
+def test_a_mean_and_sd_of_none_of_the_configurations_are_reported() -> None:
     foreign = set(card(normaliser="fixed")[1])
     for preset in PRESETS.values():
         variant, reported = card(**preset)
@@ -71,7 +71,7 @@ def test_the_presets_are_the_four_configurations_of_the_official_code() -> None:
         assert shared == (0.5, 0.5, 0.3, 1.0, "intent", "group", "fixed", "older")
 
 
-def test_the_mini_batches_of_the_official_runners_are_told() -> None:
+def test_the_mini_batches_of_the_official_runners_are_reported() -> None:
     (reported,) = [sentence for sentence in SPEC.deviations if "mini-batch" in sentence]
     assert [int(number) for number in re.findall(r"\d+", reported)] == [32, 25, 5]
     sizes = [PRESETS[name]["batch_size"] for name in ("alfworld", "hle", "bigcodebench", "lifelong")]
@@ -83,7 +83,7 @@ def test_the_defaults_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize("chosen", CODE, ids=str)
-def test_any_option_of_the_code_alone_makes_it_the_codes_and_is_told(chosen: Mapping[str, Any]) -> None:
+def test_any_option_of_the_code_alone_makes_it_the_codes_and_is_reported(chosen: Mapping[str, Any]) -> None:
     variant, reported = card(**chosen)
     assert variant == "code"
     assert reported[0].startswith("Official code: ")
@@ -92,7 +92,7 @@ def test_any_option_of_the_code_alone_makes_it_the_codes_and_is_told(chosen: Map
 
 @pytest.mark.parametrize("chosen", OURS, ids=str)
 @pytest.mark.parametrize("beside", [{}, {"normaliser": "fixed"}])
-def test_any_option_of_neither_makes_it_adapted_and_is_told(
+def test_any_option_of_neither_makes_it_adapted_and_is_reported(
     chosen: Mapping[str, Any], beside: Mapping[str, Any]
 ) -> None:
     variant, reported = card(**{**beside, **chosen})
@@ -108,7 +108,7 @@ def test_any_option_of_neither_makes_it_adapted_and_is_told(
         ({"normaliser": "fixed", "k1_counts": "intent", "duplicates": "group"}, 0),
     ],
 )
-def test_where_the_paper_stands_beside_the_code_the_mixture_is_told(chosen: dict[str, Any], kept: int) -> None:
+def test_where_the_paper_stands_beside_the_code_the_mixture_is_reported(chosen: dict[str, Any], kept: int) -> None:
     assert sum(sentence.startswith("As in the paper") for sentence in card(**chosen)[1]) == kept
 
 

@@ -177,7 +177,7 @@ def cited(*memory_ids: str) -> tuple[Consulted, ...]:
     return (Consulted("citations", Phase.UPDATE, (), "", {"cited": list(memory_ids)}, True),)
 
 
-def taught(view: MemoryView, policy: RMMReranker, decision: Decision, **lesson: Any) -> tuple[Learned, Any]:
+def learned_from(view: MemoryView, policy: RMMReranker, decision: Decision, **lesson: Any) -> tuple[Learned, Any]:
     state = policy.start(())
     return state, policy.learn(state, a_lesson(view, decision, policy="rmm_reranker", **lesson))
 
@@ -186,7 +186,7 @@ def test_what_was_cited_gains_on_what_was_not() -> None:
     view, policy = a_view(SIX), rmm(k2=2, learning_rate=0.01)
     decision = decided(policy, view, seed=1)
     used, unused = decision.selected
-    state, changes = taught(view, policy, decision, consulted=cited(used))
+    state, changes = learned_from(view, policy, decision, consulted=cited(used))
     before, after = (by_term(one, ADAPTED) for one in (decision, decided(policy, replace(view, learned=state), seed=1)))
     assert after[used] - after[unused] > before[used] - before[unused]
     assert {change.name: change.after for change in changes} == dict(policy.values(state))
@@ -198,7 +198,7 @@ def test_the_baseline_weighs_a_memory_that_was_not_cited_three_times_as_much() -
     decision = decided(policy, view)
     moved = []
     for consulted in (cited(*decision.selected), cited()):
-        state, _ = taught(view, policy, decision, consulted=consulted)
+        state, _ = learned_from(view, policy, decision, consulted=consulted)
         first = first_adapters(8, 16, 0)
         moved.append(state.adapters.up_m - first.up_m)
     assert moved[1] == pytest.approx(-3 * moved[0], rel=1e-9)
@@ -216,7 +216,7 @@ def test_the_baseline_weighs_a_memory_that_was_not_cited_three_times_as_much() -
 )
 def test_without_usable_feedback_nothing_moves(lesson: dict[str, Any]) -> None:
     view, policy = a_view(SIX), rmm()
-    state, changes = taught(view, policy, decided(policy, view), **lesson)
+    state, changes = learned_from(view, policy, decided(policy, view), **lesson)
     assert (changes, state) == ((), Learned())
 
 
@@ -278,10 +278,10 @@ def test_a_run_learns_from_citations_and_every_decision_can_be_drawn_again(tmp_p
     agent = an_agent_of(tmp_path / "bank", "rmm_reranker", learning_rate=0.05)
     traces = list(agent.run(sample_tasks("household-train")[:4], epochs=3))
     state = learned_now(agent.bank, "r")
-    taught_by = [trace for trace in traces if trace.update and trace.update.changes]
+    learned_by = [trace for trace in traces if trace.update and trace.update.changes]
     assert [len(trace.consulted) for trace in traces] == [0] + [1] * 11
-    assert state.lessons == len(taught_by) == 11
-    first, last = taught_by[0].update, taught_by[-1].update
+    assert state.lessons == len(learned_by) == 11
+    first, last = learned_by[0].update, learned_by[-1].update
     assert [change.after for change in last.changes] == list(make_policy("rmm_reranker", {}).values(state).values())
     assert all(late.after > early.before for early, late in zip(first.changes, last.changes, strict=True))
     for trace in traces:

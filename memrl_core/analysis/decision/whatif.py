@@ -226,7 +226,7 @@ def _placed(situation: Situation, recall: RecallRecord, decision: Decision, memo
 
 SHARED = ("k1", "k2", "delta", "reward_success", "reward_failure", "human_rewards", "several_raters")
 """The settings that all methods are given alike: how much they may recall and give, and what rewards mean."""
-NOT_ASKED = "No model was asked here: its template stands in the place of its answer."
+NOT_ASKED = "No model was asked here: its template answered."
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 With mean reward β and variance σ² of the rewards, q has the expectation β + (1 − α)^t (q0 − β) and the variance
 α/(2 − α) · σ² (1 − (1 − α)^(2t)) after t rewards (arXiv 2601.03192 v2, equations 12, 13, 17 and 18). Where α changed on
-the way, each move counts with its own α. How much of a q is company is told by answering steps again.
+the way, each move counts with its own α. Answering steps again shows how much of a q is company.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def step_size(move: UtilityPoint, alpha: float) -> float:
 def refolded(
     bank: MemoryBank, run: str, changed: Callable[[LedgerEvent], LedgerEvent | None], as_of: int | None = None
 ) -> Fold:
-    """The fold of a run in which `changed` gives what stands in the place of each event, or None for nothing.
+    """The fold of a run in which `changed` gives what replaces each event, or None for nothing.
 
     The runs that it started from are folded in the same way.
     """

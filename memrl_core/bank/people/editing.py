@@ -101,8 +101,7 @@ class Editing(Part):
             for memory_id in memory_ids:
                 if self._replacement_of(run, [memory_id]):
                     raise InputError(
-                        f"Another memory stands in the place of “{memory_id[:80]}”. Nothing was restored; restore it "
-                        "by itself."
+                        f"Another memory has replaced “{memory_id[:80]}”. Nothing was restored; restore it by itself."
                     )
             return self._append(run, memory_ids, EventKind.MEMORY_RESTORED, by)
 

@@ -286,7 +286,9 @@ def database_task(task: Task, dialect: Dialect = "sqlite") -> DatabaseTask:
         return DatabaseTask.model_validate({**task.data, "dialect": dialect})
     except ValidationError as error:
         message = sentence_of(error).removeprefix("Settings were not changed. ")[:300]
-        raise InputError(f"Task {task.id[:80]} is no database task: {message} Mend it; nothing was started.") from None
+        raise InputError(
+            f"Task {task.id[:80]} is no database task: {message} Correct it; nothing was started."
+        ) from None
 
 
 _MADE = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"

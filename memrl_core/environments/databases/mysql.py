@@ -107,7 +107,7 @@ def parsed(statement: str) -> exp.Expr:
         if isinstance(error, ParseError) and error.errors:
             first = error.errors[0]
             why = f"{str(first['description'])[:100]}, character {first['col']}"
-        raise InputError(f"This is not MySQL that can be read ({why}). {_NOTHING_CHANGED} Mend it.") from None
+        raise InputError(f"This is not MySQL that can be read ({why}). {_NOTHING_CHANGED} Correct it.") from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.DML):
         raise InputError(_ONLY)
     return trees[0]

@@ -142,7 +142,7 @@ class Sandbox:
         answer = self._answer({"do": "begin", "tables": self._tables, "limits": asdict(self.limits)})
         if "error" in answer:
             raise InputError(
-                f"The tables cannot be made: {str(answer['error'])[:300]}. Mend them; nothing was started."
+                f"The tables cannot be made: {str(answer['error'])[:300]}. Correct them; nothing was started."
             )
         for statement in self.changes:
             self._answer({"do": "run", "statement": statement})

@@ -130,7 +130,7 @@ class DatabaseWorld(Environment):
         self._task = database_task(task, self.dialect)
         self._expected = expected_of(self._sandbox, self._task, self.translate)
         if message := unusable(self._task, self._expected):
-            raise InputError(f"Task {task.id[:80]} cannot be judged: {message} Mend it; nothing was started.")
+            raise InputError(f"Task {task.id[:80]} cannot be judged: {message} Correct it; nothing was started.")
         self._sandbox.begin(self._task.made)
         tables = "\n".join(self._introduced(number) for number in range(len(self._task.tables)))
         self._choices = _choices(self._task, seed) if self.drafts else ""

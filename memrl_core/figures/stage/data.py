@@ -330,7 +330,7 @@ def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Pha
 
 
 def _no_step() -> dict[str, Any]:
-    """What stands in the place of a run's steps while it has none: its memories are on the map all the same."""
+    """What is shown for a run that has no step yet: its memories are on the map all the same."""
     nothing = dict.fromkeys(("query", "recall", "decision", "prompt", "answer", "reward", "update", "write"))
     return {
         **nothing, "step": 0, "epoch": 0, "task": {"id": "", "intent": "No step yet.", "family": ""},

@@ -68,7 +68,7 @@ SPEC = PolicySpec(
         "The paper reads the 10 most similar tips, however little they are; here δ holds for both variants (−1: none).",
         "A score is the step's reward, or a person's, mapped back to [0, 1], and 0.5 for an unrated episode. A late "
         "reward counts when tips are ordered, while their text keeps what was known.",
-        "With the simulated model the environment's own layout of the episode stands in for the tip.",
+        "With the simulated model the environment's own layout of the episode replaces the tip.",
     ),
     idea="At the end of an episode the model writes a tip. Before each turn the tips that were kept for states like "
     "this one are read; how few there are says how new the state is.",

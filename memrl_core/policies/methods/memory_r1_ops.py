@@ -138,7 +138,7 @@ def operation_question(new: NewExperience, near: Sequence[Memory]) -> Question[C
 
 
 def _by_rule(new: NewExperience, near: Sequence[Memory]) -> Chosen:
-    """What stands in for the model's choice: see the spec's deviations."""
+    """What replaces the model's choice: see the spec's deviations."""
     if any(_same_text(memory, new) for memory in near):
         return Chosen(operation="NOOP")
     alike = [memory for memory in near if intent_key(memory.intent) == intent_key(new.intent)]

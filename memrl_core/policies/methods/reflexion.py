@@ -31,7 +31,7 @@ NOT_SOLVED = "The task was not solved."
 NO_CAUSE = "this try did not solve the task."
 A_RETRY = "a retry: what earlier tries of this very task left is read"
 NO_REFLECTION = "no reflection on this task: it is met for the first time, or no earlier try of it failed"
-UNREADABLE = "the model's reflection could not be used, so what the environment lays out stands in for it"
+UNREADABLE = "the model's reflection could not be used, so what the environment lays out replaces it"
 
 
 class ReflexionSettings(PolicySettings):
@@ -48,7 +48,7 @@ class ReflexionSettings(PolicySettings):
 
 
 class Reflection(BaseModel):
-    """What a failed try taught, as the model fills it in."""
+    """The lesson of a failed try, as the model fills it in."""
 
     root_cause: str = Field(description="Why the try failed, in one sentence.")
     avoid: list[str] = Field(description="Actions or answers not to repeat.")

@@ -49,7 +49,7 @@ class ReMem(ExpRag):
             "Prune affects the retrieved set of this task only: a memory that was dropped stays in the bank and can be "
             "retrieved again. The paper's wording covers the whole memory. Nothing is reorganised.",
             LAID_OUT,
-            "With the simulated model a rule stands in for Refine: it drops what is less than half as similar as the "
+            "With the simulated model a rule replaces Refine: it drops what is less than half as similar as the "
             "best, and failures where a success is at least as similar.",
         ),
         idea="What similarity retrieved is read once more before it is used: the model says what would not help, and "

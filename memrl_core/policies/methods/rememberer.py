@@ -266,7 +266,7 @@ class Rememberer(Policy[RemembererSettings]):
         }
 
     def _nearest(self, table: Table, lesson: Lesson) -> Callable[[Key], State]:
-        """Finds the record that stands in for a state never met."""
+        """Finds the record that is used for a state never met."""
         trace, weight = lesson.trace, self.settings.task_weight
         query = np.asarray(trace.embed.embedding if trace.embed is not None else (), dtype=np.float64)
         tasks = {trace.task.intent: 1.0}
@@ -386,7 +386,7 @@ class Done:
 def learn(
     table: Table, episode: Sequence[Done], settings: RemembererSettings, nearest: Callable[[Key], State]
 ) -> list[ValueChange]:
-    """Learn from an episode, first exchange first; `nearest` is the record that stands in for a state never met."""
+    """Learn from an episode, first exchange first; `nearest` is the record used for a state never met."""
     changes = []
     first_met: dict[Key, int] = {}
     for turn, done in enumerate(episode):

@@ -82,7 +82,7 @@ class SelfRag(Policy[SelfRagSettings]):
             "The source answers once with every passage and keeps the best by relevance, support and usefulness; here "
             "relevance alone decides, before one answer.",
             "The memories are experiences with tasks, not passages of documents.",
-            "With the simulated model a rule stands in for both forms: relevance is the similarity, half of it without "
+            "With the simulated model a rule replaces both forms: relevance is the similarity, half of it without "
             "a success, and memory is needed when the best relevance is above the threshold.",
         ),
         idea="The model is asked whether memory would help it, and then grades each memory that was found. It reads "

@@ -54,7 +54,7 @@ from memrl_core.settings import usual
 
 NO_COACH = "No coach was asked about this pool: "
 GATE = 0.3
-"""With the simulated model a rule stands in for the coach: it speaks above this similarity of the nearest episode."""
+"""With the simulated model a rule replaces the coach: it speaks above this similarity of the nearest episode."""
 
 
 class WebCoachSettings(UngatedSettings):
@@ -84,7 +84,7 @@ SPEC = PolicySpec(
         "The coach is asked at the beginning of the task; within the episode only where “Coach every n turns” is set.",
         "Below the coach's message stand the condensed episodes that it has read; in the source the agent sees its "
         "message alone.",
-        "With the simulated model a rule stands in for the coach and the condenser; it is named in every note.",
+        "With the simulated model a rule replaces the coach and the condenser; it is named in every note.",
     ),
     idea="A coach reads condensed episodes of similar tasks and either gives advice or keeps silent, so that memory "
     "is kept away from a task that it does not fit.",

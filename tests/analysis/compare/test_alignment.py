@@ -240,7 +240,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("xyz"), SELECTIONS, ANSWERS, REWARDS)
 
 
 def a_pairing(one: list[Any], other: list[Any]) -> Alignment:
-    """Two runs on the tasks of the first, that selected, answered and earned what is told."""
+    """Two runs on the tasks of the first, that selected, answered and earned what is given."""
 
     def line(name: str, reported: list[Any]) -> Line:
         both = enumerate(zip(one, reported, strict=False), start=1)
@@ -253,7 +253,7 @@ def a_pairing(one: list[Any], other: list[Any]) -> Alignment:
 
 
 def by_hand(mine: Any, theirs: Any) -> set[Difference]:
-    """In what two told steps differ."""
+    """In what two given steps differ."""
     found = set()
     if mine[1] is not None and theirs[1] is not None and list(mine[1]) != list(theirs[1]):
         found.add(ORDER if sorted(mine[1]) == sorted(theirs[1]) else MEMORIES)

@@ -336,7 +336,7 @@ def test_a_fork_does_not_start_from_another_memory() -> None:
     assert "step 3" in warned(lines[0], replace(lines[1], info=whole), replace(lines[2], info=later))
 
 
-def told_settings(bank: MemoryBank, *runs: str) -> dict[str, tuple[str, ...]]:
+def given_settings(bank: MemoryBank, *runs: str) -> dict[str, tuple[str, ...]]:
     return setting_differences(bank, [line_of(bank, run) for run in runs])
 
 
@@ -352,16 +352,16 @@ def bank(tmp_path: Path) -> MemoryBank:
 
 def test_settings_that_were_changed_are_told_one_after_the_other(bank: MemoryBank) -> None:
     settings = bank.settings("a")
-    assert told_settings(bank, "a", "b") == {}
+    assert given_settings(bank, "a", "b") == {}
     bank.change_settings("a", {**settings, "weight": 0.7, "k2": 1}, 3)
-    assert told_settings(bank, "a", "b") == titled(weight=("0.5 → 0.7", "0.5"), k2=("3 → 1", "3"))
+    assert given_settings(bank, "a", "b") == titled(weight=("0.5 → 0.7", "0.5"), k2=("3 → 1", "3"))
 
 
 def test_a_run_without_a_step_is_told_by_the_settings_it_would_have_even_if_they_differ_little(
     bank: MemoryBank,
 ) -> None:
     begun(bank, "c", settings={**bank.settings("a"), "delta": 0.2000001})
-    assert told_settings(bank, "a", "c") == titled(delta=("0.2", "0.2000001"))
+    assert given_settings(bank, "a", "c") == titled(delta=("0.2", "0.2000001"))
 
 
 def test_settings_of_a_past_that_is_shared_are_no_difference(bank: MemoryBank) -> None:
@@ -370,9 +370,9 @@ def test_settings_of_a_past_that_is_shared_are_no_difference(bank: MemoryBank) -
     begun(bank, "fork", base="a", base_step=3, first_step=4, settings=changed)
     for task in "xyz":
         commit(bank, "fork", task)
-    assert told_settings(bank, "a", "fork") == {}
+    assert given_settings(bank, "a", "fork") == {}
     # Beside a run that does not share it, the past of the fork counts.
-    assert told_settings(bank, "b", "fork") == titled(weight=("0.5", "0.5 → 0.7"))
+    assert given_settings(bank, "b", "fork") == titled(weight=("0.5", "0.5 → 0.7"))
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ def test_runs_with_nothing_in_common_have_an_empty_table(tmp_path: Path) -> None
     assert left_alone(comparison.alignment).endswith("1 of a, 1 of b.")
 
 
-def test_a_shared_past_is_told(bank: MemoryBank) -> None:
+def test_a_shared_past_is_reported(bank: MemoryBank) -> None:
     begun(bank, "fork", base="a", base_step=3, first_step=4)
     commit(bank, "fork", "x")
     alignment = align([line_of(bank, "a"), line_of(bank, "fork")])

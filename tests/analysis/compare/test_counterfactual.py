@@ -134,7 +134,7 @@ def test_a_fork_is_decided_from_what_it_knew(learned: MemoryBank, tmp_path: Path
 # --- by the other rule for ties ---------------------------------------------------------------------------------------
 
 
-def test_ties_are_counted_at_both_cuts_and_the_other_rule_is_told(tmp_path: Path) -> None:
+def test_ties_are_counted_at_both_cuts_and_the_other_rule_is_reported(tmp_path: Path) -> None:
     for rule, other in (("seeded", "older"), ("older", "seeded")):
         agent = an_agent(tmp_path / rule, weight=0.0, k1=3, k2=1, ties=rule)
         task = sample_tasks("household-train")[:1]

@@ -263,13 +263,13 @@ def test_of_a_run_that_goes_on_only_the_new_steps_are_read(bank: MemoryBank, mon
 
 
 def _as_read(choices: Choices) -> Any:
-    of_step = [(c.step, c.policy.spec, c.recall, c.seed, c.q, c.visits, c.selected) for c in choices.of_step.values()]
+    of_step = [(at, c.policy.spec, c.recall, c.seed, c.q, c.visits, c.selected) for at, c in choices.of_step.items()]
     return list(choices.of_step), of_step, list(choices.steps_of.items()), choices.left_out
 
 
 # --- what rewards did to q --------------------------------------------------------------------------------------------
 
-TAUGHT = 24
+LEARNED_STEPS = 24
 GREEDY = {**OWN, "epsilon": 0.0, "k2": 1}
 
 
@@ -277,8 +277,8 @@ GREEDY = {**OWN, "epsilon": 0.0, "k2": 1}
 def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """A run of an agent whose every step "ann" has rated against the environment; it stays as it is."""
     agent, tasks = an_agent(tmp_path_factory.mktemp("rated") / "bank", **GREEDY), sample_tasks("household-train")
-    with agent.bank.batch(TAUGHT):
-        traces = list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=TAUGHT)]))
+    with agent.bank.batch(LEARNED_STEPS):
+        traces = list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=LEARNED_STEPS)]))
     verdicts = {trace.step: trace.reward.environment or 0.0 for trace in traces[1:] if trace.reward}
     agent.bank.ratings.rate_all([Rating("r", step, -verdict, "ann") for step, verdict in verdicts.items()])
     agent.bank.close()
@@ -371,7 +371,7 @@ def test_the_selections_that_a_person_has_changed_are_those_by_definition(learne
     pairs = {
         trace.step: (selection_by_definition(trace, without), selection_by_definition(trace, now))
         for trace in learned.traces("r")
-        if trace.step > TAUGHT - last
+        if trace.step > LEARNED_STEPS - last
     }
     found = selections_changed(choices_of(learned), reward_effect(learned, "r", ids), last)
     assert {d.step: (set(d.selected), set(d.would)) for d in found} == {s: p for s, p in pairs.items() if p[0] != p[1]}
@@ -381,7 +381,7 @@ def test_the_selections_that_a_person_has_changed_are_those_by_definition(learne
 def test_no_selection_changes_for_events_that_moved_nothing(learned: MemoryBank) -> None:
     found = reward_effect(learned, "r", [])
     assert (found.moved, found.without) == ({}, {})
-    assert selections_changed(choices_of(learned), found, TAUGHT) == []
+    assert selections_changed(choices_of(learned), found, LEARNED_STEPS) == []
 
 
 # --- answered again ---------------------------------------------------------------------------------------------------
@@ -400,8 +400,8 @@ def test_the_recorded_memories_give_the_recorded_outcome_and_answer(learned: Mem
 
 
 def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(rated_bank: MemoryBank) -> None:
-    trace = rated_bank.trace("r", TAUGHT)
-    steps = [Differing(TAUGHT, trace.decision.selected, ())]
+    trace = rated_bank.trace("r", LEARNED_STEPS)
+    steps = [Differing(LEARNED_STEPS, trace.decision.selected, ())]
     before = again(rated_bank, steps)
     rated_bank.editing.forget("r", trace.decision.selected, "ann")
     assert again(rated_bank, steps) == before
@@ -438,7 +438,7 @@ def test_what_a_person_did_since_a_moment_is_found(tmp_path: Path, monkeypatch: 
 
 
 def test_what_a_person_does_for_another_is_their_own_action(rated_bank: MemoryBank) -> None:
-    theirs = rated_bank.ratings.mine("r", TAUGHT, "ann")
+    theirs = rated_bank.ratings.mine("r", LEARNED_STEPS, "ann")
     rated_bank.revoke_reward(theirs.id, "cy")
     rated_bank.undo.undo("cy")
     revoked, given = actions_since(rated_bank, "cy")

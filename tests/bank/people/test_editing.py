@@ -234,7 +234,7 @@ def test_a_fork_restores_what_its_base_had_reworded(bank: MemoryBank) -> None:
 
 # --- undone -----------------------------------------------------------------------------------------------------------
 
-DEEDS: list[Action] = [
+ACTIONS: list[Action] = [
     lambda bank: bank.editing.pin("r", [TWO], "ann"),
     lambda bank: (bank.editing.pin("r", [TWO], "bob"), bank.editing.unpin("r", [TWO], "ann")),
     lambda bank: bank.editing.forget("r", [TWO, THREE], "ann"),
@@ -245,7 +245,7 @@ DEEDS: list[Action] = [
 ]
 
 
-@pytest.mark.parametrize("action", DEEDS, ids=["pin", "unpin", "forget", "restore", "edit", "merge", "reword_back"])
+@pytest.mark.parametrize("action", ACTIONS, ids=["pin", "unpin", "forget", "restore", "edit", "merge", "reword_back"])
 def test_every_deed_is_undone_and_done_again_in_other_sessions_bit_for_bit(bank: MemoryBank, action: Action) -> None:
     states = [state(bank)]
     action(bank)

@@ -108,7 +108,7 @@ def test_faulty_sql_is_an_error_in_words(sandbox: Sandbox, faulty: str) -> None:
         ("ATTACH 'x.db' AS t", []),
     ],
 )
-def test_tables_that_cannot_be_made_are_told(sandbox: Sandbox, create: str, rows: list[list[object]]) -> None:
+def test_tables_that_cannot_be_made_are_reported(sandbox: Sandbox, create: str, rows: list[list[object]]) -> None:
     with pytest.raises(InputError, match="table t: "):
         sandbox.begin([Table("t", create, rows)])
 
@@ -423,7 +423,7 @@ def test_a_process_killed_between_two_statements_is_not_noticed(sandbox: Sandbox
     assert names(sandbox) == ["Ann", "Bob", "Eve"]
 
 
-def test_a_table_that_hangs_its_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_hangs_its_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SLACK", 0.3 - SMALL.seconds)
     with pytest.raises(EnvironmentFailed, match="started"):
         Sandbox(SMALL).begin([Table("t", f"CREATE TABLE t AS {HANGS}")])

@@ -47,7 +47,7 @@ def world() -> Iterator[Sql]:
 
 
 def played(world: Sql, task: Task, *replies: str) -> tuple[list[Turn], dict[str, Any]]:
-    """The turns of an episode with these replies, and what the world told at the last one."""
+    """The turns of an episode with these replies, and what the world said at the last one."""
     world.reset(task, seed=1, at_step=1)
     turns, info = [], {}
     for reply in replies:

@@ -284,14 +284,14 @@ HOSTILE = "<img src=x onerror=window.hacked=1></script><script>window.hacked=1</
 
 
 def test_hostile_texts_stay_texts(demo_data: Any, play: Play) -> None:
-    def spoilt(value: Any, name: str = "") -> Any:
+    def damaged(value: Any, name: str = "") -> Any:
         if isinstance(value, dict):
-            return {key: spoilt(one, key) for key, one in value.items()}
+            return {key: damaged(one, key) for key, one in value.items()}
         if isinstance(value, list):
-            return [spoilt(one, name) for one in value]
+            return [damaged(one, name) for one in value]
         return HOSTILE if isinstance(value, str) and name not in ("outcome", "rule", "op", "origin", "id") else value
 
-    data = spoilt(copy.deepcopy({**demo_data, "steps": demo_data["steps"][8:12]}))
+    data = damaged(copy.deepcopy({**demo_data, "steps": demo_data["steps"][8:12]}))
     data["memories"]["id"] = [f'{HOSTILE}"]{n}' for n in range(len(data["memories"]["id"]))]
     data["memories"]["label"] = data["memories"]["id"]
     data["memories"]["texts"]["2"] = HOSTILE + "é" * 1_000_000
