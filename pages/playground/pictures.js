@@ -219,8 +219,10 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
     context.textAlign = "right";
     context.fillText(percent(share), left - 4, y(share));
   }
+  // Its 0 below the axis, its word left of that: on a small chart 48 is near.
+  context.fillText("step 0", left + 4, bottom + 12 * type);
   context.textAlign = "center";
-  for (let step = 0; step <= steps; step += 48) context.fillText(step ? `${step}` : "step 0", x(step) + (step ? 0 : 10), bottom + 12 * type);
+  for (let step = 48; step <= steps; step += 48) context.fillText(`${step}`, x(step), bottom + 12 * type);
   for (const at of run.settings.shifts.filter((one) => one <= steps)) {
     context.strokeStyle = ORANGE;
     context.lineWidth = 2;
