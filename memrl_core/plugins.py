@@ -58,7 +58,9 @@ class Registry(Generic[Kind]):
             return own
         if name in self.foreign():
             return self.loaded(name)
-        raise self._unusable(f"There is no {self.word} “{name[:80]}”. Known: {', '.join(self.names())}.")
+        raise self._unusable(
+            f"There is no {self.word} “{name[:80]}”. Nothing was changed. Known: {', '.join(self.names())}."
+        )
 
     def _is_usable(self, name: str) -> bool:
         try:

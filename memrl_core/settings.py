@@ -248,7 +248,7 @@ def sentence_of(error: ValidationError, names: Sequence[str] = ()) -> str:
     for problem in error.errors(include_url=False):
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden" and names:
-            parts.append(f"there is no setting “{where[:80]}”; allowed: {', '.join(names)}")
+            parts.append(f"There is no setting “{where[:80]}”; allowed: {', '.join(names)}")
             continue
         what = problem["msg"].removeprefix("Value error, ")
         given = "" if not where else f" (given: {_short(problem['input'])})"

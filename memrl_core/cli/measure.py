@@ -98,7 +98,7 @@ def modular_memory(
     tasks: Tasks = 0,
     seeds: Seeds = 5,
     epochs: Epochs = 3,
-    model: Annotated[str, typer.Option(help="simulated, or the name of an Ollama model.")] = workspace.SIMULATED,
+    model: Annotated[str, typer.Option(help="A model, as for `memrl run`.")] = workspace.SIMULATED,
 ) -> None:
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
     from memrl_core.experiments.frozen_use import run_modular_memory
@@ -118,7 +118,10 @@ def cross_model(
     bank: StudyBank,
     model: Annotated[
         list[str],
-        typer.Option("--model", help="simulated, simulated-50, … or the name of an Ollama model; repeatable."),
+        typer.Option(
+            "--model",
+            help="A model, as for `memrl run`, or simulated-50, which reads its memories half of the time; repeatable.",
+        ),
     ],
     learn_on: Annotated[str, typer.Option(help="The set to learn from.")] = "household-train",
     use_on: Annotated[str, typer.Option(help="The set to use them on; empty: the same.")] = "household-heldout",

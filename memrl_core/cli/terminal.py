@@ -122,7 +122,7 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
             yield Text(f"{number}. {label}: {turn.reply.text.strip()}{f' ({notes})' if notes else ''}")
     if trace.reward:
         reward = "no reward" if trace.reward.reward is None else f"reward {signed(trace.reward.reward)}"
-        yield Text(f"{trace.reward.outcome} · {reward} · {trace.reward.verdict}", style="bold")
+        yield Text(" · ".join(filter(None, (trace.reward.outcome, reward, trace.reward.verdict))), style="bold")
         if judged := trace.reward.judgement:
             for title, text in (("expected", judged.expected), ("came", judged.came), ("why", judged.why)):
                 yield Panel(Text(text), title=title, title_align="left")

@@ -86,7 +86,10 @@ def options_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     found = environment_class(name)
     unknown = [option for option in options if option not in found.Options.model_fields]
     if unknown:
-        raise InputError(f"The environment {name} does not take: {', '.join(unknown)[:200]}.")
+        allowed = ", ".join(found.Options.model_fields)
+        raise InputError(
+            f"The environment {name} has no option “{unknown[0][:80]}”; allowed: {allowed}. Nothing was changed."
+        )
     try:
         given = found.Options.model_validate(options)
     except ValidationError as error:

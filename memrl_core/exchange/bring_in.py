@@ -67,8 +67,8 @@ def read_any(path: Path) -> Contents:
         return read_official(path)
     what = "is not something that can be imported" if path.exists() else "is not there"
     raise InputError(
-        f"{path.name} {what}. {NOTHING} Choose a bank that was exported here as a zip, or a checkpoint folder, a trace "
-        "or a run of the official MemRL code."
+        f"{path.name} {what}. {NOTHING} Choose a bank that was exported here as a zip (other exports are for other "
+        "tools), or a checkpoint folder, a trace or a run of the official MemRL code."
     )
 
 

@@ -31,7 +31,8 @@ def read_model(path: Path, model: type[Model]) -> Model:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.name} cannot be read ({type(error).__name__}). Check the path of the file.") from None
+        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({type(error).__name__})"
+        raise InputError(f"{path.name} {why}. Nothing was begun; check the path of the file.") from None
     try:
         return model.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
