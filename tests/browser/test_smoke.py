@@ -110,6 +110,15 @@ def test_a_row_of_the_table_of_steps_leads_to_its_step(page: Page, app: RunningA
 
 
 @pytest.mark.slow
+def test_the_bar_of_a_phone_reaches_from_the_bank_to_the_next_step(page: Page, app: RunningApp) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{app.url}/step?bank=demo&step=12")
+    following = page.locator(".st-key-move_Next").bounding_box()
+    page.set_viewport_size({"width": 1440, "height": 900})
+    assert following and following["x"] + following["width"] <= 390
+
+
+@pytest.mark.slow
 def test_a_memory_is_ticked_read_beside_the_table_and_closed(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/bank?bank=demo")
     table, card = page.get_by_test_id("stDataFrame").first, page.locator(".st-key-memory_detail")
