@@ -278,6 +278,18 @@ class ResultFolder:
         """Put a finished cell on the disk. Raises `InputError` when it has no room."""
         self._write(self._file(cell), lambda draft: pq.write_table(table, draft))
 
+    def must_be_of(self, plan: Plan) -> None:
+        """Raise `InputError` where the folder has the results of an experiment of another title."""
+        try:
+            title = str(json.loads((self.out / DESCRIPTION).read_text(encoding="utf-8"))["plan"]["title"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return
+        if title != plan.title:
+            raise InputError(
+                f"{self.out} has the results of the experiment “{title[:80]}”. Nothing was started, and they "
+                "are as they were; choose another folder."
+            )
+
     def describe(self, plan: Plan, cells: Sequence[Cell], found: Mapping[str, pa.Table]) -> None:
         """Write what the results come from: the plan, versions, machine, and each finished cell with its digest."""
         versions = {"memrl": __version__, "python": platform.python_version()}
@@ -396,11 +408,12 @@ def run_experiment(
     them answers for the model. `on_progress` gets the number of finished cells and of all.
 
     Every finished cell is on the disk before it counts, so after a kill, a failure or a stop the same call goes on from
-    there. What ends the cells stands in `error`. Raises `InputError` for a folder that cannot be used or that another
-    process works in, before anything runs.
+    there. What ends the cells stands in `error`. Raises `InputError`, before anything runs, for a folder that cannot be
+    used, that holds another experiment or that another process works in.
     """
     cells = cells_of(plan)
     with ResultFolder(out) as folder:
+        folder.must_be_of(plan)
         found = {cell.name: table for cell in cells if (table := folder.kept(cell)) is not None}
         missing = [cell for cell in cells if cell.name not in found]
         folder.describe(plan, cells, found)

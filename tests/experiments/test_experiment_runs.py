@@ -294,6 +294,15 @@ def test_a_file_in_the_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "mine"
 
 
+def test_the_results_of_another_experiment_are_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run_experiment(a_plan(title="Other"), out, jobs=1)
+    before = {file.name: file.read_bytes() for file in out.glob("*.*") if file.name != ".lock"}
+    assert "Other" in refused(out)
+    assert {file.name: file.read_bytes() for file in out.glob("*.*") if file.name != ".lock"} == before
+    assert run_experiment(a_plan(title="Other", epochs=3), out, jobs=1).done == 2
+
+
 def test_a_folder_that_another_process_works_in_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / ".lock"):
