@@ -40,7 +40,7 @@ class Asked:
 
 
 class Embeddings:
-    """Unit vectors (n, d) in several float32 arrays one after another: neither reading nor adding copies the rest.
+    """Unit vectors (n, d) in float32 arrays one after another: of many, neither reading nor adding copies the rest.
 
     It has what a policy needs of an array: `shape`, `@`, and rows by number, slice, positions or mask, which are copies
     unless one number or a slice is asked for. `numpy.asarray` gives them all as one array.

@@ -50,20 +50,19 @@ function search() {
 }
 const running = () => document.querySelector("[data-test-script-state]")?.dataset.testScriptState === "running";
 
-// At first, after a switch of screens and sometimes just before it, the server completes the address. That is no place to
-// come back to: Back would need a press for it, too.
+// After a switch of screens, and sometimes just before it with the same parameters, the server completes the address.
+// That is no place to come back to: Back would need a press for it, too.
 function complete() {
   const push = history.pushState.bind(history);
   const acted = () => (window.memrlActed = true);
   const parameters = (url) => [...new URL(url, location.href).searchParams].map(String).sort().join("\n");
-  window.memrlActed ??= false;
   window.addEventListener("pointerdown", acted, true);
   window.addEventListener("keydown", acted, true);
   window.memrlPath = location.pathname;
   history.pushState = (state, title, url) => {
     const stays = new URL(url, location.href).pathname === location.pathname;
     const isSame = parameters(url) === parameters(location.href);
-    if (stays && (isSame || !window.memrlActed)) return history.replaceState(state, title, url);
+    if (stays && (isSame || window.memrlActed === false)) return history.replaceState(state, title, url);
     if (!stays) window.memrlActed = false;
     push(state, title, url);
     window.memrlPath = location.pathname;
