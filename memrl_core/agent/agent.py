@@ -307,19 +307,14 @@ class Episode:
     def _after(self, phase: Phase) -> Phase | None:
         if phase is Phase.GENERATE and not ended(self.trace.turns[-1]):
             return phase
-        order: list[Phase | None] = [*Phase, None]
-        return order[order.index(phase) + 1]
+        return _NEXT[phase]
 
     def _embed(self, on_text: OnText | None, cancelled: Cancelled | None) -> EmbedRecord:
         embedder = self._agent.embedder
         cut_before = texts_cut(embedder)
-        vector = self._agent.embed([self.policy.key(self._asked(NO_VECTOR))])[0]
+        (self._query,) = self._agent.embed([self.policy.key(self._asked(NO_VECTOR))])
         cut = texts_cut(embedder) > cut_before
-        return EmbedRecord(embedder.name, embedder.dimension, tuple(map(float, vector)), cut=cut)
-
-    def _query(self) -> Vector:
-        assert self.trace.embed is not None
-        return np.asarray(self.trace.embed.embedding, dtype=np.float32)
+        return EmbedRecord(embedder.name, embedder.dimension, tuple(self._query.tolist()), cut=cut)
 
     def _asked(self, embedding: Vector, turn: int = 0, answers: Mapping[str, Any] | None = None) -> Asked:
         task = self.trace.task
@@ -331,15 +326,15 @@ class Episode:
         self._in_batch = until < self.trace.step - 1
         learned = learned_before(bank, run, until + 1) if self._in_batch else learned_now(bank, run)
         seen = self._agent.as_of(until) if self._in_batch else bank.view(run)
-        self._view = replace(seen, asked=self._asked(self._query()), learned=learned)
-        return self.policy.recall(self._query(), self._view)
+        self._view = replace(seen, asked=self._asked(self._query), learned=learned)
+        return self.policy.recall(self._query, self._view)
 
     def _select(self, on_text: OnText | None, cancelled: Cancelled | None) -> Decision:
         assert self.trace.recall is not None
         ask = self._asking(Phase.SELECT, on_text, cancelled)
         answers = self.policy.consult(self.trace.recall, self._view, ask)
         self._keep(ask)
-        self._view = replace(self._view, asked=self._asked(self._query(), answers=answers))
+        self._view = replace(self._view, asked=self._asked(self._query, answers=answers))
         return self.policy.select(self.trace.recall, self._view, self.seed)
 
     def _recalled_in_turn(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:
@@ -458,7 +453,7 @@ class Episode:
         new = NewExperience(
             memory_id,
             trace.task.intent,
-            self._query(),
+            self._query,
             experience,
             trace.reward.outcome,
             trace.decision.selected if trace.decision is not None else (),
@@ -491,3 +486,4 @@ _PHASES: dict[Phase, tuple[str, Callable[[Episode, OnText | None, Cancelled | No
     Phase.WRITE: ("write", Episode._write),
 }
 """The order of the work: the field of the trace that each phase fills, and what fills it."""
+_NEXT: dict[Phase, Phase | None] = dict(zip(Phase, [*[*Phase][1:], None], strict=True))

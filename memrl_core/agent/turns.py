@@ -242,6 +242,8 @@ _bare_choice = lru_cache(4096)(_bare)
 
 def _from_json(text: str) -> str:
     """The string that `text` is as JSON, or that its only field holds; "" for anything else."""
+    if text.lstrip()[:1] not in ('"', "{"):  # Most answers are no JSON, and to fail costs more than to look.
+        return ""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

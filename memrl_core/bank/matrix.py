@@ -142,8 +142,8 @@ class Matrix(Mapping[str, Memory]):
                 created = self._texts["created"].to_pylist()
                 for row in sorted(range(len(created)), key=created.__getitem__):
                     self._text_rows[self._texts["id"][row].as_py()] = row
-            (row,) = self._texts.slice(self._text_rows[memory_id], 1).to_pylist()
-            found = self._made[memory_id] = codec.memory_of(row)
+            row = self._text_rows[memory_id]
+            found = self._made[memory_id] = codec.memory_of({name: self._texts[name][row].as_py() for name in _TEXTS})
         return found
 
     def __contains__(self, memory_id: object) -> bool:
