@@ -23,7 +23,7 @@ from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.places import Place, place_of
 from memrl_core.bank.storage.schema import Database
-from memrl_core.errors import BankError, BankUnreachable, few
+from memrl_core.errors import BankError, BankMissing, BankUnreachable, NotABank, few
 from memrl_core.learning import folded
 from memrl_core.numerals import dimensions
 from memrl_core.policies import is_installed
@@ -59,10 +59,8 @@ def check(uri: str) -> list[Finding]:
         place = place_of(uri)
         place.must_be_there()
         database = Database.at(place.database, place.shown)
-    except BankUnreachable as error:
-        return [Finding("opens", False, str(error), "Check the address, the keys and the network.")]
     except BankError as error:
-        return [Finding("opens", False, str(error), "Check the place, or restore a copy of the bank.")]
+        return [_unopened(error)]
     try:
         return list(_looked_at(place, database))
     finally:
@@ -83,7 +81,7 @@ def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
     try:
         values = database.description()
     except BankError as error:
-        yield Finding("opens", False, str(error), RESTORE)
+        yield _unopened(error)
         return
     yield Finding("opens", True, "The bank can be opened.")
     yield Finding(
@@ -101,6 +99,15 @@ def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
         yield from _of_the_whole(place, database)
     if is_local(place.uri):
         yield _space(Path(place.uri))
+
+
+def _unopened(error: BankError) -> Finding:
+    remedy = RESTORE
+    if isinstance(error, BankUnreachable):
+        remedy = "Check the address, the keys and the network."
+    elif isinstance(error, (BankMissing, NotABank)):
+        remedy = "Check the place, or restore a copy of the bank."
+    return Finding("opens", False, str(error), remedy)
 
 
 def _of_the_whole(place: Place, database: Database) -> Iterator[Finding]:

@@ -23,14 +23,15 @@ from memrl_core.analysis.people.rating_queue import (
 )
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
+from memrl_core.bank.storage.addresses import ENDING
 from memrl_core.cli.console import BankOption, RunOption, at_work, cancelled, console, plain, run_of
 from memrl_core.embedders.base import texts_cut
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
-from memrl_core.exchange.new_banks import merge, reembed
+from memrl_core.exchange.new_banks import KEPT, merge, reembed
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
-from memrl_core.exchange.safe_files import drafted
+from memrl_core.exchange.safe_files import drafted, free_folder
 from memrl_core.numerals import MINUS, percent
 
 LINES = 20
@@ -141,13 +142,12 @@ def reembed_bank(
     embedder: Annotated[
         str, typer.Option(help="Who makes the vectors: wordllama, hashing, fastembed:NAME, or an Ollama model.")
     ],
-    to: Annotated[
-        Path | None, typer.Option("--to", help="Folder of the new bank; beside the old one when left out.")
-    ] = None,
+    to: Annotated[str, typer.Option("--to", help="Folder of the new bank; beside the old one when left out.")] = "",
 ) -> None:
     """Make a new bank with the vectors of another embedder, or of its new weights. Ctrl-C leaves nothing behind."""
     made = workspace.make_embedder(embedder, workspace.load_preferences())
-    target = str(to) if to else f"{bank.rstrip('/')}-{re.sub(r'[^A-Za-z0-9.]+', '-', made.name).strip('-.')}"
+    target = to or f"{bank.rstrip('/').removesuffix(ENDING)}-{re.sub(r'[^A-Za-z0-9.]+', '-', made.name).strip('-.')}"
+    free_folder(target, KEPT)  # Before the bar of the work is drawn.
     with MemoryBank.open(bank) as memory, at_work("texts") as (on_progress, stop):
         done = reembed(memory, made, target, on_progress, stop)
     if done is None:

@@ -62,6 +62,16 @@ def _sentence(error: OSError, target: Path) -> Exception:
     return InputError(f"{target} could not be written ({str(error)[:200]}). Nothing was kept of it; try another place.")
 
 
+def free_folder(uri: str, kept: str) -> Path:
+    """The path of a folder of this machine that is empty or not there yet. Raises `InputError` for another place."""
+    if not is_local(uri):
+        raise InputError(f"A new bank is made on this machine; {shown(uri)} is not. {kept} Name a folder.")
+    target = Path(uri).absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(f"Something is already stored at {uri}. {kept} Choose another place.")
+    return target
+
+
 @contextmanager
 def drafted_folder(uri: str, kept: str) -> Iterator[Path]:
     """A name for a new folder of this machine that takes the place `uri` at the end, or vanishes when anything fails.
@@ -69,11 +79,7 @@ def drafted_folder(uri: str, kept: str) -> Iterator[Path]:
     `uri` may be an empty folder. Raises `InputError` for a place elsewhere or one that is taken, at the start or at the
     end; `kept` says what of that.
     """
-    target = Path(uri).absolute()
-    if not is_local(uri):
-        raise InputError(f"A new bank is made on this machine; {shown(uri)} is not. {kept} Name a folder.")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"Something is already stored at {uri}. {kept} Choose another place.")
+    target = free_folder(uri, kept)
     draft = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     try:
         yield draft

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.check import check
+from memrl_core.bank.check import RESTORE, check
 from memrl_core.bank.step_search import StepQuery
-from memrl_core.errors import BankError, BankUnreachable, NotABank
+from memrl_core.errors import BankDamaged, BankError, BankMissing, BankUnreachable, NotABank
 from memrl_core.exchange.archive import read_bank, write_bank
 from tests.builders import a_bank, a_chain, a_step
 from tests.object_store import object_store, set_environment
@@ -105,6 +105,16 @@ def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: 
     assert [finding for finding in check(uri) if not finding.ok] == []
 
 
+def test_a_database_without_tables_is_no_bank_until_one_is_made_there(uri: str) -> None:
+    with pytest.raises(BankMissing):
+        MemoryBank.open(uri)
+    assert [(finding.name, finding.ok, finding.remedy == RESTORE) for finding in check(uri)] == [
+        ("opens", False, False)
+    ]
+    a_bank(uri).close()
+    assert all(finding.ok for finding in check(uri))
+
+
 def test_a_server_that_is_gone_and_a_place_that_is_taken_are_said(uri: str, tmp_path: Path) -> None:
     a_bank(uri).close()
     with pytest.raises(NotABank):
@@ -113,6 +123,15 @@ def test_a_server_that_is_gone_and_a_place_that_is_taken_are_said(uri: str, tmp_
     nobody.write_text('database = "postgresql+psycopg://memrl@127.0.0.1:9/x"\nvectors = "s3://bucket/team"\n')
     with pytest.raises(BankUnreachable, match="does not answer"):
         MemoryBank.open(str(nobody))
+    assert [finding.remedy == RESTORE for finding in check(str(nobody))] == [False]
+
+
+def test_the_bank_whose_vectors_are_lost_is_named(uri: str, tmp_path: Path) -> None:
+    a_bank(uri).close()
+    lost = tmp_path / "lost.toml"
+    lost.write_text(Path(uri).read_text(encoding="utf-8").replace("s3://bucket/team", "elsewhere"), encoding="utf-8")
+    with pytest.raises(BankDamaged, match=str(tmp_path / "elsewhere")):
+        MemoryBank.open(str(lost)).memories()
 
 
 def test_a_character_that_the_server_does_not_store_is_named(uri: str) -> None:

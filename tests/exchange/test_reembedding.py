@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from memrl_core.agent import Agent
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.cli import main as cli
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.wordllama import WordLlamaEmbedder
 from memrl_core.environments import make_environment
@@ -91,6 +93,22 @@ def test_what_is_cancelled_or_fails_leaves_nothing(
             reembed(bank, embedder, str(tmp_path / "new"))
     assert [path.name for path in tmp_path.iterdir()] == ["bank"]
     assert as_written(MemoryBank.open(bank.uri)) == before
+
+
+@pytest.mark.parametrize("place", ["{tmp}/taken", "s3://bucket/new"])
+def test_a_place_that_cannot_be_had_is_refused_before_a_text_is_embedded(
+    bank: MemoryBank, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    words = ["reembed", "--bank", bank.uri, "--embedder", "hashing", "--to", place.format(tmp=tmp_path)]
+    done = CliRunner().invoke(cli.app, words)
+    assert isinstance(done.exception, InputError)
+    assert done.output == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("policy", usable_policies())

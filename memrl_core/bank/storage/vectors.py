@@ -233,7 +233,8 @@ def sentences(address: str) -> Iterator[None]:
             raise
         if not is_local(address):
             raise remote_failure(error, address) or _damaged(address) from None
-        bank = Path(address).parent
+        folder = Path(address)
+        bank = folder.parent if folder.name == FOLDER else folder  # A TOML file may name a folder elsewhere.
         if _is_about(error, FULL, ("no space", "file too large", "quota exceeded")):
             raise BankFull(
                 f"The disk is full: the memories of {bank} could not be written. What was saved before is safe; free "
