@@ -66,11 +66,12 @@ RULES = (
 class PolicySpec:
     """One method as it is offered here.
 
-    `variant` says whose rules these are, by `BADGES`; `deviations` says in plain words where they differ from the
-    source, and is never empty for "adapted". The texts from `idea` to `cannot` are the method's card, a sentence or two
-    each. `needs` is what it must be given, `feedback` what it learns from, `learns` where that is kept: only where it
-    is "q" or "success rate" are memories credited with rewards, so that their q and visits move. `carries_over` says
-    what it can use of a memory that another policy wrote.
+    `variant` says whose rules these are, by `BADGES`; `variants` names all that its settings can give it, and is empty
+    where they change nothing of it. `deviations` says in plain words where the rules differ from the source, and is
+    never empty for "adapted". The texts from `idea` to `cannot` are the method's card, a sentence or two each. `needs`
+    is what it must be given, `feedback` what it learns from, `learns` where that is kept: only where it is "q" or
+    "success rate" are memories credited with rewards, so that their q and visits move. `carries_over` says what it can
+    use of a memory that another policy wrote.
     """
 
     name: str
@@ -91,7 +92,7 @@ class PolicySpec:
     learns: Learns
     feedback: tuple[Feedback, ...] = ("episode reward", "human")
     needs: tuple[Need, ...] = ()
-    variants: tuple[Variant, ...] = ("paper",)
+    variants: tuple[Variant, ...] = ()
 
     @property
     def keeps_q(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -29,7 +29,7 @@ from pages.shared.work import working
 
 OWN = "own"
 ASKING = ("model on write", "model on read", "citations")
-DRAWN: Mapping[str, Callable[[Case], None]] = {
+DRAWN: dict[str, Callable[[Case], None]] = {
     "memrl": utilities,
     "none": nothing,
     "pass_at_k": tries,
@@ -49,7 +49,7 @@ DRAWN: Mapping[str, Callable[[Case], None]] = {
     "self_rag": timeline,
     "memory_r1_ops": operations,
 }
-"""What is drawn for each method; for others, the values that they name."""
+"""What is drawn for each method; for others their q, or, where they keep none, the values that they name."""
 
 
 def learned(place: Place | None) -> None:
@@ -79,7 +79,7 @@ def _about(place: Place, run: str, own: str) -> None:
             f"The tasks, prompts and rewards are those of this run; nothing is stored and no model is asked. What this "
             f"method can use of another's steps: {literal(case.method.spec.carries_over)}"
         )
-    DRAWN.get(watching.policy, named_values)(case)
+    DRAWN.get(watching.policy, utilities if case.method.spec.keeps_q else named_values)(case)
     _asked(case)
 
 

@@ -30,6 +30,7 @@ from memrl_core.analysis.run.learned.values import (
 )
 from memrl_core.figures.run.learned import bump_picture, counts_picture, pass_picture, values_picture
 from memrl_core.numerals import signed
+from memrl_core.policies.base import Policy
 from memrl_core.records import ValueChange
 from pages.methods.learned_case import Case, show_or_say
 from pages.shared.picture import show, show_table
@@ -46,14 +47,18 @@ def utilities(case: Case) -> None:
     picture = values_picture(found, case.settings, case.run)
     show_or_say(picture, "learned_values", not found["reward"].notna().any(), REWARD_IT)
     if case.own:
+        whole = type(case.method).credited is Policy.credited
         st.caption(
-            "Every memory of a prompt gets the full reward, as rewards stand now. q belongs to the memory, not to the "
-            "pair of task and memory: the number cannot know which task asked."
+            "Every memory of a prompt gets the full reward, as rewards stand now. "
+            * whole
+            + "q belongs to the memory, "
+            "not to the pair of task and memory: the number cannot know which task asked."
         )
     else:
+        title = literal(case.method.spec.title)
         st.caption(
-            "The ledger of this run folded again under MemRL's rule: the prompts and the rewards are the run's, each "
-            "memory begins with MemRL's q0. MemRL would have put other memories before the model."
+            f"The ledger of this run folded again under the rule of {title}: the prompts and rewards are the run's, "
+            f"each memory begins with the q0 of {title}, which would have put other memories before the model."
         )
 
 

@@ -96,4 +96,4 @@ def test_a_presenter_sees_one_screen_and_turns_it_by_keys(page: Page, app: Runni
 def test_a_link_to_no_lesson_leads_to_the_list(page: Page, app: RunningApp) -> None:
     page.goto(f"{app.url}/lessons?lesson=nothing")
     expect(page.get_by_role("alert").filter(has_text="no lesson “nothing”")).to_be_visible()
-    expect(page.locator(".ls-card")).to_have_count(10)
+    expect(page.locator(".ls-card")).to_have_count(len(LESSONS))

@@ -13,6 +13,7 @@ from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import POLICIES, policy_class
 from memrl_core.records import Phase
 from pages.decision.catalogue import QUESTIONS
+from pages.methods.learned import DRAWN
 from pages.shared.text import literal
 from tests.analysis.many_methods import STEPS, a_bank_of
 from tests.pages.screen import Visit, opened, page_text, shown
@@ -114,6 +115,14 @@ def test_what_every_other_method_would_have_learned_can_be_opened(seen: Visit) -
         app = settled(app.selectbox(key="by").set_value(name).run())
         assert "no model is asked" in page_text(app), name
         assert charts(app) or name in (*LEARN_NOTHING, *AS_TEXT), name
+
+
+@pytest.mark.parametrize("run", ["memrl", "rag"])
+def test_q_is_drawn_for_a_method_that_keeps_it_and_has_no_picture_of_its_own(
+    seen: Visit, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(DRAWN, "memrl")
+    assert charts(seen(run, by="MemRL" if run != "memrl" else "own")) == 1
 
 
 def test_a_link_opens_a_method_and_an_unknown_one_the_runs_own(seen: Visit) -> None:

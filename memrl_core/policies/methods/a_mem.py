@@ -94,7 +94,6 @@ SPEC = PolicySpec(
     feedback=(),
     needs=("model on write",),
     learns="text",
-    variants=("adapted",),
 )
 
 

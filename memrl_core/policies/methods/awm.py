@@ -81,7 +81,6 @@ SPEC = PolicySpec(
     feedback=("episode reward", "human"),
     needs=("episode reward", "model on write"),
     learns="text",
-    variants=("adapted",),
 )
 
 

@@ -87,7 +87,6 @@ SPEC = PolicySpec(
     "with that step's score; otherwise in every list, with 1 for a success, 0 for a failure and 0.5 for the rest.",
     learns="nothing",
     needs=("episode reward", "model on write"),
-    variants=("adapted",),
 )
 
 

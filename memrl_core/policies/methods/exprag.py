@@ -64,7 +64,6 @@ class ExpRag(Policy[ExpRagSettings]):
         "for ever.",
         carries_over="Every memory; one of another policy gets its label in the prompt. Its q is not read.",
         learns="nothing",
-        variants=("adapted",),
         needs=("episode reward",),
     )
     Settings = ExpRagSettings

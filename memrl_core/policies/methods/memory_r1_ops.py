@@ -85,7 +85,6 @@ SPEC = PolicySpec(
     feedback=("episode reward", "human"),
     needs=("model on write",),
     learns="text",
-    variants=("adapted",),
 )
 
 

@@ -55,7 +55,6 @@ class PassAtK(NoMemory):
         feedback=("episode reward", "human"),
         needs=("episode reward",),
         learns="counts",
-        variants=("adapted",),
     )
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:

@@ -87,7 +87,6 @@ class Reflexion(Policy[ReflexionSettings]):
         carries_over="Memories of the very same task, whatever method wrote them; all others are not read.",
         needs=("episode reward", "model on write"),
         learns="text",
-        variants=("adapted",),
     )
     Settings = ReflexionSettings
 

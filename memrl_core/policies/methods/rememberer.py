@@ -110,7 +110,6 @@ SPEC = PolicySpec(
     feedback=("episode reward", "step reward", "human"),
     needs=("episode reward", "step reward", "next state"),
     learns="actions",
-    variants=("adapted",),
 )
 
 

@@ -65,7 +65,6 @@ SPEC = PolicySpec(
     feedback=("citation",),
     needs=("citations",),
     learns="matrices",
-    variants=("adapted",),
 )
 
 

@@ -94,7 +94,6 @@ class SelfRag(Policy[SelfRagSettings]):
         learns="nothing",
         feedback=(),
         needs=("model on read",),
-        variants=("adapted",),
     )
     Settings = SelfRagSettings
 

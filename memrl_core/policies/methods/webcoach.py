@@ -99,7 +99,6 @@ SPEC = PolicySpec(
     carries_over="Every memory, as it stands; its q is not read.",
     learns="nothing",
     needs=("episode reward", "model on write", "model on read"),
-    variants=("adapted",),
 )
 
 
