@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin
 
@@ -101,7 +101,7 @@ class PolicySettings(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise SettingsError(sentence_of(error, tuple(cls.model_fields))) from None
+            raise SettingsError(sentence_of(error, cls)) from None
 
 
 def usual(name: str, default: Any, description: str = "", title: str = "") -> Any:
@@ -242,17 +242,19 @@ def allowed(field: FieldInfo) -> str:
     return ", ".join(limits) or "anything"
 
 
-def sentence_of(error: ValidationError, names: Sequence[str] = ()) -> str:
-    """What is wrong with which value, for a person; `names` are the settings that there are."""
+def sentence_of(error: ValidationError, of: type[BaseModel] | None = None) -> str:
+    """What is wrong with which value of `of`, for a person: under its name, and its title as it stands in a form."""
     parts = []
     for problem in error.errors(include_url=False):
         where = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden" and names:
-            parts.append(f"There is no setting “{where[:80]}”; allowed: {', '.join(names)}")
+        if problem["type"] == "extra_forbidden" and of is not None:
+            parts.append(f"There is no setting “{where[:80]}”; allowed: {', '.join(of.model_fields)}")
             continue
         what = problem["msg"].removeprefix("Value error, ")
         given = "" if not where else f" (given: {_short(problem['input'])})"
-        parts.append(f"{where[:80]}: {what}{given}" if where else what)
+        field = of.model_fields.get(where) if of is not None else None
+        called = f", “{field.title}”" if field is not None and field.title else ""
+        parts.append(f"{where[:80]}{called}: {what}{given}" if where else what)
     further = len(parts) - NAMED
     return "Settings were not changed. " + "; ".join(parts[:NAMED]) + (f"; and {further} more." if further > 0 else ".")
 

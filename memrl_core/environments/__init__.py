@@ -93,7 +93,7 @@ def options_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     try:
         given = found.Options.model_validate(options)
     except ValidationError as error:
-        why = sentence_of(error).removeprefix("Settings were not changed. ")
+        why = sentence_of(error, found.Options).removeprefix("Settings were not changed. ")
         raise InputError(f"The environment {name} cannot be made so: {why} Nothing was changed.") from None
     except Exception as error:  # A check of a package's own options may fail in any way.
         raise InputError(

@@ -161,7 +161,7 @@ def checked_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return ModelOptions.model_validate(dict(chosen)).model_dump(include=set(chosen))
     except ValidationError as error:
-        raise SettingsError(sentence_of(error)) from None
+        raise SettingsError(sentence_of(error, ModelOptions)) from None
 
 
 def slow(tokens: int | None, seconds: float | None, options: ModelOptions) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import streamlit as st
 from pydantic.fields import FieldInfo
@@ -50,16 +50,19 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
         policy = policy_choice("new_policy")
         preset = _preset_choice(policy)
         key = f"new_run_{policy}_{preset}" if preset else f"new_run_{policy}"
-        values = settings_fields(settings_of(policy, {}, preset), key, often_changed(policy))
-        embedder = "" if new_bank in known else embedder_choice("new_run")
-        if "delta" in often_changed(policy):
-            _propose_delta(values["delta"], embedder, known.get(new_bank), tasks)
-        options = _environment_options(environment, model)
-        seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
-        if place is not None and place.run and new_bank == place.bank_name:
-            begins = ["empty", f"what {place.run.id} knows now"]
-            chosen = st.radio("Memory at the start", begins, key="new_base", format_func=literal)
-            base = None if chosen == "empty" else place.run.id
+        left, right = st.columns(2)
+        with left:
+            values = settings_fields(settings_of(policy, {}, preset), key, often_changed(policy))
+            embedder = "" if new_bank in known else embedder_choice("new_run")
+            if "delta" in often_changed(policy):
+                _propose_delta(values["delta"], embedder, known.get(new_bank), tasks)
+        with right:
+            options = _environment_options(environment, model)
+            seed = st.number_input("Seed", 0, 2**31 - 1, 1, key="new_seed")
+            if place is not None and place.run and new_bank == place.bank_name:
+                begins = ["empty", f"what {place.run.id} knows now"]
+                chosen = st.radio("Memory at the start", begins, key="new_base", format_func=literal)
+                base = None if chosen == "empty" else place.run.id
         model_options = _model_options(environment, model)
     with start:
         started = st.button("Start", type="primary", key="start_run", width="stretch", disabled=tasks is None)
@@ -90,7 +93,7 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
     except MemRLError as error:
         if made:
             _take_back(made)
-        st.error(literal(str(error)))
+        start.error(literal(str(error)))  # Below all the fields it would be out of sight.
         return
     places.go_to_steps(bank=new_bank, run=info.id)
 
@@ -162,9 +165,10 @@ def _environment_options(environment: str, model: str) -> dict[str, Any]:
     for name, field in found.Options.model_fields.items():
         if simulated and name == OWN_WORDS:
             continue  # It has none.
-        usual = begins_with.get(name, field.default)
+        drawn = name == found.seed_option  # By the run's seed, so that the default is one more value to choose.
+        usual = None if drawn else begins_with.get(name, field.default)
         value = _field_input(name, field, usual, f"new_{environment}_{name}_{usual}")
-        if value != field.default or name in begins_with:
+        if value is not None if drawn else value != field.default or name in begins_with:
             chosen[name] = value
     return chosen
 
@@ -175,10 +179,11 @@ def _model_options(environment: str, model: str) -> dict[str, Any]:
         return {}
     usual = ModelOptions(num_predict=environment_class(environment).spec.answer_tokens).model_dump()
     st.markdown("**Model options**")
-    chosen = {
-        name: _field_input(name, ModelOptions.model_fields[name], usual[name], f"new_{environment}_model_{name}")
-        for name in CHOSEN
-    }
+    columns, chosen = st.columns(2), {}
+    for at, name in enumerate(CHOSEN):
+        with columns[2 * at // len(CHOSEN)]:
+            key = f"new_{environment}_model_{name}"
+            chosen[name] = _field_input(name, ModelOptions.model_fields[name], usual[name], key)
     return {name: value for name, value in chosen.items() if value != usual[name]}
 
 
@@ -255,7 +260,8 @@ def settings_fields(current: PolicySettings, key: str, names: tuple[str, ...] | 
 
 def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
     asked: dict[str, Any] = {"label": field.title or name, "key": key, "help": field.description}
-    kinds = get_args(field.annotation) if NoneType in get_args(field.annotation) else (field.annotation,)
+    several = get_origin(field.annotation) in (Union, UnionType)
+    kinds = get_args(field.annotation) if several else (field.annotation,)
     if choices := [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]:
         options = [None, *choices] if NoneType in kinds else choices
         words = lambda one: UNCHOSEN if one is None else one  # noqa: E731

@@ -398,11 +398,15 @@ def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, vis
     app.selectbox(key="new_run_model").set_value("simulated").run()
     app.number_input(key="new_run_memrl_weight").set_value(0.25)
     app.number_input(key="new_household_shift_at_0").set_value(7)
+    house = app.number_input(key="new_household_house_None")
+    assert house.value is None  # The run's seed, which is not 0.
+    house.set_value(0)
     app.run()
     app.button(key="start_run").click().run()
     with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
         (info,) = bank.runs()
-        assert (info.settings["weight"], info.environment_options["shift_at"]) == (0.25, 7)
+        assert info.settings["weight"] == 0.25
+        assert (info.environment_options["shift_at"], info.environment_options["house"]) == (7, 0)
 
 
 def test_what_a_run_begins_with_is_a_language_model_where_one_is_at_hand(
