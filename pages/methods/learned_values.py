@@ -47,12 +47,10 @@ def utilities(case: Case) -> None:
     picture = values_picture(found, case.settings, case.run)
     show_or_say(picture, "learned_values", not found["reward"].notna().any(), REWARD_IT)
     if case.own:
-        whole = type(case.method).credited is Policy.credited
+        if type(case.method).credited is Policy.credited:
+            st.caption("Every memory of a prompt gets the full reward, as rewards stand now.")
         st.caption(
-            "Every memory of a prompt gets the full reward, as rewards stand now. "
-            * whole
-            + "q belongs to the memory, "
-            "not to the pair of task and memory: the number cannot know which task asked."
+            "q belongs to the memory, not to the pair of task and memory: the number cannot know which task asked."
         )
     else:
         title = literal(case.method.spec.title)
