@@ -171,7 +171,8 @@ def batches(bank: MemoryBank, run: str, facts: list[RatedStep], bounds: tuple[fl
     every = [batch for batch in bank.batches.of(run) if not batch.closed]
     if not every:
         st.caption(
-            "No batch is open. A batch gives each of several raters a queue of her own, with gold items if wanted."
+            "No batch of this run is open. A batch gives each of several raters a queue of her own, with gold items if "
+            "wanted."
         )
     for batch in reversed(every):
         _batch(bank, batch, facts, sum(bounds) / 2)

@@ -46,6 +46,7 @@ EMPTY = {
     "disputed": "Nobody disagrees: of {steps} none has ratings on both sides of the middle, or half the scale apart.",
     "random": "You have rated all of this sample. Another seed, under More, draws another one.",
 }
+UNASSIGNED = "No open batch has steps for {name}. “Not rated by me” shows what there is to rate."
 ALL_MINE = "You have rated all that this filter lets in: {steps}. “All steps” shows them again."
 NOTHING = "No step has ended that this filter lets in. Take a filter away, or run tasks on Step."
 Give = Callable[[], Sequence[LedgerEvent]]
@@ -185,6 +186,8 @@ def _queue(bank: MemoryBank, chosen: QueueFilter) -> list[RatedStep]:
 
 def why_empty(bank: MemoryBank, chosen: QueueFilter) -> str:
     """Why no step is in the queue, and what brings some in."""
+    if chosen.show == "batch" and not assigned_to(bank.batches.of(), person()):
+        return literal(UNASSIGNED.format(name=person()))
     let_in = len(_queue(bank, chosen.model_copy(update={"show": "all"})))
     steps = "1 step" if let_in == 1 else f"{let_in:,} steps"
     return EMPTY.get(chosen.show, ALL_MINE).format(steps=steps) if let_in else NOTHING

@@ -19,6 +19,7 @@ PHONE = {
     "core.js": FILES.parent / "playground" / "core.js",
 }
 OWN = "Write my own question"
+CODE = "room_code"
 LOOK_EVERY = 1.0
 NEXT: dict[Stage, tuple[str, Stage]] = {
     "predict": ("Reveal", "revealed"),
@@ -33,7 +34,12 @@ def _open_rooms() -> dict[str, OpenRoom]:
 
 
 def _opened() -> OpenRoom | None:
-    return _open_rooms().get(st.query_params.get("room", ""))
+    """The room of the address; without one there, that of this session, so that other screens lead back to it."""
+    code = st.query_params.get("room", st.session_state.get(CODE, ""))
+    opened = _open_rooms().get(code)
+    if opened is not None:
+        st.session_state[CODE] = st.query_params["room"] = code
+    return opened
 
 
 def _open(question: Question, to_network: bool) -> None:
@@ -44,7 +50,8 @@ def _open(question: Question, to_network: bool) -> None:
 
 
 def _close() -> None:
-    opened = _open_rooms().pop(st.query_params.pop("room", ""), None)
+    st.query_params.pop("room", None)
+    opened = _open_rooms().pop(st.session_state.pop(CODE, ""), None)
     if opened is not None:
         opened.close()
 

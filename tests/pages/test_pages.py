@@ -672,3 +672,16 @@ def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of
         assert app.session_state["work_template"][1].wait(30)
         app.run()
         assert any(block.value.startswith("<|system|>") for block in app.code)
+
+
+def test_a_teacher_who_comes_back_from_another_screen_finds_the_room_and_can_close_it(visit: Visit) -> None:
+    app = visit("room")
+    app.button(key="room_open").click().run()
+    code = app.query_params["room"]
+    app.query_params.clear()  # As the link of the menu does.
+    app.run()
+    assert app.query_params["room"] == code
+    app.button(key="room_close").click().run()
+    assert "room" not in app.query_params
+    app.run()
+    assert not app.button(key="room_open").disabled

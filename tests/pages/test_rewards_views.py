@@ -84,6 +84,10 @@ def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_
         assert "environment" not in next(one.value for one in app.markdown if "Saved" in one.value)
     assert [step for step, _ in rewards(bank)] == list(made.parts["ann"])
 
+    app.text_input(key="rewards_name").set_value("cem").run()
+    assert any("cem" in one.value for one in app.info)
+    app.text_input(key="rewards_name").set_value("ann").run()
+
     app = view("People")
     rows = table(app, "judged as known").set_index("rater")
     right = sum(reward > 0 for reward in made.gold.values())
