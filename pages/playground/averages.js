@@ -25,7 +25,7 @@ const SLIDERS = [
   ["delta", "δ", "delta", "least similarity"],
   ["keep", "kept", "memories kept", "the latest only"],
 ];
-const shown = (name, value) => (Number.isInteger(RANGES[name][2]) ? String(value) : Number(value).toFixed(RANGES[name][2] < 0.01 ? 3 : 2));
+const shown = (name, value) => (Number.isInteger(RANGES[name][2]) ? String(value) : Number(value).toFixed(RANGES[name][2] < 0.01 ? 3 : 2).replace("-", "−"));
 const defaults = () => ({ ...Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, range[3]])), shifts: [145] });
 const coreOf = (state) => ({
   seed: state.seed, alpha: state.alpha, weight: state.lambda, epsilon: state.epsilon, change: state.change, delta: state.delta,

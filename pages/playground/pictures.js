@@ -179,7 +179,15 @@ function paintReward(context, step, phase, where, width, height, small, ink) {
     bigger(context, Math.max(10, 11.5 * small), "700");
     context.textAlign = "left";
     context.fillStyle = ink;
-    step.chosen.forEach((id, at) => context.fillText(signed(step.moved[at]), where[id][0] + 8 * small, where[id][1] - 7 * small - 6 * (at % 2)));
+    const line = Math.max(10, 11.5 * small), written = [];
+    const changes = step.chosen.map((id, at) => [id, signed(step.moved[at])]).sort(([a], [b]) => where[a][1] - where[b][1]);
+    for (const [id, text] of changes) {
+      const wide = context.measureText(text).width + 3, x = Math.min(where[id][0] + 8 * small, width - wide), end = x + wide;
+      let y = where[id][1] - 7 * small;
+      while (written.some((other) => Math.abs(other.y - y) < line && x < other.end && other.x < end)) y += line;
+      written.push({ x, end, y });
+      context.fillText(text, x, y);
+    }
   }
 }
 

@@ -47,6 +47,10 @@ def credit(view: View) -> None:
     now = view.place.bank.utilities_of(view.run.id, credited)
     before = {i: known.q for i, known in now.items()} | {c.memory_id: c.before for c in reversed(changes)}
     after = before | {change.memory_id: change.after for change in changes}
+    # A reward that was given after the step shows what it did here too.
+    moved_since = (
+        trace.update is not None and view.moment.live and any(now[i].q != after[i] for i in credited if i in now)
+    )
     st.dataframe(
         [
             {
@@ -55,6 +59,7 @@ def credit(view: View) -> None:
                 "q": signed(before[i]),
                 "→ q": signed(after[i]),
                 "Δ": signed(after[i] - before[i]),
+                **({"now": signed(now[i].q) if i in now else "–"} if moved_since else {}),
             }
             for i in credited
             if i in after

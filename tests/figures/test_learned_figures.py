@@ -57,7 +57,7 @@ def test_values_without_a_memory_or_a_reward_say_so() -> None:
 
 
 def test_names_of_lines_that_end_together_are_one_and_none_lies_on_another() -> None:
-    notes = names_at_ends([(3, 0.5, "#1", "a"), (3, 0.5, "#2", "b"), (3, 0.51, "#3", "c"), (9, 0.5, "#4", "d")], 0, 1)
+    notes = names_at_ends([(3, 0.5, "#1"), (3, 0.5, "#2"), (3, 0.51, "#3"), (9, 0.5, "#4")], 0, 1)
     at = {note["text"]: note["y"] for note in notes}
     assert at["#1, #2"] == at["#4"] == 0.5
     assert at["#3"] - at["#1, #2"] > 0.05

@@ -18,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.gate import suggested
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
@@ -135,6 +136,18 @@ def test_one_key_saves_a_reward_that_is_shown_and_undone(bank: Stored, visit: Vi
     app.button(key="undo_reward").click().run()
     assert dict(bank.utilities("household")) == before
     assert app.button(key="undo_reward").disabled
+
+
+def test_a_reward_that_is_changed_after_the_step_shows_what_q_is_now(bank: Stored, visit: Visit) -> None:
+    app = opened(visit("step", bank="demo"), Phase.REWARD)
+    (credited,) = [table.value for table in app.dataframe if "→ q" in table.value]
+    assert "now" not in credited
+    reward = bank.trace("household", 40).reward.reward
+    press(app, "1" if reward > 0 else "5")
+    (credited,) = [table.value for table in app.dataframe if "→ q" in table.value]
+    q = {memory_label(memory, "household"): signed(known.q) for memory, known in bank.utilities("household").items()}
+    assert list(credited["now"]) == [q[memory] for memory in credited["memory"]]
+    assert list(credited["now"]) != list(credited["→ q"])
 
 
 def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: Path, visit: Visit) -> None:

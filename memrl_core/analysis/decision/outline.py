@@ -138,13 +138,14 @@ def _select(trace: StepTrace) -> str:
     if not decision.selected:
         return ("kept silent: " if decision.mode == "silent" else "") + "no memory goes to the model"
     chosen = memory_labels(decision.selected, trace.run)
+    go = "goes" if len(decision.selected) == 1 else "go"
     if decision.mode == "explore":
         return f"{chosen} drawn at random (ε)"
     if not any(c.terms for c in decision.candidates):
-        return f"{chosen} go to the model; no score is recorded"
+        return f"{chosen} {go} to the model; no score is recorded"
     ranked = [c for c in decision.candidates if c.rank_select is not None]
     moved = sum(c.rank_select != c.rank_recall for c in ranked)
-    return f"{chosen} go to the model; {moved} of {len(ranked)} candidates changed rank"
+    return f"{chosen} {go} to the model; {moved} of {len(ranked)} candidates changed rank"
 
 
 def _generate(trace: StepTrace) -> str:
@@ -160,7 +161,8 @@ def _generate(trace: StepTrace) -> str:
     valid, asked = valid_answers(trace)
     if valid < asked:
         ended.append(f"{asked - valid} not among the lines offered")
-    return " · ".join([f"{who}, {turns}: “{shortened(last.text, 50)}”", *ended])
+    said = f"“{shortened(last.text, 50)}”" if last.text.strip() else "nothing"
+    return " · ".join([f"{who}, {turns}: {said}", *ended])
 
 
 def passages(content: str, spans: Iterable[MemorySpan]) -> Iterator[tuple[int, str, str]]:

@@ -91,9 +91,9 @@ def _lines(rated: pd.DataFrame, named: Sequence[str], run: str) -> list[dict[str
 def _line_names(rated: pd.DataFrame, named: Sequence[str], run: str, low: float, high: float) -> list[dict[str, Any]]:
     """The names of the `named` lines at their ends, in a panel from `low` to `high`."""
     ends = []
-    for memory_id, colour in zip(named, NAMED_LINES, strict=False):
+    for memory_id in named[:NAMED]:
         end = rated[rated["memory"] == memory_id].iloc[-1]
-        ends.append((float(end["use"]), float(end["q"]), plain(memory_label(memory_id, run)), colour))
+        ends.append((float(end["use"]), float(end["q"]), plain(memory_label(memory_id, run))))
     return names_at_ends(ends, low, high)
 
 
@@ -121,23 +121,22 @@ SPAN, NEAR = 0.055, 0.1
 """Of the height and of the width of a panel that the name of a line needs."""
 
 
-def names_at_ends(ends: Sequence[tuple[float, float, str, str]], low: float, high: float) -> list[dict[str, Any]]:
-    """An annotation right of the end (x, y) of each line with its name in its colour, moved up where two would meet.
+def names_at_ends(ends: Sequence[tuple[float, float, str]], low: float, high: float) -> list[dict[str, Any]]:
+    """An annotation right of the end (x, y) of each line with its name, moved up where two would meet.
 
-    Lines that end at the same point share one annotation.
+    Lines that end at the same point share one annotation. The names are written in the colour of other text: no colour
+    of a line has a contrast of 4.5 to both white and black.
     """
     height, width = SPAN * (high - low), NEAR * max((x for x, *_ in ends), default=1.0)
-    together: dict[tuple[float, float], list[tuple[str, str]]] = {}
-    for x, y, name, colour in ends:
-        together.setdefault((x, round(y, 6)), []).append((name, colour))
+    together: dict[tuple[float, float], list[str]] = {}
+    for x, y, name in ends:
+        together.setdefault((x, round(y, 6)), []).append(name)
     placed: list[dict[str, Any]] = []
-    for (x, y), members in sorted(together.items(), key=lambda one: one[0][1]):
+    for (x, y), names in sorted(together.items(), key=lambda one: one[0][1]):
         for other in placed:
             if abs(other["x"] - x) < width and y < other["y"] + height:
                 y = other["y"] + height
-        colour = members[0][1] if len(members) == 1 else NEUTRAL
-        look = {"font": {"color": colour, "size": 12}, "xanchor": "left", "xshift": 8, "yshift": 7}
-        placed.append(note(x, y, ", ".join(name for name, _ in members), **look))
+        placed.append(note(x, y, ", ".join(names), font={"size": 12}, xanchor="left", xshift=8, yshift=7))
     return placed
 
 

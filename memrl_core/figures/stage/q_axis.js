@@ -29,10 +29,10 @@ export class QAxis {
       svg("rect", { x: 0, y: AXIS_TOP + i * tall, width: BAR, height: tall + 0.5, fill: css(qColour(q, model.run.q, theme)) }, this.svg);
     }
     const ticks = [...new Set([least, low, middle, high, most])];
-    for (const q of ticks) {
-      svg("line", { x1: 0, x2: width, y1: this.y(q), y2: this.y(q), class: "stage-rule" }, this.svg);
-      svg("text", { x: width, y: this.y(q) - 3, class: "stage-caption", "text-anchor": "end" }, this.svg, signed(q, 1));
-    }
+    for (const q of ticks) svg("line", { x1: 0, x2: width, y1: this.y(q), y2: this.y(q), class: "stage-rule" }, this.svg);
+    // A trail that crosses the number of a tick goes behind it.
+    this.trails = svg("g", {}, this.svg);
+    for (const q of ticks) svg("text", { x: width, y: this.y(q) - 3, class: "stage-caption stage-halo", "text-anchor": "end" }, this.svg, signed(q, 1));
     this.layer = svg("g", {}, this.svg);
   }
 
@@ -44,6 +44,7 @@ export class QAxis {
   setStep(index) {
     const step = this.model.steps[index];
     this.layer.replaceChildren();
+    this.trails.replaceChildren();
     this.dots = [];
     const lanes = [...new Set([...(step.decision?.selected ?? []), ...(step.update?.changes ?? []).map((one) => one.memory)])];
     const wide = Math.min(39, (this.width - BAR - 10) / Math.max(1, lanes.length));
@@ -59,7 +60,7 @@ export class QAxis {
       if (lane < 0) {
         svg("line", { x1: 0, x2: BAR + 5, y1: 0, y2: 0 }, group);
       } else {
-        dot.trail = svg("line", { class: "stage-trail", x1: x, x2: x }, group);
+        dot.trail = svg("line", { class: "stage-trail", x1: x, x2: x }, this.trails);
         dot.dot = svg("circle", { cx: x, r: 6 }, group);
         dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, this.roomy ? ending(this.model.labels[n], 4) : this.model.labels[n].slice(-3));
         dot.delta = svg("text", { x, class: "stage-mini stage-strong", "text-anchor": "middle" }, group);
@@ -84,7 +85,7 @@ export class QAxis {
       }
       const up = moved.after >= moved.before;
       const [from, to] = [this.y(moved.before), this.y(q)];
-      set(trail, { y1: from, y2: to });
+      set(trail, { y1: from, y2: to, opacity: shown });
       set(dot, { cy: to, fill: css(qColour(q, this.model.run.q, this.theme)), r: 6 + 1.5 * share * (moved.moves ? 1 : 0) });
       // Beyond the ends of the axis no name can be read.
       const above = to < AXIS_TOP + 30 ? false : up || to > this.height - AXIS_BOTTOM - 30;
