@@ -231,7 +231,7 @@ def shifts_of(bank: MemoryBank, run: str) -> tuple[int, ...]:
 
 
 def changes_of(bank: MemoryBank, run: str) -> tuple[Change, ...]:
-    """The changes of a run's settings so far, one a step, with what each setting was and is."""
+    """The changes of a run's settings so far, one per step, with what each setting was and is."""
     kind, found = _settings_of(bank.run(run).policy), []
     before = bank.settings(run, bank.run(run).first_step - 1)
     for step in range(bank.run(run).first_step, bank.next_step(run) + 1):

@@ -253,10 +253,16 @@ def _utilities(bank: MemoryBank, database: Database) -> Finding:
                 and kept.utilities.get(memory_id) == made.utilities.get(memory_id)
                 and kept.away.get(memory_id) == made.away.get(memory_id)
                 and (memory_id in kept.pinned) == (memory_id in made.pinned)
+                and (memory_id in kept.begun_anew) == (memory_id in made.begun_anew)
+                and kept.inherited.get(memory_id) == made.inherited.get(memory_id)
+                and kept.origins.get(memory_id) == made.origins.get(memory_id)
                 and kept.histories.get(memory_id) == made.histories.get(memory_id)
             )
             if not same:
                 odd.append(f"{memory_id[:160]} in run {info.id[:80]}")
+        if kept.histories.keys() == made.histories.keys():
+            moved = [one for one, other in zip(kept.histories, made.histories, strict=True) if one != other]
+            odd += [f"the place of {memory_id[:160]} in run {info.id[:80]}" for memory_id in moved]
     causes = database.rows(select(schema.q_moves.c.run, schema.q_moves.c.memory_id).where(_HAS_NO_EVENT))
     odd += [f"{memory_id[:160]} in run {run[:80]}" for run, memory_id in causes]
     if odd:

@@ -65,7 +65,7 @@ class AtWork(ProgressColumn):
 
 
 class _Progress(Progress):
-    """A bar in a terminal, and a line a minute in a file."""
+    """A bar in a terminal, and a line per minute in a file."""
 
     _printed = 0.0
 

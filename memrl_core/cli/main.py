@@ -178,7 +178,7 @@ def run(
     shift_at: Annotated[int, typer.Option(help="Step at which the world of household or helpdesk changes.", min=0)] = 0,
     model_host: ModelHost = "",
     per_host: PerHost = 1,
-    batch: Annotated[int, typer.Option(help="Steps a write; a crash loses at most this many.", min=1, max=1000)] = 1,
+    batch: Annotated[int, typer.Option(help="Steps per write; a crash loses at most this many.", min=1, max=1000)] = 1,
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
     preferences = workspace.load_preferences()

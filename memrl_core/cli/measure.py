@@ -213,7 +213,7 @@ def experiment(
     stream: Annotated[
         list[str] | None, typer.Option(help="Only this stream of the file; repeatable; all when left out.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes on this machine; 0: one a core.", min=0)] = 0,
+    jobs: Annotated[int, typer.Option(help="Processes on this machine; 0: one per core.", min=0)] = 0,
     scheduler: Annotated[str, typer.Option(help="A Dask scheduler, such as tcp://host:8786.")] = "",
     banks: Annotated[
         str, typer.Option(help="Folder in which each cell keeps its bank; left out, banks are deleted.")

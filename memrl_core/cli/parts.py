@@ -178,7 +178,7 @@ tasks_app = typer.Typer(help="Check a file of tasks of your own, and list the ta
 
 
 @tasks_app.command("check")
-def check(file: Annotated[Path, typer.Argument(help="JSON Lines, a task a line; or DB-bench's JSON.")]) -> None:
+def check(file: Annotated[Path, typer.Argument(help="JSON Lines, a task per line; or DB-bench's JSON.")]) -> None:
     """Try every task of a file, and list what cannot be used and why; exit code 1 when there is any."""
     # What parses SQL is slow to import, and few commands need it.
     from memrl_core.environments.own_tasks.files import check_file

@@ -63,7 +63,7 @@ def run_header(info: RunInfo, steps: int) -> str:
 
 
 def epoch_table(epochs: pd.DataFrame, info: RunInfo) -> Table:
-    """A row an epoch (`outline.by_epoch`): success rate, cumulative success, use of memory, movement of q, time."""
+    """A row per epoch (`outline.by_epoch`): success rate, cumulative success, use of memory, movement of q, time."""
     table = Table(
         title=f"{info.id} · {'simulated model' if info.simulated else info.model}",
         caption="success: ended well · solved: at least once so far\n"
@@ -247,7 +247,7 @@ def gate_row(bank: MemoryBank) -> DoctorRow | None:
 
 
 def doctor_table(rows: Sequence[DoctorRow], uri: str) -> Table:
-    """A row a check, with its remedy."""
+    """A row per check, with its remedy."""
     table = Table(title=Text(f"memrl doctor · {shown(uri)}"))
     for heading in ("what", "", "found", "remedy"):
         # A command that is cut cannot be typed.

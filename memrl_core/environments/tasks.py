@@ -1,4 +1,4 @@
-"""Tasks: JSONL files, one task a line, and sets of tasks by name.
+"""Tasks: JSONL files, one task per line, and sets of tasks by name.
 
 A set comes with the program, is made by its environment, or is kept by a person. A kept set is a file in the folder
 `tasks` of the home folder, named after the file it came from and a digest of its tasks: the same name always stands for

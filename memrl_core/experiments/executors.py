@@ -88,7 +88,7 @@ def on_this_machine(
 ) -> Generator[Attempt, None, None]:
     """The attempts at `cells` as they end, in `jobs` processes. Raises `InputError` when one is killed.
 
-    0 processes are one a core, or as many as `hosts` answer at once. When `cancelled()` turns true, cells under way
+    0 processes are one per core, or as many as `hosts` answer at once. When `cancelled()` turns true, cells under way
     stop within a step.
     """
     with tempfile.TemporaryDirectory(prefix="memrl-experiment-") as folder:
@@ -402,7 +402,7 @@ def run_experiment(
 ) -> Experiment:
     """Run the cells of `plan` that the folder `out` does not hold yet, and write `results.parquet` there.
 
-    `jobs` processes work on this machine (0: one a core, or one for each answer that `hosts` give at once); with
+    `jobs` processes work on this machine (0: one per core, or one for each answer that `hosts` give at once); with
     `scheduler`, such as tcp://host:8786, the workers of that Dask cluster do. `banks` is the folder in which
     each cell keeps its bank; without it, a cell's bank is deleted when it ends. Where there are `hosts`, any of
     them answers for the model. `on_progress` gets the number of finished cells and of all.

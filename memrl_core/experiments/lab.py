@@ -124,7 +124,7 @@ def _shifts(twins: TwinRuns) -> tuple[Change, ...]:
 
 
 def _by_step(changes: Iterable[Change]) -> list[Change]:
-    """In the order of steps, one a step."""
+    """In the order of steps, one per step."""
     texts: dict[int, list[str]] = {}
     for change in sorted(changes, key=lambda change: change.step):
         texts.setdefault(change.step, []).append(change.text)

@@ -99,7 +99,7 @@ def titled(title: str, /, **more: Any) -> dict[str, Any]:
 
 
 def row_axis(labels: Sequence[str]) -> dict[str, Any]:
-    """An axis with a row a label, the first on top."""
+    """An axis with a row per label, the first on top."""
     order = {"type": "category", "categoryorder": "array", "categoryarray": list(labels), "autorange": "reversed"}
     return {**order, "showgrid": False, "ticklabeloverflow": "allow"}
 

@@ -151,7 +151,7 @@ def pairwise_rewards(scales: RatingScales, choice: Choice, low: float, high: flo
 
 
 def rubric_reward(scales: RatingScales, marks: Mapping[str, int], low: float, high: float) -> float:
-    """R of one mark a criterion, each 1 to 5.
+    """R of one mark per criterion, each 1 to 5.
 
     Raises `InputError` when a criterion is unknown, is missing or has another mark.
     """

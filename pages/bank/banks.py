@@ -21,7 +21,7 @@ from pages.shared.text import errors_shown, literal
 
 
 def banks_of_this_machine(place: Place | None) -> None:
-    """One row a bank with what can be done to it, then ways to get another."""
+    """One row per bank with what can be done to it, then ways to get another."""
     for summary in list_banks(workspace.banks_folder()):
         here = place is not None and summary.name == place.bank_name
         with st.container(horizontal=True, vertical_alignment="center", key=f"bank_{summary.name}"):

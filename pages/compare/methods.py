@@ -130,7 +130,7 @@ def _results(found: MethodsCompared) -> None:
     show(cost_picture(found.rows), "arms_cost")
     st.markdown("**All numbers**")
     table = pd.DataFrame([_row(row) for row in found.rows])
-    show_table(table, "arms_table", "A row an arm with what it achieved and what it cost")
+    show_table(table, "arms_table", "A row per arm with what it achieved and what it cost")
     seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds):,} seeds"
     st.caption(
         literal(

@@ -199,7 +199,7 @@ def _pool(case: Case, diagram: Picture | None) -> None:
         load_plotly()
         dashed = " Dashed: λ as recorded." if "weight" in case.tried else ""
         st.caption(
-            "A line a candidate: left its z of similarity, right its z of q. Shaded: the best k2, which greedy "
+            "A line per candidate: left its z of similarity, right its z of q. Shaded: the best k2, which greedy "
             f"selection takes. Dotted: the λ at which that changes.{dashed}"
         )
     show_table(

@@ -89,7 +89,7 @@ def run_again(plan: Plan, stream: str, arm: str, seed: int) -> str:
 
 @st.cache_data(max_entries=1, show_spinner="Reading the study …")
 def read() -> tuple[Plan, pd.DataFrame, pd.DataFrame]:
-    """The plan, its conditions, and a row a seed of each."""
+    """The plan, its conditions, and a row per seed of each."""
     plan = read_plan(sample_data_path() / "experiments" / f"{STUDY}.toml")
     epochs = pd.read_parquet(sample_data_path() / f"{STUDY}.parquet")
     return plan, conditions(plan, epochs), by_seed(plan, epochs)

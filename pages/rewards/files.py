@@ -38,7 +38,9 @@ def reward_files(place: Place) -> None:
 
 def _import(place: Place) -> None:
     st.subheader("Import", anchor=False)
-    st.markdown("A CSV or JSON Lines file with a line a reward. Nothing counts before you have seen what it would do.")
+    st.markdown(
+        "A CSV or JSON Lines file with a line per reward. Nothing counts before you have seen what it would do."
+    )
     with st.expander("What it looks like"):
         verbatim(EXAMPLE)
         st.caption(

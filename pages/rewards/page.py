@@ -1,4 +1,4 @@
-"""Rewards: outputs that await a person, one key a rating; who agrees; what it changed; everything undone on request."""
+"""Rewards: outputs that await a person, one key per rating; who agrees; what it changed; everything can be undone."""
 
 from collections.abc import Callable, Mapping
 

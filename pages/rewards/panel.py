@@ -1,4 +1,4 @@
-"""The scale under an answer: one key a rating, and what each choice would do, shown before anything is saved."""
+"""The scale under an answer: one key per rating, and what each choice would do, shown before anything is saved."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _question_form() -> Question | None:
     if title != OWN:
         return QUESTIONS[title]
     text = st.text_area("Question", key="room_text", max_chars=500)
-    choices = st.text_area("Choices, one a line", key="room_choices", max_chars=1000)
+    choices = st.text_area("Choices, one per line", key="room_choices", max_chars=1000)
     lines = tuple(line.strip() for line in choices.splitlines() if line.strip())
     right = st.selectbox("Which is right", ["none: there is no right answer", *lines], key="room_right")
     try:

@@ -36,7 +36,7 @@ def files() -> None:
 
 def _load() -> None:
     st.markdown(
-        "A JSONL file, one task a line: `intent`, and, so that answers can be judged, `reference` and `checker` "
+        "A JSONL file, one task per line: `intent`, and, so that answers can be judged, `reference` and `checker` "
         "(exact, numeric, regex, choice or sql); or the DB-bench file of LifelongAgentBench. Without a reference, "
         "people judge."
     )

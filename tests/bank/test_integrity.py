@@ -92,6 +92,19 @@ def test_what_is_derived_is_held_against_the_ledger_and_written_anew(bank: Path)
     assert dict(MemoryBank.open(str(bank)).utilities("r")) == before
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "q = 0.123", "visits = 7", "place = 99", "away = 1", "pinned = 1", "inherited = 1", "begun_anew = 1",
+        "origin_step = 2, replaced = '[\"r-0001\"]'",
+    ],
+)  # fmt: skip
+def test_every_column_of_a_memorys_q_is_held_against_the_ledger(bank: Path, cell: str) -> None:
+    changed(bank, f"UPDATE q_values SET {cell} WHERE memory_id = 'r-0002'")
+    assert "r-0002" in problems(bank)["utilities"]
+    assert rebuild(str(bank)) == 1 and problems(bank) == {}
+
+
 def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:
     made = a_bank(bank.with_name("open"))
     made.begin_step("r", 1)

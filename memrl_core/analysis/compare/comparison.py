@@ -76,7 +76,7 @@ def pairs_of(alignment: Alignment, line: int, like: Mapping[str, str]) -> list[P
 
 
 def divergences(pairs: Sequence[Pair]) -> list[Divergence]:
-    """One entry a difference that can be known at all."""
+    """One entry per difference that can be known at all."""
     found = [_divergence(pairs, difference) for difference in Difference]
     return [entry for entry in found if entry.known]
 
@@ -151,7 +151,7 @@ def frequency(entry: Divergence) -> str:
 
 
 def pair_rows(comparison: Comparison, line: int) -> pd.DataFrame:
-    """One row a pair; memories by their labels in the first run, by their whole ids where it does not know them.
+    """One row per pair; memories by their labels in the first run, by their whole ids where it does not know them.
 
     Rewards are left out where the second line was only supposed.
     """
@@ -183,7 +183,7 @@ def pair_rows(comparison: Comparison, line: int) -> pd.DataFrame:
 
 
 def metric_table(comparison: Comparison) -> pd.DataFrame:
-    """One row a metric: its value in every run, each delta with its interval, and n."""
+    """One row per metric: its value in every run, each delta with its interval, and n."""
     first, *others = comparison.names
     rows = []
     for metric in comparison.metrics:

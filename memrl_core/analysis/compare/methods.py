@@ -1,8 +1,9 @@
 """Several memory methods on the same tasks: what each achieves, what it gains over no memory, forgets and costs.
 
-A frame of steps has a row a step and arm: `arm`, `policy`, `badge`, `seed`, `stage`, `epoch`, `task`, `success` (True,
-False, or nothing where unrated), and the cost (`analysis.cost`). Arms of equal seed met the same tasks with the same
-luck, in the same order, so they are compared in pairs.
+A frame of steps has a row per step and arm: `arm`, `policy`, `badge`, `seed`, `stage`, `epoch`, `task`, `success`
+(True, False, or nothing where unrated), and the cost (`calls`, `consulted`, `unparsed`, `prompt_tokens`,
+`answer_tokens`, and, where it was measured, `model_seconds`). Arms of equal seed met the same tasks with the same luck,
+in the same order, so they are compared in pairs.
 """
 
 from __future__ import annotations

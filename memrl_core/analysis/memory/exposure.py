@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
-    """One row a finished step (n, 6): step, epoch, task, outcome, reward, selected.
+    """One row per finished step (n, 6): step, epoch, task, outcome, reward, selected.
 
     `reward` is the one that counts now, and `outcome` follows from it. `selected` are the ids that went to the model,
     None where no decision was recorded.
@@ -42,7 +42,7 @@ def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
 
 
 def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
-    """One row a member of a pool (n, 11), in the order of steps and ranks; see `COLUMNS`.
+    """One row per member of a pool (n, 11), in the order of steps and ranks; see `COLUMNS`.
 
     `q` is the one before the step; `reward` is the one that counts now, with what people said since, and
     `outcome` follows from it. `rank_select` is missing where an agent reports no score.
@@ -89,7 +89,7 @@ AT_LEAST = 3
 def profile(
     uses: pd.DataFrame, utilities: Mapping[str, Utility], memories: Mapping[str, Memory], k2: int
 ) -> pd.DataFrame:
-    """One row a memory that was ever in a pool (n, 11), most often pooled first.
+    """One row per memory that was ever in a pool (n, 11), most often pooled first.
 
     `pools` counts the steps in whose pool it was, `near` in how many of these it was among the k2 most similar,
     `selected` how often it was given to the model; `rank` is its mean rank by similarity; `success` the share of the
@@ -142,7 +142,7 @@ def with_role(profiles: pd.DataFrame, role: Role, middle: float, k2: int) -> pd.
 def harm(
     uses: pd.DataFrame, histories: Mapping[str, Sequence[UtilityPoint]], memories: Mapping[str, Memory]
 ) -> pd.DataFrame:
-    """One row a memory that was ever given to the model (n, 7), the lowest sum of earned rewards first.
+    """One row per memory that was ever given to the model (n, 7), the lowest sum of earned rewards first.
 
     `earned` is the sum of the rewards of the steps whose prompt held it, `failures` how many of its `uses` failed;
     `credited` is the sum of the rewards that moved its q, which differs where credit was shared out by hand or a

@@ -60,7 +60,7 @@ NO_GATE = 1.0
 
 
 def copies(view: MemoryView, uses: pd.DataFrame, threshold: float) -> pd.DataFrame:
-    """One row a memory whose intent has a near-duplicate, group by group (n, 8), the largest group first.
+    """One row per memory whose intent has a near-duplicate, group by group (n, 8), the largest group first.
 
     A `group`, counted from 1, is joined by intents of at least the threshold's cosine; two ends of a chain may be less
     alike. `pools` and `uses` count the steps that had the memory in their pool or prompt, `crowded_pools` and
@@ -260,7 +260,7 @@ COLUMNS = ("memory", "id", "intent", "outcome", "q", "uses", "step", "similarity
 
 
 def catalogue(moment: Moment, memories: Mapping[str, Memory]) -> pd.DataFrame:
-    """One row a memory, newest first; `similarity` to the step's intent where phase A reports it (n, 10)."""
+    """One row per memory, newest first; `similarity` to the step's intent where phase A reports it (n, 10)."""
     recall = None if moment.trace is None else moment.trace.recall
     near = {} if recall is None else {one.memory_id: one.similarity for one in (*recall.pool, *recall.left_out)}
     rows = []

@@ -39,12 +39,12 @@ class Correlation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """q against success. `pairs` has columns q (before the step, or now) and success (0/1 a use, or a rate a memory).
+    """q against success. `pairs` has columns q (before the step, or now) and success (0/1 per use, or a rate).
 
-    `per_use` correlates the pairs, `per_bin` the means of equal bins of q over [r−, r+]; `bins` has a row a bin that is
-    not empty: low, high, q (mean), n, steps, success, and the 95 % Wilson interval success_low … success_high, in which
-    the uses of one step count as one. The intervals of r draw steps anew; in-sample there are none, because those very
-    steps made q.
+    `per_use` correlates the pairs, `per_bin` the means of equal bins of q over [r−, r+]; `bins` has a row per bin that
+    is not empty: low, high, q (mean), n, steps, success, and the 95 % Wilson interval success_low … success_high, in
+    which the uses of one step count as one. The intervals of r draw steps anew; in-sample there are none, because those
+    very steps made q.
     """
 
     kind: Literal["prequential", "in-sample"]

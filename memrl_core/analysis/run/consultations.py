@@ -31,7 +31,7 @@ class Consultations:
 
 
 def consultations(bank: MemoryBank, run: str) -> list[Consultations]:
-    """One entry a purpose of the run's finished steps, in the order in which they were first asked.
+    """One entry per purpose of the run's finished steps, in the order in which they were first asked.
 
     Raises `UnknownRun`.
     """

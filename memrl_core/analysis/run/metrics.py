@@ -369,5 +369,5 @@ def _mean(values: Floats) -> float:
 
 def _square(accuracy: Floats) -> Floats:
     if accuracy.ndim != 2 or not len(accuracy) or len(accuracy) != accuracy.shape[1]:
-        raise InputError("Transfer between task sets is read from a square table: a row and a column a set.")
+        raise InputError("Transfer between task sets is read from a square table: a row and a column per set.")
     return accuracy

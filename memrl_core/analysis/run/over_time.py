@@ -39,7 +39,7 @@ def losses(attempts: pd.DataFrame) -> pd.DataFrame:
 
 
 def forgetting(attempts: pd.DataFrame) -> pd.DataFrame:
-    """A row an epoch of its rated attempts: how many failed; how many followed a success, and failed of these.
+    """A row per epoch of its rated attempts: how many failed; how many followed a success, and failed of these.
 
     Columns: epoch, attempts, failures, solved_last, lost_last, and the shares lost_last / failures (`of_failures`, v2)
     and lost_last / solved_last (`of_solved`, v1), nan where there is nothing to divide by.
@@ -64,7 +64,7 @@ ORIGINS = ("same task", "another task", "unknown")
 
 
 def transfer(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
-    """One row an epoch and origin that occurred (n, 11); `uses` are the run's (see `exposure.uses`).
+    """One row per epoch and origin that occurred (n, 11); `uses` are the run's (see `exposure.uses`).
 
     `uses` counts memories given to the model, `share` is their part of the epoch's, and `similarity` the mean cosine of
     the memory's intent to the task's. The outcome belongs to the step, so `steps`, `rated`, `successes` and `success`
@@ -95,7 +95,7 @@ Q_BY_EPOCH = (
 
 
 def q_by_epoch(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
-    """One row an epoch: how the q of the memories that the run knew at its end were spread then; see `Q_BY_EPOCH`.
+    """One row per epoch: how the q of the memories that the run knew at its end were spread then; see `Q_BY_EPOCH`.
 
     `uses` are the run's (`exposure.uses`). `not zero`, `positive`, `negative`, `never recalled` (in no pool so far) and
     `never updated` are shares of the memories. What people said of a step since counts at that step. A run without

@@ -183,7 +183,7 @@ def _that_failed(done: Sequence[_Done], kind: str) -> list[_Done]:
 
 
 def _lines(kept: Sequence[_Done], committed: bool, dialect: Dialect) -> list[str]:
-    """A line a turn; together they are a reply that does the same."""
+    """A line per turn; together they are a reply that does the same."""
     turns = list(dict.fromkeys(one.turn for one in kept))
     lines = [joined([one.statement for one in kept if one.turn == turn], dialect) for turn in turns]
     lines = [" ".join(line.splitlines())[:LONGEST_LINE] for line in lines]

@@ -150,7 +150,7 @@ class TaskFile(Environment):
     name = "task_file"
     spec = EnvironmentSpec(
         title="Your own tasks",
-        idea="A file of yours, a task a line: a question and its answer, or SQL on tables that the task sets up.",
+        idea="A file of yours, a task per line: a question and its answer, or SQL on tables that the task sets up.",
         judged="By the rule that each task names: equal text, a number within a tolerance, a pattern, one of some "
         "choices, or what a statement of SQL does. A person judges tasks that come without an answer.",
         source="Your file, in JSON Lines; it stays on this machine.",

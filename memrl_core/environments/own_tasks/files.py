@@ -79,7 +79,7 @@ def _read(path: Path) -> bytes:
         raise InputError(f"{path.name} is written in UTF-16. Nothing was read; save it as UTF-8.")
     raw = raw.removeprefix(codecs.BOM_UTF8)
     if not raw.strip():
-        raise InputError(f"{path.name} is empty. Nothing was read; write one task a line.")
+        raise InputError(f"{path.name} is empty. Nothing was read; write one task per line.")
     return raw
 
 

@@ -128,7 +128,7 @@ LEAST_RANGE = 5.0
 def phase_diagram(conditions: pd.DataFrame, x: str, y: str, panel: str, arm: str, reference: str) -> Picture:
     """The paired difference of `arm` to `reference`, in percentage points, over two parameters, for each of a third.
 
-    `conditions` is that of `experiments.epochs.conditions`, with one row a combination. Numbers whose interval
+    `conditions` is that of `experiments.epochs.conditions`, with one row per combination. Numbers whose interval
     leaves out 0 are bold; `customdata` of a cell is the name of its stream. Raises `InputError` for columns that are
     not there and for several rows in one cell.
     """

@@ -48,9 +48,9 @@ LONGEST = 34
 
 
 def csr_picture(curves: Sequence[MethodCurve], luck: MethodCurve | None = None) -> Picture:
-    """The share of tasks solved at least once, by epoch, a panel an arm, with the band of Pass@e without memory.
+    """The share of tasks solved at least once, by epoch, a panel per arm, with the band of Pass@e without memory.
 
-    `luck` is what as many tries without memory come to (`analysis.methods.luck_curve`).
+    `luck` is what as many tries without memory come to (`analysis.compare.methods.luck_curve`).
     """
     if not curves:
         return _nothing("No arm has a finished epoch")
@@ -73,7 +73,7 @@ def csr_picture(curves: Sequence[MethodCurve], luck: MethodCurve | None = None) 
     figure.update_xaxes(title_text="epoch", row=down)
     figure.update_yaxes(range=[-0.02, 1.02], tickformat=".0%", zeroline=False)
     title = _csr_said(curves, luck)
-    alt = f"Small panels, one an arm: CSR by epoch above or below a grey band of luck alone. {title}."
+    alt = f"Small panels, one per arm: CSR by epoch above or below a grey band of luck alone. {title}."
     every = [*curves, *([] if luck is None else [luck])]
     parts = [_curve_table(curve, "Pass@e" if curve is luck else "CSR") for curve in every]
     return Picture(figure, pd.concat(parts, ignore_index=True), title, alt)
@@ -103,7 +103,7 @@ def gain_picture(rows: Sequence[MethodRow]) -> Picture:
             for row in reversed(shown)
         ]
     )  # fmt: skip
-    alt = f"A dot an arm with its interval, sorted; a dotted line at no gain. {title}."
+    alt = f"A dot per arm with its interval, sorted; a dotted line at no gain. {title}."
     return Picture(figure, table, title, alt)
 
 
@@ -133,7 +133,7 @@ def forgetting_picture(rows: Sequence[MethodRow]) -> Picture:
             for row in reversed(shown)
         ]
     )  # fmt: skip
-    alt = f"Two marks an arm, a circle for rate A and a diamond for rate B, each with its interval. {title}."
+    alt = f"Two marks per arm, a circle for rate A and a diamond for rate B, each with its interval. {title}."
     return Picture(figure, table, title, alt)
 
 
@@ -173,7 +173,7 @@ def cost_picture(rows: Sequence[MethodRow]) -> Picture:
             for row in reversed(shown)
         ]
     )  # fmt: skip
-    alt = f"A row an arm: a dot of its success, a bar of its tokens and one of its calls. {title}."
+    alt = f"A row per arm: a dot of its success, a bar of its tokens and one of its calls. {title}."
     return Picture(figure, table, title, alt)
 
 

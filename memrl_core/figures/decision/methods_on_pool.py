@@ -18,7 +18,7 @@ INTENT_SHOWN = 34
 
 
 def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, Memory], run: str) -> Picture:
-    """A row a method, a column a memory that any of them considered; filled with its place where it is given."""
+    """A row per method, a column per memory that any of them considered; filled with its place where it is given."""
     decided = [one for one in found if one.decision is not None]
     ids = _in_order(decided)
     columns = [memory_label(memory_id, run) for memory_id in ids]

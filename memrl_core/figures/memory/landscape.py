@@ -193,7 +193,7 @@ def _said(name: str, landscape: Landscape, frame: int, middle: float, shifts: Se
 
 
 def _table(name: str, landscape: Landscape) -> pd.DataFrame:
-    """One row a memory, one column of q a frame."""
+    """One row per memory, one column of q per frame."""
     x, y = landscape.positions.T
     known = {"arm": name, "memory": landscape.labels, "x": x, "y": y, "uses": landscape.visits[-1]}
     q = {f"q after step {step}": q for step, q in zip(landscape.steps, landscape.q, strict=True)}

@@ -58,7 +58,7 @@ def _moves(moves: Sequence[tuple[str, float, float]], settings: Mapping[str, Any
 
 
 def moves_picture(changes: Sequence[ValueChange], settings: Mapping[str, Any], run: str) -> Picture:
-    """One row a memory, from its q before to after a step, on the fixed scale of q."""
+    """One row per memory, from its q before to after a step, on the fixed scale of q."""
     labels = [memory_label(change.memory_id, run) for change in changes]
     figure = _moves([(n, c.before, c.after) for n, c in zip(labels, changes, strict=True)], settings)
     up = sum(change.after > change.before for change in changes)
@@ -81,7 +81,7 @@ def _beside(labels: Sequence[str], rows: Sequence[Sequence[Any]], *columns: str)
 
 
 def history_picture(points: Sequence[UtilityPoint], settings: Mapping[str, Any], memory_id: str, run: str) -> Picture:
-    """q of one memory step by step: a diamond when it was written, then a mark a reward, shaped by who gave it."""
+    """q of one memory step by step: a diamond when it was written, then a mark per reward, shaped by who gave it."""
     low, _, high = q_range(settings)
     traces = [curve([p.step for p in points], [p.after for p in points], "", NEUTRAL, shape="hv")]
     for source in dict.fromkeys(p.source for p in points):
@@ -128,7 +128,7 @@ MOST_SHOWN = 12
 
 
 def reward_effect_picture(moved: Mapping[str, tuple[float, float]], settings: Mapping[str, Any], run: str) -> Picture:
-    """A row a memory from q without the rewards to q now, in the order given; the table holds them all.
+    """A row per memory from q without the rewards to q now, in the order given; the table holds them all.
 
     `moved` maps memory ids to (q without, q now).
     """

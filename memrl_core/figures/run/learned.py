@@ -70,12 +70,12 @@ def values_picture(values: pd.DataFrame, settings: Mapping[str, Any], run: str, 
 
 
 def _spread(rated: pd.DataFrame) -> pd.DataFrame:
-    """A row a memory, by id: its first and last q, and its uses with a reward."""
+    """A row per memory, by id: its first and last q, and its uses with a reward."""
     return rated.groupby("memory", sort=False).agg(first=("q", "first"), last=("q", "last"), uses=("reward", "count"))
 
 
 def _lines(rated: pd.DataFrame, named: Sequence[str], run: str) -> list[dict[str, Any]]:
-    """A line a memory; `named` ones in colours of their own, in that order, all others as one faint trace."""
+    """A line per memory; `named` ones in colours of their own, in that order, all others as one faint trace."""
     others = rated[~rated["memory"].isin(named)].groupby("memory", sort=False)
     x, y = ([value for _, rows in others for value in (*rows[column], None)] for column in ("use", "q"))
     lines = [curve(x, y, "other memories", THIN, width=1, symbol="circle", size=3)] if x else []
@@ -156,7 +156,7 @@ STAGES = ("similarity", "after adapters", "after noise")
 
 
 def bump_picture(ranks: Sequence[Ranks], k2: int, run: str) -> Picture:
-    """A line a memory of the pool through its three ranks; coloured where it crossed the cut after k2 on the way."""
+    """A line per memory of the pool through its three ranks; coloured where it crossed the cut after k2 on the way."""
     lines = []
     for one in ranks:
         places = (one.recalled, one.adapted, one.drawn)
@@ -271,7 +271,7 @@ def loss_picture(losses: pd.DataFrame) -> Picture:
 
 
 def case_calibration_picture(bins: pd.DataFrame) -> Picture:
-    """A dot a bin of predictions at its share of successes, with the 95 % Wilson interval; larger for more uses.
+    """A dot per bin of predictions at its share of successes, with the 95 % Wilson interval; larger for more uses.
 
     `bins` is `learned.notes.case_calibration`; every prediction was made before its outcome was known.
     """
@@ -311,7 +311,7 @@ OUTSIDE = 1.14
 
 
 def link_picture(graph: LinkGraph, run: str) -> Picture:
-    """A mark a note on a circle by age, the oldest on top, and a line a link; what the step changed stands out."""
+    """A mark per note on a circle by age, the oldest on top, and a line per link; what the step changed stands out."""
     turns = {memory_id: 2 * pi * number / len(graph.notes) for number, memory_id in enumerate(graph.notes)}
     at = {memory_id: (sin(turn), cos(turn)) for memory_id, turn in turns.items()}
     linked, new = _linked(graph), graph.written | graph.edited
@@ -410,7 +410,7 @@ def _links_title(graph: LinkGraph, linked: Mapping[str, Sequence[str]], run: str
 
 
 def novelty_picture(novelty: pd.DataFrame) -> Picture:
-    """A bar a step, as high as the mean novelty of its turns, with a dot a turn (`learned.deciding.novelty`)."""
+    """A bar per step, as high as the mean novelty of its turns, with a dot per turn (`learned.deciding.novelty`)."""
     steps = novelty.groupby("step")["novelty"].mean()
     mean = bars(steps.index, steps, "mean of the step", POOL, "step %{x}: %{y:.2f} on average")
     mean["marker"]["line"] = {"width": 1, "color": NEUTRAL}

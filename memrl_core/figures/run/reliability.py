@@ -35,7 +35,7 @@ NAMES = {"prequential": "q before each use", "in-sample": "q now, over the uses 
 
 
 def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -> Picture:
-    """A dot a bin of q at its success, with the 95 % Wilson interval; larger dots stand for more uses.
+    """A dot per bin of q at its success, with the 95 % Wilson interval; larger dots stand for more uses.
 
     The uses of one step share its outcome and count as one for the interval. The diagonal runs from no success at r− to
     success always at r+: where rewards are r− and r+ only, the mean reward β is r− + p (r+ − r−) for a chance p of

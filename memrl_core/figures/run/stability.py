@@ -182,7 +182,7 @@ def _panels(
     across: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """A panel an arm, side by side on the y axis `up`, with its name and its marks above."""
+    """A panel per arm, side by side on the y axis `up`, with its name and its marks above."""
     width = (1 - GAP * (len(arms) - 1)) / len(arms)
     epochs = titled("epoch", tick0=1, dtick=max(1, max(len(arm.success) for arm in arms) // 10), **(across or {}))
     axes, words, lines = {}, [], []

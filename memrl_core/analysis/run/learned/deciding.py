@@ -41,7 +41,7 @@ CITED = {True: "cited: R = +1", False: "not cited: R = −1", None: "reply not p
 
 
 def citations(watching: Watching, on_progress: Progress = unheard, cancelled: Cancelled = never) -> pd.DataFrame:
-    """One row an epoch: for how many memories in prompts the answers said each of `CITED`; empty when none was asked.
+    """One row per epoch: for how many memories in prompts the answers said each of `CITED`; empty when none was asked.
 
     A reply that could not be read counts as no feedback.
     """

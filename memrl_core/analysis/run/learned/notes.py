@@ -49,7 +49,7 @@ def losses(cases: Cases) -> pd.DataFrame:
 
 
 def case_calibration(cases: Cases) -> pd.DataFrame:
-    """Predictions, each made before its outcome was known, in ten equal bins of [0, 1]; a row a bin that has some.
+    """Predictions, each made before its outcome was known, in ten equal bins of [0, 1]; a row per bin that has some.
 
     Columns: low, high, p (mean), n, success (share), and its 95 % Wilson interval success_low … success_high, in which
     the uses of one step, which share its outcome, count as one. Predictions are the network's once it decides, and the

@@ -33,7 +33,7 @@ OPERATIONS = ("ADD", "UPDATE", "DELETE", "NOOP", UNUSABLE)
 def operations_by_epoch(
     watching: Watching, on_progress: Progress = unheard, cancelled: Cancelled = never
 ) -> pd.DataFrame:
-    """A row an epoch: how often each of `OPERATIONS` was done in its steps; the last are replies of no use."""
+    """A row per epoch: how often each of `OPERATIONS` was done in its steps; the last are replies of no use."""
     counts: dict[int, Counter[str]] = {}
     for trace in watching.traces(on_progress, cancelled):
         tally = counts.setdefault(trace.epoch, Counter())
