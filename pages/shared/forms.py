@@ -93,7 +93,8 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
     except MemRLError as error:
         if made:
             _take_back(made)
-        start.error(literal(str(error)))  # Below all the fields it would be out of sight.
+        with start:  # Below all the fields it would be out of sight.
+            st.error(literal(str(error)))
         return
     places.go_to_steps(bank=new_bank, run=info.id)
 
