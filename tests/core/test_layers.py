@@ -100,7 +100,11 @@ def test_the_core_knows_no_screen() -> None:
 
 @pytest.mark.parametrize(
     ("libraries", "known_to"),
-    [(["lancedb"], r"memrl_core\.bank\..*"), (["ollama"], r".*ollama[^.]*"), (["openai", "httpx2"], r"(.*\.)?openai")],
+    [
+        (["lancedb", "sqlalchemy"], r"memrl_core\.bank\..*"),
+        (["ollama"], r".*ollama[^.]*"),
+        (["openai", "httpx2"], r"(.*\.)?openai"),
+    ],
 )
 def test_a_library_is_known_to_those_modules_alone_that_stand_for_it(libraries: list[str], known_to: str) -> None:
     found = set().union(*map(importers, libraries))

@@ -55,7 +55,7 @@ REWARDS: list[dict[str, Any]] = [
 
 
 def check_rewards(case: Case, folder: Path) -> None:
-    """A file of rewards: shown, given as one deed, and the same when it is read again."""
+    """A file of rewards: shown, given in one action, and the same when it is read again."""
     rows = edited(REWARDS, case.edits)
     text = _as_lines(rows) if case.of == "jsonl" else _as_csv(rows, case.of[-1])
     data = cut(text.encode("utf-8", "surrogatepass"), case.cuts)

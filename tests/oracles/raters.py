@@ -22,11 +22,11 @@ class Raters:
     set_by: dict[Key, list[str]] = field(default_factory=dict)
 
     def rate(self, step: int, person: str, value: float | None) -> None:
-        """None takes the reward back; what changes nothing is not a deed."""
+        """None takes the reward back; what changes nothing is no action."""
         self._do(person, {(step, person): value} if self.standing.get((step, person)) != value else {})
 
     def rate_for(self, actor: str, step: int, values: dict[str, float]) -> None:
-        """Somebody gives, as one deed, rewards in the names of others; in whose name and by whom makes a reward."""
+        """Somebody gives, in one action, rewards in the names of others; in whose name and by whom makes a reward."""
         given = {(step, person): value for person, value in values.items()}
         self._do(actor, {key: v for key, v in given.items() if (self.standing.get(key), self._last(key)) != (v, actor)})
 

@@ -78,7 +78,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
 
 
 def refused(bank: MemoryBank, action: Action, who: str) -> str:
-    """The sentence by which the deed is refused; nothing was appended."""
+    """The sentence by which the action is refused; nothing was appended."""
     events, memories = bank.events(), bank.memory_ids()
     with pytest.raises(NotAllowed) as caught:
         action(bank, who)
