@@ -85,7 +85,7 @@ export class Ranks {
         if (candidate.missed) texts.push(svg("text", { class: "stage-mini stage-quiet", x: x.slope - 4, y: 3.5 }, group, this.slim ? "" : candidate.short));
       }
       const row = { n, candidate, order, y, group, bar, texts };
-      this.listen(group, n, order);
+      this.listen(group, n);
       if (candidate.rank_b != null) {
         const path = svg("path", { class: "stage-slope", "data-memory": id, pathLength: 1 }, this.slopes);
         const other = svg("g", { class: "stage-row-b", "data-memory": id }, this.svg);
@@ -99,7 +99,7 @@ export class Ranks {
         const height = Math.max(1.5, this.tall - Math.min(14, half * 0.8));
         b.parts = (rests ? ["similarity", "q", "rest"] : ["similarity", "q"]).map((name) => svg("rect", { class: `stage-part-${name}`, y: -height / 2, height }, other));
         if (half > 2) b.sum = svg("circle", { class: "stage-sum", r: Math.min(3.4, half) }, other);
-        for (const node of [other, path]) this.listen(node, n, order);
+        for (const node of [other, path]) this.listen(node, n);
         row.b = b;
       }
       this.rows.push(row);
@@ -114,11 +114,10 @@ export class Ranks {
     return `${model.labels[candidate.memory]}, rank ${candidate.rank_a} by similarity ${fixed(candidate.similarity)}${b}`;
   }
 
-  listen(node, n, order) {
+  listen(node, n) {
     node.addEventListener("pointerenter", () => this.on.hover(n));
     node.addEventListener("pointerleave", () => this.on.hover(null));
     node.addEventListener("click", () => this.on.pin(n));
-    node.addEventListener("focus", () => this.on.walk(order));
   }
 
   axes(step, pool, missed) {

@@ -95,7 +95,6 @@ class Stage {
     const on = {
       hover: (n) => this.hover(n),
       pin: (n) => this.pin(n),
-      walk: (order) => (this.walked = order),
       select: (numbers) => this.selectedOnMap(numbers),
       redraw: () => this.redraw(),
     };
@@ -643,7 +642,7 @@ class Stage {
   walk(by) {
     const { rows } = this.ranks;
     if (!rows.length) return;
-    const at = rows.findIndex((row) => row.n === this.hovered);
+    const at = rows.findIndex((row) => (this.hovered === null ? row.group.matches(":focus") : row.n === this.hovered));
     const next = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : clamp(at + by, 0, rows.length - 1)];
     for (const row of rows) set(row.group, { tabindex: row === next ? 0 : -1 });
     next.group.focus({ preventScroll: true });

@@ -268,6 +268,17 @@ def test_keys_go_through_phases_and_steps_and_the_address_remembers(demo_data: A
     until(page, "location.hash.includes('lambda=1')")
 
 
+def test_of_the_pool_one_row_takes_the_focus_and_the_arrows_go_on_from_it(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=11&phase=7", reduced_motion="reduce")
+    # An element of SVG that listens to the focus takes it in Chromium, with a tabindex or without.
+    takes = "one => { one.focus(); return document.activeElement === one && one.getAttribute('tabindex') !== '-1'; }"
+    stops = page.evaluate(f"[...document.querySelectorAll('.stage svg *')].filter({takes}).map(one => one.ariaLabel)")
+    assert len(stops) == 1 and ", rank 1 by similarity" in stops[0]
+    page.locator(".stage-row[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    assert ", rank 2 by similarity" in page.evaluate("document.activeElement.ariaLabel")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 1024, 390])
