@@ -85,7 +85,7 @@ def _memories(place: Place) -> str:
 
 def _picked(key: str, shown: Any, take: Callable[[Any], None]) -> None:
     # Streamlit reports a change too when a run of the page was cut short; what is shown already was not picked.
-    if st.session_state[key] != shown:
+    if st.session_state.get(key, shown) != shown:
         take(st.session_state[key])
 
 

@@ -70,8 +70,22 @@ function complete() {
   return true;
 }
 
+// After Back on a busy machine a fragment of the screen that was left can be answered late. Streamlit then throws away
+// what it draws, and its page stays blank. The address is right already.
+function mend() {
+  window.addEventListener("error", (event) => {
+    if (!/bad delta path index/i.test(event.message)) return;
+    const last = Number(sessionStorage.getItem("memrlMended"));
+    if (Date.now() - last < PATIENCE) return;
+    sessionStorage.setItem("memrlMended", Date.now());
+    location.reload();
+  });
+  return true;
+}
+
 export default function ({ setTriggerValue, setStateValue }) {
   window.memrlCompletes ??= complete();
+  window.memrlMends ??= mend();
   const counted = (event, button) => {
     event.preventDefault();
     event.stopImmediatePropagation();

@@ -257,3 +257,17 @@ def test_back_leaves_a_screen_or_a_step_with_one_press(page: Page, app: RunningA
     settled(page)
     page.go_back()
     expect(page.get_by_text("Replay of step 14 ")).to_be_visible()
+
+
+def test_a_page_that_streamlit_cannot_draw_is_loaded_again_once(page: Page, app: RunningApp) -> None:
+    error = "window.before = true; dispatchEvent(new ErrorEvent('error', { message: 'Error: Bad delta path index 4' }))"
+    page.goto(f"{app.url}/step?bank=demo&step=14")
+    drawn_stage(page)
+    settled(page)
+    page.evaluate(error)
+    page.wait_for_function("() => !window.before")
+    expect(page.get_by_text("Replay of step 14 ")).to_be_visible()
+    settled(page)
+    page.evaluate(error)
+    page.wait_for_timeout(1000)
+    assert page.evaluate("() => window.before")
