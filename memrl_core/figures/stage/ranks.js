@@ -167,7 +167,8 @@ export class Ranks {
     }
     if (ranked) {
       svg("line", { class: "stage-rule", x1: middle, x2: middle, y1: TOP - 6, y2: this.poolEnd + 2 }, lines);
-      svg("text", { class: "stage-caption", x: middle, y: this.poolEnd + 14, "text-anchor": "middle" }, lines, "0");
+      // Where the numbers of the ends leave no room for it, the line alone says where 0 is.
+      if (this.slim || x.partsEnd - x.parts > 48) svg("text", { class: "stage-caption", x: middle, y: this.poolEnd + 14, "text-anchor": "middle" }, lines, "0");
       for (const side of this.slim ? [] : [-1, 1]) svg("text", { class: "stage-caption", x: this.toScore(side * this.most), y: this.poolEnd + 14, "text-anchor": "middle" }, lines, signed(side * this.most, 1));
     }
     if (ranked > decision.k2) {
