@@ -15,8 +15,8 @@ import pandas as pd
 from memrl_core.analysis.run.theory import order_probability, visits_to_order
 from memrl_core.environments.parametric import FAMILIES, Parametric
 from memrl_core.experiments.epochs import axes, by_seed, gains
-from memrl_core.experiments.layouts import Layouts, layout_reports
 from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.prompt_layouts import Layouts, layout_reports
 from memrl_core.experiments.report_table import difference, markdown
 
 RESULTS = Path(__file__).parent / "results"

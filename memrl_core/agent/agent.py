@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.agent.asking import Asking
-from memrl_core.agent.learned import learn_at, learned_before, learned_now
+from memrl_core.agent.learned_state import learn_at, learned_before, learned_now
 from memrl_core.agent.turns import ended, recalled_for, take_turn, unsent, with_turn, write_experience
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, Vectors, embedded, texts_cut

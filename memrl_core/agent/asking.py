@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from memrl_core.agent.learned import learned_before
+from memrl_core.agent.learned_state import learned_before
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import EmptyAnswer, InputError, NotBound, PromptTooLong
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText

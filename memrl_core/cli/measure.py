@@ -169,7 +169,7 @@ def layouts(
     """Let language models use the same memories in each layout of the prompt, and answer without any."""
     from memrl_core.environments.tasks import first_sets
     from memrl_core.experiments.executors import REPORT, RESULTS
-    from memrl_core.experiments.layouts import layout_reports, run_layouts
+    from memrl_core.experiments.prompt_layouts import layout_reports, run_layouts
 
     sets = [on] if on else [] if env else ["household-train"]
     if env:
@@ -235,7 +235,7 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     may have written are not `trusted`.
     """
     from memrl_core.experiments.executors import PICTURES, RESULTS, ResultFolder, run_experiment
-    from memrl_core.experiments.methods import picture_page
+    from memrl_core.experiments.method_arms import picture_page
     from memrl_core.experiments.reports import reports
 
     console.print(escape(plan.title), style="bold")

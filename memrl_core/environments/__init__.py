@@ -23,7 +23,7 @@ _OWN: Mapping[str, str] = {
     "household": "household:Household",
     "helpdesk": "helpdesk:Helpdesk",
     "parametric": "parametric:Parametric",
-    "sql": "databases.world:Sql",
+    "sql": "databases.sql_world:Sql",
     "lifelong_db": "databases.lifelong_db:LifelongDb",
     "scienceworld": "games.scienceworld:ScienceWorld",
     "textworld": "games.textworld:TextWorld",

@@ -20,7 +20,7 @@ from memrl_core.analysis.run.metrics import (
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.epochs import conditions
 from memrl_core.experiments.executors import Experiment
-from memrl_core.experiments.methods import methods_report
+from memrl_core.experiments.method_arms import methods_report
 from memrl_core.experiments.report_table import (
     INTERVAL,
     NOTHING,

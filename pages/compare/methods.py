@@ -13,7 +13,7 @@ from memrl_core.analysis.compare.methods import MethodRow
 from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.environments.tasks import judged_sets
 from memrl_core.exchange.safe_files import csv_bytes
-from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods
+from memrl_core.experiments.method_arms import Arm, MethodsCompared, compare_methods
 from memrl_core.figures.compare.methods import cost_picture, csr_picture, forgetting_picture, gain_picture
 from memrl_core.models.base import Cancelled, Progress
 from memrl_core.numerals import percent, signed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.agent.learned import lesson_of
+from memrl_core.agent.learned_state import lesson_of
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.records import Judgement, StepTrace, Task

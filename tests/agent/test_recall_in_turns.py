@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import Agent, Episode
-from memrl_core.agent.learned import learned_now
+from memrl_core.agent.learned_state import learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelInterrupted

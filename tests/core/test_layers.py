@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -130,3 +131,11 @@ def test_a_screen_imports_no_other_screen() -> None:
     ]
     assert across == []
     assert sum(module.startswith("pages.shared.") for module in modules) > 10
+
+
+def test_a_name_of_a_file_stands_once_or_for_the_same_job_on_two_things() -> None:
+    same_job = {"base", "contract", "ollama", "openai", "__init__"}
+    # A figure draws what the analysis of its name computes.
+    drawn = {"comparison", "methods", "theory"}
+    counted = Counter(file.stem for file in FILES)
+    assert {name for name, count in counted.items() if count > 1} <= same_job | drawn

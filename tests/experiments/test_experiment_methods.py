@@ -28,7 +28,7 @@ from memrl_core.errors import InputError, PolicyFailed, SettingsError
 from memrl_core.experiments.cells import cells_of, run_cell
 from memrl_core.experiments.epochs import by_epoch
 from memrl_core.experiments.executors import COSTS, Experiment, run_experiment
-from memrl_core.experiments.methods import Arm, MethodsCompared, compare_methods, picture_page
+from memrl_core.experiments.method_arms import Arm, MethodsCompared, compare_methods, picture_page
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.report_table import ReportTable, rich_tables
 from memrl_core.experiments.reports import reports

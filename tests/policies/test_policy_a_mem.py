@@ -12,7 +12,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
-from memrl_core.agent.learned import learned_now
+from memrl_core.agent.learned_state import learned_now
 from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.analysis.run.learned.notes import edits, notes_and_links
 from memrl_core.bank import MemoryBank

@@ -11,7 +11,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
-from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.agent.learned_state import learned_before, learned_now
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.environments.household import OPEN_PLACES, TREATMENTS, VERBS, Household

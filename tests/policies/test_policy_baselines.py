@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
-from memrl_core.agent.learned import learned_now
+from memrl_core.agent.learned_state import learned_now
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Lesson

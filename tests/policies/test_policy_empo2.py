@@ -13,7 +13,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates
-from memrl_core.agent.learned import learned_now
+from memrl_core.agent.learned_state import learned_now
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience
 from memrl_core.policies.methods.empo2_memory import Kept, Tip, Tips

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.agent.learned import learned_before, learned_now
+from memrl_core.agent.learned_state import learned_before, learned_now
 from memrl_core.analysis.run.learned.notes import case_calibration
 from memrl_core.policies import make_policy
 from memrl_core.policies.methods.memento import (

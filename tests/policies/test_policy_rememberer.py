@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent import Agent
-from memrl_core.agent.learned import learned_now
+from memrl_core.agent.learned_state import learned_now
 from memrl_core.environments.household import Household
 from memrl_core.models.base import ModelOptions
 from memrl_core.policies import make_policy

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.agent.asking import view_before
-from memrl_core.agent.learned import learned_now
+from memrl_core.agent.learned_state import learned_now
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.guards import decision_breaks
 from memrl_core.policies import make_policy

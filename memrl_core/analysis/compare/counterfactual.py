@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memrl_core.agent.asking import asked_by
-from memrl_core.agent.learned import learned_before, learned_steps, learns
+from memrl_core.agent.learned_state import learned_before, learned_steps, learns
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.decision.explain import tied_at
 from memrl_core.analysis.decision.whatif import as_recorded, decided, situation_of

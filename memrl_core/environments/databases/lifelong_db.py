@@ -40,8 +40,8 @@ from memrl_core.environments.databases.mysql import (
     to_sqlite,
 )
 from memrl_core.environments.databases.sandbox import Sandbox
+from memrl_core.environments.databases.sql_world import INSTRUCTIONS, DatabaseWorld
 from memrl_core.environments.databases.statements import Dialect
-from memrl_core.environments.databases.world import INSTRUCTIONS, DatabaseWorld
 from memrl_core.environments.tasks import Noted, Reported, check_intent
 from memrl_core.errors import InputError
 from memrl_core.records import Task

@@ -12,7 +12,7 @@ from typing import Any
 
 from memrl_core.environments.base import Environment, EnvironmentSpec, StepResult, choices_listed, last_step
 from memrl_core.environments.databases.judging import database_data
-from memrl_core.environments.databases.world import Sql
+from memrl_core.environments.databases.sql_world import Sql
 from memrl_core.environments.own_tasks.answers import (
     MOST_CHOICES,
     chosen,

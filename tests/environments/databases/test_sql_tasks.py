@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from memrl_core.environments.databases.world import Sql
+from memrl_core.environments.databases.sql_world import Sql
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.models.simulated import _carried
 from memrl_core.prompting import FOLLOW, STEPS_THAT_WORKED, TASK_LINE, YOUR_TASK

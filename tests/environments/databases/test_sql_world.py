@@ -10,7 +10,7 @@ import pytest
 
 from memrl_core.environments.databases import world as databases
 from memrl_core.environments.databases.sandbox import Sandbox
-from memrl_core.environments.databases.world import Sql
+from memrl_core.environments.databases.sql_world import Sql
 from memrl_core.errors import EnvironmentFailed, InputError
 from memrl_core.prompting import offered
 from memrl_core.records import Outcome, Reply, Task, Turn

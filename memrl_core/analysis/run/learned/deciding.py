@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.agent.learned import learned_before, lesson_of
+from memrl_core.agent.learned_state import learned_before, lesson_of
 from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.bank import MemoryBank
 from memrl_core.models.base import Cancelled, Progress, never, unheard

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from memrl_core.agent.learned import lesson_of
+from memrl_core.agent.learned_state import lesson_of
 from memrl_core.analysis.run.calibration import calibrated_bins
 from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.bank import MemoryBank

@@ -18,7 +18,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
 from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted
-from memrl_core.experiments.layouts import Layouts, layout_reports, run_layouts
+from memrl_core.experiments.prompt_layouts import Layouts, layout_reports, run_layouts
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import first_messages, messages_sent, sent

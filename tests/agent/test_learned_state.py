@@ -14,7 +14,7 @@ import pytest
 from memrl_core import policies
 from memrl_core.agent import Agent, workspace
 from memrl_core.agent.asking import view_before
-from memrl_core.agent.learned import KEPT_EVERY, learned_before, learned_now, learned_steps
+from memrl_core.agent.learned_state import KEPT_EVERY, learned_before, learned_now, learned_steps
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import PolicyFailed
 from memrl_core.policies.base import Lesson
