@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memrl_core.environments.databases import world as databases
+from memrl_core.environments.databases import sql_world as databases
 from memrl_core.environments.databases.sandbox import Sandbox
 from memrl_core.environments.databases.sql_world import Sql
 from memrl_core.errors import EnvironmentFailed, InputError
