@@ -291,6 +291,16 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_no_part_of_a_step_sticks_out_of_a_narrow_stage_however_long_the_names(demo_data: Any, play: Play) -> None:
+    labels = [f"given-{n:03}" for n in range(len(demo_data["memories"]["label"]))]
+    data = {**demo_data, "memories": {**demo_data["memories"], "label": labels}}
+    page = play(data, "step=11&phase=7", width=800)
+    beyond = """[...document.querySelectorAll(".stage-task, .stage-task *")].map((one) =>
+      one.getBoundingClientRect().right - document.querySelector(".stage").getBoundingClientRect().right)"""
+    assert page.locator(".stage-change").count() > 0
+    assert max(page.evaluate(beyond)) <= 0.5
+
+
 HOSTILE = "<img src=x onerror=window.hacked=1></script><script>window.hacked=1</script>{{7*7}}"
 
 
