@@ -20,6 +20,7 @@ if not entry.is_open():
 if failure := st.session_state.pop("failure", None):
     st.error(literal(failure), icon=":material/error:")
 try:
+    entry.hear_history()
     place.follow()
     page.run()
     entry.settle(page.title)

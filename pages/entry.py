@@ -9,12 +9,16 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from memrl_core.cli.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_own_host
+from pages.shared import place
 from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 
 FIRST = ("home", "step", "decision", "rewards", "playground", "lessons")
 MORE = ("steps", "compare", "methods", "tasks", "bank", "lab", "room")
 STYLE = f"<style>{Path(__file__).with_name('entry.css').read_text(encoding='utf-8')}</style>"
+_history = st.components.v2.component(
+    "memrl_history", js=Path(__file__).with_name("history.js").read_text(encoding="utf-8")
+)
 
 
 def is_open() -> bool:
@@ -58,6 +62,11 @@ def navigation(menu: bool = True) -> StreamlitPage:
 
 def _page(name: str) -> StreamlitPage:
     return st.Page(f"pages/{name}/page.py", title=name.capitalize(), url_path=name, default=name == "home")
+
+
+def hear_history() -> None:
+    """Let the browser's Back and Forward lead to the places where the person was, and to no others."""
+    _history(key="browser_history", on_popped_change=place.went_back, height=1)
 
 
 @st.cache_resource

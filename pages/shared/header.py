@@ -331,12 +331,6 @@ def _show_keys(keys: Keys) -> None:
 
 def keys_help(keys: Keys = STEPPING) -> None:
     """The key listener and a button for those without a keyboard."""
-    asked = _listener(
-        key=LISTENER,
-        on_asked_change=lambda: None,
-        on_presses_change=_pressed,
-        on_popped_change=places.went_back,
-        height=1,
-    ).asked
+    asked = _listener(key=LISTENER, on_asked_change=lambda: None, on_presses_change=_pressed, height=1).asked
     if st.button("Keys", icon=":material/keyboard:", type="tertiary", key="keys_button") or asked:
         _show_keys(keys)

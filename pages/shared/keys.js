@@ -50,42 +50,7 @@ function search() {
 }
 const running = () => document.querySelector("[data-test-script-state]")?.dataset.testScriptState === "running";
 
-// After a switch of screens, and sometimes just before it with the same parameters, the server completes the address.
-// That is no place to come back to: Back would need a press for it, too.
-function complete() {
-  const push = history.pushState.bind(history);
-  const acted = () => (window.memrlActed = true);
-  const parameters = (url) => [...new URL(url, location.href).searchParams].map(String).sort().join("\n");
-  window.addEventListener("pointerdown", acted, true);
-  window.addEventListener("keydown", acted, true);
-  window.memrlPath = location.pathname;
-  history.pushState = (state, title, url) => {
-    const stays = new URL(url, location.href).pathname === location.pathname;
-    const isSame = parameters(url) === parameters(location.href);
-    if (stays && (isSame || window.memrlActed === false)) return history.replaceState(state, title, url);
-    if (!stays) window.memrlActed = false;
-    push(state, title, url);
-    window.memrlPath = location.pathname;
-  };
-  return true;
-}
-
-// After Back on a busy machine a fragment of the screen that was left can be answered late. Streamlit then throws away
-// what it draws, and its page stays blank. The address is right already.
-function mend() {
-  window.addEventListener("error", (event) => {
-    if (!/bad delta path index/i.test(event.message)) return;
-    const last = Number(sessionStorage.getItem("memrlMended"));
-    if (Date.now() - last < PATIENCE) return;
-    sessionStorage.setItem("memrlMended", Date.now());
-    location.reload();
-  });
-  return true;
-}
-
 export default function ({ setTriggerValue, setStateValue }) {
-  window.memrlCompletes ??= complete();
-  window.memrlMends ??= mend();
   const counted = (event, button) => {
     event.preventDefault();
     event.stopImmediatePropagation();
@@ -139,26 +104,18 @@ export default function ({ setTriggerValue, setStateValue }) {
   };
   const pointed = () => { window.memrlByMouse = true; typed = null; };
   const tabbed = (event) => { if (event.key === "Tab") window.memrlByMouse = false; };
-  // Reported before Streamlit asks for that address: else the server takes it for one that it has moved on from.
-  const popped = () => {
-    const stays = window.memrlPath === location.pathname;
-    window.memrlPath = location.pathname;
-    if (stays) setStateValue("popped", Date.now());
-  };
   // Streamlit ends only the last of this function's runs, and a change of theme runs it again.
   window.memrlDeaf?.();
   // Before Streamlit, which listens on the document.
   window.addEventListener("keydown", first, true);
   window.addEventListener("keydown", tabbed, true);
   window.addEventListener("pointerdown", pointed, true);
-  window.addEventListener("popstate", popped, true);
   document.addEventListener("keydown", listen);
   document.body.dataset.keys = "heard";
   const deaf = () => {
     window.removeEventListener("keydown", first, true);
     window.removeEventListener("keydown", tabbed, true);
     window.removeEventListener("pointerdown", pointed, true);
-    window.removeEventListener("popstate", popped, true);
     document.removeEventListener("keydown", listen);
     if (window.memrlDeaf === deaf) delete document.body.dataset.keys;
   };

@@ -259,6 +259,22 @@ def test_back_leaves_a_screen_or_a_step_with_one_press(page: Page, app: RunningA
     expect(page.get_by_text("Replay of step 14 ")).to_be_visible()
 
 
+def test_back_leaves_the_app_with_as_many_presses_as_there_were_screens(page: Page, app: RunningApp) -> None:
+    for first, link, then in (("", "Step", "step"), ("playground", "Home", "")):
+        page.goto("about:blank")
+        page.goto(f"{app.url}/{first}")
+        settled(page)
+        page.wait_for_function("() => window.memrlCompletes")
+        page.get_by_role("link", name=link).first.click()
+        page.wait_for_url(re.compile(rf"{app.url}/{then}\?bank="))
+        settled(page)
+        page.go_back()
+        page.wait_for_url(re.compile(rf"{app.url}/{first}(\?|$)"))
+        settled(page)
+        page.go_back()
+        page.wait_for_url("about:blank")
+
+
 def test_a_page_that_streamlit_cannot_draw_is_loaded_again_once(page: Page, app: RunningApp) -> None:
     error = "window.before = true; dispatchEvent(new ErrorEvent('error', { message: 'Error: Bad delta path index 4' }))"
     page.goto(f"{app.url}/step?bank=demo&step=14")
