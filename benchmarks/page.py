@@ -225,7 +225,6 @@ def _slider(browser: Browser, sizes: Sizes) -> list[Row]:
         rows = [row(what="what-if slider, from the key to the last redraw", seconds=alone, aim=Aim("median_s", 0.2),
                     peak_mb=app.peak_mb())]  # fmt: skip
         other.goto(f"{app.url}/step?bank=large&run={RUN}")
-        other.locator(".st-key-lay_out_anew button").click()
         other.locator(FITTING).wait_for()
         for what in ("while UMAP is loaded and compiled", "while UMAP is fitted"):
             waits = slider_waits(page, presses)

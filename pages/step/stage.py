@@ -332,9 +332,8 @@ def layout_notes(layout: MapLayout) -> None:
     elif layout.outgrown and layout.proposal is None:
         with st.container(horizontal=True, vertical_alignment="center", key="outgrown"):
             st.caption(
-                f":material/map: This map was made by {layout.method} of {layout.fitted:,} of its "
-                f"{len(layout.places()):,} memories. A new one would show their neighbourhoods better; you see it "
-                "beside this one before anything moves."
+                f":material/map: This map was fitted on {layout.fitted:,} memories, fewer than half of those it shows. "
+                "A new one would show the others better; you see it beside this one before anything moves."
             )
             st.button("Propose a new layout", key="lay_out_anew", icon=":material/refresh:", on_click=layout.relayout)
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -55,10 +55,11 @@ log = logger(__name__)
 class MapLayout:
     """The map of one bank, for all who look at it; threads may share it.
 
-    A bank gets a PCA map of the memories it holds when it is first looked at. A new layout, UMAP from `UMAP_FROM`
-    memories on, is only made when `relayout` asks for it, and is a `proposal` until somebody takes or drops it. It is
-    turned to fit the one before it and said in `announcement`. `trust` has how trustworthy the old and the proposed map
-    are; `outgrown` says when a new one is worth asking for; `go_back` undoes the last one that was taken.
+    A bank gets a PCA map with its first memory, a better one with `PCA_FROM` memories, and once, at `UMAP_FROM`, a UMAP
+    map that is fitted in the background; from then on a new layout is only made when `relayout` asks for it, and is a
+    `proposal` until somebody takes or drops it. Each new layout is turned to fit the one before it and said in
+    `announcement`. `trust` has how trustworthy the old and the proposed map are; `outgrown` says when a new one is
+    worth asking for; `go_back` undoes the last one that was taken.
     Memories that came later are placed into the layout there is. `provisional` holds those whose place is a guess until
     the projection is ready again.
     """
@@ -102,12 +103,9 @@ class MapLayout:
 
     @property
     def outgrown(self) -> bool:
-        """Whether a new layout would show much that this one cannot: UMAP, or most memories, came after it."""
+        """Whether most memories came after the layout was fitted, so that a new one would show much that it cannot."""
         layout = self._layout
-        if layout is None:
-            return False
-        size = len(layout.coordinates)
-        return (layout.method == PCA and size >= UMAP_FROM) or (size >= PCA_FROM and size > 2 * len(layout.fitted))
+        return layout is not None and layout.method == UMAP and len(layout.coordinates) > 2 * len(layout.fitted)
 
     @property
     def fitted(self) -> int:
@@ -139,14 +137,14 @@ class MapLayout:
             ids = self._bank.memory_ids()
             if not ids:
                 return {}
-            if self._layout is None:
-                self._save(self._new(PCA, ids, self._pca(ids)))
+            self._keep_up(ids)
             assert self._layout is not None
             known = self._layout.coordinates
             new = [memory_id for memory_id in ids if memory_id not in known]
             if not new:
                 self.provisional = frozenset()
-                self._all_placed = facts, self.id
+                if self._layout.method == UMAP:
+                    self._all_placed = facts, self.id
                 return known
             guessed = self._placed(new)
             return {**self._layout.coordinates, **guessed}
@@ -171,7 +169,7 @@ class MapLayout:
             self._fit_error = ""
             ids = self._bank.memory_ids()
             if len(ids) >= UMAP_FROM:
-                self._in_background(lambda: self._propose_umap(ids))
+                self._in_background(lambda: self._fit_umap(ids, proposed=True))
             elif ids:
                 self.proposal = self._new(PCA, ids, self._pca(ids))
 
@@ -183,7 +181,8 @@ class MapLayout:
                 return
             if self._save(proposal) and self._is_placed_by_umap(proposal):
                 self._projector = self._umap
-            self._former = before
+            # A PCA map of many memories would at once be laid out by UMAP again.
+            self._former = before if before.method == proposal.method else None
 
     def drop_proposal(self) -> None:
         """Stay with the layout in force."""
@@ -250,6 +249,14 @@ class MapLayout:
         self._former = self.proposal = None
         self._queries.clear()
 
+    def _keep_up(self, ids: Sequence[str]) -> None:
+        """Make the layout that a bank of this size should have, unless somebody made one already."""
+        layout = self._layout
+        if layout is None or (layout.method == PCA and len(layout.fitted) < PCA_FROM <= len(ids)):
+            self._save(self._new(PCA, ids, self._pca(ids)))
+        if self._layout is not None and self._layout.method == PCA and len(ids) >= UMAP_FROM and not self._fit_error:
+            self._in_background(lambda: self._fit_umap(ids))
+
     def _placed(self, new: Sequence[str]) -> dict[str, Place]:
         """Freeze the places of new memories, or give guesses for them while that cannot be done."""
         layout = self._layout
@@ -312,20 +319,24 @@ class MapLayout:
         vectors = self._vectors(ids)
         return self._turned(Pca(vectors).place(vectors), ids, self._layout)
 
-    def _propose_umap(self, ids: Sequence[str]) -> None:
+    def _fit_umap(self, ids: Sequence[str], proposed: bool = False) -> None:
         allowed, before = self._refused, self._layout
         projector = self._fitted(ids)
-        trust = self._trust(ids, before, projector.coordinates) if before else self.trust
+        trust = self._trust(ids, before, projector.coordinates) if proposed and before else self.trust
         with self._lock:
-            # What another process laid out in the meantime, nobody has compared with this.
+            # Another process may have laid the map out in the meantime: two switches would move the points twice.
             self._follow()
             if self._refused != allowed or (before is not None and before.id != self.id):
                 return
             projector.move_to(self._turned(projector.coordinates, ids, before))
+            layout = self._new(UMAP, ids, projector.coordinates)
             # What placed memories on the old map is gone: it is the same process.
             self._projector = None
-            self.proposal, self.trust = self._new(UMAP, ids, projector.coordinates), trust
-            if not self._is_placed_by_umap(self.proposal):
+            if proposed:
+                self.proposal, self.trust = layout, trust
+            elif self._save(layout) and self._is_placed_by_umap(layout):
+                self._projector = projector
+            if not self._is_placed_by_umap(layout):
                 projector.end()
 
     def _trust(self, ids: Sequence[str], before: Layout, places: Plane) -> tuple[float, float]:

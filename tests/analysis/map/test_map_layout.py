@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memrl_core.analysis.map import map_layout
 from memrl_core.analysis.map.map_layout import PCA, UMAP, MapLayout
@@ -30,19 +32,26 @@ def umap(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[InstantUmap]]:
     InstantUmap.gate.set()
 
 
-def laid_out_anew(layout: MapLayout) -> MapLayout:
+def settled(bank: MemoryBank) -> MapLayout:
+    layout = MapLayout(bank)
     layout.places()
-    layout.relayout()
     layout.wait()
-    layout.take_proposal()
+    layout.places()
     return layout
 
 
 @pytest.fixture
 def layout(tmp_path: Path, umap: type[InstantUmap]) -> MapLayout:
-    """The UMAP map of sixteen memories, with nothing announced and no way back."""
-    layout = laid_out_anew(MapLayout(grown(a_bank(tmp_path / "bank"), 16)))
-    layout.stay()
+    """The map of sixteen memories, fitted, with nothing announced."""
+    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
+    layout.announcement = ""
+    return layout
+
+
+def laid_out_anew(layout: MapLayout) -> MapLayout:
+    layout.relayout()
+    layout.wait()
+    layout.take_proposal()
     return layout
 
 
@@ -65,17 +74,14 @@ def test_equal_vectors_share_a_place_however_many(tmp_path: Path, umap: type[Ins
     for step in range(1, 17):
         trace, vectors = a_step(step)
         bank.commit_step(trace, dict.fromkeys(vectors, a_vector(1)))
-    places = laid_out_anew(MapLayout(bank)).places()
+    places = settled(bank).places()
     assert len(places) == 16
     assert np.ptp(list(places.values()), axis=0) == pytest.approx([0, 0])
 
 
 @pytest.mark.parametrize(("count", "method"), [(14, PCA), (15, UMAP)])
 def test_umap_begins_with_fifteen_memories(tmp_path: Path, umap: type[InstantUmap], count: int, method: str) -> None:
-    layout = MapLayout(grown(a_bank(tmp_path / "bank"), count))
-    layout.places()
-    assert layout.outgrown == (method == UMAP)
-    assert laid_out_anew(layout).method == method
+    assert settled(grown(a_bank(tmp_path / "bank"), count)).method == method
 
 
 def test_a_memory_written_while_a_layout_is_fitted_gets_a_guess_that_is_not_stored(layout: MapLayout) -> None:
@@ -133,22 +139,26 @@ def test_a_new_layout_moves_nothing_until_it_is_taken_and_is_undone_by_going_bac
 
 def test_a_layout_of_another_process_is_followed_and_announced(layout: MapLayout) -> None:
     before = layout.id
-    other = laid_out_anew(MapLayout(MemoryBank.open(layout._bank.uri)))
+    other = laid_out_anew(settled(MemoryBank.open(layout._bank.uri)))
     assert dict(layout.places()) == dict(other.places())
     assert layout.id == other.id != before
     assert numbers(layout.announcement)[0] == "16"
 
 
-def test_a_fit_that_another_process_overtook_proposes_nothing(layout: MapLayout, umap: type[InstantUmap]) -> None:
+def test_the_switch_to_umap_happens_once_for_two_processes(tmp_path: Path, umap: type[InstantUmap]) -> None:
+    bank = grown(a_bank(tmp_path / "bank"), 16)
+    slow = MapLayout(bank)
     umap.gate.clear()
-    layout.relayout()
-    stored = layout._bank.layouts.save(UMAP, {**layout.places(), "r-0001": (9.0, 9.0)})
+    slow.places()
+    quick = MapLayout(MemoryBank.open(bank.uri))
+    quick.places()
+    stored = quick._bank.layouts.save(UMAP, {**quick.places(), "r-0001": (9.0, 9.0)})
     umap.gate.set()
-    layout.wait()
-    assert layout.proposal is None
-    assert layout.places()["r-0001"] == (9.0, 9.0)
-    assert layout.id == stored.id
-    assert "UMAP" in layout.announcement
+    slow.wait()
+    quick.wait()
+    assert slow.places()["r-0001"] == (9.0, 9.0)
+    assert slow.id == stored.id
+    assert "UMAP" in slow.announcement
 
 
 def test_a_new_layout_is_turned_to_fit_the_old_one(layout: MapLayout) -> None:
@@ -193,7 +203,7 @@ def test_places_that_could_not_be_stored_stay_and_are_stored_later(
 
 def test_a_failed_fit_is_said_and_can_be_asked_for_again(tmp_path: Path, umap: type[InstantUmap]) -> None:
     umap.fails = True
-    layout = laid_out_anew(MapLayout(grown(a_bank(tmp_path / "bank"), 16)))
+    layout = settled(grown(a_bank(tmp_path / "bank"), 16))
     assert layout.method == PCA
     assert "TypeError" in layout.error
     umap.fails = False
@@ -201,16 +211,14 @@ def test_a_failed_fit_is_said_and_can_be_asked_for_again(tmp_path: Path, umap: t
     assert (layout.method, layout.error) == (UMAP, "")
 
 
-def test_a_closed_map_proposes_and_stores_nothing_any_more(tmp_path: Path, umap: type[InstantUmap]) -> None:
+def test_a_closed_map_stores_nothing_any_more(tmp_path: Path, umap: type[InstantUmap]) -> None:
     layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
     umap.gate.clear()
     layout.places()
-    layout.relayout()
     rows = layout._bank.layouts.count()
     layout.close()
     umap.gate.set()
     layout.wait()
-    assert layout.proposal is None
     assert layout._bank.layouts.count() == rows
 
 
@@ -218,7 +226,6 @@ def test_a_closed_map_proposes_and_stores_nothing_any_more(tmp_path: Path, umap:
 def test_a_fit_that_is_stopped_ends_its_process_and_leaves_the_map(tmp_path: Path) -> None:
     layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
     before = dict(layout.places())
-    layout.relayout()
     assert "16" in layout.progress
     layout.stop()
     layout.wait(30)
@@ -232,7 +239,6 @@ def test_a_fit_that_is_stopped_ends_its_process_and_leaves_the_map(tmp_path: Pat
 def test_a_fit_whose_process_is_killed_says_so_and_keeps_the_map(tmp_path: Path) -> None:
     layout = MapLayout(grown(a_bank(tmp_path / "bank"), 16))
     before = dict(layout.places())
-    layout.relayout()
     child_of(layout).kill()
     layout.wait(30)
     assert "Re-layout" in layout.error
@@ -269,48 +275,45 @@ def test_in_a_large_map_new_memories_lie_amid_their_neighbours_without_a_fit(
     assert again == {**before, "r-0017": tuple(placed)}
 
 
-def test_no_point_moves_and_nothing_is_fitted_however_far_a_bank_grows_until_somebody_asks(
-    tmp_path: Path, umap: type[InstantUmap]
+@pytest.mark.slow
+@settings(max_examples=15)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+def test_old_places_never_move_when_memories_are_added(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[int]
 ) -> None:
-    umap.fails = True
-    bank = a_bank(tmp_path / "bank")
+    bank = grown(a_bank(tmp_path_factory.mktemp("map") / "bank"), 5)
     layout = MapLayout(bank)
     before = dict(layout.places())
-    offered = []
-    for _ in range(20):
-        grown(bank, 1)
+    for count in batches[:3]:
+        grown(bank, count)
         assert unmoved(layout, before)
         before = dict(layout.places())
-        offered.append(layout.outgrown)
-    assert len(before) == 20
-    assert (layout.announcement, layout.error, layout.provisional) == ("", "", frozenset())
-    assert offered.index(True) == 4
+        assert len(before) == bank.view("r").size
+    assert not layout.announcement
 
 
-def test_a_better_map_of_a_small_bank_is_proposed_at_once(tmp_path: Path) -> None:
+def test_a_small_bank_gets_one_better_map_and_says_so(tmp_path: Path) -> None:
     bank = grown(a_bank(tmp_path / "bank"), 2)
     layout = MapLayout(bank)
-    layout.places()
-    grown(bank, 3)
     first = dict(layout.places())
-    layout.relayout()
+    grown(bank, 2)
     assert unmoved(layout, first)
-    layout.take_proposal()
+    assert not layout.announcement
+    grown(bank, 1)
+    layout.places()
     assert "PCA" in layout.announcement and numbers(layout.announcement) == ["5"]
-    assert not unmoved(layout, first) and not layout.outgrown
-    layout.go_back()
-    assert unmoved(layout, first)
 
 
 @pytest.mark.slow
-def test_pca_is_there_at_once_and_umap_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pca_is_there_at_once_and_umap_takes_its_place_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # For two dozen memories, compiling takes longer than all that is compiled for.
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     bank = grown(a_bank(tmp_path / "bank"), 20)
     layout = MapLayout(bank)
     at_once = dict(layout.places())
-    assert (layout.method, layout.state, len(at_once)) == (PCA, "ready", 20)
-    frozen = dict(laid_out_anew(layout).places())
+    assert (layout.method, len(at_once)) == (PCA, 20)
+    layout.wait()
+    frozen = dict(layout.places())
     assert layout.method == UMAP
     assert "20" in layout.announcement
 
