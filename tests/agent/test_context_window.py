@@ -90,7 +90,7 @@ def _trace(path: Path, words: int, layout: str = "block") -> tuple[StepTrace, Na
 
 
 @pytest.mark.parametrize("layout", ["block", "transcript", "turns"])
-def test_the_memory_selected_last_is_left_out_told_and_not_credited(tmp_path: Path, layout: str) -> None:
+def test_the_memory_selected_last_is_left_out_reported_and_not_credited(tmp_path: Path, layout: str) -> None:
     (tmp_path / "wide").mkdir()
     _, wide, _ = _trace(tmp_path / "wide", 100_000, layout)
     whole = fewest_tokens([Message("user", wide.sent[0])])

@@ -196,7 +196,7 @@ def test_leave_one_out_is_what_is_lost_without_a_memory() -> None:
     assert found.rewards(-1.0, 1.0) == {"a": 1.0, "b": 1.0, "c": -0.25, "d": 0.0}
 
 
-def test_the_cost_that_is_told_is_the_number_of_answers() -> None:
+def test_the_cost_that_is_reported_is_the_number_of_answers() -> None:
     asked: list[tuple[str, ...]] = []
 
     def answered(chosen: tuple[str, ...]) -> Rerun:

@@ -122,7 +122,7 @@ def test_many_tasks_report_progress_and_stop_keeps_what_is_done(tmp_path: Path) 
     assert len(live.agent.bank.step_rows("r")) == live.done < 500
 
 
-def test_what_runs_is_told_with_its_turn_its_tokens_and_the_time(tmp_path: Path) -> None:
+def test_what_runs_is_reported_with_its_turn_its_tokens_and_the_time(tmp_path: Path) -> None:
     model = SlowModel()
     model.simulated = False
     live = a_live_run(tmp_path / "bank", model)

@@ -100,7 +100,7 @@ def test_what_was_recalled_in_turns_is_stored_with_the_step(heard: Any) -> None:
     assert [MemoryBank.open(agent.bank.uri).trace("r", trace.step) for trace in traces] == traces
 
 
-def test_the_first_turn_is_told_by_the_step_itself(heard: Any) -> None:
+def test_the_first_turn_is_recorded_by_the_step_itself(heard: Any) -> None:
     _, traces, _ = heard
     assert all(turns_of(trace)[0].recalled is None for trace in traces)
 

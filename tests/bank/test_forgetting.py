@@ -45,7 +45,7 @@ def test_a_memory_forgotten_while_it_is_in_the_prompt_moves_no_more(tmp_path: Pa
     assert gone not in agent.bank.utilities("r")
 
 
-def test_a_run_is_told_with_the_options_its_world_has_now(tmp_path: Path) -> None:
+def test_a_run_is_reported_with_the_options_its_world_has_now(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "b")
     bank = agent.bank
     list(agent.run(sample_tasks("household-train")[:2]))

@@ -129,7 +129,7 @@ def test_garbled_files_are_reported_and_nothing_is_raised(bank: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
-def test_a_bit_that_flips_in_a_fact_is_told_or_changes_nothing(bank: Path, seed: int) -> None:
+def test_a_bit_that_flips_in_a_fact_is_reported_or_changes_nothing(bank: Path, seed: int) -> None:
     before = reported(bank)
     rng = random.Random(seed)
     files = [bank / "bank.db", *(bank / "vectors" / "memories.lance" / "data").iterdir()]

@@ -187,7 +187,7 @@ def test_without_a_key_nobody_is_asked(
     assert store.requests == []
 
 
-def test_a_wrong_key_is_told_as_such(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_key_is_reported_as_such(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"not-{SECRET}")
     assert "keys" in refusal(made)
 

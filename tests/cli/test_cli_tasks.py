@@ -26,7 +26,7 @@ def a_file(folder: Path, *lines: str) -> str:
     return written(str(folder / "mine.jsonl"), *lines)
 
 
-def test_a_sound_file_is_told_and_ends_well(home: Path) -> None:
+def test_a_sound_file_is_reported_and_ends_well(home: Path) -> None:
     message = printed("tasks", "check", str(EXAMPLE))
     assert message.splitlines()[-1] == "12 accepted, 0 reported"
     assert "task_file" in message and "choices 2" in message
@@ -35,7 +35,7 @@ def test_a_sound_file_is_told_and_ends_well(home: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", ["20", "40", "160"])
-def test_every_fault_is_told_with_its_line_and_the_last_line_is_exact(
+def test_every_fault_is_reported_with_its_line_and_the_last_line_is_exact(
     home: Path, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)

@@ -49,7 +49,7 @@ def test_no_log_holds_what_was_asked(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert SECRET not in caplog.text and not any(SECRET in str(vars(record)) for record in caplog.records)
 
 
-def test_what_failed_is_told_by_kind_and_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_failed_is_reported_by_kind_and_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     asked(tmp_path / "bank", Quoting(RuntimeError))
     assert "unexpected way" in caplog.text
     assert "RuntimeError" in caplog.text and "test_logs.py, line" in caplog.text and "in chat" in caplog.text
@@ -63,7 +63,7 @@ def test_who_asks_for_contents_gets_them(
     assert SECRET in caplog.text
 
 
-def test_an_error_behind_an_error_is_told_without_its_words_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_behind_an_error_is_reported_without_its_words_too(caplog: pytest.LogCaptureFixture) -> None:
     def fail(report: Any, cancelled: Any) -> None:
         try:
             raise KeyError(SECRET)

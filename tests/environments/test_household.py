@@ -199,7 +199,7 @@ def test_where_no_treatment_was_tried_none_is_named() -> None:
     assert text.endswith("Try instead:\n> search cabinet\n> take egg from cabinet\n")
 
 
-def test_a_treatment_that_worked_is_told_once_it_is_offered_no_longer() -> None:
+def test_a_treatment_that_worked_is_reported_once_it_is_offered_no_longer() -> None:
     wrong_then_right = [*PLAN[:2], "clean egg with sink", "heat egg with stove", "put egg on shelf", "search pantry"]
     runs = (played(Household(), HOT_EGG, wrong_then_right + ["fly"] * 9, seed) for seed in range(20))
     turns = next(turns for turns in runs if turns[-1].truncated)

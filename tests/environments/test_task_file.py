@@ -169,7 +169,7 @@ def test_a_long_answer_is_cut_for_memories_and_people(world: TaskFile) -> None:
         ({"checker": "sql", "setup": f"{TREES}; CREATE VIEW v AS SELECT 1", "reference": "SELECT 1"}, "the view v"),
     ],
 )
-def test_a_task_that_cannot_be_judged_is_told_and_not_begun(world: TaskFile, data: dict[str, Any], says: str) -> None:
+def test_a_task_that_cannot_be_judged_is_reported_and_refused(world: TaskFile, data: dict[str, Any], says: str) -> None:
     assert any(says in reported for reported in TaskFile.faults(a_task(**data)))
     with pytest.raises(InputError):
         world.reset(a_task(**data), seed=1, at_step=1)

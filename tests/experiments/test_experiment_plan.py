@@ -89,7 +89,7 @@ def refusal(path: Path, **changes: Any) -> str:
         ("[[streams]]\nevaluate = ['household-demo', 'household-demo']\n", 3, "streams.1.evaluate", "listed twice"),
     ],
 )
-def test_a_fault_is_told_with_its_line_its_key_and_what_is_allowed(
+def test_a_fault_is_reported_with_its_line_its_key_and_what_is_allowed(
     tmp_path: Path, text: str, line: int, key: str, allowed: str
 ) -> None:
     message = refusal(a_file(tmp_path, text))
@@ -112,7 +112,7 @@ def test_a_fault_is_told_with_its_line_its_key_and_what_is_allowed(
         (f"[grid]\nk1 = {WIDE}\nk2 = {WIDE}\nvisits = {WIDE}\n", "more than 10,000 combinations"),
     ],
 )
-def test_what_does_not_fit_together_is_told_with_its_names(tmp_path: Path, text: str, reported: str) -> None:
+def test_what_does_not_fit_together_is_reported_with_its_names(tmp_path: Path, text: str, reported: str) -> None:
     assert reported in refusal(a_file(tmp_path, text))
 
 

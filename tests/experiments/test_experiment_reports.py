@@ -186,7 +186,7 @@ def test_transfer_is_the_frozen_use_after_the_last_stage() -> None:
     )
 
 
-def test_a_shift_is_told_with_what_was_before_and_how_long_the_way_back_was() -> None:
+def test_a_shift_is_reported_with_what_was_before_and_how_long_the_way_back_was() -> None:
     plan = a_plan("shift", ["quick", "lost"], streams=[{"shift_at": [31]}])
     worlds = {"quick": "+" * 30 + "-" * 6 + "+" * 60, "lost": "+" * 30 + "-" * 60}
     rows = [

@@ -95,11 +95,11 @@ def test_a_key_is_found_on_its_line(text: str, where: tuple[str | int, ...], lin
         pytest.param(f"title = {'9' * 5000}\n", ["too many digits"], id="endless number"),
     ],
 )
-def test_a_fault_is_told_with_its_place(tmp_path: Path, text: str, reported: list[str]) -> None:
+def test_a_fault_is_reported_with_its_place(tmp_path: Path, text: str, reported: list[str]) -> None:
     assert all(part in fault_of(tmp_path, text) for part in reported)
 
 
-def test_of_many_faults_ten_are_told_and_long_values_are_cut(tmp_path: Path) -> None:
+def test_of_many_faults_ten_are_reported_and_long_values_are_cut(tmp_path: Path) -> None:
     reported = fault_of(tmp_path, "title = 'a'\n" + "".join(f"{'k' * 200}{n} = 1\n" for n in range(40)))
     assert reported.count("there is no such key") == 10
     assert reported.count("Allowed: ") == 1, "What is allowed in one table is listed once."

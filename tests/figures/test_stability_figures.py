@@ -94,7 +94,7 @@ def test_an_unfinished_epoch_is_hollow_counts_its_tasks_and_stays_out_of_gap_and
     assert numbers(picture.title) == ["3", "1", "4", "75", "50"]
 
 
-def test_a_first_epoch_that_still_runs_is_told_with_its_count() -> None:
+def test_a_first_epoch_that_still_runs_is_reported_with_its_count() -> None:
     picture = curves_picture([Arm("memrl", np.array([[1, 0, NAN]]))])
     assert numbers(picture.title)[:5] == ["1", "2", "3", "0", "3"]
 
@@ -114,7 +114,7 @@ def test_two_arms_have_a_panel_each_on_one_axis_and_a_legend_once() -> None:
 
 
 @pytest.mark.parametrize("make", [curves_picture, grid_picture])
-def test_changes_are_marked_and_told_in_the_panel_of_their_arm(make: Callable[[list[Arm]], Picture]) -> None:
+def test_changes_are_marked_and_reported_in_the_panel_of_their_arm(make: Callable[[list[Arm]], Picture]) -> None:
     arms = [
         Arm("memrl", GRID, (Mark(1.5, "world shifted"),)),
         Arm("rag", OTHER, (Mark(2, "α 0.3 → 0.9"), Mark(2.25, "b"))),

@@ -108,7 +108,7 @@ def test_the_measured_variance_and_the_late_moves_stand_beside_it(practice: Prac
     assert {"4", "1.25"} <= set(numbers(variance_picture(0.3, 0.8, given).title))
 
 
-def test_rewards_that_never_vary_are_told_so() -> None:
+def test_rewards_that_never_vary_are_reported_so() -> None:
     picture = variance_picture(0.3, 0.0)
     assert set(trace(picture, "Var[q]").y) == {0.0}
     assert "no variance" in picture.title

@@ -105,7 +105,7 @@ def before_chat(monkeypatch: pytest.MonkeyPatch, do: Callable[[OllamaModel, int]
 
 
 @pytest.mark.slow
-def test_a_host_that_is_killed_in_an_answer_is_told_once_and_the_answer_is_asked_for_elsewhere(
+def test_a_host_that_is_killed_in_an_answer_is_reported_once_and_the_answer_is_asked_for_elsewhere(
     tmp_path: Path, server: OllamaServer, other: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert a_run(tmp_path / "undisturbed", server.address).exit_code == 0

@@ -96,7 +96,7 @@ def test_thinking_is_kept_beside_the_answer_wherever_it_stands(server: OllamaSer
     assert caught.value.thinking == "An egg that"
 
 
-def test_a_model_that_crawls_is_told_with_the_option_that_may_help(server: OllamaServer) -> None:
+def test_a_model_that_crawls_is_reported_with_the_option_that_may_help(server: OllamaServer) -> None:
     server.faults.answer = LONG
     model = OllamaModel("llama3.2", server.address)
     assert model.chat(HELLO, ModelOptions()).notes == ()

@@ -123,7 +123,7 @@ def test_one_model_more_closely(server: OllamaServer) -> None:
         show_model(server.address, "mistral")
 
 
-def test_what_the_chat_template_makes_of_messages_is_told_where_the_server_tells_it(server: OllamaServer) -> None:
+def test_what_the_chat_template_makes_of_messages_is_reported_where_the_server_tells_it(server: OllamaServer) -> None:
     messages = [Message("system", "Act."), Message("user", "Task: go")]
     assert rendered(server.address, "llama3.2", messages, False) == "<|system|>Act.<|user|>Task: go"
     server.faults.renders = False

@@ -95,7 +95,7 @@ def test_an_address_with_keys_is_neither_opened_nor_kept(store: ObjectStore, hom
 
 
 @pytest.mark.slow
-def test_a_bank_whose_store_is_gone_is_told_in_a_sentence(
+def test_a_bank_whose_store_is_gone_is_reported_in_a_sentence(
     store: ObjectStore, home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace.remember_bank(address(home))

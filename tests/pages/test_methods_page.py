@@ -133,7 +133,7 @@ def test_a_link_opens_a_method_and_an_unknown_one_the_runs_own(seen: Visit) -> N
     assert app.selectbox(key="by").value == "own"
 
 
-def test_how_often_a_model_was_asked_is_told_for_methods_that_ask(seen: Visit) -> None:
+def test_how_often_a_model_was_asked_is_reported_for_methods_that_ask(seen: Visit) -> None:
     assert f"choose operation: {STEPS}" in page_text(seen("memory_r1_ops"))
     assert "of the model" not in page_text(seen("memrl"))
 

@@ -150,7 +150,7 @@ def test_a_reward_that_is_changed_after_the_step_shows_what_q_is_now(bank: Store
     assert list(credited["now"]) != list(credited["→ q"])
 
 
-def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: Path, visit: Visit) -> None:
+def test_a_person_who_overrules_the_environment_is_reported_with_what_it_said(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     while "Reward" not in app.button(key="step").label:
         app.button(key="step").click().run()
@@ -164,7 +164,7 @@ def test_a_person_who_overrules_the_environment_is_told_with_what_it_said(demo: 
     assert f"A person: reward **{signed(-world)}**" in text and f"The environment: reward **{signed(world)}**" in text
 
 
-def test_a_reward_that_cannot_be_saved_is_told_and_can_be_given_again(
+def test_a_reward_that_cannot_be_saved_is_reported_and_can_be_given_again(
     demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = visit("step", bank="demo", step="21")
@@ -580,7 +580,7 @@ def test_a_step_that_was_cut_short_is_shown_until_it_was_done(home: Path, visit:
 
 
 @pytest.mark.slow
-def test_a_step_whose_server_was_killed_is_told_with_its_task(home: Path, visit: Visit) -> None:
+def test_a_step_whose_server_was_killed_is_reported_with_its_task(home: Path, visit: Visit) -> None:
     path = workspace.banks_folder() / a_bank()
     script = (
         "import os, sys\n"

@@ -175,7 +175,7 @@ def test_another_choice_takes_the_place_of_the_first_and_both_stay_on_record(ban
     assert far(app).startswith("**1 of 40** rated")
 
 
-def test_what_could_not_be_saved_is_told_and_the_same_key_saves_it_with_its_reason(
+def test_what_could_not_be_saved_is_reported_and_the_same_key_saves_it_with_its_reason(
     bank: Stored, queue: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = queue(step="5")

@@ -69,7 +69,7 @@ def test_a_run_begins_on_the_set_that_is_looked_at(home: Path, visit: Visit) -> 
         assert dict(info.environment_options) == {"drafts": True}
 
 
-def test_a_damaged_set_is_told_on_the_page(home: Path, visit: Visit, tmp_path: Path) -> None:
+def test_a_damaged_set_is_reported_on_the_page(home: Path, visit: Visit, tmp_path: Path) -> None:
     path = a_file(tmp_path, {"intent": "What is two plus two?", "reference": "4", "checker": "numeric"})
     app = shown(checked(visit("tasks"), path))
     app = shown(app.button(key="tasks_keep").click().run())

@@ -137,7 +137,7 @@ def test_a_language_model_reflects_on_its_try_and_on_what_it_told_itself_before(
 
 
 @pytest.mark.parametrize("filled", ["I do not know.", '{"root_cause": "", "avoid": [], "next_time": []}'])
-def test_a_reflection_that_cannot_be_used_is_told_and_moves_no_reward(tmp_path: Path, filled: str) -> None:
+def test_a_reflection_that_cannot_be_used_is_reported_and_moves_no_reward(tmp_path: Path, filled: str) -> None:
     agent = an_agent_of(tmp_path / "bank", "reflexion", FillsForms(lambda _: filled))
     trace = next(agent.run(FOUR))
     (operation,) = trace.write.operations

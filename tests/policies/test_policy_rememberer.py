@@ -291,7 +291,7 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Agent, list[Step
     return agent, list(agent.run([EXAMINE], epochs=12))
 
 
-def test_invented_advice_is_told_in_the_text_and_in_the_decision(examined: Any) -> None:
+def test_invented_advice_is_reported_in_the_text_and_in_the_decision(examined: Any) -> None:
     reported = 0
     for trace in examined[1]:
         texts = [(prompt_of(trace), trace.decision.note)]

@@ -223,7 +223,7 @@ def test_ranking_by_similarity_tells_how_likely_its_set_was() -> None:
 # --- bounds on q ------------------------------------------------------------------------------------------------------
 
 
-def test_a_q_below_the_floor_is_scored_as_the_floor_and_told_as_it_is() -> None:
+def test_a_q_below_the_floor_is_scored_as_the_floor_and_reported_as_it_is() -> None:
     _, decision = decide([0.9, 0.8, 0.6], [-0.8, 0.2, 0.9], q_floor=0.0)
     assert scores(decision) == pytest.approx(oracle.phase_b([0.9, 0.8, 0.6], [0.0, 0.2, 0.9], 0.5), abs=1e-6)
     assert {c.memory_id: c.q for c in decision.candidates}["r-0001"] == -0.8
@@ -285,7 +285,7 @@ def test_a_bonus_or_noise_leaves_epsilon_aside() -> None:
         assert (decision.epsilon, decision.draw) == (0.0, None)
 
 
-def test_exploration_is_told_where_it_changed_the_choice() -> None:
+def test_exploration_is_reported_where_it_changed_the_choice() -> None:
     recalled, decision = decide([0.9, 0.85], [0.5, 0.0], [9, 0], k2=1, exploration="ucb", ucb_c=2.0)
     assert "the choice" in " ".join(warnings(recalled, decision, "r"))
     assert score_formula(decision.candidates[0], "r").count("×") == 3
@@ -293,7 +293,7 @@ def test_exploration_is_told_where_it_changed_the_choice() -> None:
     assert "bonus" in setting_notes({"weight": 0, "exploration": "ucb"})[0]
 
 
-def test_the_rule_of_ties_that_is_told_is_the_one_in_force() -> None:
+def test_the_rule_of_ties_that_is_reported_is_the_one_in_force() -> None:
     pool: tuple[list[float], list[float]] = ([0.5, 0.5, 0.1], [0.1, 0.1, 0.9])
     assert "the step's seed" in " ".join(warnings(*decide(*pool, k2=1, weight=0.1, ties="seeded"), "r"))
     assert "goes first" in " ".join(warnings(*decide(*pool, k2=1, weight=0.1, ties="older"), "r"))

@@ -279,7 +279,7 @@ def test_what_would_have_followed_is_not_made_up(agent: Agent) -> None:
     assert shared_past(comparison.alignment) == left_alone(comparison.alignment) == ""
 
 
-def test_supposed_settings_are_told_beside_those_of_the_run(agent: Agent) -> None:
+def test_supposed_settings_are_reported_beside_those_of_the_run(agent: Agent) -> None:
     settings = {**agent.bank.settings("r"), "k2": 1, "weight": 0.75}
     line = line_of(agent.bank, "r")
     found = setting_differences(agent.bank, [line, supposed_line(line, [], "r supposed")], {"r supposed": settings})
@@ -350,14 +350,14 @@ def bank(tmp_path: Path) -> MemoryBank:
     return bank
 
 
-def test_settings_that_were_changed_are_told_one_after_the_other(bank: MemoryBank) -> None:
+def test_settings_that_were_changed_are_reported_one_after_the_other(bank: MemoryBank) -> None:
     settings = bank.settings("a")
     assert given_settings(bank, "a", "b") == {}
     bank.change_settings("a", {**settings, "weight": 0.7, "k2": 1}, 3)
     assert given_settings(bank, "a", "b") == titled(weight=("0.5 → 0.7", "0.5"), k2=("3 → 1", "3"))
 
 
-def test_a_run_without_a_step_is_told_by_the_settings_it_would_have_even_if_they_differ_little(
+def test_a_run_without_a_step_is_reported_by_the_settings_it_would_have_even_if_they_differ_little(
     bank: MemoryBank,
 ) -> None:
     begun(bank, "c", settings={**bank.settings("a"), "delta": 0.2000001})

@@ -83,7 +83,7 @@ def test_every_reason_has_a_sentence_with_its_numbers() -> None:
     assert all("k2 = 1" in one for one in message[:2])
 
 
-def test_an_update_is_told_with_its_numbers() -> None:
+def test_an_update_is_reported_with_its_numbers() -> None:
     change = ValueChange("r-0004", -0.3, 0.09, 2, 1.0, 0.3)
     assert numbers(update_formula(change, "r")) == ["4", "−0.300", "0.3", "+1.000", "−0.300", "+0.090"]
     stopped_by_the_floor = ValueChange("r-0004", 0.1, 0.0, 2, -1.0, 0.3)

@@ -64,7 +64,7 @@ def test_a_step_that_does_not_exist_is_said(tmp_path: Path) -> None:
         replayed(an_agent(tmp_path / "bank").bank, "r", 3)
 
 
-def test_a_later_reward_is_told_and_the_replay_stays(agent: Agent) -> None:
+def test_a_later_reward_is_reported_and_the_replay_stays(agent: Agent) -> None:
     traces = list(agent.run(sample_tasks("household-train")[:8]))
     rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
     before = dict(replayed(agent.bank, "r", rated.step).utilities)

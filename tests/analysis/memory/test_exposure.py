@@ -55,7 +55,7 @@ def _row(memory_id: str, **values: object) -> dict[str, object]:
     return {"memory_id": memory_id, "outcome": "success", "q": 0.0, "rank": 2.0, "success": 0.5, **counts, **values}
 
 
-def test_each_role_is_told_by_its_own_signs_the_clearest_first() -> None:
+def test_each_role_is_reported_by_its_own_signs_the_clearest_first() -> None:
     table = pd.DataFrame(
         [
             _row("near and poor", near=6, q=-0.2),

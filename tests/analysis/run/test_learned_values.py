@@ -220,7 +220,7 @@ def test_a_reply_that_does_not_parse_is_neither_cited_nor_not(tmp_path: Path) ->
 # --- when memory is given ---------------------------------------------------------------------------------------------
 
 
-def test_what_became_of_each_pool_is_told_with_its_reason(bank: MemoryBank) -> None:
+def test_what_became_of_each_pool_is_reported_with_its_reason(bank: MemoryBank) -> None:
     found = what_became(watched(bank, "self_rag"))
     by_step = found.set_index("step")
     for trace in bank.traces("self_rag"):
@@ -232,7 +232,7 @@ def test_what_became_of_each_pool_is_told_with_its_reason(bank: MemoryBank) -> N
     assert {GIVEN, PRUNED} & set(found["what"]) and NOTHING in set(found["what"])
 
 
-def test_turns_within_an_episode_are_told_too(bank: MemoryBank) -> None:
+def test_turns_within_an_episode_are_reported_too(bank: MemoryBank) -> None:
     found = what_became(watched(bank, "webcoach"))
     turns = Counter(
         (trace.step, turn)
@@ -287,7 +287,7 @@ def test_the_graph_has_the_notes_that_stand_and_each_link_once(bank: MemoryBank)
     assert graph.written | graph.edited == {op.memory_id for op in watching.trace.write.operations}
 
 
-def test_an_edit_is_told_as_what_came_and_what_went(bank: MemoryBank) -> None:
+def test_an_edit_is_reported_as_what_came_and_what_went(bank: MemoryBank) -> None:
     step = next(trace.step for trace in bank.traces("a_mem") if any(op.op == "UPDATE" for op in trace.write.operations))
     watching = watched(bank, "a_mem", step=step)
     found = edits(watching)

@@ -152,7 +152,7 @@ def test_the_chance_that_q_orders_two_memories_rightly_agrees_with_drawing_them(
     assert order_probability([0, 5], 0.3, 0.7, 0.7) == pytest.approx([0.5, 0.5])
 
 
-def test_a_wide_gap_is_told_after_few_visits_and_a_narrow_one_never_with_a_constant_step() -> None:
+def test_a_wide_gap_is_reported_after_few_visits_and_a_narrow_one_never_with_a_constant_step() -> None:
     wide, middle = visits_to_order(0.3, 0.9, 0.1), visits_to_order(0.3, 0.75, 0.45)
     assert wide < middle < 20
     assert visits_to_order(0.3, 0.55, 0.5) is None

@@ -297,7 +297,7 @@ def test_forgetting_is_not_done_again_where_someone_has_pinned_the_memory_since(
 # --- what became of it ------------------------------------------------------------------------------------------------
 
 
-def test_the_changes_of_a_memory_are_told_in_order_from_any_of_its_wordings(bank: MemoryBank) -> None:
+def test_the_changes_of_a_memory_are_reported_in_order_from_any_of_its_wordings(bank: MemoryBank) -> None:
     new = reworded(bank)
     bank.editing.pin("r", [ONE], "bob")
     bank.editing.pin("r", [new], "bob", "keep")

@@ -291,7 +291,7 @@ def test_the_raters_of_a_run_are_those_in_whose_name_a_reward_is(bank: MemoryBan
     assert bank.raters("r") == {"ann", "bo"}
 
 
-def test_who_acted_lately_is_told_once_each_with_their_newest_event(bank: MemoryBank) -> None:
+def test_who_acted_lately_is_reported_once_each_with_their_newest_event(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 2, 0.5, "cy"))
     bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
     newest = bank.ratings.rate(Rating("r", 3, 0.5, "bo", given={"by": "cy"}))

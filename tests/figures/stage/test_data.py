@@ -50,7 +50,7 @@ def test_a_memory_is_taken_in_just_the_ranges_of_the_spectrum(demo: MemoryBank, 
         assert taken == interval.selected
 
 
-def test_what_was_believed_at_each_step_is_told_by_its_moves_late_rewards_included(tmp_path: Path) -> None:
+def test_what_was_believed_at_each_step_is_reported_by_its_moves_late_rewards_included(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank") as bank:
         for number in range(1, 5):
             bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
