@@ -104,8 +104,8 @@ def facts_of(process: int) -> list[str]:
 
 def until_gone(*processes: int) -> None:
     deadline = time.monotonic() + LONG
-    while any(facts_of(process)[:1] not in ([], ["Z"]) for process in processes):
-        assert time.monotonic() < deadline
+    while left := {i: facts[:2] for i in processes if (facts := facts_of(i)) and facts[0] != "Z"}:
+        assert time.monotonic() < deadline, left
         time.sleep(0.02)
 
 

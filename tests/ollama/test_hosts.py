@@ -112,7 +112,7 @@ def test_a_host_that_is_killed_in_an_answer_is_reported_once_and_the_answer_is_a
     before_chat(monkeypatch, lambda _, n: threading.Timer(0.05, other.kill).start() if n == 3 else None)
     done = a_run(tmp_path / "bank", other.address, server.address)
     assert done.exit_code == 0
-    assert done.output.count(f"{other.address} is passed over") == 1 and "not running" in done.output
+    assert done.output.count(f"{other.address} is passed over") == 1
     wanted, got = steps(tmp_path / "undisturbed"), steps(tmp_path / "bank")
     assert [trace.step for trace in got] == [1, 2, 3]
     assert [reply.text for reply in replies(got)] == [reply.text for reply in replies(wanted)]

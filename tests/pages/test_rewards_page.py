@@ -15,7 +15,7 @@ from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.errors import BankDamaged
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, Phase
-from pages.rewards.queue import ALL_MINE, EMPTY, SHOWN
+from pages.rewards.queue import ALL_MINE, EMPTY, SHOWN, UNASSIGNED
 from pages.shared import person as who
 from pages.shared.text import literal
 from tests.pages.screen import (
@@ -287,13 +287,13 @@ def test_an_empty_queue_says_why_and_has_no_bar(bank: Stored, visit: Visit, queu
     app = visit("rewards", bank=a_bank())
     for show in SHOWN:
         app.selectbox(key="queue_show").set_value(show).run()
-        assert "this filter" in plain(app)
+        assert (UNASSIGNED.format(name="ann") if show == "batch" else "this filter") in plain(app)
     assert "no pair" in plain(on_scale(app, "pairwise"))
     bank.ratings.rate_all([Rating(RUN, step, 1.0, "ann") for step in range(1, 41)])
     app = queue()
-    for show, says in {"awaiting": ALL_MINE, **EMPTY}.items():
+    for show, says in {"awaiting": ALL_MINE, **EMPTY, "batch": UNASSIGNED}.items():
         app.selectbox(key="queue_show").set_value(show).run()
-        assert says.format(steps="40 steps") in plain(app)
+        assert says.format(steps="40 steps", name="ann") in plain(app)
         assert not app.get("progress")
 
 
