@@ -196,9 +196,13 @@ def serve(answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
     sys.stdout = sys.stderr
     heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_questions, args=(questions, heard), daemon=True).start()
-    while line := heard.get():
-        replies.write(_line(answer(json.loads(line))))
-        replies.flush()
+    try:
+        while line := heard.get():
+            replies.write(_line(answer(json.loads(line))))
+            replies.flush()
+    except BrokenPipeError:
+        # Whoever asked is gone. To end here would leave behind what this process has started, should that hang.
+        threading.Event().wait()
 
 
 def _read_questions(questions: IO[bytes], heard: queue.SimpleQueue[bytes]) -> None:
