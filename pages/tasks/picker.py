@@ -165,13 +165,16 @@ def chosen_environment() -> str:
     """The environment to show."""
     names = environment_names()
     asked = st.query_params.get(ENVIRONMENT)
+    # A browser that draws only the second of two quick runs sends nothing as the choice.
+    lost = st.session_state.get(CHOSEN) is None
     # The page's own choice comes back in the URL; another one was asked for by a link.
-    if asked is not None and asked != st.session_state.get("tasks_shown"):
+    if asked is not None and (lost or asked != st.session_state.get("tasks_shown")):
         if asked in names:
             st.session_state[CHOSEN] = asked
         else:
             notice("There is no such environment here. The household is shown instead.")
-    st.session_state.setdefault(CHOSEN, names[0])
+    if st.session_state.get(CHOSEN) is None:
+        st.session_state[CHOSEN] = names[0]
     chosen = str(
         st.segmented_control(
             "Environment", names, key=CHOSEN, required=True, format_func=environment_title, label_visibility="collapsed"

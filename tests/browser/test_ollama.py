@@ -89,11 +89,11 @@ def test_a_task_that_is_finished_shows_what_was_selected_and_every_turn_while_th
 def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: RunningApp, ollama: OllamaServer) -> None:
     page = ollama_page
     ollama.faults.delay = 0.4
-    ollama.faults.form = "one two three four five six seven eight nine ten eleven twelve " * 4
+    ollama.faults.form = "one two three four five six seven eight nine ten eleven twelve " * 40
     page.goto(a_run_with_ollama(ollama_app, ollama, "stopped"))
     for _ in range(4):
         press_step(page)
-    press_step(page)
+    page.locator(".st-key-step button").click()
     expect(page.locator(".st-key-streamed")).to_contain_text("one")
     page.locator(".st-key-stop button").click()
     expect(part(page, "GENERATE")).to_contain_text(re.compile("stopped"))

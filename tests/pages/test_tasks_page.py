@@ -44,6 +44,14 @@ def test_a_task_shows_its_prompt_and_hides_the_answer_in_a_fold(visit: Visit) ->
     assert [fold.label for fold in app.get("expander") if "answer away" in fold.label]
 
 
+def test_a_choice_that_the_browser_never_got_comes_back_from_the_link(visit: Visit) -> None:
+    app = shown(visit("tasks", environment="sql", set="sql-heldout"))
+    app.session_state["tasks_environment"] = None
+    app = shown(app.run())
+    assert app.query_params["environment"] == "sql"
+    assert app.selectbox(key="tasks_set_sql").value == "sql-heldout"
+
+
 def test_a_file_is_reported_line_by_line_and_what_is_right_is_kept(home: Path, visit: Visit, tmp_path: Path) -> None:
     path = a_file(tmp_path, {"intent": "What is two plus two?", "reference": "4", "checker": "numeric"}, "{not json")
     app = shown(checked(visit("tasks"), path))
