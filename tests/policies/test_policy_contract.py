@@ -21,7 +21,7 @@ from memrl_core.policies.base import BADGES, Lesson, Policy, When, added, delete
 from memrl_core.policies.contract import CHECKS
 from memrl_core.policies.methods.rmm_reranker import RMMReranker, RMMSettings
 from memrl_core.policies.ranking import Chosen, TermColumn, positions, ranked, z
-from memrl_core.records import Decision, Memory, RecallRecord, ValueChange
+from memrl_core.records import Decision, Memory, MemoryOperation, RecallRecord, ValueChange
 from memrl_core.retrieval.view import MemoryView
 from tests.policies.foreign import Newest, NewestSettings
 from tests.policies.policy_run import an_agent_of
@@ -250,20 +250,32 @@ class Unmeasured(RMMReranker):
 
 
 class Ucb(Newest):
-    """A bonus for memories with few visits, with what is learned left as in plain RAG."""
+    """A bonus for memories with few visits in one step of ten, with what is learned left as in plain RAG."""
 
     spec = replace(Newest.spec, learns="nothing")
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        if seed % 10:
+            return super().select(recalled, view, seed)
         visits = view.visits[positions(recalled, view)]
         bonus = TermColumn("bonus", 1 / np.sqrt(1.0 + visits))
         return ranked(recalled, view, [bonus], k2=self.settings.k2, seed=seed)
 
 
+class Rarely(Newest):
+    """What was visited three times is forgotten, where no reward adds a visit."""
+
+    spec = Ucb.spec
+
+    def forget(self, view: MemoryView) -> tuple[MemoryOperation, ...]:
+        return tuple(deleted((view.ids[row],), "") for row in view.positions() if view.visits[row] == 3)
+
+
 @pytest.mark.parametrize(
     ("check", "make", "sentence"),
     [
-        (contract.learns_where_its_card_says, lambda: Ucb(NewestSettings()), "q or visits"),
+        (contract.learns_where_its_card_says, lambda: Ucb(NewestSettings()), "visits.*nothing"),
+        (contract.learns_where_its_card_says, lambda: Rarely(NewestSettings()), "visits.*nothing"),
         (contract.learns_where_its_card_says, a_policy(credited=lambda s, decision: ()), "credited"),
         (contract.learns_where_its_card_says, a_policy(rule=staticmethod(unmoved)), "moves q"),
         (
