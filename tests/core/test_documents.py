@@ -25,6 +25,8 @@ PAGES = {
     str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in (*OUTSIDE, *ROOT.glob("docs/**/*.md"))
 }
 PATH = re.compile(r"(?<![\w/.~-])((?:memrl_core|pages|tests|docs|sample_data|benchmarks)/[\w./-]*\w)")
+STATED = re.compile(r"(\d+\.\d)[^\d(|]*\((\d+\.\d) to (\d+\.\d)\)")
+INTERVAL = re.compile(r"(\d+\.\d) pp \((\d+\.\d)…(\d+\.\d)\)")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)")
 
 
@@ -35,6 +37,18 @@ def test_every_path_and_link_leads_somewhere() -> None:
         links = {link for link in LINK.findall(text) if Path(link).name not in GENERATED}
         lost += [(name, link) for link in links if not ((ROOT / name).parent / link).exists()]
     assert lost == [] and len(PAGES) > 15
+
+
+def test_an_interval_of_the_results_at_a_glance_stands_on_the_page_that_is_linked() -> None:
+    compared = 0
+    for row in re.findall(r"^\|.*\]\(.*$", PAGES["docs/results/index.md"], re.MULTILINE):
+        pages = " ".join(PAGES[f"docs/results/{link}"] for link in LINK.findall(row) if "/" not in link)
+        # A page gives what the first arm adds to the second with the other sign, and then the ends in the other order.
+        reported = {(mean, *sorted((low, high))) for mean, low, high in INTERVAL.findall(re.sub("[+−]", "", pages))}
+        stated = {(mean, *sorted((low, high))) for mean, low, high in STATED.findall(row)}
+        assert stated <= reported
+        compared += len(stated)
+    assert compared == 9
 
 
 def test_every_test_and_every_target_of_make_is_there() -> None:
