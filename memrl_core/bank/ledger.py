@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from memrl_core.bank.people.roles import LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
+from memrl_core.bank.people.roles import COVERS, LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
 from memrl_core.bank.state import BankState, locked
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import assigned_credit, in_ledger, order_key
@@ -172,7 +172,7 @@ class Ledger:
         has, order = self.role_of(person), list(Role)
         if order.index(has) < order.index(role):
             raise NotAllowed(
-                f"{person[:LONGEST_NAME]} may {has} in this bank, not {_DOES[role]}. Nothing was changed; ask someone "
+                f"{person[:LONGEST_NAME]} may {has} in this bank, not {COVERS[role]}. Nothing was changed; ask someone "
                 "who may manage it."
             )
 
@@ -188,9 +188,6 @@ class Ledger:
             given = (self._state.event(event.revokes) if event.revokes else None) or event
             others = given.kind in RATING and given.rater != person
             self.must_be(person, Role.RATE if event.kind in RATING and not others else Role.MANAGE)
-
-
-_DOES = {Role.RATE: "give rewards", Role.MANAGE: "change runs, memories, settings or roles"}
 
 
 @dataclass(frozen=True)

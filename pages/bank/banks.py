@@ -14,7 +14,7 @@ from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, v
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form
 from pages.shared.models import embedder_choice
-from pages.shared.person import person
+from pages.shared.person import must_be, within_role
 from pages.shared.picture import layout_of
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
@@ -24,6 +24,8 @@ def banks_of_this_machine(place: Place | None) -> None:
     """One row per bank with what can be done to it, then ways to get another."""
     for summary in list_banks(workspace.banks_folder()):
         here = place is not None and summary.name == place.bank_name
+        # The others are opened, to ask for the role, only when one is to be deleted.
+        look = within_role(place.bank if here and place is not None else None, Role.MANAGE)
         with st.container(horizontal=True, vertical_alignment="center", key=f"bank_{summary.name}"):
             st.markdown(f"**{literal(summary.name)}**" + (" · open now" if here else ""), width=260)
             st.button(
@@ -32,14 +34,16 @@ def banks_of_this_machine(place: Place | None) -> None:
             with st.popover("Copy", key=f"copy_{summary.name}"):
                 _copy_form(summary.name, Path(summary.path))
             if summary.name in workspace.RECORDINGS:
-                if st.button("Reset the demo", key=f"reset_{summary.name.replace('-', '_')}"):
+                if st.button("Reset the demo", key=f"reset_{summary.name.replace('-', '_')}", **look):
                     _confirm(
+                        summary.name,
                         "Put the demo bank back as it was? What you added to it is lost.",
                         "Reset",
                         partial(_reset_demo, summary.name),
                     )
-            elif st.button("Delete", key=f"delete_{summary.name}"):
+            elif st.button("Delete", key=f"delete_{summary.name}", **look):
                 _confirm(
+                    summary.name,
                     f"Delete the bank “{literal(summary.name)}” with all its memories and runs? This cannot be undone.",
                     "Delete",
                     partial(_delete, summary.name, Path(summary.path)),
@@ -78,10 +82,10 @@ def _copy_form(name: str, source: Path) -> None:
 
 
 @st.dialog("Are you sure?")
-def _confirm(question: str, verb: str, act: Callable[[], None]) -> None:
+def _confirm(name: str, question: str, verb: str, act: Callable[[], None]) -> None:
     st.markdown(question)
     with st.container(horizontal=True):
-        if st.button(verb, type="primary", key="confirm"):
+        if st.button(verb, type="primary", key="confirm", **within_role(places.bank_named(name), Role.MANAGE)):
             with errors_shown():
                 act()
                 st.rerun()
@@ -91,7 +95,7 @@ def _confirm(question: str, verb: str, act: Callable[[], None]) -> None:
 
 def _release(uri: str) -> None:
     """Let go of every handle on a bank that is about to be replaced or deleted, by someone who may."""
-    places.opened(uri).people.must_be(person(), Role.MANAGE)
+    must_be(places.opened(uri), Role.MANAGE)
     places.release(uri)
     layout_of.clear()
 

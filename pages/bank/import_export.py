@@ -10,6 +10,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.places import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
@@ -17,7 +18,7 @@ from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.new_banks import merge
 from pages.shared import place as places
-from pages.shared.person import person
+from pages.shared.person import person, within_role
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
 
@@ -56,7 +57,8 @@ def _import_form() -> None:
         "Into the bank", value="imported", key="import_target", max_chars=60,
         help="The name of a new bank, or of one of this machine that holds vectors of the same embedder.",
     )  # fmt: skip
-    if not st.button("Import", type="primary", key="import", disabled=not (uploaded or path.strip())):
+    look = within_role(places.bank_named(target), Role.MANAGE, disabled=not (uploaded or path.strip()))
+    if not st.button("Import", type="primary", key="import", **look):
         return
     with errors_shown():
         known = places.known_banks()

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from memrl_core.bank.people.roles import Role
 from memrl_core.policies import settings_of
 from pages.bank.banks import banks_of_this_machine
 from pages.bank.import_export import import_export
@@ -10,7 +11,7 @@ from pages.shared import place as places
 from pages.shared.forms import settings_fields, settings_in_use
 from pages.shared.header import follow_others, header
 from pages.shared.memory_detail import memory_detail
-from pages.shared.person import person
+from pages.shared.person import person, within_role
 from pages.shared.text import errors_shown
 from pages.shared.view import View, view_of
 
@@ -33,8 +34,9 @@ def settings_form(view: View) -> None:
         with right:
             values |= {n: v for n, v in settings_fields(current, key, names[half:]).items() if n in names[half:]}
         saved = st.form_submit_button(
-            "Save for the next steps", type="primary", icon=":material/save:", disabled=not view.moment.live
-        )
+            "Save for the next steps", type="primary", icon=":material/save:",
+            **within_role(bank, Role.MANAGE, disabled=not view.moment.live),
+        )  # fmt: skip
     if not saved:
         return
     with errors_shown():

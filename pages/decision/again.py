@@ -13,14 +13,15 @@ from memrl_core.agent.rerun import MOST_RERUNS, Credit, Method, Rerun, Rerunner,
 from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.analysis.memory.exposure import attempts
 from memrl_core.analysis.memory.provenance import contamination
+from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.learning import memrl_rule
 from memrl_core.models.base import Cancelled, Progress
 from memrl_core.numerals import signed
-from memrl_core.records import GenerateRecord, Message
+from memrl_core.records import GenerateRecord, LedgerEvent, Message
 from pages.decision.case import Case
 from pages.shared.models import chat_model_choice
-from pages.shared.person import person
+from pages.shared.person import person, role_to_take_back, within_role
 from pages.shared.picture import show_table
 from pages.shared.text import errors_shown, literal, verbatim
 from pages.shared.work import asked_for, working
@@ -205,7 +206,7 @@ def shares(case: Case) -> None:
         return
     standing = case.bank.credits.standing(case.run, case.trace.step)
     if standing is not None:
-        _standing(case, standing.id, standing.reason)
+        _standing(case, standing)
     count = len(rerunner.memories)
     methods = [method for method in get_args(Method) if cost(method, count) <= MOST_RERUNS]
     if not methods:
@@ -267,18 +268,20 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
     )
     if reward is None or assigned:
         return
-    if st.button("Let these count for q in this step", key="apply_shares", icon=":material/done_all:"):
+    look = within_role(case.bank, Role.RATE)
+    if st.button("Let these count for q in this step", key="apply_shares", icon=":material/done_all:", **look):
         with errors_shown():
             case.bank.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method)
             st.rerun()
 
 
-def _standing(case: Case, credit_id: str, reason: str) -> None:
+def _standing(case: Case, standing: LedgerEvent) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.info(f"In this step each memory's own reward counts ({literal(reason)}), instead of one for all.")
-        if st.button("Undo", key="undo_shares", icon=":material/undo:"):
+        st.info(f"In this step each memory's own reward counts ({literal(standing.reason)}), instead of one for all.")
+        look = within_role(case.bank, role_to_take_back(standing))
+        if st.button("Undo", key="undo_shares", icon=":material/undo:", **look):
             with errors_shown():
-                case.bank.credits.revoke(credit_id, person())
+                case.bank.credits.revoke(standing.id, person())
                 st.rerun()
 
 

@@ -6,13 +6,14 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.bank.people.roles import Role
 from memrl_core.figures.report.step import step_report
 from pages.decision import state
 from pages.decision.body import body
 from pages.decision.case import case_at
 from pages.shared import place as places
 from pages.shared.header import header
-from pages.shared.person import person
+from pages.shared.person import person, role_to_take_back, within_role
 from pages.shared.picture import download
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, failure_kept, literal, minute
@@ -40,13 +41,14 @@ def actions(place: Place) -> None:
 
 def _fork_form(place: Place, run: str, step: int) -> None:
     """Start a run that goes on from before this step under the settings looked at."""
-    with st.popover("Fork the run from here", icon=":material/call_split:"):
+    look = within_role(place.bank, Role.MANAGE)
+    with st.popover("Fork the run from here", icon=":material/call_split:", **look):
         st.markdown(
             f"A new run that knows what this one knew before step {step}, with the settings on the left. "
             "It meets the same tasks with the same seeds; this run stays as it is."
         )
         name = st.text_input("Name", key="fork_name", placeholder="chosen for you")
-        if not st.button("Fork", type="primary", key="fork", width="stretch"):
+        if not st.button("Fork", type="primary", key="fork", width="stretch", **look):
             return
         with errors_shown():
             settings = case_at(place).settings.model_dump()
@@ -72,10 +74,14 @@ def _notes(place: Place, run: str, step: int) -> None:
                         on_click=_seen,
                         args=(note.payload,),
                     )
-                st.button("Remove", key=f"unpin_{note.id}", type="tertiary", on_click=_remove, args=(place, note.id))
+                st.button(
+                    "Remove", key=f"unpin_{note.id}", type="tertiary", on_click=_remove, args=(place, note.id),
+                    **within_role(place.bank, role_to_take_back(note)),
+                )  # fmt: skip
         with st.form("note", clear_on_submit=True, border=False):
             text = st.text_area("What did you find?", key="note_text", max_chars=4000)
-            if not st.form_submit_button("Pin", type="primary", icon=":material/push_pin:"):
+            look = within_role(place.bank, Role.RATE)
+            if not st.form_submit_button("Pin", type="primary", icon=":material/push_pin:", **look):
                 return
         seen = dict(state.opened())
         about_memories = [i for i in (seen.get(state.FIRST),) if i]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from memrl_core.agent.twins import Side, TwinRuns, labels, start_twins
+from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.layouts import Place
 from memrl_core.experiments.lab import QUESTIONS, arms_of, landscapes_of, pairs_in, places_of, settings_for, streams_of
 from memrl_core.figures.memory.landscape import landscape_picture
@@ -18,6 +19,7 @@ from pages.lab import place as lab_place
 from pages.lab.place import LabPlace
 from pages.shared import place as places
 from pages.shared.forms import policy_choice, settings_in_use
+from pages.shared.person import must_be, within_role
 from pages.shared.picture import load_plotly, show, show_in_place
 from pages.shared.text import errors_shown, failure_kept, literal
 
@@ -33,27 +35,27 @@ ACCURACY, MAP, EPOCHS = CHARTS = ("Accuracy", "Both memories", "Accuracy and CSR
 def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
     """Play, pause, step, shift, and the ways to other pairs and pages."""
     tasks = len(twins.tasks)
+    always, at_rest = within_role(twins.bank, Role.MANAGE), within_role(twins.bank, Role.MANAGE, disabled=playing)
     with st.container(horizontal=True, vertical_alignment="bottom", key="lab_controls"):
         if playing:
             st.button(
                 "Pause", icon=":material/pause:", type="primary", key="lab_pause", shortcut="p", on_click=_paused,
-                args=(twins,),
+                args=(twins,), **always,
             )  # fmt: skip
         else:
             st.button("Play", icon=":material/play_arrow:", type="primary", key="lab_play", shortcut="p",
-                      on_click=_played, args=(twins, None))  # fmt: skip
-        st.button("Step", icon=":material/skip_next:", key="lab_step", shortcut="n", disabled=playing,
-                  on_click=_act, args=(twins.step,))  # fmt: skip
+                      on_click=_played, args=(twins, None), **always)  # fmt: skip
+        st.button("Step", icon=":material/skip_next:", key="lab_step", shortcut="n",
+                  on_click=_act, args=(twins, twins.step), **at_rest)  # fmt: skip
         st.button(
             # The buttons are not drawn again while they play, so a number would be that of an epoch long past.
             "Finish epoch" if playing else f"Finish epoch {twins.steps // tasks + 1}",
-            icon=":material/fast_forward:", key="lab_epoch", disabled=playing, on_click=_played,
-            args=(twins, tasks - twins.steps % tasks),
+            icon=":material/fast_forward:", key="lab_epoch", on_click=_played,
+            args=(twins, tasks - twins.steps % tasks), **at_rest,
         )  # fmt: skip
         st.button(
-            "Shift the world", icon=":material/swap_horiz:", key="lab_shift", on_click=_act, args=(twins.shift,),
-            help="From the next step on, what was the reliable appliance of each pair is the unreliable one. Nobody "
-            "tells the agents.",
+            "Shift the world", icon=":material/swap_horiz:", key="lab_shift", on_click=_act,
+            args=(twins, twins.shift), **within_role(twins.bank, Role.MANAGE, help=SHIFTS),
         )  # fmt: skip
         st.select_slider(
             "Steps a second",
@@ -63,6 +65,7 @@ def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
             width=150,
             on_change=_faster,
             args=(twins,),
+            disabled=always["disabled"],
         )
         pair_menus(place, twins)
     if twins.error is not None:
@@ -71,7 +74,7 @@ def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
 
 def settings_of_both(twins: TwinRuns) -> None:
     """The sliders of either side: what they change holds from its next step on, and is an event of its ledger."""
-    named = labels(twins.bank, *twins.runs)
+    named, off = labels(twins.bank, *twins.runs), within_role(twins.bank, Role.MANAGE)["disabled"]
     for side, (column, run) in enumerate(zip(st.columns(2, gap="medium"), twins.runs, strict=True)):
         policy, now = twins.bank.run(run).policy, twins.bank.settings(run)
         names = [name for name in CHANGEABLE if name in settings_in_use(policy)]
@@ -80,7 +83,8 @@ def settings_of_both(twins: TwinRuns) -> None:
             key = f"lab_{run}_{name}"
             low, high, step = CHANGEABLE[name]
             st.session_state[key] = min(max(now[name], low), high)
-            part.slider(symbol(name), low, high, step=step, key=key, on_change=_changed, args=(twins, side, name, key))
+            part.slider(symbol(name), low, high, step=step, key=key, on_change=_changed,
+                        args=(twins, side, name, key), disabled=off)  # fmt: skip
 
 
 def while_they_play(twins: TwinRuns, playing: bool) -> None:
@@ -135,28 +139,31 @@ def _places(uri: str, runs: tuple[str, str], _twins: TwinRuns) -> dict[str, Plac
     return places_of(_twins)
 
 
-def _act(what: Callable[[], object]) -> None:
+def _act(twins: TwinRuns, what: Callable[[], object]) -> None:
+    """Do something to the pair, by someone who may."""
     with failure_kept():
+        must_be(twins.bank, Role.MANAGE)
         what()
 
 
 def _changed(twins: TwinRuns, side: int, name: str, key: str) -> None:
-    _act(lambda: twins.change(side, **{name: st.session_state[key]}))
+    _act(twins, lambda: twins.change(side, **{name: st.session_state[key]}))
 
 
 def _played(twins: TwinRuns, steps: int | None) -> None:
-    _act(lambda: twins.play(float(st.session_state.get("lab_speed", lab_place.OPENING_SPEED)), steps))
+    _act(twins, lambda: twins.play(float(st.session_state.get("lab_speed", lab_place.OPENING_SPEED)), steps))
 
 
 def _paused(twins: TwinRuns) -> None:
-    twins.pause()
+    _act(twins, twins.pause)
     twins.wait(2)
 
 
 def _faster(twins: TwinRuns) -> None:
-    twins.change_speed(float(st.session_state["lab_speed"]))
+    _act(twins, lambda: twins.change_speed(float(st.session_state["lab_speed"])))
 
 
+SHIFTS = "From the next step on, the reliable appliance of each pair is the unreliable one. Nobody tells the agents."
 METHODS = "Two methods beside each other"
 SIDES = ("left", "right")
 SETS = ("household-train", "household-heldout")
@@ -193,7 +200,8 @@ def _new_pair(place: LabPlace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="lab_start"):
         count = st.number_input("How many", 2, MOST_TASKS, 20, key="lab_count", width=140)
         seed = st.number_input("Seed", 0, 2**31 - 1, 0, key="lab_seed", width=140)
-        begin = st.button("Start", type="primary", icon=":material/play_arrow:", key="lab_begin")
+        begin = st.button("Start", type="primary", icon=":material/play_arrow:", key="lab_begin",
+                          **within_role(place.bank, Role.MANAGE))  # fmt: skip
     st.caption("Both meet the same tasks in the same order with the same luck; they differ in the settings alone.")
     if begin:
         _begin(place, (pair[0], pair[1]), tasks, int(count), int(seed))
@@ -201,6 +209,7 @@ def _new_pair(place: LabPlace) -> None:
 
 def _begin(place: LabPlace, pair: tuple[Side, Side], tasks: str, count: int, seed: int) -> None:
     with errors_shown():
+        must_be(place.bank, Role.MANAGE)
         twins = start_twins(place.bank, pair, tasks=tasks, task_count=count, seed=seed)
         places.pairs()[(str(place.bank.uri), *twins.runs)] = twins
         lab_place.go(left=twins.runs[0], right=twins.runs[1])

@@ -11,7 +11,7 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.reward_files import Effect, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.safe_files import file_name
-from pages.shared.person import allowed, person
+from pages.shared.person import person, within_role
 from pages.shared.picture import download, show_table
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal, verbatim
@@ -71,7 +71,9 @@ def _import(place: Place) -> None:
     good = counts.get(Effect.NEW, 0) + counts.get(Effect.CHANGED, 0)
     bad = counts.get(Effect.BAD, 0)
     label = f"Save {good:,} rewards" + (f", leave out {bad:,} lines" if bad else "")
-    if st.button(label, type="primary", key="apply_rewards", disabled=not good or not allowed(bank, Role.RATE)):
+    own = all(line.rating.rater == person() for line in file.lines if line.rating)
+    look = within_role(bank, Role.RATE if own else Role.MANAGE, disabled=not good)
+    if st.button(label, type="primary", key="apply_rewards", **look):
         with errors_shown():
             events = apply_rewards(bank, file, person())
             st.success(f"Saved {len(events):,} rewards, as one action: Undo in the queue takes all of them back.")

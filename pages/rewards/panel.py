@@ -27,7 +27,7 @@ from memrl_core.learning.scales import (
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, StepTrace
 from pages.rewards.queue import save
-from pages.shared.person import allowed, is_distinct, person
+from pages.shared.person import allowed, is_distinct, person, within_role
 from pages.shared.rewards import CHOSEN, later_selections, option_button
 from pages.shared.text import literal
 
@@ -51,6 +51,7 @@ class Panel:
         self.mine: LedgerEvent | None = bank.ratings.mine(trace.run, trace.step, person())
         self.named = is_distinct()
         self.may = allowed(bank, Role.RATE) and self.named
+        self.look = within_role(bank, Role.RATE, disabled=not self.named)
 
     def rating(self, value: float, given: Mapping[str, Any]) -> Rating:
         """A reward of this person for this step, with the reason typed so far."""
@@ -168,7 +169,7 @@ def _options(panel: Panel, scale: Scale) -> None:
     with st.container(horizontal=True, gap="small", key="options"):
         for option in options(panel.scales, scale, *panel.bounds):
             chosen = panel.gave(**option.given)
-            option_button(option, panel.trace.id, chosen, not panel.may, panel.save, (option.reward, option.given))
+            option_button(option, panel.trace.id, chosen, panel.save, (option.reward, option.given), **panel.look)
 
 
 def _graded(panel: Panel) -> None:
@@ -176,8 +177,8 @@ def _graded(panel: Panel) -> None:
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     grade = left.slider("Any grade between", -1.0, 1.0, 0.0, 0.05, key=key, disabled=not panel.may)
     right.button(
-        "Save", key=f"save_{key}", disabled=not panel.may, width="stretch",
-        on_click=_save_grade, args=(panel, key), help=f"Save {signed(grade, 2)}",
+        "Save", key=f"save_{key}", width="stretch", on_click=_save_grade, args=(panel, key),
+        **{**panel.look, "help": panel.look["help"] or f"Save {signed(grade, 2)}"},
     )  # fmt: skip
 
 
@@ -205,9 +206,9 @@ def _rubric(panel: Panel) -> None:
                     key=f"mark_{number}_{mark}_{panel.trace.id}",
                     shortcut=str(mark) if name == following else None,
                     type="primary" if (marks or stored).get(name) == mark else "secondary",
-                    disabled=not panel.may,
                     on_click=_mark,
                     args=(panel, key, name, mark),
+                    **panel.look,
                 )
     if marks:
         st.button("Clear the marks", key=f"clear_{key}", type="tertiary", on_click=st.session_state.pop, args=(key,))

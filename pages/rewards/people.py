@@ -22,7 +22,7 @@ from memrl_core.bank.people.batches import LONGEST_BATCH_NAME, Batch
 from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.numerals import fixed, percent, signed
 from pages.rewards.queue import SHOWN, show_queue, wanted
-from pages.shared.person import MAY, allowed, person
+from pages.shared.person import MAY, allowed, person, within_role
 from pages.shared.picture import show_table
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, failure_kept, literal, minute
@@ -122,7 +122,7 @@ def _comments(bank: MemoryBank, run: str, disputed: list[RatedStep]) -> None:
         st.text(note.reason)
     with st.form("comment", border=False, clear_on_submit=True):
         text = st.text_area("Why do you see it so?", key="comment_text", max_chars=4000, height=70)
-        if not st.form_submit_button("Comment", icon=":material/comment:", disabled=not allowed(bank, Role.RATE)):
+        if not st.form_submit_button("Comment", icon=":material/comment:", **within_role(bank, Role.RATE)):
             return
     with errors_shown():
         bank.notes.pin(run, step.step, text, person())
@@ -141,7 +141,6 @@ def _roles(bank: MemoryBank) -> None:
         "Each person's role in this bank",
     )
     st.caption(literal(f"You are {person()} and {MAY[bank.people.role_of(person())]}."))
-    may = allowed(bank, Role.MANAGE)
     with (
         st.form("assign_role", border=False, clear_on_submit=True),
         st.container(horizontal=True, vertical_alignment="bottom"),
@@ -150,8 +149,8 @@ def _roles(bank: MemoryBank) -> None:
         name = st.text_input("Name", key="role_name", max_chars=80, width=220)
         role = st.selectbox("may", list(Role), 1, key="role_role", width=140)
         reason = st.text_input("Reason (optional)", key="role_reason", max_chars=500)
-        assigned = st.form_submit_button("Assign", icon=":material/manage_accounts:", disabled=not may)
-    if not may:
+        assigned = st.form_submit_button("Assign", icon=":material/manage_accounts:", **within_role(bank, Role.MANAGE))
+    if not allowed(bank, Role.MANAGE):
         st.caption("Only someone who may manage this bank assigns roles.")
     if assigned:
         if everybody == "a person" and not name.strip():
@@ -201,8 +200,8 @@ def _batch(bank: MemoryBank, batch: Batch, facts: list[RatedStep], middle: float
         )
         st.button(
             "Close", key=f"close_{batch.id}", icon=":material/done_all:", type="tertiary",
-            disabled=not allowed(bank, Role.MANAGE), on_click=_close, args=(bank, batch.id),
-            help="It asks for no more ratings. Those that were given stay.",
+            on_click=_close, args=(bank, batch.id),
+            **within_role(bank, Role.MANAGE, help="It asks for no more ratings. Those that were given stay."),
         )  # fmt: skip
     parts = batch_progress(batch, facts, middle)
     rating = any(part.rater == person() and part.done < part.steps for part in parts)

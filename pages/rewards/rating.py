@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, pairs
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.roles import actor_of
+from memrl_core.bank.people.roles import Role, actor_of
 from memrl_core.bank.people.undo import REWARDS, Action
 from memrl_core.errors import MemRLError
 from memrl_core.learning import effective_reward
@@ -38,7 +38,7 @@ from pages.rewards.queue import (
     why_empty,
 )
 from pages.shared import place as places
-from pages.shared.person import person
+from pages.shared.person import person, within_role
 from pages.shared.place import Place
 from pages.shared.text import answer, errors_shown, literal, minute, verbatim
 
@@ -131,19 +131,18 @@ def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
     low, high = bank.ratings.bounds(first.run, first.step)
     st.caption(literal(mapping_words(bank.ratings.scales(first.run), "pairwise", low, high)))
     panels = Panel(bank, first, session), Panel(bank, second, session)
-    may = panels[0].may
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="pair_buttons"):
         for key, better, label in PAIR_BUTTONS:
             st.button(
                 label,
                 shortcut=key,
                 key=f"pair_{better}_{first.id}_{second.id}",
-                disabled=not may,
                 on_click=_compare,
                 args=(bank, session, session.place, better),
+                **panels[0].look,
             )
         with st.container(key="reason_box"):
-            st.text_input("Reason (optional) · E", key="pair_reason", max_chars=2000, disabled=not may)
+            st.text_input("Reason (optional) · E", key="pair_reason", max_chars=2000, disabled=not panels[0].may)
     for column, panel in zip(st.columns(2, gap="medium"), panels, strict=True):
         trace = panel.trace
         with column:
@@ -290,12 +289,12 @@ def moves(bank: MemoryBank, session: RatingSession) -> None:
             help="It comes again when nothing else is left",
         )  # fmt: skip
         st.button(
-            "Undo", icon=":material/undo:", type="tertiary", shortcut="u", key="queue_undo", disabled=not done,
-            on_click=_undo, args=(bank, session), help=_help("Take back", done),
+            "Undo", icon=":material/undo:", type="tertiary", shortcut="u", key="queue_undo",
+            on_click=_undo, args=(bank, session), **within_role(bank, Role.RATE, not done, _help("Take back", done)),
         )  # fmt: skip
         st.button(
-            "Redo", icon=":material/redo:", type="tertiary", shortcut="y", key="queue_redo", disabled=not undone,
-            on_click=_redo, args=(bank, session), help=_help("Do again", undone),
+            "Redo", icon=":material/redo:", type="tertiary", shortcut="y", key="queue_redo",
+            on_click=_redo, args=(bank, session), **within_role(bank, Role.RATE, not undone, _help("Do again", undone)),
         )  # fmt: skip
         _progress_line(session)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import streamlit as st
@@ -14,7 +15,7 @@ from memrl_core.policies import settings_that_fit
 from memrl_core.records import EventKind
 from memrl_core.settings import PolicySettings
 from pages.rewards.panel import SCALES
-from pages.shared.person import allowed, person
+from pages.shared.person import person, within_role
 from pages.shared.picture import show_table
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal, minute
@@ -37,17 +38,17 @@ def rules(place: Place) -> None:
     """How rewards of people and environment combine, and what each scale is worth, for one run."""
     bank = place.bank
     run = place.info.id
-    may = allowed(bank, Role.MANAGE)
-    if not may:
+    look = within_role(bank, Role.MANAGE)
+    if look["disabled"]:
         st.info("You may look at these rules. Only someone who may manage this bank changes them.")
     left, right = st.columns(2, gap="large")
     with left:
-        _combining(bank, run, may)
+        _combining(bank, run, look)
     with right:
-        _scales(bank, run, may)
+        _scales(bank, run, look)
 
 
-def _combining(bank: MemoryBank, run: str, may: bool) -> None:
+def _combining(bank: MemoryBank, run: str, look: Mapping[str, Any]) -> None:
     st.subheader("Which rewards count", anchor=False)
     try:
         current = settings_that_fit(bank.run(run).policy, bank.settings(run))
@@ -70,7 +71,7 @@ def _combining(bank: MemoryBank, run: str, may: bool) -> None:
             "For the whole run, from its first step on", key="combining_all",
             help="Then every q is folded anew. Otherwise it holds from the next step on.",
         )  # fmt: skip
-        saved = st.form_submit_button("Save the rule", type="primary", icon=":material/save:", disabled=not may)
+        saved = st.form_submit_button("Save the rule", type="primary", icon=":material/save:", **look)
     st.caption(
         "Rewards of people and of the environment are separate facts. A rule only says which of them move q; it can be "
         "changed back, and the facts stay."
@@ -95,7 +96,7 @@ def _last_change(bank: MemoryBank, run: str, kind: EventKind) -> str:
     return f"_{newest.id}"
 
 
-def _scales(bank: MemoryBank, run: str, may: bool) -> None:
+def _scales(bank: MemoryBank, run: str, look: Mapping[str, Any]) -> None:
     st.subheader("What a rating is worth", anchor=False)
     now, (low, high) = bank.ratings.scales(run), bank.ratings.bounds(run, bank.next_step(run))
     show_table(
@@ -138,7 +139,7 @@ def _scales(bank: MemoryBank, run: str, may: bool) -> None:
                 key=f"criteria_{run}{version}",
                 column_config={"weight": st.column_config.NumberColumn("weight", min_value=0.01, max_value=100.0)},
             )
-        saved = st.form_submit_button("Save the scales", type="primary", icon=":material/save:", disabled=not may)
+        saved = st.form_submit_button("Save the scales", type="primary", icon=":material/save:", **look)
     st.caption("Rewards that were given already keep the value they had.")
     if not saved:
         return

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.gate import MOST_INTENTS, GateSuggestion, suggest_delta, suggested
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.places import delete_bank, valid_name
 from memrl_core.environments import OWN_WORDS, environment_class, environment_names, environment_title, why_unusable
 from memrl_core.environments.tasks import set_names, tasks_of_set
@@ -23,7 +24,7 @@ from memrl_core.records import Task
 from memrl_core.settings import PolicySettings
 from pages.shared import place as places
 from pages.shared.models import chat_model_choice, embedder_choice
-from pages.shared.person import person
+from pages.shared.person import person, within_role
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
 from pages.shared.view import arm_line
@@ -65,7 +66,8 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
                 base = None if chosen == "empty" else place.run.id
         model_options = _model_options(environment, model)
     with start:
-        started = st.button("Start", type="primary", key="start_run", width="stretch", disabled=tasks is None)
+        look = within_role(places.bank_named(new_bank), Role.MANAGE, disabled=tasks is None)
+        started = st.button("Start", type="primary", key="start_run", width="stretch", **look)
     if not started:
         return
     preferences, made = workspace.load_preferences(), ""

@@ -16,7 +16,7 @@ from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, Memory
 from pages.shared import place as places
-from pages.shared.person import allowed, person
+from pages.shared.person import person, within_role
 from pages.shared.picture import show
 from pages.shared.text import errors_shown, failure_kept, literal, minute, verbatim
 from pages.shared.view import View
@@ -88,24 +88,24 @@ EDIT, MERGE, PIN, FORGET = "Edit", "Merge", "Pin", "Forget"
 def memory_changes(view: View, memory: Memory) -> None:
     """What can be done to a memory from the next step on, and the undo of what this person did to memories last."""
     bank, run = view.place.bank, view.run.id
-    may = allowed(bank, Role.MANAGE)
+    look = within_role(bank, Role.MANAGE)
     pinned = memory.id in bank.pinned(run)
     with st.container(horizontal=True, gap="small", vertical_alignment="center", key="memory_changes"):
         if pinned:
             st.badge("pinned", icon=":material/keep:", color="blue", help="Not to be forgotten until it is unpinned")
         if memory.id in bank.utilities_of(run, [memory.id]):
-            if st.button("Change", icon=":material/edit:", key="change_memory", disabled=not may, type="tertiary"):
+            if st.button("Change", icon=":material/edit:", key="change_memory", type="tertiary", **look):
                 _dialog(view, memory, pinned)
         elif memory.id in bank.away(run) and st.button(
-            "Restore", icon=":material/restore_from_trash:", key="restore_memory", disabled=not may, type="tertiary",
-            help="The run sees it again from its next step on, with the q it had",
+            "Restore", icon=":material/restore_from_trash:", key="restore_memory", type="tertiary",
+            **within_role(bank, Role.MANAGE, help="The run sees it again from its next step on, with the q it had"),
         ):  # fmt: skip
             _do(lambda: bank.editing.restore(run, [memory.id], person()))
         done = bank.undo.done(person(), MEMORIES)
         if done and done[-1].first.run == run:
             st.button(
                 "Undo the last change", icon=":material/undo:", key="undo_change", type="tertiary",
-                on_click=_undo, args=(bank,),
+                on_click=_undo, args=(bank,), **look,
             )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import streamlit as st
@@ -12,8 +13,9 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.roles import LONGEST_NAME, SOMEONE, Role, person_name
+from memrl_core.bank.people.roles import COVERS, LONGEST_NAME, SOMEONE, Role, person_name
 from memrl_core.errors import MemRLError
+from memrl_core.records import LedgerEvent
 from pages.shared.text import literal
 
 NAME, COOKIE, BROWSER = "person", "memrl_person", "memrl_browser"
@@ -87,6 +89,29 @@ def name_field(key: str, label: str = "Your name", row: bool = False) -> None:
 def allowed(bank: MemoryBank, role: Role) -> bool:
     """Whether the person may do what `role` covers; the core asks again when they do it."""
     return list(Role).index(bank.people.role_of(person())) >= list(Role).index(role)
+
+
+def must_be(bank: MemoryBank, role: Role) -> None:
+    """Raise `NotAllowed` unless the person may do what `role` covers by now, whatever the page was drawn with."""
+    bank.refresh()
+    bank.people.must_be(person(), role)
+
+
+def within_role(bank: MemoryBank | None, role: Role, disabled: bool = False, help: str | None = None) -> dict[str, Any]:
+    """`disabled` and `help` of a button for what `role` covers: off, with the reason, where the person may not do it.
+
+    Without a `bank` there is none yet, so anybody may.
+    """
+    if bank is None or allowed(bank, role):
+        return {"disabled": disabled, "help": help}
+    has = MAY[bank.people.role_of(person())]
+    why = f"You {has} in this bank, not {COVERS[role]}. Someone who may manage it can change that: Rewards → People."
+    return {"disabled": True, "help": why}
+
+
+def role_to_take_back(given: LedgerEvent) -> Role:
+    """The role by which the person may take back what somebody gave: others' is the manager's."""
+    return Role.RATE if given.rater == person() else Role.MANAGE
 
 
 def _by_login() -> str:

@@ -17,7 +17,7 @@ from memrl_core.bank.storage.places import list_banks
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.safe_files import file_name
 from memrl_core.records import RunInfo
-from pages.shared.person import person
+from pages.shared.person import must_be
 from pages.shared.text import literal
 
 NAMES = ("bank", "run", "step", "memory")
@@ -57,6 +57,15 @@ class Place:
 def opened(uri: str) -> MemoryBank:
     """The one handle on a bank that all sessions of this server share."""
     return MemoryBank.open(uri)
+
+
+def bank_named(name: str) -> MemoryBank | None:
+    """The bank of this machine that goes by this name; None where there is none, or it cannot be opened."""
+    uri = known_banks().get(name)
+    try:
+        return opened(uri) if uri else None
+    except MemRLError:
+        return None
 
 
 @st.cache_resource
@@ -195,7 +204,7 @@ def live(place: Place) -> LiveRun:
 
     Raises `NotAllowed`, and `ModelError` when its embedder cannot be had.
     """
-    place.bank.people.must_be(person(), Role.MANAGE)
+    must_be(place.bank, Role.MANAGE)
     key = (str(place.bank.uri), place.info.id)
     runs = live_runs()
     if key not in runs:

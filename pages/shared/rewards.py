@@ -46,10 +46,10 @@ def option_button(
     option: Option,
     step_id: str,
     chosen: bool,
-    disabled: bool,
     give: Callable[..., Any],
     args: tuple[Any, ...],
     width: Literal["stretch", "content"] = "stretch",
+    **look: Any,
 ) -> None:
     """The button of one choice; its key means the same on every scale."""
     st.button(
@@ -59,10 +59,10 @@ def option_button(
         # With the step in its name, a button that is hit twice cannot reach the next step.
         key=f"rate_{option.key}_{step_id}",
         type="primary" if chosen else "secondary",
-        disabled=disabled,
         on_click=give,
         args=args,
         width=width,
+        **look,
     )
 
 

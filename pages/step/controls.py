@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
@@ -10,11 +11,13 @@ from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.outline import TITLES, shortened
 from memrl_core.bank.begun import StepMark
+from memrl_core.bank.people.roles import Role
 from memrl_core.environments.tasks import LONGEST_INTENT
 from memrl_core.figures.stage.player import player_html
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.header import model_status, on_key, status_of
+from pages.shared.person import within_role
 from pages.shared.place import PLAYING, Place, play
 from pages.shared.text import failure_kept, literal, minute, verbatim
 from pages.shared.view import View
@@ -33,6 +36,7 @@ def controls(view: View) -> None:
     if not workspace.can_go_on(view.run):
         _from_elsewhere(view)
         return
+    look = _look(view)
     on_key("step", lambda count: move(view, lambda live: live.step(count)))
     with st.container(horizontal=True, vertical_alignment="bottom", key="controls"):
         st.button(
@@ -41,25 +45,25 @@ def controls(view: View) -> None:
             icon=":material/skip_next:",
             shortcut="n",
             key="step",
-            disabled=view.busy,
             on_click=move,
             args=(view, LiveRun.step),
+            **look,
         )
         st.button(
             "Finish task",
             icon=":material/fast_forward:",
             shortcut="f",
             key="finish",
-            disabled=view.busy,
             on_click=_finish,
             args=(view,),
+            **look,
         )
         if view.run.tasks:
             # Under a new name it is a new one, which is closed: it would stay open over the page while the tasks run.
             opened = st.session_state.setdefault(RUNS_STARTED, 0)
-            with st.popover("Run n tasks", icon=":material/repeat:", disabled=view.busy, key=f"run_menu_{opened}"):
+            with st.popover("Run n tasks", icon=":material/repeat:", key=f"run_menu_{opened}", **look):
                 count = st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
-                st.button("Run", key="run_many", on_click=_run_many, args=(view, int(count)))
+                st.button("Run", key="run_many", on_click=_run_many, args=(view, int(count)), **look)
                 st.caption("Each step is saved as it ends. Stop keeps what is done.")
         if view.busy:
             _progress(view)  # In the same row: the stage below stays where it is.
@@ -68,6 +72,11 @@ def controls(view: View) -> None:
             _task_form(view)
         _what_failed(view)
         _what_was_cut_short(view)
+
+
+def _look(view: View) -> dict[str, Any]:
+    """How a button looks that moves the run: off while it is at work, and for who may not."""
+    return within_role(view.place.bank, Role.MANAGE, disabled=view.busy)
 
 
 def _from_elsewhere(view: View) -> None:
@@ -125,7 +134,10 @@ def _progress(view: View) -> None:
         else:
             stage_arriving(live)
             st.markdown("The agent is working …")
-        st.button("Stop", icon=":material/stop_circle:", shortcut="escape", key="stop", on_click=live.stop)
+        st.button(
+            "Stop", icon=":material/stop_circle:", shortcut="escape", key="stop", on_click=move,
+            args=(view, LiveRun.stop), **within_role(view.place.bank, Role.MANAGE),
+        )  # fmt: skip
 
 
 def _has_gone_on(view: View, live: LiveRun) -> bool:
@@ -147,10 +159,11 @@ def _what_failed(view: View) -> None:
     if arrived:
         verbatim(arrived)
     with st.container(horizontal=True):
-        st.button("Try again", key="retry", on_click=move, args=(view, LiveRun.step))
+        look = _look(view)
+        st.button("Try again", key="retry", on_click=move, args=(view, LiveRun.step), **look)
         if arrived:
-            st.button("Keep what arrived", key="keep_partial", on_click=move, args=(view, LiveRun.keep_partial))
-        st.button("Drop this step", key="drop", on_click=move, args=(view, LiveRun.drop))
+            st.button("Keep what arrived", key="keep_partial", on_click=move, args=(view, LiveRun.keep_partial), **look)
+        st.button("Drop this step", key="drop", on_click=move, args=(view, LiveRun.drop), **look)
 
 
 def _what_was_cut_short(view: View) -> None:
@@ -226,7 +239,7 @@ def _task_form(view: View) -> None:
         placeholder="Explain what a hash table is to a ten-year-old.",
         help=f"At most {LONGEST_INTENT:,} characters.",
     )
-    st.button("Ask", key="ask", icon=":material/send:", on_click=_ask, args=(view,))
+    st.button("Ask", key="ask", icon=":material/send:", on_click=_ask, args=(view,), **_look(view))
 
 
 def _ask(view: View) -> None:

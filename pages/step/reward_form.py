@@ -18,7 +18,7 @@ from memrl_core.errors import StepError
 from memrl_core.learning.scales import Option, options
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, Phase
-from pages.shared.person import allowed, name_field, person
+from pages.shared.person import allowed, name_field, person, within_role
 from pages.shared.rewards import CHOSEN, later_selections, option_button
 from pages.shared.text import answer, failure_kept, literal
 from pages.shared.view import View, spec_of
@@ -26,6 +26,8 @@ from pages.step.controls import move
 
 ANSWER_HEIGHT = 220
 """Pixels in which the answer scrolls, so that the buttons below it stay in sight."""
+UNRATED = "The step ends without a reward and no q moves. It can be rated later, here and on Rewards."
+TAKES_BACK = "Takes your reward back; every q returns to what it was, bit for bit"
 
 
 def credit(view: View) -> None:
@@ -110,30 +112,29 @@ def reward_form(view: View) -> None:
     bank, rater = view.place.bank, person()
     mine = _my_reward(view, rater)
     applying = view.moment.live and view.moment.next_phase in (Phase.UPDATE, Phase.WRITE)
-    off = view.busy or applying or not allowed(bank, Role.RATE)
+    look = within_role(bank, Role.RATE, disabled=view.busy or applying)
     if not view.moment.live:
         st.caption("A reward given here counts from now on; this replay goes on showing what was known then.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="reward_choices"):
         for option in _choices(view):
             chosen = mine is not None and mine.value == option.reward
             args = view, option.reward, option.given
-            option_button(option, trace.id, chosen, off, _give, args, width="content")
+            option_button(option, trace.id, chosen, _give, args, width="content", **look)
         if view.awaits_reward:
             st.button(
                 "Skip", icon=":material/skip_next:", shortcut="s", key="leave_unrated",
                 on_click=move, args=(view, partial(LiveRun.finish, unrated=True)),
-                help="The step ends without a reward and no q moves. It can be rated later, here and on Rewards.",
+                **within_role(bank, Role.MANAGE, help=UNRATED),
             )  # fmt: skip
         else:
             st.button(
-                "Undo", icon=":material/undo:", shortcut="u", key="undo_reward", disabled=mine is None or off,
-                on_click=_undo, args=(view, mine),
-                help="Takes your reward back; every q returns to what it was, bit for bit",
+                "Undo", icon=":material/undo:", shortcut="u", key="undo_reward", on_click=_undo, args=(view, mine),
+                **within_role(bank, Role.RATE, mine is None or look["disabled"], TAKES_BACK),
             )  # fmt: skip
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="reason_box", width=430):
             st.text_input(
                 "Reason (optional) · E", key=_reason(view), max_chars=2000, width=260,
-                on_change=_reason_changed, args=(view,),
+                on_change=_reason_changed, args=(view,), disabled=not allowed(bank, Role.RATE),
             )  # fmt: skip
             name_field("reward_rater", "Rater")
     if bank.has_step(view.run.id, trace.step) and _credited(view):

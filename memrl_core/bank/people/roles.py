@@ -20,6 +20,9 @@ class Role(StrEnum):
     MANAGE = "manage"
 
 
+COVERS = {Role.RATE: "give rewards", Role.MANAGE: "change runs, memories, settings or roles"}
+"""What a person may do by a role and not by the one before it."""
+
 RATING = frozenset(
     {
         EventKind.REWARD_GIVEN,
