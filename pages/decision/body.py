@@ -112,7 +112,7 @@ def _no_answer(case: Case, question: Question) -> str:
     title = case.spec.title if case.spec is not None else f"The policy {case.policy}, which is not installed here,"
     terms = "so this cannot be computed. The table below shows the terms; ask why one was selected and another not."
     if question.rules == "score" and not weighed:
-        return f"{title} does not score by (1 − λ) · z_sim + λ · z_q, {terms}"
+        return f"{title} does not score by (1 − λ) · similarity_z + λ · q_z, {terms}"
     if isinstance(settings, MemRLSettings):
         extras = settings.exploration != "epsilon" or settings.floor is not None or settings.least_q is not None
         with_extras = f"With a bonus, noise, a q floor or a least q the score is no longer λ and two z alone, {terms}"

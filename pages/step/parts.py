@@ -139,7 +139,7 @@ def _rerank(view: View) -> None:
         st.info(literal(decision.note), icon=":material/info:")
     for sentence in (*warnings(trace.recall, decision, view.run.id), *setting_notes(trace.settings)):
         st.warning(literal(sentence), icon=":material/info:")
-    by_rule = "(1 − λ) · z_sim + λ · z_q" if decision.normaliser_lines else _sum_of_terms(ranked)
+    by_rule = "(1 − λ) · similarity_z + λ · q_z" if decision.normaliser_lines else _sum_of_terms(ranked)
     if decision.normaliser_lines:
         by_rule += "".join(f" + {term.name}" for term in ranked[0].terms[2:])
     worth = f", with λ = {decision.weight:g}" if decision.normaliser_lines else ""

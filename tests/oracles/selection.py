@@ -26,8 +26,8 @@ def z_sides(
 
 
 def taken(
-    z_similarity: list[float],
-    z_q: list[float],
+    similarity_z: list[float],
+    q_z: list[float],
     similarity: list[float],
     weight: float,
     k2: int,
@@ -36,15 +36,15 @@ def taken(
     """Positions of the k2 best of a pool as recalled, ties (to nine digits) to the more similar, then by the seed; to
     the earlier without one.
     """
-    score = [round((1 - weight) * s + weight * u, 9) for s, u in zip(z_similarity, z_q, strict=True)]
+    score = [round((1 - weight) * s + weight * u, 9) for s, u in zip(similarity_z, q_z, strict=True)]
     equal = range(len(score)) if seed is None else [turn(rank, seed, "select") for rank in range(1, len(score) + 1)]
     return sorted(range(len(score)), key=lambda i: (-score[i], -similarity[i], equal[i]))[:k2]
 
 
-def crossings(z_similarity: list[float], z_q: list[float]) -> list[tuple[float, int, int]]:
+def crossings(similarity_z: list[float], q_z: list[float]) -> list[tuple[float, int, int]]:
     """(weight, overtaking, overtaken) of every two lines whose order is strictly another at 0 than at 1, exactly."""
     found = []
-    a, b = [Fraction(z) for z in z_similarity], [Fraction(z) for z in z_q]
+    a, b = [Fraction(z) for z in similarity_z], [Fraction(z) for z in q_z]
     for i in range(len(a)):
         for j in range(len(a)):
             if a[i] < a[j] and b[i] > b[j]:

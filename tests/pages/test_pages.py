@@ -56,7 +56,7 @@ def test_the_step_page_tells_below_the_stage_what_it_has_no_room_for(demo: Path,
         assert part in text
     assert "Replay" in text and "step 11 of 40" in text
     text = page_text(opened(app, *Phase)).replace("\\", "")
-    assert "z_sim: mean" in text and "was sent" in text and "[memory household-" in text and "Memory #7" in text
+    assert "similarity_z: mean" in text and "was sent" in text and "[memory household-" in text and "Memory #7" in text
     drawn = [*app.get("plotly_chart"), *app.get("bidi_component")]
     assert {"stage", "history"} <= {chart.proto.id.rpartition("-")[2] for chart in drawn}
 

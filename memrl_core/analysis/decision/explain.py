@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memrl_core.analysis.memory.provenance import Provenance
     from memrl_core.analysis.run.calibration import Correlation
 
-SYMBOLS = {"similarity": "z_sim", "q": "z_q"}
+SYMBOLS = {"similarity": "similarity_z", "q": "q_z"}
 Cut = Literal["pool", "prompt"]
 NEAR_TIE = 1e-6
 EXPLORING = {"exploration": "the bonus for memories with few visits", "noise": "the noise drawn on q"}
@@ -91,13 +91,13 @@ def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
     if len(ranked) == 1:
         found.append("A pool of one: there is nothing to rank, both z are 0 with the pool's normaliser.")
     elif len(ranked) > 1 and "q" in flat:
-        found.append(f"All q in the pool are equal, so z_q = 0: the order is pure similarity{apart}.")
+        found.append(f"All q in the pool are equal, so q_z = 0: the order is pure similarity{apart}.")
     if len(ranked) > 1 and "similarity" in flat:
-        found.append(f"All similarities in the pool are equal, so z_sim = 0: the order is pure utility{apart}.")
+        found.append(f"All similarities in the pool are equal, so similarity_z = 0: the order is pure utility{apart}.")
     if len(ranked) == 2 and decision.normaliser == "pool":
         found.append("A pool of two: any two unequal values become z = ±1, so a difference of 0.001 looks like 2.")
     if cut := [memory_label(c.memory_id, run) for c in ranked if any(term.clipped for term in c.terms)]:
-        found.append(f"z_q was cut at ±3 for {', '.join(cut)}: their true distance from the mean is larger (hatched).")
+        found.append(f"q_z was cut at ±3 for {', '.join(cut)}: their true distance from the mean is larger (hatched).")
     greedy = memory_labels(decision.greedy, run)
     unsent = {c.memory_id for c in decision.candidates if c.reason is Reason.OVER_BUDGET}
     if extra and set(decision.selected) != set(decision.greedy) - unsent:

@@ -1,8 +1,8 @@
 """At which weight λ, and at which q of one memory, the choice changes.
 
 Every weight at once: each candidate's score is a straight line in λ, so the choice changes at exact points only
-(arXiv 2601.03192, equation 7). Two lines i and j cross at λ* = Δs / (Δs + Δq) with Δs = z_sim(i) − z_sim(j) and
-Δq = z_q(j) − z_q(i).
+(arXiv 2601.03192, equation 7). Two lines i and j cross at λ* = Δs / (Δs + Δq) with Δs = similarity_z(i) −
+similarity_z(j) and Δq = q_z(j) − q_z(i).
 
 Every q of one memory: with z-scores a changed q moves the mean and the sd of the whole pool, so every score changes.
 The mean cancels in the difference of two z, and what is left is a quadratic equation for each rival. Its roots, with
@@ -53,13 +53,13 @@ class Flip:
 class Spectrum:
     """The pool of one step over all weights: score_i(λ) = (1 − λ) z_sim_i + λ z_q_i.
 
-    `ids` (n,) are in the order of phase A; `z_similarity` and `z_q` (n,); `intervals` cover [0, 1]; `flips` lie between
+    `ids` (n,) are in the order of phase A; `similarity_z` and `q_z` (n,); `intervals` cover [0, 1]; `flips` lie between
     them.
     """
 
     ids: tuple[str, ...]
-    z_similarity: Floats
-    z_q: Floats
+    similarity_z: Floats
+    q_z: Floats
     k2: int
     intervals: tuple[Interval, ...]
     flips: tuple[Flip, ...]
@@ -82,13 +82,13 @@ def spectrum(decision: Decision) -> Spectrum:
     # Candidates whose lines are equal stand at every weight as they stood when the step decided.
     equals = np.array([c.rank_select for c in pool], dtype=np.int64)
     ids = tuple(c.memory_id for c in pool)
-    z_similarity = np.array([c.terms[0].normalised for c in pool], dtype=np.float64)
-    z_q = np.array([c.terms[1].normalised for c in pool], dtype=np.float64)
+    similarity_z = np.array([c.terms[0].normalised for c in pool], dtype=np.float64)
+    q_z = np.array([c.terms[1].normalised for c in pool], dtype=np.float64)
     similarity = np.array([c.similarity for c in pool], dtype=np.float64)
-    edges = _edges(z_similarity, z_q, decision.k2)
+    edges = _edges(similarity_z, q_z, decision.k2)
     middles = (edges[1:] + edges[:-1]) / 2
     # At an end of [0, 1] itself several candidates may tie; inside an interval they only do if their lines are equal.
-    orders = [score_order((1 - w) * z_similarity + w * z_q, similarity, equals)[: decision.k2] for w in middles]
+    orders = [score_order((1 - w) * similarity_z + w * q_z, similarity, equals)[: decision.k2] for w in middles]
     sets = [frozenset(ids[position] for position in order) for order in orders]
     groups = (list(group) for _, group in groupby(zip(edges[:-1], edges[1:], sets, strict=True), key=itemgetter(2)))
     intervals = [Interval(float(group[0][0]), float(group[-1][1]), group[0][2]) for group in groups]
@@ -98,14 +98,14 @@ def spectrum(decision: Decision) -> Spectrum:
         )
         for before, after in pairwise(intervals)
     )
-    return Spectrum(ids, z_similarity, z_q, decision.k2, tuple(intervals), flips)
+    return Spectrum(ids, similarity_z, q_z, decision.k2, tuple(intervals), flips)
 
 
-def _crossings(z_similarity: Floats, z_q: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _crossings(similarity_z: Floats, q_z: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Where pairs of lines cross inside (0, 1): the weights, and a member of each pair."""
-    first, second = np.triu_indices(len(z_similarity), 1)
-    by_similarity = z_similarity[first] - z_similarity[second]
-    by_q = z_q[second] - z_q[first]
+    first, second = np.triu_indices(len(similarity_z), 1)
+    by_similarity = similarity_z[first] - similarity_z[second]
+    by_q = q_z[second] - q_z[first]
     total = by_similarity + by_q
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = by_similarity / total
@@ -113,12 +113,12 @@ def _crossings(z_similarity: Floats, z_q: Floats) -> tuple[Floats, npt.NDArray[n
     return weight[inside], first[inside]
 
 
-def _edges(z_similarity: Floats, z_q: Floats, k2: int) -> Floats:
+def _edges(similarity_z: Floats, q_z: Floats, k2: int) -> Floats:
     """0, 1, and between them every weight at which two candidates tie at the cut after k2."""
-    if not 0 < k2 < len(z_similarity):
+    if not 0 < k2 < len(similarity_z):
         return np.array([0.0, 1.0])
-    band = _within_reach(z_similarity, z_q, k2)
-    by_similarity, by_q = z_similarity[band], z_q[band]
+    band = _within_reach(similarity_z, q_z, k2)
+    by_similarity, by_q = similarity_z[band], q_z[band]
     weight, first = _crossings(by_similarity, by_q)
     at_cut = [np.zeros(0, dtype=bool)]
     for start in range(0, len(weight), CROSSINGS_AT_ONCE):
@@ -131,9 +131,9 @@ def _edges(z_similarity: Floats, z_q: Floats, k2: int) -> Floats:
     return np.unique(np.concatenate([[0.0], weight[np.concatenate(at_cut)], [1.0]]))
 
 
-def _within_reach(z_similarity: Floats, z_q: Floats, k2: int) -> npt.NDArray[np.int64]:
+def _within_reach(similarity_z: Floats, q_z: Floats, k2: int) -> npt.NDArray[np.int64]:
     """The candidates that can be among the k2 at some weight: fewer than k2 others beat them on both sides."""
-    beaten = (z_similarity > z_similarity[:, None] + TIED) & (z_q > z_q[:, None] + TIED)
+    beaten = (similarity_z > similarity_z[:, None] + TIED) & (q_z > q_z[:, None] + TIED)
     return np.flatnonzero(beaten.sum(axis=1) < k2)
 
 
@@ -229,8 +229,8 @@ def _stretches(
     cuts = np.unique(np.concatenate([[-reach], inner, [reach]]))
     rows = np.repeat(q[None, :], len(cuts) - 1, axis=0)
     rows[:, member] = (cuts[1:] + cuts[:-1]) / 2
-    z_q = rows if s.normaliser == "raw" else _z(rows, clip)
-    score = np.round((1 - s.weight) * by_similarity + s.weight * z_q, DIGITS)
+    q_z = rows if s.normaliser == "raw" else _z(rows, clip)
+    score = np.round((1 - s.weight) * by_similarity + s.weight * q_z, DIGITS)
     own = score[:, [member]]
     goes_first = (similarity > similarity[member]) | ((similarity == similarity[member]) & (equals < equals[member]))
     selected = ((score > own) | ((score == own) & goes_first)).sum(axis=1) < s.k2

@@ -37,7 +37,7 @@ def decision_diagram(spectrum: Spectrum, weight: float, recorded: float, run: st
     """
     # The same for every λ looked at: a browser keeps what a slider leaves as it was.
     grid = np.unique(np.concatenate([np.linspace(0, 1, GRID), [flip.weight for flip in spectrum.flips]]))
-    scores = np.outer(1 - grid, spectrum.z_similarity) + np.outer(grid, spectrum.z_q)
+    scores = np.outer(1 - grid, spectrum.similarity_z) + np.outer(grid, spectrum.q_z)
     now = _chosen_at(spectrum, weight)
     traces: list[dict[str, Any]] = []
     if scores.size and 0 < spectrum.k2 < len(spectrum.ids):
@@ -86,7 +86,7 @@ def _lines(spectrum: Spectrum, members: Sequence[int], colour: str, width: float
         return []
     # One trace for all lines: a gap (None) after each keeps them apart and the browser quick.
     x = [x for _ in members for x in (0, 1, None)]
-    y = [y for i in members for y in (spectrum.z_similarity[i], spectrum.z_q[i], None)]
+    y = [y for i in members for y in (spectrum.similarity_z[i], spectrum.q_z[i], None)]
     labels = [memory_label(spectrum.ids[i], run) for i in members for _ in range(3)]
     hover = "%{text}: score %{y:+.3f} at λ = %{x}"
     return [curve(x, y, "", colour, hover, width=width, symbol="circle", size=5, text=labels)]
@@ -94,10 +94,10 @@ def _lines(spectrum: Spectrum, members: Sequence[int], colour: str, width: float
 
 def _names(spectrum: Spectrum, run: str) -> dict[str, Any]:
     """The memories' names at the right ends of their lines; ends that lie too close share one place."""
-    apart = CLOSE * max(float(np.ptp(np.concatenate([spectrum.z_similarity, spectrum.z_q]))), 1e-9)
+    apart = CLOSE * max(float(np.ptp(np.concatenate([spectrum.similarity_z, spectrum.q_z]))), 1e-9)
     places: list[tuple[float, list[str]]] = []
-    for i in np.argsort(spectrum.z_q, kind="stable"):
-        end, label = float(spectrum.z_q[i]), memory_label(spectrum.ids[int(i)], run)
+    for i in np.argsort(spectrum.q_z, kind="stable"):
+        end, label = float(spectrum.q_z[i]), memory_label(spectrum.ids[int(i)], run)
         if places and end - places[-1][0] < apart:
             places[-1][1].append(label)
         else:

@@ -38,7 +38,7 @@ from memrl_core.records import Candidate, Decision, Memory, Term
 ROW_HEIGHT = 28
 TERM_COLOURS = {"similarity": SIMILARITY, "q": UTILITY}
 OTHER_TERMS = (ENTERED, OTHER_TERM, NEUTRAL, LEFT)
-TERM_NAMES = {"similarity": "(1 − λ) · z_sim", "q": "λ · z_q"}
+TERM_NAMES = {"similarity": "(1 − λ) · similarity_z", "q": "λ · q_z"}
 
 
 def slope_picture(decision: Decision, run: str) -> Picture:

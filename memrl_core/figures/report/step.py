@@ -20,7 +20,7 @@ from memrl_core.numerals import dimensions, signed
 from memrl_core.policies import settings_fields_of
 from memrl_core.records import Candidate, Decision, GenerateRecord, Memory, Phase, RunInfo, StepTrace
 
-FORMULA = "score = (1 − λ) · z_sim + λ · z_q"
+FORMULA = "score = (1 − λ) · similarity_z + λ · q_z"
 REPORTED_BY = {
     "agent": "this program's agent",
     "recorder": "another agent, which reported it",

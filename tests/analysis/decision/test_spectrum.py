@@ -97,11 +97,11 @@ def test_a_large_pool_with_clipped_values_equals_brute_force(normaliser: str, k2
 def test_every_flip_is_an_exact_crossing_of_two_lines(pool: tuple[list[float], list[float], int, str]) -> None:
     similarity, q, k2, normaliser = pool
     lines = spectrum(decided(similarity, q, k2, 0.7, normaliser))
-    exact = [weight for weight, *_ in crossings(lines.z_similarity.tolist(), lines.z_q.tolist())]
+    exact = [weight for weight, *_ in crossings(lines.similarity_z.tolist(), lines.q_z.tolist())]
     assert all(any(abs(flip.weight - weight) < 1e-12 for weight in exact) for flip in lines.flips)
     by_similarity, by_q = z_sides(similarity, q, normaliser, **_named(FIXED))
-    assert lines.z_similarity.tolist() == pytest.approx(by_similarity, abs=1e-9)
-    assert lines.z_q.tolist() == pytest.approx(by_q, abs=1e-9)
+    assert lines.similarity_z.tolist() == pytest.approx(by_similarity, abs=1e-9)
+    assert lines.q_z.tolist() == pytest.approx(by_q, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -110,10 +110,10 @@ def test_a_thousand_candidates_on_a_falling_line_are_decided_within_little_memor
     similarity = np.linspace(0.99, 0.01, n)
     q = 1 - similarity**2
     lines = spectrum(decided(similarity.tolist(), q.tolist(), 1, 0.5, "pool"))
-    z_similarity, z_q = lines.z_similarity, lines.z_q
+    similarity_z, q_z = lines.similarity_z, lines.q_z
     weights = np.linspace(0.001, 0.999, 101)
     for weight in weights:
-        best = int(((1 - weight) * z_similarity + weight * z_q).argmax())
+        best = int(((1 - weight) * similarity_z + weight * q_z).argmax())
         interval = next(i for i in lines.intervals if i.low <= weight <= i.high)
         assert (
             interval.selected == {lines.ids[best]}
