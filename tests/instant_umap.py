@@ -16,19 +16,12 @@ class InstantUmap:
     gate = threading.Event()
     gate.set()
     fails = False
-    ended = False
 
-    def fit(self, vectors: Vectors, coordinates: Plane | None = None) -> None:
+    def fit(self, vectors: Vectors) -> Plane:
         assert self.gate.wait(30)
         if self.fails:
             raise TypeError("k >= N")
-        self.coordinates = vectors[:, :2].astype(np.float64) if coordinates is None else coordinates
-
-    def move_to(self, coordinates: Plane) -> None:
-        self.coordinates = coordinates
-
-    def place(self, vectors: Vectors) -> Plane:
-        return vectors[:, 2:4].astype(np.float64)
+        return vectors[:, :2].astype(np.float64)
 
     def end(self) -> None:
         pass

@@ -1,6 +1,7 @@
-"""Where the memories of a bank lie on its map: frozen in the bank, and moved only when that is said.
+"""Where the memories of a bank lie on its map: decided once, stored in the bank, and moved only by a new layout.
 
-While no projection can say where something new lies, it is placed amid what is most similar to it.
+A PCA map places a new memory by its projection, a map of UMAP amid what is most similar to it: UMAP's own transform
+keeps neighbours no better, and needs a model that is gone when the app is opened anew and takes long to fit again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy.typing as npt
 from memrl_core.analysis.map.projection import (
     Pca,
     Plane,
-    Projector,
     TurnedPca,
     aligned,
     near_neighbours,
@@ -42,8 +42,6 @@ GROWN = 1.05
 PCA, UMAP = "PCA", "UMAP"
 PCA_FROM = 5
 UMAP_FROM = 15
-PLACED_BY_UMAP_UP_TO = 20_000
-"""In a larger map what is new lies amid its neighbours: its model holds gigabytes, and takes minutes to fit again."""
 
 QUERIES_KEPT = 256
 UNSAVED = "unsaved-"
@@ -60,8 +58,7 @@ class MapLayout:
     `proposal` until somebody takes or drops it. Each new layout is turned to fit the one before it and said in
     `announcement`. `trust` has how trustworthy the old and the proposed map are; `outgrown` says when a new one is
     worth asking for; `go_back` undoes the last one that was taken.
-    Memories that came later are placed into the layout there is. `provisional` holds those whose place is a guess until
-    the projection is ready again.
+    A memory that came later is placed into the layout there is, where its query was shown, and stays there.
     """
 
     def __init__(self, bank: MemoryBank) -> None:
@@ -70,7 +67,7 @@ class MapLayout:
         self._thread: threading.Thread | None = None
         self._layout: Layout | None = None
         self._rows = -1
-        self._projector: Projector | None = None
+        self._pca_placer: TurnedPca | None = None
         self._umap: Umap | None = None
         self._fitted_since: tuple[int, float] = (0, 0.0)
         self._neighbours: tuple[int, Vectors, Plane] | None = None
@@ -83,7 +80,6 @@ class MapLayout:
         self._former: Layout | None = None
         self.proposal: Layout | None = None
         self.trust: tuple[float, float] = (float("nan"), float("nan"))
-        self.provisional: frozenset[str] = frozenset()
         self.announcement = ""
 
     @property
@@ -128,7 +124,7 @@ class MapLayout:
         )
 
     def places(self) -> Mapping[str, Place]:
-        """The place of every memory of the bank. New ones are placed and, once that is sure, stored."""
+        """The place of every memory of the bank. New ones are placed and stored."""
         with self._lock:
             self._follow()
             facts = self._bank.facts
@@ -139,29 +135,22 @@ class MapLayout:
                 return {}
             self._keep_up(ids)
             assert self._layout is not None
-            known = self._layout.coordinates
-            new = [memory_id for memory_id in ids if memory_id not in known]
-            if not new:
-                self.provisional = frozenset()
-                if self._layout.method == UMAP:
-                    self._all_placed = facts, self.id
-                return known
-            guessed = self._placed(new)
-            return {**self._layout.coordinates, **guessed}
+            new = [memory_id for memory_id in ids if memory_id not in self._layout.coordinates]
+            if new:
+                self._place_new(new)
+            elif self._layout.method == UMAP:
+                self._all_placed = facts, self.id
+            return self._layout.coordinates
 
     def place_query(self, vector: npt.NDArray[np.float32]) -> Place:
-        """Where a query (d,) would lie. Nothing is stored; the same query lies at the same place."""
+        """Where a query (d,) lies. Nothing is stored; the memory that becomes of it gets the same place."""
         with self._lock:
             key = vector.tobytes()
-            if key in self._queries:
-                return self._queries[key]
-            placed, sure = self._place(vector[None, :])
-            at = _as_place(placed[0])
-            if sure:
+            if key not in self._queries:
                 if len(self._queries) >= QUERIES_KEPT:
-                    self._queries.clear()
-                self._queries[key] = at
-            return at
+                    del self._queries[next(iter(self._queries))]
+                self._queries[key] = _as_place(self._place(vector[None, :])[0])
+            return self._queries[key]
 
     def relayout(self) -> None:
         """Fit a new layout on all memories in the background; it is the `proposal` when it is done."""
@@ -169,7 +158,7 @@ class MapLayout:
             self._fit_error = ""
             ids = self._bank.memory_ids()
             if len(ids) >= UMAP_FROM:
-                self._in_background(lambda: self._fit_umap(ids, proposed=True))
+                self._fit_in_background(ids, proposed=True)
             elif ids:
                 self.proposal = self._new(PCA, ids, self._pca(ids))
 
@@ -179,8 +168,7 @@ class MapLayout:
             proposal, before = self.proposal, self._layout
             if proposal is None or before is None:
                 return
-            if self._save(proposal) and self._is_placed_by_umap(proposal):
-                self._projector = self._umap
+            self._save(proposal)
             # A PCA map of many memories would at once be laid out by UMAP again.
             self._former = before if before.method == proposal.method else None
 
@@ -245,7 +233,7 @@ class MapLayout:
                 f"The map was laid out anew with {layout.method} ({len(layout.fitted):,} memories) and turned to fit "
                 "the one before. Positions changed once and are frozen again."
             )
-        self._layout, self._projector, self._unstored, self._neighbours = layout, None, {}, None
+        self._layout, self._pca_placer, self._unstored, self._neighbours = layout, None, {}, None
         self._former = self.proposal = None
         self._queries.clear()
 
@@ -255,24 +243,21 @@ class MapLayout:
         if layout is None or (layout.method == PCA and len(layout.fitted) < PCA_FROM <= len(ids)):
             self._save(self._new(PCA, ids, self._pca(ids)))
         if self._layout is not None and self._layout.method == PCA and len(ids) >= UMAP_FROM and not self._fit_error:
-            self._in_background(lambda: self._fit_umap(ids))
+            self._fit_in_background(ids)
 
-    def _placed(self, new: Sequence[str]) -> dict[str, Place]:
-        """Freeze the places of new memories, or give guesses for them while that cannot be done."""
+    def _place_new(self, new: Sequence[str]) -> None:
+        """Decide where new memories lie, for good."""
         layout = self._layout
         assert layout is not None
-        # While there is a proposal, its projection is kept.
-        if self._projector is None and self._is_placed_by_umap(layout) and not (self._fit_error or self.proposal):
-            self._in_background(self._fit_again)
-        placed, sure = self._place(self._vectors(new))
-        found = dict(zip(new, map(_as_place, placed), strict=True))
-        self.provisional = frozenset() if sure else frozenset(new)
-        if not sure:
-            return found
+        vectors = self._vectors(new)
+        shown = (self._queries.get(vector.tobytes()) for vector in vectors)
+        found = {
+            memory_id: at or _as_place(placed)
+            for memory_id, at, placed in zip(new, shown, self._place(vectors), strict=True)
+        }
         self._layout = replace(layout, coordinates={**layout.coordinates, **found})
         self._unstored |= found
         self._store(self._write_unstored)
-        return {}
 
     def _write_unstored(self) -> None:
         """Append what could not be stored before with what is new; a layout that is not in the bank goes first."""
@@ -291,53 +276,58 @@ class MapLayout:
         self._unstored, self._rows = {}, -1
         self._follow()
 
-    def _is_placed_by_umap(self, layout: Layout) -> bool:
-        return layout.method == UMAP and len(layout.fitted) <= PLACED_BY_UMAP_UP_TO
-
-    def _place(self, vectors: Vectors) -> tuple[Plane, bool]:
-        """Places for vectors, and whether they are final. While a projection is fitted, UMAP's are not."""
+    def _place(self, vectors: Vectors) -> Plane:
+        """Places (m, 2) for vectors (m, d) on the map in force."""
         layout = self._layout
         if layout is None:
-            return np.zeros((len(vectors), 2)), False
-        if self._projector is None and layout.method == PCA:
-            # Fitted again on the same vectors, and turned the way it was stored.
-            self._projector = TurnedPca(self._vectors(layout.fitted), _plane(layout, layout.fitted))
-        if self._projector is not None and (layout.method == PCA or self.state == "ready"):
-            try:
-                return self._projector.place(vectors), True
-            except ChildFailed:
-                self._projector = None
+            return np.zeros((len(vectors), 2))
+        if layout.method == PCA:
+            if self._pca_placer is None:
+                # Fitted again on the same vectors, and turned the way it was stored.
+                self._pca_placer = TurnedPca(self._vectors(layout.fitted), _plane(layout, layout.fitted))
+            return self._pca_placer.place(vectors)
         size = len(layout.coordinates)
         if self._neighbours is None or size > GROWN * self._neighbours[0]:
             known = list(layout.coordinates)[:: -(-size // KNOWN)]
             self._neighbours = size, self._vectors(known), _plane(layout, known)
-        return near_neighbours(vectors, *self._neighbours[1:]), not self._is_placed_by_umap(
-            layout
-        ) and self.state == "ready"
+        return near_neighbours(vectors, *self._neighbours[1:])
 
     def _pca(self, ids: Sequence[str]) -> Plane:
         vectors = self._vectors(ids)
         return self._turned(Pca(vectors).place(vectors), ids, self._layout)
 
-    def _fit_umap(self, ids: Sequence[str], proposed: bool = False) -> None:
+    def _fit_in_background(self, ids: Sequence[str], proposed: bool = False) -> None:
+        if self.state == "fitting":
+            return
+        self._umap, self._fitted_since = Umap(), (len(ids), time.monotonic())
+        self._thread = threading.Thread(
+            target=self._fit_umap, args=(self._umap, ids, proposed), daemon=True, name="map layout"
+        )
+        self._thread.start()
+
+    def _fit_umap(self, umap: Umap, ids: Sequence[str], proposed: bool) -> None:
+        try:
+            self._lay_out(umap, ids, proposed)
+        except ChildFailed as error:
+            self._fit_error = self._fit_error or f"UMAP could not lay out this memory: {str(error)[:80]}. {STAYS}"
+        except Exception as error:
+            log.exception("the map could not be laid out")
+            self._fit_error = f"UMAP could not lay out this memory ({type(error).__name__}). {STAYS}"
+
+    def _lay_out(self, umap: Umap, ids: Sequence[str], proposed: bool) -> None:
         allowed, before = self._refused, self._layout
-        projector = self._fitted(ids)
-        trust = self._trust(ids, before, projector.coordinates) if proposed and before else self.trust
+        places = umap.fit(self._vectors(ids))
+        trust = self._trust(ids, before, places) if proposed and before else self.trust
         with self._lock:
             # Another process may have laid the map out in the meantime: two switches would move the points twice.
             self._follow()
             if self._refused != allowed or (before is not None and before.id != self.id):
                 return
-            projector.move_to(self._turned(projector.coordinates, ids, before))
-            layout = self._new(UMAP, ids, projector.coordinates)
-            # What placed memories on the old map is gone: it is the same process.
-            self._projector = None
+            layout = self._new(UMAP, ids, self._turned(places, ids, before))
             if proposed:
                 self.proposal, self.trust = layout, trust
-            elif self._save(layout) and self._is_placed_by_umap(layout):
-                self._projector = projector
-            if not self._is_placed_by_umap(layout):
-                projector.end()
+            else:
+                self._save(layout)
 
     def _trust(self, ids: Sequence[str], before: Layout, places: Plane) -> tuple[float, float]:
         """The trustworthiness of the map of before and of these places, on the memories that are on both."""
@@ -345,21 +335,6 @@ class MapLayout:
         shared = [ids[row] for row in rows]
         vectors = self._vectors(shared)
         return trustworthiness(vectors, _plane(before, shared)), trustworthiness(vectors, places[rows])
-
-    def _fit_again(self) -> None:
-        layout = self._layout
-        assert layout is not None
-        projector = self._fitted(layout.fitted, _plane(layout, layout.fitted))
-        with self._lock:
-            if layout.id == self.id:
-                self._projector = projector
-
-    def _fitted(self, ids: Sequence[str], coordinates: Plane | None = None) -> Umap:
-        projector = self._umap
-        assert projector is not None
-        self._fitted_since = len(ids), time.monotonic()
-        projector.fit(self._vectors(ids), coordinates)
-        return projector
 
     def _turned(self, places: Plane, ids: Sequence[str], before: Layout | None) -> Plane:
         if before is None:
@@ -371,8 +346,8 @@ class MapLayout:
         coordinates = dict(zip(ids, map(_as_place, places), strict=True))
         return Layout(f"{UNSAVED}{uuid.uuid4().hex[:8]}", method, coordinates, tuple(ids))
 
-    def _save(self, layout: Layout) -> bool:
-        """Store a layout and put it in force; False when another process's newer one took its place at once."""
+    def _save(self, layout: Layout) -> None:
+        """Store a layout and put it in force, unless another process stored a newer one."""
 
         def write() -> None:
             nonlocal layout
@@ -387,7 +362,6 @@ class MapLayout:
         if stored:
             self._rows = -1
             self._follow()
-        return self.id == layout.id
 
     def _store(self, write: Callable[[], object]) -> bool:
         """Places are conveniences: a bank that cannot be written still gets its map, which is then not kept."""
@@ -401,23 +375,6 @@ class MapLayout:
 
     def _vectors(self, ids: Sequence[str]) -> Vectors:
         return np.stack([self._bank.embedding(memory_id) for memory_id in ids])
-
-    def _in_background(self, work: Callable[[], None]) -> None:
-        if self.state == "fitting":
-            return
-        if self._umap is None or self._umap.ended:
-            self._umap = Umap()
-        self._thread = threading.Thread(target=self._guarded, args=(work,), daemon=True, name="map layout")
-        self._thread.start()
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except ChildFailed as error:
-            self._fit_error = self._fit_error or f"UMAP could not lay out this memory: {str(error)[:80]}. {STAYS}"
-        except Exception as error:
-            log.exception("the map could not be laid out")
-            self._fit_error = f"UMAP could not lay out this memory ({type(error).__name__}). {STAYS}"
 
 
 def _plane(layout: Layout, ids: Sequence[str]) -> Plane:
@@ -434,62 +391,33 @@ CHILD = "memrl_core.analysis.map.umap_child"
 TIME_TO_FIT = 6 * 3600.0
 """Seconds; a person can stop it sooner."""
 
-TIME_TO_PLACE = 120.0
+TIME_TO_START = 120.0
 
 
 class Umap:
-    """UMAP of vectors by cosine and with a fixed seed, fitted by `fit`; it can be ended from any thread.
-
-    Every method raises `ChildFailed` when the process died or was ended; what was fitted is lost with it.
-    """
+    """UMAP of vectors by cosine and with a fixed seed, for one `fit`; it can be ended from any thread."""
 
     def __init__(self) -> None:
         self._child = Child(CHILD, shared=False)
         self._ended = False
-        self.coordinates: Plane = np.zeros((0, 2))
 
-    def fit(self, vectors: Vectors, coordinates: Plane | None = None) -> None:
-        """Fit `vectors` (n, d), n >= 4; `coordinates` (n, 2) are then their places.
-
-        With given `coordinates` the map is that one, and new vectors are placed relative to it.
-        """
-        given = {"vectors": vectors} if coordinates is None else {"vectors": vectors, "coordinates": coordinates}
-        self._child.ask({"do": "begin"}, TIME_TO_PLACE)
-        if self._ended:
-            self._child.close()
-            raise ChildFailed("it was ended")
-        self.coordinates = self._asked("fit", TIME_TO_FIT, **given)
-
-    def move_to(self, coordinates: Plane) -> None:
-        """Take `coordinates` (n, 2) as the places of the fitted vectors."""
-        self._asked("move", TIME_TO_PLACE, coordinates=coordinates)
-        self.coordinates = coordinates
-
-    def place(self, vectors: Vectors) -> Plane:
-        """(m, d) unit vectors to (m, 2) by UMAP's transform; the fitted points stay where they are."""
-        return self._asked("place", TIME_TO_PLACE, vectors=vectors)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it was ended for good."""
-        return self._ended
+    def fit(self, vectors: Vectors) -> Plane:
+        """Places (n, 2) of `vectors` (n, d), n >= 4. Raises `ChildFailed` when the process died or was ended."""
+        with tempfile.TemporaryDirectory(prefix="memrl-map-") as folder:
+            given, answer = Path(folder) / "vectors.npy", Path(folder) / "places.npy"
+            np.save(given, vectors, allow_pickle=False)
+            try:
+                self._child.ask({}, TIME_TO_START)
+                if not self._ended:
+                    self._child.ask({"vectors": str(given), "to": str(answer)}, TIME_TO_FIT)
+            finally:
+                self._child.close()
+            if not answer.exists():
+                raise ChildFailed("it was ended")
+            places: Plane = np.load(answer, allow_pickle=False)
+            return places
 
     def end(self) -> None:
-        """End the process, whatever it is at; it does nothing any more."""
+        """End the process, whatever it is at."""
         self._ended = True
         self._child.close()
-
-    def _asked(self, do: str, within: float, **given: Vectors | Plane) -> Plane:
-        with tempfile.TemporaryDirectory(prefix="memrl-map-") as folder:
-            answer = Path(folder) / "answer.npy"
-            files = {name: str(Path(folder) / f"{name}.npy") for name in given}
-            for name, values in given.items():
-                np.save(files[name], values, allow_pickle=False)
-            knows = self._child.ask({"do": do, "to": str(answer), **files}, within).get("knows")
-            if self._ended or not knows:
-                self._child.close()
-                raise ChildFailed("its process ended, and what it knew is gone")
-            if not answer.exists():
-                return np.zeros((0, 2))
-            placed: Plane = np.load(answer, allow_pickle=False)
-            return placed

@@ -1,11 +1,11 @@
-"""Two dimensions for many: projections that can place new vectors without moving the old ones.
+"""Two dimensions for many: how vectors are placed, and new ones without moving the old ones.
 
 PCA is there at once; UMAP (umap_child.py) shows neighbourhoods better but takes seconds to fit.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,6 @@ PCA_FITTED_ON = 20_000
 """Of more vectors, as many as this, evenly spread, give the directions: others would hardly turn them."""
 
 PLACED_AT_ONCE = 20_000
-
-
-class Projector(Protocol):
-    """Places vectors on a map that is already there."""
-
-    def place(self, vectors: Vectors) -> Plane:
-        """(m, d) unit vectors to (m, 2)."""
-        ...
 
 
 class Pca:
@@ -120,14 +112,19 @@ def thinned(vectors: npt.NDArray[Any], most: int) -> npt.NDArray[Any]:
     return vectors[:: -(-len(vectors) // most)] if len(vectors) > most else vectors
 
 
+COMPARED_AT_ONCE = 1_000
+
+
 def near_neighbours(vectors: Vectors, known: Vectors, coordinates: Plane, count: int = 3) -> Plane:
-    """A rough place (m, 2) for each of `vectors` (m, d): the middle of its most similar `known` (n, d), n >= 1."""
-    similarity = vectors @ known.T
-    nearest = np.argsort(-similarity, axis=1)[:, :count]
-    weights = np.clip(np.take_along_axis(similarity, nearest, axis=1), 1e-3, None) ** 4
-    weights /= weights.sum(axis=1, keepdims=True)
-    middle: Plane = np.einsum("mk,mkd->md", weights.astype(np.float64), coordinates[nearest])
-    return middle
+    """A place (m, 2) for each of `vectors` (m, d): the middle of its most similar `known` (n, d), n >= 1."""
+    parts = []
+    for first in range(0, len(vectors), COMPARED_AT_ONCE):
+        similarity = vectors[first : first + COMPARED_AT_ONCE] @ known.T
+        nearest = np.argpartition(-similarity, min(count, len(known)) - 1, axis=1)[:, :count]
+        weights = np.clip(np.take_along_axis(similarity, nearest, axis=1), 1e-3, None) ** 4
+        weights /= weights.sum(axis=1, keepdims=True)
+        parts.append(np.einsum("mk,mkd->md", weights.astype(np.float64), coordinates[nearest]))
+    return np.concatenate(parts) if parts else np.zeros((0, 2))
 
 
 def _completed(axes: Plane, dimension: int) -> Plane:

@@ -7,7 +7,7 @@ import pytest
 
 from memrl_core.analysis.map.map_layout import Umap
 from memrl_core.analysis.map.projection import Pca, aligned, near_neighbours
-from memrl_core.analysis.map.umap_child import FittedUmap
+from memrl_core.analysis.map.umap_child import fit_umap
 from memrl_core.environments.child import ChildFailed
 from tests.builders import a_vector
 
@@ -43,23 +43,21 @@ def test_alignment_finds_a_turn_and_a_shift_back() -> None:
     assert np.linalg.norm(back[11] - back[12]) == pytest.approx(np.linalg.norm(new[11] - new[12]))
 
 
-def test_a_guess_lies_among_the_nearest() -> None:
+def test_a_place_lies_among_the_nearest() -> None:
     known = vectors(30)
     coordinates = np.random.default_rng(0).normal(size=(30, 2))
     assert near_neighbours(known[4:5], known, coordinates, count=1)[0] == pytest.approx(coordinates[4])
 
 
 @pytest.mark.slow
-def test_umap_in_its_process_gives_what_it_gives_here_and_keeps_the_places_it_is_given() -> None:
-    given_vectors, new = vectors(16), vectors(1, seed=3)
-    here, there = FittedUmap(given_vectors), Umap()
-    there.fit(given_vectors)
-    assert np.array_equal(there.coordinates, here.coordinates)
-    places = np.random.default_rng(1).normal(size=(16, 2))
-    here.move_to(places)
-    there.move_to(places)
-    assert np.array_equal(there.coordinates, places)
-    assert np.array_equal(there.place(new), here.place(new))
-    there.end()
+def test_umap_in_its_process_gives_what_it_gives_here() -> None:
+    given_vectors = vectors(16)
+    assert np.array_equal(Umap().fit(given_vectors), fit_umap(given_vectors))
+
+
+def test_umap_that_was_ended_before_it_began_fits_nothing() -> None:
+    umap = Umap()
+    umap.end()
     with pytest.raises(ChildFailed):
-        there.place(new)
+        umap.fit(vectors(16))
+    assert umap._child.pid is None
