@@ -207,7 +207,7 @@ def _pool(case: Case, diagram: Picture | None) -> None:
         "pool",
         "Every memory considered in this step with the numbers that decided",
         columns={"memory": st.column_config.TextColumn("memory", pinned=True)},
-        write={"similarity": weight, **dict.fromkeys(("z sim", "q", "z q", "score", "q after"), signed)},
+        write={"similarity": weight, **dict.fromkeys(("similarity_z", "q", "q_z", "score", "q after"), signed)},
     )
 
 
@@ -219,7 +219,7 @@ def _row(case: Case, candidate: Candidate) -> dict[str, object]:
         row["what if"] = candidate.selected
     row |= {"rank": candidate.rank_select, "similarity": candidate.similarity}
     if case.policy == "memrl":
-        row |= {"z sim": z.get("similarity"), "q": candidate.q, "z q": z.get("q")}
+        row |= {"similarity_z": z.get("similarity"), "q": candidate.q, "q_z": z.get("q")}
     elif case.spec is not None and case.spec.keeps_q:
         row["q"] = candidate.q
     if case.policy != "memrl":

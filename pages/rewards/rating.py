@@ -300,15 +300,17 @@ def moves(bank: MemoryBank, session: RatingSession) -> None:
 
 
 def _progress_line(session: RatingSession) -> None:
-    """How many are done; at which pace, and how long the rest takes, in its help."""
+    """How many are done since the queue was opened; at which pace, and how long the rest takes, in its help."""
     now = session.progress
     if not now.total:
         return
-    more = f"{len(session.skipped):,} skipped" if session.skipped else ""
+    more = ["since the queue was opened"]
     if now.pace is not None and now.total > now.done:
-        minutes = now.pace * (now.total - now.done) / 60
-        more = f"{now.pace:.0f} s each · about {minutes:.0f} min left{' · ' if more else ''}{more}"
-    st.markdown(f"**{now.done} of {now.total}** rated", width="content", help=more or None)
+        more.append(f"{now.pace:.0f} s each")
+        more.append(f"about {now.pace * (now.total - now.done) / 60:.0f} min left")
+    if session.skipped:
+        more.append(f"{len(session.skipped):,} skipped")
+    st.markdown(f"**{now.done} of {now.total}** rated", width="content", help=" · ".join(more))
 
 
 def _help(verb: str, actions: Sequence[Action]) -> str:

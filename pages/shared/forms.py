@@ -276,4 +276,7 @@ def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
         return text or (None if value is None else "")
     step, number = (1, value) if int in kinds else (0.05, None if value is None else float(value))
     written = "%.3f" if float in kinds and value is not None else None
-    return st.number_input(value=number, step=step, format=written, placeholder=UNCHOSEN, **asked)
+    # An emptied field gives None, for which the settings would take their default without a word.
+    emptied = UNCHOSEN if number is None else f"{number} when empty"
+    found = st.number_input(value=number, step=step, format=written, placeholder=emptied, **asked)
+    return number if found is None else found

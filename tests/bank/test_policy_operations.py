@@ -193,7 +193,7 @@ def test_a_memory_is_replaced_once_in_a_step(bank: MemoryBank) -> None:
     assert list(bank.utilities("r")) == [TWO, THREE, "r-0004"]
 
 
-def test_the_stacks_of_people_hold_their_own_deeds_only(bank: MemoryBank) -> None:
+def test_the_stacks_of_people_hold_their_own_actions_only(bank: MemoryBank) -> None:
     bank.editing.edit("r", TWO, bank.memory(TWO).intent, "better", EMBEDDER, "ann")
     bank.editing.forget("r", [THREE], "ann")
     bank.undo.undo("ann")

@@ -338,7 +338,7 @@ def test_the_suffix_of_a_path_says_its_kind(shared: MemoryBank, tmp_path: Path) 
 # --- giving them ------------------------------------------------------------------------------------------------------
 
 
-def test_the_good_lines_are_one_deed_that_the_importing_person_can_take_back(bank: MemoryBank) -> None:
+def test_the_good_lines_are_one_action_that_the_importing_person_can_take_back(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 3, 0.5, "bo", "so so"))
     before, q = given_in(bank), bank.utilities("r")
     file = read(bank, "step,reward,rater\n2,1,ann\n3,-1,bo\n4,-1,cy\n9,1,cy")

@@ -362,6 +362,18 @@ def test_settings_are_changed_for_the_next_steps_only(bank: Stored, visit: Visit
     assert (bank.settings("household", 40)["weight"], bank.settings("household")["weight"]) == (0.5, 0.8)
 
 
+def test_an_emptied_setting_stays_what_it_is_and_the_field_says_so(bank: Stored, visit: Visit) -> None:
+    bank.change_settings("household", {**bank.settings("household"), "weight": 0.8}, bank.next_step("household"))
+    app = visit("bank", bank="demo")
+    app.session_state["bank_view"] = "Settings"
+    app.run()
+    weight = next(field for field in app.number_input if field.key.endswith("_weight"))
+    assert weight.placeholder == "0.8 when empty"
+    weight.set_value(None)
+    next(b for b in app.button if b.label.startswith("Save for")).click().run()
+    assert bank.settings("household")["weight"] == 0.8
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "says"), [("weight", 1.5, "weight"), ("k2", 11, "k2 = 11 cannot be larger than k1 = 10")]
 )

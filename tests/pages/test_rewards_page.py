@@ -116,7 +116,7 @@ def test_marks_that_could_not_be_saved_stay(bank: Stored, queue: Visit, monkeypa
 
 
 @pytest.mark.parametrize(("choice", "left", "right"), [("first", 1.0, -1.0), ("second", -1.0, 1.0), ("tie", 0.0, 0.0)])
-def test_two_answers_to_one_task_are_compared_as_one_deed(
+def test_two_answers_to_one_task_are_compared_as_one_action(
     bank: Stored, queue: Visit, choice: str, left: float, right: float
 ) -> None:
     app = on_scale(queue(), "pairwise")
@@ -214,7 +214,7 @@ def test_skipped_steps_come_again_when_nothing_else_is_left(demo: Path, queue: V
     assert at(app) == first and second != first
     press(app, "5")
     assert "all 3 of this" in plain(app)
-    assert far(app) == "**3 of 3** rated"
+    assert far(app).startswith("**3 of 3** rated")
     assert app.button(key="queue_next").disabled and app.button(key="queue_skip").disabled
 
 
@@ -227,10 +227,10 @@ def test_undo_goes_back_to_the_step_unrated_and_redo_rates_it_again(bank: Stored
     click(app, "queue_undo")
     assert at(app) == step and "You gave" not in plain(app) and beliefs(bank) == before
     assert f"+1.000 for step {step}" in plain(app)
-    assert far(app) == "**0 of 40** rated"
+    assert far(app).startswith("**0 of 40** rated")
     click(app, "queue_redo")
     assert at(app) == step and "You gave **+1.000**" in plain(app) and beliefs(bank) == after
-    assert far(app) == "**1 of 40** rated" and app.button(key="queue_redo").disabled
+    assert far(app).startswith("**1 of 40** rated") and app.button(key="queue_redo").disabled
 
 
 def test_a_reason_is_saved_with_the_rating_and_saved_again_when_it_changes(bank: Stored, queue: Visit) -> None:
@@ -280,7 +280,7 @@ def test_a_link_that_cannot_be_gets_a_sentence_and_the_default(
 ) -> None:
     app = queue(**link)
     assert says in plain(app)
-    assert far(app) == "**0 of 40** rated"
+    assert far(app).startswith("**0 of 40** rated")
 
 
 def test_an_empty_queue_says_why_and_has_no_bar(bank: Stored, visit: Visit, queue: Visit) -> None:
@@ -301,18 +301,18 @@ def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit:
     app = visit("rewards", bank=a_bank(runs=False))
     assert "has no run" in plain(app)
     app.selectbox(key="header_bank").set_value("demo").run()
-    assert far(app) == "**0 of 40** rated"
+    assert far(app).startswith("**0 of 40** rated")
 
 
 def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_rules_say(bank: Stored, queue: Visit) -> None:
     give(bank, 1, 1.0, "bob")
-    assert far(queue(show="wanting")) == "**0 of 39** rated"
+    assert far(queue(show="wanting")).startswith("**0 of 39** rated")
     give(bank, 1, 1.0, "cem")
     give(bank, 2, 1.0, "bob")
     app = queue(show="wanting")
-    assert far(app) == "**0 of 39** rated"
+    assert far(app).startswith("**0 of 39** rated")
     bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
-    assert far(app.run()) == "**0 of 40** rated"
+    assert far(app.run()).startswith("**0 of 40** rated")
 
 
 # --- blind ------------------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_what_another_rates_meanwhile_is_closed_in_this_sitting(bank: Stored, qu
     app = queue(show="wanting")
     give(bank, 2, 1.0, "bob")
     app.run()
-    assert far(app) == "**0 of 39** rated" and "last seen: bob" in plain(app)
+    assert far(app).startswith("**0 of 39** rated") and "last seen: bob" in plain(app)
     assert at(press(app, "5")) == 3
 
 

@@ -120,7 +120,7 @@ def test_the_disputed_steps_are_listed_and_lead_to_a_queue_of_exactly_these(bank
     assert (row["step"], row["apart"], row["ratings"]) == (2, "2.000", "ann +1.000, bob −1.000")
     click(app, "to_disputes")
     assert (app.query_params["show"], app.query_params["only"]) == ("disputed", RUN)
-    assert at(app) == 2 and far(app) == "**0 of 1** rated"
+    assert at(app) == 2 and far(app).startswith("**0 of 1** rated")
 
 
 def test_a_dispute_is_talked_over_and_the_comments_are_notes_of_its_step(bank: Stored, view: Visit) -> None:
@@ -251,7 +251,7 @@ def uploaded(app: AppTest, content: bytes, name: str = "rewards.csv") -> AppTest
     return app.file_uploader(key="rewards_file").upload(name, content).run()
 
 
-def test_a_file_is_looked_at_line_by_line_and_saved_as_one_deed(bank: Stored, view: Visit) -> None:
+def test_a_file_is_looked_at_line_by_line_and_saved_as_one_action(bank: Stored, view: Visit) -> None:
     app = uploaded(view("Import and export"), LINES)
     assert "**4 lines**: 2 new" in plain(app)
     assert "here: colour" in plain(app)
@@ -263,10 +263,10 @@ def test_a_file_is_looked_at_line_by_line_and_saved_as_one_deed(bank: Stored, vi
     assert "Saved 2 rewards" in plain(app)
     assert (standing(bank, 3), standing(bank, 4)) == ({"ann": 1.0}, {"ann": -1.0})
     app.selectbox(key="rewards_view").set_value("Queue").run()
-    assert far(app) == "**0 of 38** rated"
+    assert far(app).startswith("**0 of 38** rated")
     click(app, "queue_undo")
     assert standing(bank, 3) == standing(bank, 4) == {}
-    assert at(app) == 3 and far(app) == "**0 of 40** rated"
+    assert at(app) == 3 and far(app).startswith("**0 of 40** rated")
     assert app.button(key="queue_undo").disabled
 
 

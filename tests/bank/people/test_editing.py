@@ -67,7 +67,7 @@ ACTIONS = ["pin", "unpin", "forget", "restore", "edit", "edit", "merge", "undo",
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=18))
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
-def test_any_sequence_of_deeds_equals_the_reference(
+def test_any_sequence_of_actions_equals_the_reference(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int, int]]
 ) -> None:
     bank = a_bank(tmp_path_factory.mktemp("b") / "bank", alpha=ALPHA)
@@ -214,7 +214,7 @@ def test_a_pin_given_after_an_undone_edit_is_not_the_undone_wordings(bank: Memor
     assert bank.pinned("r") == MemoryBank.open(bank.uri).pinned("r") == {TWO}
 
 
-def test_what_is_pinned_already_stays_the_deed_of_whoever_pinned_it(bank: MemoryBank) -> None:
+def test_what_is_pinned_already_stays_the_action_of_whoever_pinned_it(bank: MemoryBank) -> None:
     bank.editing.pin("r", [TWO], "ann")
     assert bank.editing.pin("r", [ONE, TWO], "bob").memory_ids == (ONE,)
     bank.undo.undo("bob")
@@ -246,7 +246,7 @@ ACTIONS: list[Action] = [
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=["pin", "unpin", "forget", "restore", "edit", "merge", "reword_back"])
-def test_every_deed_is_undone_and_done_again_in_other_sessions_bit_for_bit(bank: MemoryBank, action: Action) -> None:
+def test_every_action_is_undone_and_done_again_in_other_sessions_bit_for_bit(bank: MemoryBank, action: Action) -> None:
     states = [state(bank)]
     action(bank)
     count = len(bank.undo.done("ann"))

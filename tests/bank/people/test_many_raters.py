@@ -98,7 +98,7 @@ WRITES_A_ROUND = 5
     [0, 1, 2, 4],
     ids=["anywhere", "before the pair", "between the wording and the edit", "before the undo of the pair"],
 )
-def test_who_is_killed_in_the_middle_of_a_deed_has_done_it_whole_or_not_at_all(bank: MemoryBank, at: int) -> None:
+def test_who_is_killed_in_the_middle_of_a_action_has_done_it_whole_or_not_at_all(bank: MemoryBank, at: int) -> None:
     one, two = a_step(1), a_step(2, ("r-0001",))
     for trace, vectors in (one, (replace(two[0], task=one[0].task), two[1]), a_step(3, ("r-0002",))):
         bank.commit_step(trace, vectors)

@@ -62,7 +62,7 @@ def bank(tmp_path: Path) -> MemoryBank:
 
 @given(actions, st.sampled_from(["override", "mean", "both"]), st.sampled_from(["mean", "majority"]))
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_sequence_of_deeds_by_several_people_equals_the_reference(
+def test_any_sequence_of_actions_by_several_people_equals_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
     sequence: list[tuple[str, int, str, str, float]],
     human_rewards: str,
@@ -181,7 +181,7 @@ def test_a_clock_that_runs_backwards_changes_no_order(tmp_path: Path, monkeypatc
     assert believed(MemoryBank.open(bank.uri)) == beliefs(steps, {(3, "ann"): -1.0}, ALPHA)
 
 
-def test_two_answers_to_one_task_are_compared_as_one_deed(tmp_path: Path) -> None:
+def test_two_answers_to_one_task_are_compared_as_one_action(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     for step in (1, 2, 3):
         trace, vectors = a_step(step, ("r-0001",) if step > 1 else ())
@@ -198,7 +198,7 @@ def test_two_answers_to_one_task_are_compared_as_one_deed(tmp_path: Path) -> Non
     assert believed(bank) == before
 
 
-def test_several_rewards_at_once_are_one_write_and_one_deed(tmp_path: Path) -> None:
+def test_several_rewards_at_once_are_one_write_and_one_action(tmp_path: Path) -> None:
     bank, steps = a_rated_bank(tmp_path / "bank")
     versions = len(bank.events())
     events = bank.ratings.rate_all(
@@ -223,7 +223,7 @@ def test_a_reward_for_what_a_fork_began_with_reaches_the_fork(bank: MemoryBank) 
 # --- what was done for others, and by others --------------------------------------------------------------------------
 
 
-def test_two_rewards_for_one_step_in_one_deed_are_undone_to_what_stood_before(bank: MemoryBank) -> None:
+def test_two_rewards_for_one_step_in_one_action_are_undone_to_what_stood_before(bank: MemoryBank) -> None:
     before = believed(bank)
     bank.ratings.rate_all([Rating("r", 2, 1.0, "ann"), Rating("r", 2, 0.5, "ann")])
     bank.undo.undo("ann")
@@ -231,7 +231,7 @@ def test_two_rewards_for_one_step_in_one_deed_are_undone_to_what_stood_before(ba
     assert believed(bank) == before
 
 
-def test_an_older_deed_is_undone_past_one_that_others_have_changed(bank: MemoryBank) -> None:
+def test_an_older_action_is_undone_past_one_that_others_have_changed(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 4, 0.5, "ann"))
     bank.ratings.rate(Rating("r", 2, 0.25, "ann"))
     bank.revoke_reward(bank.ratings.rate(Rating("r", 2, 0.5, "bo")).id, "ann")
@@ -304,7 +304,7 @@ def test_who_acted_lately_is_reported_once_each_with_their_newest_event(bank: Me
 
 @given(st.lists(st.sampled_from(["rate", "pin", "rate", "pin", "undo", "undo", "redo"]), max_size=14), st.data())
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_each_kind_of_deed_is_undone_as_if_the_other_were_not_there(
+def test_each_kind_of_action_is_undone_as_if_the_other_were_not_there(
     tmp_path_factory: pytest.TempPathFactory, sequence: list[str], data: st.DataObject
 ) -> None:
     bank, _ = a_rated_bank(tmp_path_factory.mktemp("b") / "bank")
@@ -346,7 +346,7 @@ NEAR: list[Callable[[MemoryBank], object]] = [
 
 
 @pytest.mark.parametrize("action", NEAR)
-def test_every_deed_begins_with_what_other_processes_have_appended(
+def test_every_action_begins_with_what_other_processes_have_appended(
     bank: MemoryBank, action: Callable[[MemoryBank], object]
 ) -> None:
     bank.notes.pin("r", 3, "look", "ann")
