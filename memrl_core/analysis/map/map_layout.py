@@ -1,7 +1,7 @@
 """Where the memories of a bank lie on its map: decided once, stored in the bank, and moved only by a new layout.
 
-A PCA map places a new memory by its projection, a map of UMAP amid what is most similar to it: UMAP's own transform
-keeps neighbours no better, and needs a model that is gone when the app is opened anew and takes long to fit again.
+A PCA map places a new memory by its projection, a map of UMAP amid the three most similar to it. UMAP's own transform
+needs a model that is gone when the app is opened anew and takes long to fit again, and points would wait or jump.
 """
 
 from __future__ import annotations
