@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,9 @@ from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
 from memrl_core.cli import terminal
+from memrl_core.errors import ModelSlow
 from memrl_core.models import gguf
+from memrl_core.models.ollama import OllamaStatus
 from memrl_core.records import Reason
 from memrl_core.settings import PRESETS, MemRLSettings
 from tests.builders import a_bank, a_step
@@ -172,15 +174,21 @@ def test_the_doctor_names_each_place_of_models_and_what_to_do(home: Path, monkey
     assert "http://127.0.0.1:9/v1" in message and "smollm2" in message
 
 
-def test_the_doctor_waits_a_second_for_all_who_keep_silent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        monkeypatch.setenv("OLLAMA_HOST", address)
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{address}/v1")
-        begun = time.monotonic()
-        rows = terminal.model_rows(workspace.Preferences())
-        assert time.monotonic() - begun < 3
-    assert [row.level for row in rows if address in row.sentence] == ["optional"] * 2
+def test_the_doctor_asks_all_servers_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def ollama(*_: object) -> OllamaStatus:
+        both.wait()
+        return OllamaStatus("not_running", "Nothing answers.", "")
+
+    def openai(*_: object) -> tuple[str, ...]:
+        both.wait()
+        raise ModelSlow("Nothing answers.")
+
+    monkeypatch.setattr(terminal, "ollama_status", ollama)
+    monkeypatch.setattr(terminal, "openai_models", openai)
+    rows = terminal.model_rows(workspace.Preferences())
+    assert [row.level for row in rows if row.sentence == "Nothing answers."] == ["optional"] * 2
 
 
 def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

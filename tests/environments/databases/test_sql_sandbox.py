@@ -28,7 +28,8 @@ from memrl_core.errors import EnvironmentFailed, InputError
 PEOPLE = Table("people", "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)", [[1, "Ann"], [2, "Bob"], [3, None]])
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 HANGS = "SELECT printf('%.*c', 2000000000, 'x')"
-SMALL = Limits(instructions=2_000_000)
+SMALL = Limits(instructions=2_000_000, seconds=120)
+"""So many seconds that the slowest machine reaches the instructions first."""
 
 
 @pytest.fixture
@@ -313,7 +314,7 @@ def test_a_statement_that_never_ends_is_stopped_and_changes_nothing(sandbox: San
 
 
 def test_the_clock_stops_what_is_slow_without_many_instructions() -> None:
-    slow = Sandbox(Limits(seconds=0.2))
+    slow = Sandbox(Limits(seconds=0.2, instructions=10**15))
     slow.begin([PEOPLE])
     reported = slow.run(f"{ENDLESS} SELECT sum(length(hex(zeroblob(40000)))) FROM n").error
     assert "0.2 seconds" in reported
