@@ -42,20 +42,25 @@ Small language models follow a memory only where it looks like what is asked of 
 `transcript` puts each memory's actions under its task, failures first and what they avoid in words, then the new task
 with what has been done so far, and what is asked for is the next line; `turns` makes of each memory a conversation that
 has taken place. A model that is bound to a list by a schema reads and writes actions as JSON strings, any other as
-lines that start with "> ". In a transcript with memories a bound model is not shown the list: the schema holds it, and
-a list in the prompt draws small models away from what the memories say.
+lines that start with "> ". The environment's instructions stand in every prompt. In a transcript with memories the list
+of choices stands in the prompt or in the schema alone, by the option `choices`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from memrl_core.records import GenerateRecord, Memory, MemorySpan, Message, Turn
 
 Layout = Literal["block", "transcript", "turns"]
+Choices = Literal["schema", "prompt"]
+Best = Literal["first", "last"]
+Seen = Literal["latest", "all"]
+USUAL: Mapping[str, str] = {"choices": "schema", "best": "first", "seen": "latest"}
+"""How a transcript is laid out where nobody chose."""
 
 FOLLOW = "## Memories that worked (follow)"
 CAUTION = "## Memories that failed (caution)"
@@ -73,7 +78,7 @@ ANSWER_MARK = "> "
 CHOICES = "You can:"
 CHOICE_MARK = "- "
 CONTINUE = "Continue the list of actions."
-"""What stands above a transcript for a bound model, in place of instructions that ask for another form."""
+"""What stood in place of the instructions in steps that were recorded without the option `choices`."""
 NEXT = "Next."
 """What stands for the observations of a memory's actions, which memories do not keep."""
 
@@ -184,19 +189,29 @@ def sent(
         task = Message("user", f"{added}{line}\n{observation}")
         conversation = conversation_so_far((*first, task), before, recalled, json.dumps if bound else str)
         return conversation, tuple(spans_sent)
+    choices = record.options.get("choices")
     latest = with_recalled(before[-1].observation, recalled) if before else observation
-    done = "".join(f"{write(turn.reply.text)}\n" for turn in before)
-    if bound and memories:
-        # The schema holds the list. Small models pick from one that stands in the prompt, whatever the memories say.
-        first, latest = [Message("system", CONTINUE)], _without_choices(latest)
-    text = added
+    if bound and memories and choices != "prompt":
+        latest = _without_choices(latest)
+        if choices is None:
+            first = [Message("system", CONTINUE)]
+    done = [write(turn.reply.text) for turn in before]
+    here = [latest, *done]
+    if record.options.get("seen") == "all":
+        observations = [observation, *(turn.observation for turn in before)]
+        here = [part for pair in zip(map(_without_choices, observations), done, strict=False) for part in pair]
+        here.append(latest)
     # What stands next to the task is followed first.
+    if record.options.get("best") == "last":
+        memories.reverse()
+    text = added
     for memory_id, memory in sorted(memories, key=lambda one: WHAT_WENT_WRONG not in one[1]):
         start = len(text)
         text += _as_transcript(memory, bool(bound))
         spans_sent.append(MemorySpan(memory_id, len(first), start, len(text)))
         text += "\n\n"
-    return (*first, Message("user", f"{text}{line}\n{latest}\n{done}")), tuple(spans_sent)
+    text += "".join(f"{part}\n" for part in (line, *here))
+    return (*first, Message("user", text)), tuple(spans_sent)
 
 
 def conversation_so_far(

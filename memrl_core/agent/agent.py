@@ -29,7 +29,7 @@ from memrl_core.learning.histories import Earned
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience, Vector, outcome_judged
-from memrl_core.prompting import offered
+from memrl_core.prompting import USUAL, offered
 from memrl_core.records import (
     Consulted,
     Decision,
@@ -288,8 +288,9 @@ class Episode:
         )
         listed = not agent.model.simulated and offered(self.observation)
         layout = self._options.layout or ("transcript" if listed else "block")
-        options = self._options.model_copy(update={"layout": layout})
-        return GenerateRecord(agent.model.name, agent.model.simulated, options.model_dump(), messages, spans, ())
+        options = {**self._options.model_dump(), "layout": layout}
+        usual = {name: options[name] or value for name, value in USUAL.items()}
+        return GenerateRecord(agent.model.name, agent.model.simulated, {**options, **usual}, messages, spans, ())
 
     def rate(self, value: float, rater: str, reason: str = "", given: Mapping[str, Any] | None = None) -> LedgerEvent:
         """Append a person's reward for this step at once; it takes the place of the environment's.

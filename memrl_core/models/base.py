@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memrl_core.errors import SettingsError
-from memrl_core.prompting import Layout
+from memrl_core.prompting import Best, Choices, Layout, Seen
 from memrl_core.records import Message, Reply
 from memrl_core.settings import sentence_of
 
@@ -91,6 +91,24 @@ class ModelOptions(BaseModel):
         description="block: one labelled text. transcript: each memory as its task and actions, the very form that is "
         "asked for. turns: as earlier exchanges of the chat. Where nobody chose: transcript for a language model that "
         "chooses from a list, else block.",
+    )
+    choices: Choices | None = Field(
+        None,
+        title="List of choices",
+        description="Where a schema binds the model to a list and memories are laid out as a transcript. schema: only "
+        "the schema holds it. prompt: it stands in the prompt as well. Where nobody chose: schema.",
+    )
+    best: Best | None = Field(
+        None,
+        title="Best memory",
+        description="Where the memory that the policy ranks first stands in a transcript: first, or last, next to the "
+        "task. Failures stand before the others in either case. Where nobody chose: first.",
+    )
+    seen: Seen | None = Field(
+        None,
+        title="Observations",
+        description="In a transcript with several turns. latest: the latest observation, then the actions so far. all: "
+        "each action after what was seen before it. Where nobody chose: latest.",
     )
     think: bool = Field(
         False,

@@ -16,12 +16,13 @@ from memrl_core.agent.workspace import start_run, tasks_of_set
 from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import ENVIRONMENTS, environment_class
 from memrl_core.environments.household import Household
 from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted
 from memrl_core.experiments.prompt_layouts import Layouts, layout_reports, run_layouts
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.prompting import first_messages, messages_sent, sent
+from memrl_core.prompting import CONTINUE, USUAL, first_messages, messages_sent, sent
 from memrl_core.records import GenerateRecord, Memory, Message, Outcome, Reply, Turn
 
 OFFERED = ["take egg from fridge", "take egg from table", "search drawer", "put egg on desk"]
@@ -61,10 +62,10 @@ def test_an_answer_that_means_no_line_or_two_is_not_read_as_one(shown: str) -> N
     assert read_choice(shown, OFFERED) is None
 
 
-def _record(layout: str) -> GenerateRecord:
+def _record(layout: str, **options: str) -> GenerateRecord:
     seen = "You see an egg.\nYou can:\n- take egg\n- wait"
     messages, spans = first_messages("Act.", [WORKED, FAILED], "heat the egg now", seen)
-    return GenerateRecord("model", False, {"layout": layout}, messages, spans, ())
+    return GenerateRecord("model", False, {"layout": layout, **USUAL, **options}, messages, spans, ())
 
 
 @pytest.mark.parametrize("layout", ["transcript", "turns"])
@@ -75,6 +76,45 @@ def test_every_action_and_what_went_wrong_is_in_each_layout(layout: str, bound: 
         assert word in reported
     assert ("- wait" in reported) is (layout == "turns" or not bound), "in a bound transcript the schema holds the list"
     assert "[memory" not in reported and "## " not in reported
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("layout", ["block", "transcript", "turns"])
+@pytest.mark.parametrize("choices", ["schema", "prompt"])
+@pytest.mark.parametrize("bound", [True, False])
+def test_the_instructions_of_every_environment_stand_in_every_prompt(
+    name: str, layout: str, choices: str, bound: bool
+) -> None:
+    instructions = environment_class(name).instructions
+    messages, spans = first_messages(instructions, [WORKED, FAILED], "heat the egg", "An egg.\nYou can:\n- wait")
+    record = GenerateRecord("model", False, {**USUAL, "layout": layout, "choices": choices}, messages, spans, ())
+    for turns in range(2):
+        turn = Turn(Reply("wait", bound=bound), "You wait.\nYou can:\n- wait", 0.0, False, False)
+        first, *others = messages_sent(replace(record, turns=(turn,) * turns), turns, bound=bound)
+        assert instructions and first == Message("system", instructions)
+        held = bound and layout == "transcript" and choices == "schema"
+        assert ("- wait" in others[-1].content) is not held
+
+
+def test_a_step_of_before_is_shown_with_what_was_sent_then() -> None:
+    record = replace(_record("transcript"), options={"layout": "transcript"})
+    assert messages_sent(record, 0, bound=True)[0] == Message("system", CONTINUE)
+
+
+def test_the_best_memory_and_what_was_seen_stand_where_the_options_say() -> None:
+    other = replace(WORKED, id="m-2", experience=WORKED.experience.replace("the egg", "the pan"))
+    turns = [Turn(Reply(f"a{n}", bound=True), f"o{n}\nYou can:\n- wait", 0.0, False, False) for n in range(3)]
+    texts = {}
+    for best, seen in (("first", "latest"), ("last", "all")):
+        messages, spans = first_messages("Act.", [WORKED, other, FAILED], "now", "begun\nYou can:\n- wait")
+        options = {"layout": "transcript", **USUAL, "best": best, "seen": seen}
+        record = GenerateRecord("model", False, options, messages, spans, tuple(turns))
+        texts[best] = messages_sent(record, 3, bound=True)[-1].content
+    places = {best: [text.index(word) for word in ("cool it", "the egg", "the pan")] for best, text in texts.items()}
+    assert places["first"] == sorted(places["first"])
+    assert places["last"][0] < places["last"][2] < places["last"][1], "failures first, then the best next to the task"
+    assert texts["first"].endswith('now\no2\n"a0"\n"a1"\n"a2"\n')
+    assert texts["last"].endswith('now\nbegun\n"a0"\no0\n"a1"\no1\n"a2"\no2\n')
 
 
 def test_a_transcript_shows_actions_in_the_very_form_that_is_asked_for() -> None:

@@ -14,13 +14,13 @@ from memrl_core.agent.workspace import start_run
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments.helpdesk import INSTRUCTIONS
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelError, PromptTooLong
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel, list_models
 from memrl_core.models.ollama_client import default_address
-from memrl_core.prompting import CONTINUE
 from memrl_core.records import Message
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def test_an_answer_held_to_a_list_is_on_it(model: OllamaModel) -> None:
 
 def test_what_stands_in_the_prompt_is_no_less_likely_for_it(model: OllamaModel) -> None:
     shown = 'Task: The door will not close.\n"Gold"\n\n' * 3
-    sent = [Message("system", CONTINUE), Message("user", f"{shown}Task: The door will not close.\n\n")]
+    sent = [Message("system", INSTRUCTIONS), Message("user", f"{shown}Task: The door will not close.\n\n")]
     schema = {"type": "string", "enum": ["Black", "Blue", "Gold", "Green", "Red", "White"]}
     assert json.loads(model.chat(sent, LIMITED, schema=schema).text) == "Gold"
 
