@@ -58,6 +58,7 @@ from memrl_core.records import (
 from memrl_core.retrieval.view import Asked, Embeddings, MemoryView
 
 Make = Callable[[], Policy[Any]]
+SEEDS = 200
 DRAWS = 2000
 FARTHEST = 5
 """Standard deviations between a probability and a share of `DRAWS` that are still taken for chance."""
@@ -460,6 +461,26 @@ def reads_no_hidden_label(make: Make) -> None:
     assert not depends, f"{depends} depends on the family or the data of tasks."
 
 
+def says_when_chance_chooses(make: Make) -> None:
+    """A set of memories to which a decision gives the probability 1 is what every seed selects from that pool."""
+    for seed, size, steps in ((0, 3, 0), (1, 5, 2), (2, 8, 6), (3, 12, 0)):
+        world = World(make(), seed, size, steps)
+        in_turn = world.look_in_turn(90, 1)
+        for looked in (world.look(), *([in_turn[0]] if in_turn else ())):
+            first_of: dict[frozenset[str], int] = {}
+            certain = None
+            for draw in range(SEEDS):
+                decision = world.policy.select(looked.recalled, looked.view, draw)
+                first_of.setdefault(frozenset(decision.selected), draw)
+                if decision.propensity >= 1 - TOLERANCE:
+                    certain = decision
+            assert certain is None or len(first_of) == 1, (
+                f"Of one pool of {len(looked.recalled.pool)}, {SEEDS} seeds select {len(first_of)} sets of memories, "
+                f"while a decision says that chance had no part in it (mode {certain.mode}, propensity 1): give "
+                "`Chosen` the mode “sampled” and the probability of the set."
+            )
+
+
 def says_how_likely_its_order_was(make: Make) -> None:
     """Where the probability of an order is given, orders are drawn as often as it says."""
     for size in (3, 4):
@@ -500,6 +521,7 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     forgets_only_what_is_there,
     decides_alike_however_the_step_ends,
     reads_no_hidden_label,
+    says_when_chance_chooses,
     says_how_likely_its_order_was,
 )
 """Every check of the contract; each takes a function that makes the policy anew."""

@@ -262,6 +262,30 @@ class Ucb(Newest):
         return ranked(recalled, view, [bonus], k2=self.settings.k2, seed=seed)
 
 
+class Thompson(Newest):
+    """Draws a utility for every memory, in one step of so many, and takes the largest, without a word of it."""
+
+    every, told = 1, False
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        if seed % self.every:
+            return super().select(recalled, view, seed)
+        rows = positions(recalled, view)
+        drawn = np.random.default_rng(seed).normal(view.q[rows], 1 / np.sqrt(1.0 + view.visits[rows]))
+        best = np.argsort(-drawn)[: self.settings.k2].tolist()
+        chosen = Chosen(best, "sampled", propensity=0.01) if self.told and best else None
+        return ranked(recalled, view, [TermColumn("drawn", drawn)], k2=self.settings.k2, seed=seed, chosen=chosen)
+
+
+def thompson(**attributes: Any) -> Make:
+    return lambda: type("Own", (Thompson,), attributes)(NewestSettings())
+
+
+def test_a_policy_that_draws_and_says_how_likely_its_choice_was_keeps_the_contract() -> None:
+    for make in (thompson(told=True), lambda: Newest(NewestSettings())):
+        contract.says_when_chance_chooses(make)
+
+
 class Rarely(Newest):
     """What was visited three times is forgotten, where no reward adds a visit."""
 
@@ -297,6 +321,8 @@ class Rarely(Newest):
             "family",
         ),
         (contract.reads_no_hidden_label, lambda: ByLabel(lambda: {"lessons": 0.0}), "learned"),
+        (contract.says_when_chance_chooses, thompson(), "greedy, propensity 1.*sampled"),
+        (contract.says_when_chance_chooses, thompson(every=40), "greedy, propensity 1.*sampled"),
         (contract.says_how_likely_its_order_was, lambda: Unmeasured(RMMSettings()), "probabilit"),
         (contract.works_in_later_turns, a_policy(when=lambda s, asked: True), "no When"),
         (contract.gives_what_can_be_stored, a_policy(consult=lambda *given: {"a": 1}), "model said"),
