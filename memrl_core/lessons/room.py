@@ -5,13 +5,14 @@ report; nothing else of the app can be reached through it. It listens on this ma
 to the network, and everything in it lies under a code that is drawn when it is opened and void when it is closed.
 
 What phones send is not trusted: names are cut and numbered, a choice has to be one of those offered, a result is one
-finite number, bodies and the number of students are limited, and the first prediction stands.
+finite number, bodies and the number of students are limited, and the first prediction stands. A phone is known by its
+cookie. One that does not send it back loses its place, and no address takes more than half of the room, so that one
+machine cannot fill it; a class behind one address can still join.
 """
 
 from __future__ import annotations
 
-import json
-import math
+import asyncio
 import secrets
 import socket
 import threading
@@ -21,10 +22,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import uvicorn
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -42,10 +43,17 @@ LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
 """Of a code: none that looks like another."""
 CODE_LENGTH = 8
 MOST_STUDENTS = 200
+MOST_OF_AN_ADDRESS = MOST_STUDENTS // 2
 LONGEST_NAME = 40
 LONGEST_BODY = 2000
+BODY_WITHIN = 10.0
+"""Seconds in which a body has to arrive."""
+BACK_WITHIN = 10.0
+"""Seconds in which a phone that joined has to send its cookie; ours does within one."""
 AWAY_AFTER = 20.0
 """Seconds after which phones show that the teacher's screen does not answer."""
+HEARD_WITHIN = 60.0
+"""Seconds for which a closed room still says that it is closed, while a phone has not heard it."""
 COOKIE = "room"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -89,10 +97,16 @@ QUESTIONS = _shipped_questions()
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """Somebody in the room; `choice` and `result` are None until they are given, and anew with every question."""
+    """Somebody in the room; `choice` and `result` are None until they are given, and anew with every question.
+
+    `address` is where the phone joined from, `joined` when, and `came_back` whether it has sent its cookie since.
+    """
 
     name: str
     seed: int
+    address: str | None
+    joined: float
+    came_back: bool = False
     choice: int | None = None
     result: float | None = None
 
@@ -114,6 +128,10 @@ class Room:
         self.code = "".join(secrets.choice(LETTERS) for _ in range(CODE_LENGTH))
         self._lock = threading.Lock()
         self._students: dict[str, Student] = {}
+        self._out: set[str] = set()
+        self._joined = 0
+        self._waited_for: set[str] | None = None
+        self._all_heard = threading.Event()
         self._seen = monotonic()
         self._number = 0
         self._stage: Stage = "predict"
@@ -139,6 +157,7 @@ class Room:
         """The room as it is now, for the teacher, who is present from then on."""
         with self._lock:
             self._seen = monotonic()
+            self._drop_the_lost()
             here = list(self._students.values())
             votes = [0] * len(self._question.choices)
             for one in here:
@@ -147,46 +166,74 @@ class Room:
             results = tuple(one.result for one in here if one.result is not None)
             return Overview(self._stage, len(here), tuple(votes), results)
 
-    def join(self, name: str, token: str | None = None) -> str:
+    def names(self) -> tuple[str, ...]:
+        """The names of those in the room, in the order in which they joined; no two are equal."""
+        with self._lock:
+            self._drop_the_lost()
+            return tuple(one.name for one in self._students.values())
+
+    def put_out(self, name: str) -> None:
+        """Take somebody out of the room, with their prediction and result; their phone cannot join again."""
+        with self._lock:
+            gone = {token for token, one in self._students.items() if one.name == name}
+            self._out |= gone
+            self._students = {token: one for token, one in self._students.items() if token not in gone}
+
+    def join(self, name: str, token: str | None = None, address: str | None = None) -> str:
         """The token by which a phone is known; one that is known already keeps it, its name and its prediction.
 
-        Raises `InputError` when the room is full.
+        `address` is where it asks from, if that is known. Raises `InputError` when the room is full, when half of it
+        is taken from that address, and for a phone that was put out.
         """
         with self._lock:
             if token in self._students:
-                return str(token)
+                self._students[token] = replace(self._students[token], came_back=True)
+                return token
+            if token in self._out:
+                raise InputError("The teacher has put you out of this room.")
+            self._drop_the_lost()
             if len(self._students) >= MOST_STUDENTS:
                 raise InputError(f"The room is full: {MOST_STUDENTS} are in it.")
+            if address and sum(one.address == address for one in self._students.values()) >= MOST_OF_AN_ADDRESS:
+                raise InputError(f"{MOST_OF_AN_ADDRESS} have joined from your address, and no more can.")
             new = secrets.token_urlsafe(16)
+            self._joined += 1
             # Seeds count up, so that no two phones tell the same story; 1 is the teacher's own.
-            self._students[new] = Student(self._free_name(name), len(self._students) + 2)
+            self._students[new] = Student(self._free_name(name), self._joined + 1, address, monotonic())
             return new
 
-    def predict(self, token: str, choice: object) -> None:
+    def predict(self, token: str, choice: int) -> None:
         """Take a prediction; the first stands. Raises `InputError` for one that cannot be taken."""
         with self._lock:
             one = self._known(token)
-            if type(choice) is not int or not 0 <= choice < len(self._question.choices):
+            if not 0 <= choice < len(self._question.choices):
                 raise InputError("That is not one of the choices.")
             if self._stage == "predict" and one.choice is None:
                 self._students[token] = replace(one, choice=choice)
 
-    def report(self, token: str, number: object, result: object) -> None:
+    def report(self, token: str, number: int, result: float) -> None:
         """Take what a phone's seed gave for question `number`; the first result stands, one of another question is
         passed over. Raises `InputError` for what is no result."""
         with self._lock:
             one = self._known(token)
-            if type(result) not in (int, float) or not math.isfinite(result) or abs(result) > 1:  # type: ignore[arg-type]
+            if not -1 <= result <= 1:
                 raise InputError("That is not a result.")
             if self._stage == "play" and one.result is None and number == self._number:
-                self._students[token] = replace(one, result=float(result))  # type: ignore[arg-type]
+                self._students[token] = replace(one, result=float(result))
 
     def seen_by(self, token: str | None) -> dict[str, Any]:
+        """What a phone that sends its cookie may know now, as JSON; see `state_for`."""
+        with self._lock:
+            if token in self._students:
+                self._students[token] = replace(self._students[token], came_back=True)
+        return self.state_for(token)
+
+    def state_for(self, token: str | None) -> dict[str, Any]:
         """What a phone may know now, as JSON: the answer only once it is revealed."""
         with self._lock:
             one = self._students.get(token or "")
             if one is None:
-                return {"joined": False}
+                return {"joined": False, "out": token in self._out}
             hidden = {"answer": None, "because": ""} if self._stage == "predict" else {}
             return {
                 **asdict(self._question),
@@ -201,6 +248,39 @@ class Room:
                 "away": monotonic() - self._seen > AWAY_AFTER,
             }
 
+    def close(self) -> None:
+        """End the room. Nobody can do anything in it any more; phones are answered that it is closed."""
+        with self._lock:
+            if self._waited_for is None:
+                here = {token for token, one in self._students.items() if one.came_back}
+                self._waited_for = here | self._out
+                self._all_heard_if_nobody_waits()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the room has ended."""
+        return self._waited_for is not None
+
+    def hears_of_the_end(self, token: str | None) -> None:
+        """Note that a phone was answered that the room is closed."""
+        with self._lock:
+            if self._waited_for is not None:
+                self._waited_for.discard(token or "")
+                self._all_heard_if_nobody_waits()
+
+    def all_heard(self, within: float) -> bool:
+        """Whether every phone has heard, within so many seconds, that the room is closed."""
+        return self._all_heard.wait(within)
+
+    def _all_heard_if_nobody_waits(self) -> None:
+        if not self._waited_for:
+            self._all_heard.set()
+
+    def _drop_the_lost(self) -> None:
+        """Free the places of phones that have not sent their cookie since they joined: they keep none."""
+        late = monotonic() - BACK_WITHIN
+        self._students = {token: one for token, one in self._students.items() if one.came_back or one.joined > late}
+
     def _known(self, token: str) -> Student:
         if token not in self._students:
             raise InputError("You are not in this room. Join it first.")
@@ -208,7 +288,7 @@ class Room:
 
     def _free_name(self, asked: str) -> str:
         kept = "".join(letter for letter in " ".join(asked.split()) if letter.isprintable())[:LONGEST_NAME]
-        kept = kept or f"Guest {len(self._students) + 1}"
+        kept = kept or f"Guest {self._joined}"
         taken, name, number = {one.name for one in self._students.values()}, kept, 2
         while name in taken:
             name, number = f"{kept} ({number})", number + 1
@@ -241,14 +321,25 @@ class OpenRoom:
             server_header=False,
             lifespan="off",
             limit_concurrency=2 * MOST_STUDENTS,
+            # A phone's address is the one it connects from, whatever its headers say.
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="room", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the room: its code leads nowhere from now on."""
-        self._server.should_exit = self._server.force_exit = True
+        """End the room at once. Its server ends as soon as every phone has heard that, after a minute at the latest."""
+        self.room.close()
+        if self.room.all_heard(0):
+            self._end()
+        else:
+            threading.Thread(target=self._end, name="room closes", daemon=True).start()
+
+    def _end(self) -> None:
+        self.room.all_heard(HEARD_WITHIN)
+        self._server.should_exit = True
         self._thread.join(timeout=5)
         self._socket.close()
 
@@ -268,11 +359,14 @@ def _application(room: Room, files: Mapping[str, Path], host: str) -> Starlette:
         async def handled(request: Request) -> Response:
             if not secrets.compare_digest(request.path_params["code"].encode(), room.code.encode()):
                 return Response("There is no such room.", 404, HEADERS)
+            if room.is_closed:
+                room.hears_of_the_end(request.cookies.get(COOKIE))
+                return Response("This room is closed.", 404, HEADERS)
             try:
                 response = await handler(request)
             except InputError as error:
                 response = JSONResponse({"error": str(error)}, 422)
-            except (ValueError, ClientDisconnect):
+            except (ValueError, ClientDisconnect, TimeoutError):
                 response = JSONResponse({"error": "That could not be read."}, 400)
             response.headers.update(HEADERS)
             return response
@@ -287,9 +381,10 @@ def _application(room: Room, files: Mapping[str, Path], host: str) -> Starlette:
         return FileResponse(path) if path is not None else Response("", 404)
 
     async def join(request: Request) -> Response:
-        given = await _body(request)
-        token = room.join(str(given.get("name", "")), request.cookies.get(COOKIE))
-        response = JSONResponse(room.seen_by(token))
+        given = await _body(request, _Join)
+        address = request.client.host if request.client is not None else None
+        token = room.join(given.name, request.cookies.get(COOKIE), address)
+        response = JSONResponse(room.state_for(token))
         response.set_cookie(COOKIE, token, path=f"/{room.code}", httponly=True, samesite="strict")
         return response
 
@@ -297,12 +392,12 @@ def _application(room: Room, files: Mapping[str, Path], host: str) -> Starlette:
         return JSONResponse(room.seen_by(request.cookies.get(COOKIE)))
 
     async def predict(request: Request) -> Response:
-        room.predict(request.cookies.get(COOKIE, ""), (await _body(request)).get("choice"))
+        room.predict(request.cookies.get(COOKIE, ""), (await _body(request, _Predict)).choice)
         return await state(request)
 
     async def report(request: Request) -> Response:
-        given = await _body(request)
-        room.report(request.cookies.get(COOKIE, ""), given.get("number"), given.get("result"))
+        given = await _body(request, _Report)
+        room.report(request.cookies.get(COOKIE, ""), given.number, given.result)
         return await state(request)
 
     return Starlette(
@@ -319,15 +414,34 @@ def _application(room: Room, files: Mapping[str, Path], host: str) -> Starlette:
     )
 
 
-async def _body(request: Request) -> dict[str, Any]:
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+Kind = TypeVar("Kind", bound=_Body)
+
+
+class _Join(_Body):
+    name: str = ""
+
+
+class _Predict(_Body):
+    choice: int
+
+
+class _Report(_Body):
+    number: int
+    result: Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+
+
+async def _body(request: Request, kind: type[Kind]) -> Kind:
+    """The body of a request; raises `ValueError` for what is none of this kind, `TimeoutError` for one that is late."""
     if request.headers.get("content-type") != "application/json":
         raise ValueError  # What a form of another site could send is never that.
     read = b""
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > LONGEST_BODY:
-            raise ValueError
-    given = json.loads(read)
-    if not isinstance(given, dict):
-        raise ValueError
-    return given
+    async with asyncio.timeout(BODY_WITHIN):
+        async for chunk in request.stream():
+            read += chunk
+            if len(read) > LONGEST_BODY:
+                raise ValueError
+    return kind.model_validate_json(read)

@@ -29,7 +29,7 @@ NEXT: dict[Stage, tuple[str, Stage]] = {
 
 @st.cache_resource
 def _open_rooms() -> dict[str, OpenRoom]:
-    """The rooms of this server by code: a reload of the teacher's page finds its own again."""
+    """The rooms of this server by code: a teacher finds them again from any tab, and after a reload."""
     return {}
 
 
@@ -49,9 +49,15 @@ def _open(question: Question, to_network: bool) -> None:
         st.query_params["room"] = opened.room.code
 
 
-def _close() -> None:
-    st.query_params.pop("room", None)
-    opened = _open_rooms().pop(st.session_state.pop(CODE, ""), None)
+def _enter(code: str) -> None:
+    st.query_params["room"] = code
+
+
+def _close(code: str) -> None:
+    if st.session_state.get(CODE) == code:
+        st.session_state.pop(CODE)
+        st.query_params.pop("room", None)
+    opened = _open_rooms().pop(code, None)
     if opened is not None:
         opened.close()
 
@@ -81,8 +87,20 @@ def _on_the_phones(question: Question) -> None:
             st.button(literal(choice), key=f"room_phone_{number}", disabled=True, width="stretch")
 
 
+def _rooms_that_are_open() -> None:
+    """Every room of this server, to enter or to close: the tab it was opened in may be lost."""
+    for code, opened in list(_open_rooms().items()):
+        with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"room_of_{code}"):
+            st.markdown(
+                f"**A room is open**, with {len(opened.room.names())} in it: {literal(opened.room.question.text)}"
+            )
+            st.button("Enter it", key=f"room_enter_{code}", on_click=_enter, args=(code,))
+            st.button("Close it", key=f"room_close_{code}", on_click=_close, args=(code,))
+
+
 def _door() -> None:
     st.title("A room for a class", anchor=False)
+    _rooms_that_are_open()
     st.markdown(
         "Students open a link on their phones and predict; bars fill here as they do. Then you reveal what happens, "
         "and every phone plays the same agents with a seed of its own: whether an effect holds for everyone or only on "
@@ -135,6 +153,8 @@ def _bars(question: Question, seen: Overview) -> None:
 
 @st.fragment(run_every=LOOK_EVERY)
 def _live(opened: OpenRoom) -> None:
+    if opened.room.is_closed:
+        st.rerun()  # In another tab.
     question, seen = opened.room.question, opened.room.overview()
     if seen.stage == "play":
         show(results_picture(seen.results, question.effect), "room_results")
@@ -144,6 +164,13 @@ def _live(opened: OpenRoom) -> None:
     if seen.stage in NEXT and (seen.stage == "predict" or question.left != question.right):
         label, stage = NEXT[seen.stage]
         st.button(label, type="primary", key=f"room_{stage}", on_click=opened.room.go_to, args=(stage,))
+
+
+@st.fragment(run_every=LOOK_EVERY)
+def _people(room: Room) -> None:
+    name = st.selectbox("Who", room.names(), index=None, placeholder="Nobody chosen", key="room_out_name")
+    st.caption("Their prediction and result go with them, and their phone cannot join again.")
+    st.button("Put out", key="room_out", disabled=name is None, on_click=room.put_out, args=(name,))
 
 
 opened = _opened()
@@ -164,4 +191,12 @@ else:
             if following is not None:
                 st.markdown(literal(following.text))
                 st.button("Ask it", key="room_ask", on_click=opened.room.ask, args=(following,))
-        st.button("Close the room", icon=":material/no_meeting_room:", key="room_close", on_click=_close)
+        with st.popover("Put somebody out", icon=":material/person_remove:", key="room_people"):
+            _people(opened.room)
+        st.button(
+            "Close the room",
+            icon=":material/no_meeting_room:",
+            key="room_close",
+            on_click=_close,
+            args=(opened.room.code,),
+        )

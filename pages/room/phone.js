@@ -19,6 +19,7 @@ async function asked(path, body) {
 }
 
 function show(state) {
+  if (state.out) return out();
   if (!state.joined) return join();
   const same = JSON.stringify(state);
   if (same === drawn) return undefined;
@@ -45,6 +46,11 @@ function said(state) {
   if (state.mine === null) return `${name}you made no prediction.`;
   if (state.answer === null) return `${name}predictions are closed.`;
   return name + (state.mine === state.answer ? "that is right." : "that is not what happens. Why?");
+}
+
+function out() {
+  drawn = "out";
+  main.replaceChildren(element("h1", "The teacher has put you out of this room."));
 }
 
 function join() {
@@ -129,7 +135,7 @@ function closed(error) {
   drawn = "";
   const gone = error.message === "closed";
   main.replaceChildren(element("h1", gone ? "This room is closed." : "The room does not answer."),
-    element("p", gone ? "Ask your teacher for a new link." : "Trying again. Are you in the same network as the teacher?", { className: "quiet" }));
+    element("p", gone ? "Ask your teacher for a new link." : "Trying again. It may have been closed, or your phone is in another network than the teacher.", { className: "quiet" }));
   return gone;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 from memrl_core.errors import InputError
-from memrl_core.lessons.room import MOST_STUDENTS, OpenRoom, Overview, Question, Room
+from memrl_core.lessons.room import BACK_WITHIN, MOST_OF_AN_ADDRESS, MOST_STUDENTS, OpenRoom, Overview, Question, Room
 
 QUESTION = Question("Which?", ("a", "b", "c"), answer=1, because="since b", left={"weight": 0.0}, right={"weight": 1.0})
 
@@ -69,26 +70,68 @@ def test_results_belong_to_their_question_and_the_first_stands(opened: OpenRoom)
         assert opened.room.overview() == Overview("predict", 1, (0, 0, 0), ())
 
 
+JOIN, PREDICT, REPORT = ("join", "predict", "report")
+LONG = "9" * 1500
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("predict", '{"choice": 3}'),
-        ("predict", '{"choice": true}'),
-        ("predict", '{"choice": "0"}'),
-        ("predict", "[]"),
-        ("predict", "{"),
-        ("predict", '{"choice": 0, "more": "' + "x" * 5000 + '"}'),
-        ("report", '{"number": 1, "result": NaN}'),
-        ("report", '{"number": 1, "result": 1e9}'),
-        ("report", '{"number": 1, "result": null}'),
+        (JOIN, '{"name": 7}'),
+        (JOIN, '{"name": ["Ada"]}'),
+        (JOIN, b'{"name": "\xff\xfe"}'),
+        (PREDICT, '{"choice": 3}'),
+        (PREDICT, f'{{"choice": {LONG}}}'),
+        (PREDICT, '{"choice": 1e400}'),
+        (PREDICT, '{"choice": true}'),
+        (PREDICT, '{"choice": "0"}'),
+        (PREDICT, '{"choice": {"0": 0}}'),
+        (PREDICT, "[]"),
+        (PREDICT, "{"),
+        (PREDICT, ""),
+        (PREDICT, "[" * 1900),
+        (PREDICT, '{"choice":' * 190),
+        (PREDICT, '{"choice": 0, "more": ' + "[" * 900 + "]" * 900 + "}"),
+        (PREDICT, '{"choice": 0, "more": "' + "x" * 5000 + '"}'),
+        (REPORT, '{"number": 1, "result": NaN}'),
+        (REPORT, '{"number": 1, "result": Infinity}'),
+        (REPORT, '{"number": 1, "result": 1e9}'),
+        (REPORT, '{"number": 1, "result": null}'),
+        (REPORT, f'{{"number": 1, "result": {LONG}}}'),
+        (REPORT, f'{{"number": 1, "result": -{LONG}}}'),
+        (REPORT, '{"number": [1], "result": 0.5}'),
+        (REPORT, '{"number": NaN, "result": 0.5}'),
     ],
 )
-def test_what_no_page_of_ours_would_send_is_refused_and_changes_nothing(opened: OpenRoom, path: str, body: str) -> None:
+def test_what_no_page_of_ours_would_send_is_refused_and_changes_nothing(
+    opened: OpenRoom, caplog: pytest.LogCaptureFixture, path: str, body: str | bytes
+) -> None:
     with a_phone(opened) as phone:
-        opened.room.go_to("play" if path == "report" else "predict")
+        opened.room.go_to("play" if path == REPORT else "predict")
         answer = phone.post(path, content=body, headers={"Content-Type": "application/json"})
-        assert answer.status_code in (400, 422)
+        assert answer.status_code in (400, 422) and answer.json()["error"]
+        assert phone.get("state").json()["name"] == "Ada"
     assert opened.room.overview().votes == (0, 0, 0) and opened.room.overview().results == ()
+    assert not caplog.records  # A traceback would be one.
+
+
+@pytest.mark.parametrize("result", [10**1500, -(10**1500), math.inf, math.nan])
+def test_a_result_that_no_phone_computes_is_a_sentence(result: float) -> None:
+    room = Room(QUESTION)
+    token = room.join("Ada")
+    room.go_to("play")
+    with pytest.raises(InputError):
+        room.report(token, 1, result)
+
+
+def test_a_body_that_never_arrives_is_given_up(opened: OpenRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrl_core.lessons.room.BODY_WITHIN", 0.05)
+    where = httpx.URL(opened.address)
+    head = f"POST {where.path}join HTTP/1.1\r\nHost: {where.host}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((where.host, where.port or 0), timeout=30) as phone:
+        phone.sendall(f'{head}Content-Length: 1000\r\n\r\n{{"name"'.encode())
+        assert b" 400 " in phone.recv(100)
+    assert opened.room.overview().students == 0
 
 
 def test_nothing_but_the_room_can_be_reached_and_only_with_its_code_and_name(opened: OpenRoom) -> None:
@@ -110,6 +153,71 @@ def test_a_closed_room_does_not_answer_and_an_address_of_another_machine_is_a_se
     opened.close()
     with pytest.raises(httpx.ConnectError):
         httpx.get(opened.address)
+
+
+def test_every_phone_hears_that_the_room_is_closed_and_then_its_server_ends(opened: OpenRoom) -> None:
+    with a_phone(opened) as one, a_phone(opened) as other:
+        assert one.get("state").json()["joined"] and other.get("state").json()["joined"]
+        opened.close()
+        for phone in (one, other):
+            answer = phone.get("state")
+            assert (answer.status_code, answer.text) == (404, "This room is closed.")
+    opened._thread.join(timeout=30)
+    assert not opened._thread.is_alive()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(opened.address)
+
+
+def test_the_server_ends_although_a_phone_never_hears_it(opened: OpenRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrl_core.lessons.room.HEARD_WITHIN", 0.05)
+    with a_phone(opened) as phone:
+        phone.get("state")
+    opened.close()
+    opened._thread.join(timeout=30)
+    assert not opened._thread.is_alive()
+
+
+def test_one_device_is_one_participant_and_one_that_drops_its_cookie_is_none(
+    opened: OpenRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("memrl_core.lessons.room.monotonic", lambda: now[0])
+    monkeypatch.setattr("memrl_core.lessons.room.MOST_OF_AN_ADDRESS", 5)
+    with a_phone(opened) as phone:
+        for number in range(3):
+            assert phone.post("join", json={"name": f"Eve {number}"}).json()["name"] == "Ada"
+        assert opened.room.names() == ("Ada",)
+        refused = 0
+        for number in range(8):
+            phone.cookies.clear()
+            # A header may claim that it comes from elsewhere.
+            header = {"X-Forwarded-For": f"198.51.100.{number}"}
+            refused += phone.post("join", json={"name": "Eve"}, headers=header).status_code == 422
+        assert refused == 4 and opened.room.overview().students == 5
+        now[0] = BACK_WITHIN + 1
+        assert opened.room.names() == ("Ada",)
+
+
+def test_whatever_one_address_does_there_is_room_for_the_others_and_a_class_behind_one_gets_in() -> None:
+    room = Room(QUESTION)
+    for number in range(MOST_OF_AN_ADDRESS):
+        room.seen_by(room.join(f"{number}", None, "192.0.2.7"))
+    with pytest.raises(InputError, match="your address"):
+        room.join("one more", None, "192.0.2.7")
+    assert room.seen_by(room.join("another", None, "192.0.2.8"))["joined"]
+    assert room.overview().students == MOST_OF_AN_ADDRESS + 1 > 60
+
+
+def test_who_is_put_out_stays_out_and_the_others_keep_their_seeds(opened: OpenRoom) -> None:
+    with a_phone(opened) as ada, a_phone(opened, "Eve") as eve:
+        eve.post("predict", json={"choice": 0})
+        opened.room.put_out("Eve")
+        assert opened.room.names() == ("Ada",) and opened.room.overview().votes == (0, 0, 0)
+        assert eve.get("state").json() == {"joined": False, "out": True}
+        assert "put you out" in eve.post("join", json={"name": "Eve"}).json()["error"]
+        assert eve.post("predict", json={"choice": 0}).status_code == 422
+        with a_phone(opened, "Grace") as grace:
+            assert (ada.get("state").json()["seed"], grace.get("state").json()["seed"]) == (2, 4)
 
 
 def test_phones_see_that_the_teacher_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

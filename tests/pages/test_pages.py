@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -710,3 +711,26 @@ def test_a_teacher_who_comes_back_from_another_screen_finds_the_room_and_can_clo
     assert "room" not in app.query_params
     app.run()
     assert not app.button(key="room_open").disabled
+
+
+def test_a_teacher_who_lost_the_tab_finds_the_room_from_any_other_and_puts_one_out_and_closes_it(visit: Visit) -> None:
+    app = visit("room")
+    app.button(key="room_open").click().run()
+    code = app.query_params["room"]
+    other = visit("room")
+    other.button(key=f"room_enter_{code}").click().run()
+    assert other.query_params["room"] == code
+    address = other.code[0].value
+    with httpx.Client(base_url=address) as phone, httpx.Client(base_url=address) as second:
+        for name, one in (("Ada", phone), ("Eve", second)):
+            one.post("join", json={"name": name})
+            one.get("state")
+        other.run()
+        other.selectbox(key="room_out_name").select("Eve").run()
+        other.button(key="room_out").click().run()
+        assert phone.get("state").json()["joined"] and second.get("state").json()["out"]
+        third = visit("room")
+        third.button(key=f"room_close_{code}").click().run()
+        assert phone.get("state").status_code == 404
+    assert f"room_close_{code}" not in [button.key for button in third.button]
+    assert "closed" in page_text(app.run())
