@@ -346,6 +346,19 @@ class RewardRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Follows:
+    """The memories of the prompt whose action the answer took, in the order of the prompt.
+
+    `at_hand` says whether the right answer stood among the actions that the memories of the prompt show, and `taken`
+    whether the model then gave it; None where the environment does not say what was right.
+    """
+
+    memories: tuple[str, ...]
+    at_hand: bool | None = None
+    taken: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Consulted:
     """One question that a policy asked the model for its own ends, as a form to fill in (JSON by a schema).
 
@@ -436,7 +449,7 @@ class StepTrace:
     `id` is unique to this attempt; `step` counts from 1 within the run. `settings` are those in force. `seconds` maps a
     phase's name to its duration. `consulted` is what the policy asked the model. `origin` says whose step it is: this
     program's agent, another agent that reported it, or a file. `lacks` names in plain words what another agent or a
-    file left out.
+    file left out. `follows` is None where it cannot be known which memories the answer follows, and in older steps.
     """
 
     id: str
@@ -458,6 +471,7 @@ class StepTrace:
     consulted: tuple[Consulted, ...] = ()
     origin: Literal["agent", "recorder", "import"] = "agent"
     lacks: tuple[str, ...] = ()
+    follows: Follows | None = None
 
     @property
     def turns(self) -> tuple[Turn, ...]:

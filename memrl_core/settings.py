@@ -169,6 +169,17 @@ class MemRLSettings(PolicySettings):
         description="Memories with a lower q are not recalled (official code). −10: off.",
     )
     alpha: float = Field(0.3, gt=0, le=1, title="α · step size", description="How far one reward moves a q.")
+    credit: Literal["prompt", "followed"] = Field(
+        "prompt",
+        title="Credit",
+        description="Whose q a reward moves. prompt: every memory of the prompt (paper). followed: those whose action "
+        "the answer took; all of the prompt where that cannot be known, as with free text.",
+    )
+    unfollowed: Literal["nobody", "all"] = Field(
+        "nobody",
+        title="Credit where none is followed",
+        description="Used by `followed` only. nobody: no q moves. all: every memory of the prompt.",
+    )
     q0_success: float = Field(0.0, ge=-10, le=10, title="q0 of successes", description="q of a new success.")
     q0_failure: float = Field(0.0, ge=-10, le=10, title="q0 of failures", description="q of a new failure.")
 

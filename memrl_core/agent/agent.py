@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.agent.asking import Asking
+from memrl_core.agent.follows import follows_of
 from memrl_core.agent.learned_state import learn_at, learned_before, learned_now
 from memrl_core.agent.turns import ended, recalled_for, take_turn, unsent, with_turn, write_experience
 from memrl_core.bank import MemoryBank
@@ -34,6 +35,7 @@ from memrl_core.records import (
     Consulted,
     Decision,
     EmbedRecord,
+    Follows,
     GenerateRecord,
     Judgement,
     LedgerEvent,
@@ -267,9 +269,14 @@ class Episode:
         return self.policy.reward_of(self.trace.generate.turns[-1].reward)
 
     @property
+    def follows(self) -> Follows | None:
+        """Which memories of the prompt the answer follows; None where that cannot be known (see `follows_of`)."""
+        return follows_of(self.trace.task, self.trace.generate, self.judgement) if self.generated else None
+
+    @property
     def credited(self) -> tuple[str, ...]:
         """The memories whose q a reward moves."""
-        return () if self.trace.decision is None else self.policy.credited(self.trace.decision)
+        return () if self.trace.decision is None else self.policy.credited(self.trace.decision, self.follows)
 
     def preview(self) -> tuple[ValueChange, ...]:
         """The moves of q that UPDATE is about to make; none while there is no reward. Nothing is stored."""
@@ -397,6 +404,7 @@ class Episode:
 
     def _reward(self, on_text: OnText | None, cancelled: Cancelled | None) -> RewardRecord:
         given = self._given()
+        self.trace = replace(self.trace, follows=self.follows)
         self._earned = earned(self.environment_reward, self._people(), self.trace.settings)
         reward = fmean(part.value for part in self._earned) if self._earned else None
         return RewardRecord(

@@ -15,6 +15,7 @@ from memrl_core.policies.ranking import TermColumn, ranked, similarities
 from memrl_core.prompting import first_messages
 from memrl_core.records import (
     Decision,
+    Follows,
     Memory,
     MemoryOperation,
     MemorySpan,
@@ -341,8 +342,11 @@ class Policy(Generic[S]):
     def review(self, trace: StepTrace, memories: Sequence[Memory], ask: Ask) -> None:
         """What the policy wants the model to say of the answer, with `memories` in the prompt; kept in the trace."""
 
-    def credited(self, decision: Decision) -> tuple[str, ...]:
-        """The memories whose q a reward moves: none, where the method keeps no q."""
+    def credited(self, decision: Decision, follows: Follows | None = None) -> tuple[str, ...]:
+        """The memories whose q a reward moves: those of the prompt; none, where the method keeps no q.
+
+        `follows` says which of them the answer follows; None where that is not known.
+        """
         return decision.selected if self.spec.keeps_q else ()
 
     @staticmethod

@@ -27,7 +27,7 @@ from memrl_core.policies.base import (
 )
 from memrl_core.policies.texts import one_line, section, sections_of, went_wrong
 from memrl_core.prompting import AVOID, STEPS_THAT_WORKED, TASK_LINE, TRY_INSTEAD, WHAT_WENT_WRONG
-from memrl_core.records import Decision, Memory, MemoryOperation, StepTrace, Utility, ValueChange
+from memrl_core.records import Decision, Follows, Memory, MemoryOperation, StepTrace, Utility, ValueChange
 from memrl_core.retrieval.view import MemoryView
 from memrl_core.settings import PolicySettings, usual
 
@@ -123,7 +123,7 @@ class Memp(Policy[MempSettings]):
         else:
             self.spec = replace(SPEC, variant=settings.variant)
 
-    def credited(self, decision: Decision) -> tuple[str, ...]:
+    def credited(self, decision: Decision, follows: Follows | None = None) -> tuple[str, ...]:
         """The first memory of the prompt alone."""
         return decision.selected[:1]
 

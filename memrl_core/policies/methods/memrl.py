@@ -12,7 +12,7 @@ from typing import Any
 
 from memrl_core.learning import memrl_rule
 from memrl_core.policies.base import Ask, NewExperience, Policy, PolicySpec, Variant, Vector, Written, one_memory
-from memrl_core.records import Decision, RecallRecord, Utility
+from memrl_core.records import Decision, Follows, RecallRecord, Utility
 from memrl_core.retrieval import positions_in, select, without_poor
 from memrl_core.retrieval.exploration import Exploration
 from memrl_core.retrieval.view import MemoryView
@@ -87,6 +87,15 @@ class MemRL(Policy[MemRLSettings]):
             exploration=self.exploration,
             floor=self.settings.floor,
         )
+
+    def credited(self, decision: Decision, follows: Follows | None = None) -> tuple[str, ...]:
+        """All of the prompt (eq. 4), or those that the answer follows, by the setting `credit`."""
+        in_prompt = super().credited(decision, follows)
+        if self.settings.credit == "prompt" or follows is None:
+            return in_prompt
+        if not follows.memories and self.settings.unfollowed == "all":
+            return in_prompt
+        return tuple(memory_id for memory_id in in_prompt if memory_id in follows.memories)
 
     @staticmethod
     def rule(believed: Utility, reward: float, settings: Mapping[str, Any]) -> float:
@@ -169,6 +178,12 @@ def _ours(settings: MemRLSettings) -> Iterator[str]:
     """What of these settings is neither the paper's nor its code's."""
     if settings.exclude_same_task:
         yield "Memories of the task that is asked are left out; the paper and its code recall them."
+    if settings.credit == "followed":
+        nobody = "no q moves" if settings.unfollowed == "nobody" else "all of the prompt move"
+        yield (
+            "A reward moves only the memories whose action the answer took; the paper moves every memory of the "
+            f"prompt. Where the answer follows none, {nobody}; where that cannot be known, all of the prompt move."
+        )
     if settings.duplicates == "skip":
         yield "An episode with the outcome and text of a known one is not written; the paper and its code keep both."
     if settings.exploration == "ucb":
