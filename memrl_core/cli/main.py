@@ -21,7 +21,7 @@ from rich.markup import escape
 from memrl_core import __version__
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import weights_label
-from memrl_core.analysis.decision.outline import by_epoch, valid_answers
+from memrl_core.analysis.decision.outline import by_epoch, follow_counts, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
 from memrl_core.cli import exchange, measure, parts, terminal
@@ -241,6 +241,8 @@ def run(
         valid, asked = map(sum, zip(*map(valid_answers, done), strict=True)) if done else (0, 0)
         if asked:
             console.print(f"Valid answers: {valid / asked:.1%} ({valid:,} of {asked:,} were among the lines offered).")
+        if followed := follow_counts(done).sentence:
+            console.print(f"{followed[0].upper()}{followed[1:]}.")
         for line in terminal.lines_of(done):
             console.print(escape(line))
         if stop.pressed:

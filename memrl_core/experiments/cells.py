@@ -327,6 +327,9 @@ class _Course:
             "unparsed": cost.unparsed,
             "choices": choices,
             "valid": valid,
+            "follows": list(trace.follows.memories) if trace.follows is not None else None,
+            "at_hand": trace.follows.at_hand if trace.follows is not None else None,
+            "taken": trace.follows.taken if trace.follows is not None else None,
         }
 
 

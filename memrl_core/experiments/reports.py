@@ -276,6 +276,7 @@ def environments_report(experiment: Experiment) -> ReportTable:
                 share(solved(part).to_numpy()),
                 NOTHING if arm == reference else points(solved(part), solved(theirs)),
                 valid_share(part["valid"].sum(), part["choices"].sum()),
+                _followed(part),
                 tokens(part),
             )
         )
@@ -287,15 +288,32 @@ def environments_report(experiment: Experiment) -> ReportTable:
         "for half a solution",
         "seconds a step: median of all steps, from the 5th to the 95th percentile; other cells ran beside them",
         "valid answers: share of the answers that had to be one of those offered, and were",
+        "from a memory: steps whose answer is one that a memory of the prompt shows, of those with memories in the "
+        "prompt; right at hand: steps in which one of them shows the right answer, and of these those that took it",
         "tokens a step: mean that the model read and wrote",
         *(["every epoch brings the same tasks, so a gain may be recall of a task's own memory"] * (False in fresh)),
         *(["every epoch brings other tasks: nothing is met twice"] * (True in fresh)),
     )
     columns = (
         "environment · arm", "tasks", "first epoch", "last epoch", f"last against {reference}", "points, last epoch",
-        "seconds a step", "all epochs", f"all against {reference}", "valid answers", "tokens a step",
+        "seconds a step", "all epochs", f"all against {reference}", "valid answers",
+        "from a memory · right at hand · taken", "tokens a step",
     )  # fmt: skip
     return ReportTable(title(experiment.plan, experiment.epochs, "environments"), columns, tuple(rows), notes)
+
+
+def _followed(part: pd.DataFrame) -> str:
+    """Of the steps with memories: how many follow one, have the right one at hand, and take it."""
+    if "follows" not in part:  # Results of an earlier version.
+        return NOTHING
+    known = part[part["follows"].notna() & part["used"].map(len).gt(0)]
+    if known.empty:
+        return NOTHING
+    judged = known[known["at_hand"].notna()]
+    counts = [f"{known['follows'].map(len).gt(0).sum():,} of {len(known):,}"]
+    if len(judged):
+        counts += [f"{judged['at_hand'].sum():,} of {len(judged):,}", f"{judged['taken'].sum():,}"]
+    return " · ".join(counts)
 
 
 # --- malicious memories, and conditions of a world --------------------------------------------------------------------
