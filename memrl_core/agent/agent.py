@@ -19,7 +19,7 @@ import numpy as np
 from memrl_core.agent.asking import Asking
 from memrl_core.agent.follows import follows_of
 from memrl_core.agent.learned_state import learn_at, learned_before, learned_now
-from memrl_core.agent.turns import ended, recalled_for, take_turn, unsent, with_turn, write_experience
+from memrl_core.agent.turns import ended, no_answer, recalled_for, take_turn, unsent, with_turn, write_experience
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, Vectors, embedded, texts_cut
 from memrl_core.environments.base import Environment
@@ -39,6 +39,7 @@ from memrl_core.records import (
     GenerateRecord,
     Judgement,
     LedgerEvent,
+    MemoryOperation,
     Outcome,
     Phase,
     RecallRecord,
@@ -60,6 +61,7 @@ PhaseRecord = EmbedRecord | RecallRecord | Decision | GenerateRecord | RewardRec
 NO_VECTOR = np.zeros(0, dtype=np.float32)
 NO_ANSWER_YET = "The episode has not ended."
 STOPPED = "The answer was stopped: it is kept, and earns no reward unless a person gives one."
+NOTHING_TO_WRITE = "The model gave no answer."
 
 
 class Agent:
@@ -242,12 +244,20 @@ class Episode:
         """What the environment says of the episode."""
         if self._stopped:
             return STOPPED
+        if self.unanswered:
+            return no_answer(self.trace.turns, self.trace.seconds.get(Phase.GENERATE, 0.0))
         return str(self._info.get("verdict", NO_ANSWER_YET))
 
     @property
     def judgement(self) -> Judgement | None:
         """How the environment came to its verdict, None where it does not say; for people alone."""
-        return None if self._stopped else self._info.get("judgement")
+        return None if self._stopped or self.unanswered else self._info.get("judgement")
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the episode has ended and the model said nothing in any turn: that tells nothing of its memories."""
+        turns = self.trace.turns
+        return self.generated and not any(turn.reply.text.strip() or turn.reply.stopped for turn in turns)
 
     @property
     def judged_by_a_person(self) -> bool:
@@ -262,8 +272,8 @@ class Episode:
 
     @property
     def environment_reward(self) -> float | None:
-        """The environment's reward on the policy's scale; None when it gives none or the answer was stopped."""
-        if self.judged_by_a_person or self._stopped or not self.generated:
+        """The environment's reward on the policy's scale; None when it gives none, or there is no whole answer."""
+        if self.judged_by_a_person or self._stopped or not self.generated or self.unanswered:
             return None
         assert self.trace.generate is not None
         return self.policy.reward_of(self.trace.generate.turns[-1].reward)
@@ -455,6 +465,10 @@ class Episode:
         assert trace.generate is not None and trace.reward is not None
         if trace.write is not None:  # What could not be appended is not written a second time under another name.
             return trace.write
+        if self.unanswered:
+            nothing = MemoryOperation("NOOP", "", trace.task.intent, "", "unrated", "", 0.0, (), why=NOTHING_TO_WRITE)
+            self._vectors = {}
+            return WriteRecord((nothing,))
         experience = write_experience(
             agent.model, agent.environment, trace, on_text, cancelled, self.policy.wants_summary, self.failed
         )

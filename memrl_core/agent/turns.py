@@ -271,6 +271,14 @@ def recalled_for(
     return TurnRecall(when.why, recall, decision, policy.render_turn(memories_read, seen))
 
 
+def no_answer(turns: Sequence[Turn], seconds: float) -> str:
+    """The verdict on an episode in which no turn has an answer, and which took so many seconds."""
+    thought = sum(len(turn.reply.thinking) for turn in turns)
+    only = f"All of it was thinking: {thought:,} characters" if thought else "The model said nothing"
+    count = "1 turn" if len(turns) == 1 else f"{len(turns):,} turns"
+    return f"No answer. {only} in {count}, {seconds:.1f} s. No reward is given, no q moves and no memory is written."
+
+
 def ended(turn: Turn) -> bool:
     """Whether no turn follows this one."""
     return turn.terminated or turn.truncated or turn.reply.stopped

@@ -23,7 +23,7 @@ from memrl_core.experiments.prompt_layouts import Layouts, layout_reports, run_l
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import CONTINUE, USUAL, first_messages, messages_sent, sent
-from memrl_core.records import GenerateRecord, Memory, Message, Outcome, Reply, Turn
+from memrl_core.records import GenerateRecord, Memory, Message, Outcome, Phase, Reply, Turn
 
 OFFERED = ["take egg from fridge", "take egg from table", "search drawer", "put egg on desk"]
 
@@ -195,13 +195,13 @@ def test_the_simulated_model_follows_a_memory_in_every_layout(layout: str) -> No
 
 
 class Scripted:
-    """A model that says the first line its schema allows, or nothing at all (`silent`), or nothing at temperature 0
-    (`mute`), and breaks in the middle of every answer but each `every`th.
+    """A model that says the first line its schema allows, or nothing in its first `silent` turns (True: in none), or
+    nothing at temperature 0 (`mute`), and breaks in the middle of every answer but each `every`th.
     """
 
     name, simulated = "scripted", False
 
-    def __init__(self, binds: bool = True, every: int = 1, mute: bool = False, silent: bool = False) -> None:
+    def __init__(self, binds: bool = True, every: int = 1, mute: bool = False, silent: bool | int = False) -> None:
         self.asked: list[ModelOptions] = []
         self.schemas: list[Any] = []
         self.binds, self._every, self._mute, self._silent = binds, every, mute, silent
@@ -213,8 +213,10 @@ class Scripted:
         self.schemas.append(schema)
         if len(self.asked) % self._every:
             raise ModelInterrupted("It broke.", "so far")
-        if self._silent or (self._mute and options.temperature == 0):
-            raise EmptyAnswer("It said nothing.", "32 tokens")
+        # Who says nothing is asked twice in a turn.
+        silent = self._silent is True or len(self.asked) <= 2 * self._silent
+        if silent or (self._mute and options.temperature == 0):
+            raise EmptyAnswer("It said nothing.", "32 tokens", "Hm, hm.")
         return Reply(json.dumps(schema["enum"][0]) if schema else "in words")
 
 
@@ -233,10 +235,38 @@ def test_a_model_that_can_is_bound_to_the_lines_offered_and_what_it_wrote_is_kep
     assert turns[0].reply.text in model.schemas[0]["enum"]
 
 
-def test_an_empty_answer_costs_a_turn_and_ends_no_run(tmp_path: Path) -> None:
-    trace = _step(Scripted(silent=True), tmp_path)
-    assert trace.reward.outcome == "failure" and len(trace.generate.turns) == Household.max_turns
-    assert {(turn.reply.offered, turn.reply.cut) for turn in trace.generate.turns} == {(False, "32 tokens")}
+def test_an_empty_answer_among_others_costs_a_turn_and_ends_no_run(tmp_path: Path) -> None:
+    trace = _step(Scripted(silent=1), tmp_path)
+    first, *others = trace.generate.turns
+    assert (first.reply.text, first.reply.offered, first.reply.cut) == ("", False, "32 tokens")
+    assert others and all(turn.reply.offered for turn in others)
+    assert trace.reward.environment is not None and trace.operations[0].op == "ADD"
+
+
+def test_an_episode_without_any_answer_says_nothing_about_its_memories(tmp_path: Path) -> None:
+    with MemoryBank.create(str(tmp_path / "bank"), "hashing-64", 64) as bank:
+        tasks = tasks_of_set("household-train")[:1]
+        run = start_run(bank, environment="household", tasks="household-train", task_count=1).id
+        list(Agent(bank, run, SimulatedModel(), HashingEmbedder(64), Household()).run(tasks))
+        before = bank.utilities(run)
+        trace = next(Agent(bank, run, Scripted(silent=True), HashingEmbedder(64), Household()).run(tasks))
+        assert trace.decision.selected and len(trace.generate.turns) == Household.max_turns
+        assert (trace.reward.reward, trace.reward.environment, trace.reward.outcome) == (None, None, "unrated")
+        assert "thinking: 70 characters in 10 turns" in trace.reward.verdict
+        assert not trace.update.changes and bank.utilities(run) == before and bank.memory_count(run) == len(before)
+        assert [(op.op, op.why) for op in trace.operations] == [("NOOP", "The model gave no answer.")]
+
+
+def test_a_person_may_still_rate_an_episode_without_any_answer(tmp_path: Path) -> None:
+    with MemoryBank.create(str(tmp_path / "bank"), "hashing-64", 64) as bank:
+        task, *_ = tasks_of_set("household-train")
+        run = start_run(bank, environment="household", tasks="household-train", task_count=1).id
+        episode = Agent(bank, run, Scripted(silent=True), HashingEmbedder(64), Household()).begin(task)
+        while episode.phase is not Phase.REWARD:
+            episode.advance()
+        episode.rate(-1.0, "ann")
+        trace = episode.finish()
+        assert (trace.reward.reward, trace.reward.source) == (-1.0, "person") and bank.memory_count(run) == 0
 
 
 def test_one_line_is_wanted_of_a_model_that_cannot_be_bound_and_thinking_has_room_of_its_own(tmp_path: Path) -> None:
