@@ -269,8 +269,17 @@ def _tells_secrets(host: str) -> bool:
         address = ipaddress.ip_address(name if ":" in name else socket.inet_aton(name))
     except (ValueError, OSError):
         return name in METADATA
-    meant = getattr(address, "ipv4_mapped", None) or address
-    return meant.is_link_local or str(meant) in METADATA_ADDRESSES
+    return any(one.is_link_local or str(one) in METADATA_ADDRESSES for one in (address, *_within(address)))
+
+
+def _within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+    """The addresses of version 4 to which one of version 6 may lead: mapped, compatible, 6to4, Teredo, and by NAT64
+    (RFC 6052) and ISATAP (RFC 5214), which have it in the last four bytes, whatever prefix a network has chosen.
+    """
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    server_and_client = address.teredo or ()
+    return [*server_and_client, *filter(None, [address.sixtofour]), ipaddress.IPv4Address(address.packed[-4:])]
 
 
 def _port(url: str) -> int | None:

@@ -43,6 +43,8 @@ def test_other_texts_are_refused_with_an_example(typed: str) -> None:
 
 SECRETS = (
     "169.254.169.254 169.254.169.254. 169.254.43518 2852039166 0xa9fea9fe [::ffff:169.254.169.254] [fe80::1%25eth0] "
+    "[64:ff9b::a9fe:a9fe] [64:ff9b:1::169.254.169.254] [2001:db8:122::a9fe:a9fe] [2002:a9fe:a9fe::1] [::a9fe:a9fe] "
+    "[::ffff:0:a9fe:a9fe] [2001:0:102:304::5601:5601] [64:ff9b::6464:64c8] 169.16689662 "
     "[fd00:ec2::254] 100.100.100.200 metadata.google.internal METADATA.google.internal."
 )
 
@@ -51,6 +53,11 @@ SECRETS = (
 def test_where_a_machine_is_told_its_secrets_is_no_address_of_ollama(host: str) -> None:
     with pytest.raises(InputError, match="own secrets"):
         checked_address(f"http://{host}:80/latest")
+
+
+@pytest.mark.parametrize("host", ["[64:ff9b::c000:221]", "[2001:db8::1]", "10.0.0.1", "[fd00::7]", "192.168.1.5"])
+def test_machines_of_ones_own_network_may_be_asked(host: str) -> None:
+    assert checked_address(f"http://{host}:11434") == f"http://{host}:11434"
 
 
 def test_only_what_is_surely_this_machine_counts_as_it() -> None:
