@@ -41,7 +41,7 @@ OBJECTS = {
     "cool": (*FRUIT, *COOKED, *DRINKS, *CHILLED, "tomato", "carrot", "bread", "mug", "plate", "bowl", "pan", "bottle"),
     "place two": tuple(thing for thing in HABITS if thing not in (*VEGETABLES, *COOKED, *DRINKS, *CHILLED, "knife")),
 }
-"""Family to the things that its tasks are about. What is to be placed twice has a plural in s."""
+"""Family to the things that its tasks are about."""
 PHRASES = {
     "place": (
         "put the {o} on the {t}",
@@ -94,14 +94,14 @@ PHRASES = {
         "on the {t} there should be a chilled {o}",
     ),
     "place two": (
-        "put two {o}s on the {t}",
-        "bring both {o}s to the {t}",
-        "there should be two {o}s on the {t}",
-        "find two {o}s and leave them on the {t}",
-        "the two {o}s belong together on the {t}",
-        "carry both {o}s over to the {t}",
-        "I want both of the {o}s on the {t}",
-        "on the {t}, please: two {o}s",
+        "put two {many} on the {t}",
+        "bring both {many} to the {t}",
+        "there should be two {many} on the {t}",
+        "find two {many} and leave them on the {t}",
+        "the two {many} belong together on the {t}",
+        "carry both {many} over to the {t}",
+        "I want both of the {many} on the {t}",
+        "on the {t}, please: two {many}",
     ),
 }
 TREATMENT = {"examine": "light", "clean": "clean", "heat": "heat", "cool": "cool"}
@@ -134,9 +134,15 @@ def household_tasks(count: int, rng: np.random.Generator) -> list[dict[str, Any]
         data = {"object": thing, "target": target, "count": wanted, "things": where}
         if family in TREATMENT:
             data["treatment"] = TREATMENT[family]
-        intent = next(phrases[family]).format(o=thing, t=target)
+        intent = _worded(next(phrases[family]), thing, target)
         tasks.append({"intent": intent, "environment": "household", "family": family, "data": data})
     return tasks
+
+
+def _worded(phrase: str, thing: str, target: str) -> str:
+    """The phrase about a thing and where it belongs."""
+    many = f"{thing}es" if thing.endswith(("ch", "sh", "s", "x")) else f"{thing}s"
+    return phrase.format(o=thing, many=many, t=target)
 
 
 def _again_and_again(rng: np.random.Generator, items: Sequence[str]) -> Iterator[str]:
@@ -167,7 +173,7 @@ def _place(rng: np.random.Generator, thing: str) -> str:
 def _in_other_words(task: dict[str, Any]) -> dict[str, Any]:
     """The task with every wording of its family, its own first: each epoch asks it in another one."""
     data = task["data"]
-    phrases = [phrase.format(o=data["object"], t=data["target"]) for phrase in PHRASES[task["family"]]]
+    phrases = [_worded(phrase, data["object"], data["target"]) for phrase in PHRASES[task["family"]]]
     at = phrases.index(task["intent"])
     return {**task, "data": {**data, "wordings": [*phrases[at:], *phrases[:at]]}}
 

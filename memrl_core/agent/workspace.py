@@ -212,6 +212,24 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     )
 
 
+def new_embedder(name: str, preferences: Preferences) -> Embedder:
+    """The embedder `name` for new vectors. Raises `ModelError`, and `InputError` for a plain name of a model of which
+    Ollama says that it makes no embeddings: "ollama:NAME" takes it all the same.
+    """
+    made = make_embedder(name, preferences)
+    if isinstance(made, OllamaEmbedder) and not name.startswith(OLLAMA_PREFIX):
+        if ollama.show_model(made.address, made.name, preferences.timeout).can_embed:
+            return made
+        others = [one_line(model.name) for model in ollama.list_models(made.address) if model.can_embed]
+        choose = f"Choose {' or '.join(others[:3])}" if others else "Run `ollama pull nomic-embed-text` and choose that"
+        raise InputError(
+            f"{one_line(made.name)} is a model that answers; Ollama does not list embeddings among what it can do. "
+            f"Nothing was created. {choose}; or name it {OLLAMA_PREFIX}{one_line(made.name)} to take its vectors all "
+            "the same."
+        )
+    return made
+
+
 def embedder_name(name: str) -> str:
     """What a bank calls the embedder `name`; no server is asked."""
     if name.startswith(HASHING):
@@ -242,8 +260,8 @@ def embedder_of(bank: MemoryBank, preferences: Preferences) -> Embedder:
 
 
 def create_bank(uri: str, embedder: str, preferences: Preferences) -> MemoryBank:
-    """A new bank for vectors of `embedder`, which has to be there. Raises `ModelError`, `NotABank`."""
-    made = make_embedder(embedder, preferences)
+    """A new bank for vectors of `embedder` (see `new_embedder`). Raises `ModelError`, `InputError`, `NotABank`."""
+    made = new_embedder(embedder, preferences)
     return MemoryBank.create(uri, made.name, made.dimension, made.digest, made.version)
 
 

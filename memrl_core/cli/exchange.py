@@ -145,7 +145,7 @@ def reembed_bank(
     to: Annotated[str, typer.Option("--to", help="Folder of the new bank; beside the old one when left out.")] = "",
 ) -> None:
     """Make a new bank with the vectors of another embedder, or of its new weights. Ctrl-C leaves nothing behind."""
-    made = workspace.make_embedder(embedder, workspace.load_preferences())
+    made = workspace.new_embedder(embedder, workspace.load_preferences())
     target = to or f"{bank.rstrip('/').removesuffix(ENDING)}-{re.sub(r'[^A-Za-z0-9.]+', '-', made.name).strip('-.')}"
     free_folder(target, KEPT)  # Before the bar of the work is drawn.
     with MemoryBank.open(bank) as memory, at_work("texts") as (on_progress, stop):

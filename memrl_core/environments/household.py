@@ -315,7 +315,7 @@ def _wanted(intent: str, done: Sequence[tuple[str, str]]) -> str:
     words = _words(intent)
     takes = (line for line in [*(action for action, _ in done), *_offered(done)] if line.startswith("take "))
     kinds = (line.removeprefix("take ").rpartition(" from ")[0] for line in takes)
-    return next((kind for kind in kinds if kind in words or f"{kind}s" in words), "")
+    return next((kind for kind in kinds if not words.isdisjoint((kind, f"{kind}s", f"{kind}es"))), "")
 
 
 def _that_mattered(wanted: str, done: Sequence[tuple[str, str]]) -> list[str]:

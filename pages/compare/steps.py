@@ -20,7 +20,7 @@ from memrl_core.analysis.compare.comparison import (
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
 from memrl_core.exchange.safe_files import csv_bytes, file_name
-from memrl_core.numerals import signed
+from memrl_core.numerals import NOTHING, signed
 from pages.shared import place as places
 from pages.shared.picture import download
 from pages.shared.place import Place
@@ -195,6 +195,7 @@ def task_table(place: Place, comparison: Comparison, line: int) -> None:
         on_select=chosen,
         selection_mode="single-row",
         height=min(420, 38 + 35 * len(shown)),
+        placeholder=NOTHING,
         column_config={"intent": st.column_config.TextColumn("intent", width="medium")},
         alt="All pairs of steps with the memories that are shared, added and removed, and the rewards",
     )

@@ -22,6 +22,7 @@ from memrl_core.records import Message, Reply
 from pages.shared import place as places
 from pages.shared.header import status_of
 from pages.shared.person import has_login
+from pages.shared.picture import show_table
 from pages.shared.text import errors_shown, literal, verbatim
 from pages.shared.work import working
 
@@ -136,13 +137,8 @@ def _at_hand(status: OllamaStatus) -> None:
         return
     loaded = {model.name: model for model in status.loaded}
     rows = [_own_row(name) for name in own] + [_row(model, loaded.get(model.name)) for model in status.models]
-    st.dataframe(
-        rows,
-        hide_index=True,
-        key="models",
-        column_config={"context": st.column_config.NumberColumn("context (tokens)", format="localized")},
-        alt="The models at hand, with size, context and what they can do",
-    )
+    columns = {"context": st.column_config.NumberColumn("context (tokens)", format="localized")}
+    show_table(rows, "models", "The models at hand, with size, context and what they can do", columns=columns)
     answering = {*own, *(model.name for model in status.models if model.can_chat)}
     chosen = st.selectbox("Model", names, key="panel_model", format_func=model_label)
     can = chosen in answering

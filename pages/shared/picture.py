@@ -46,7 +46,9 @@ def table_twin(picture: Picture, key: str) -> None:
             table = download_name(picture.title, kind="csv")
             download("Table as CSV", lambda: csv_bytes(picture.table.to_dict("records"), columns), table, f"{key}_csv")
     if as_table:
-        st.dataframe(with_one_precision(picture.table), key=f"{key}_rows", hide_index=True, alt=picture.alt)
+        st.dataframe(
+            with_one_precision(picture.table), key=f"{key}_rows", hide_index=True, alt=picture.alt, placeholder=NOTHING
+        )
 
 
 def image_options(key: str) -> dict[str, object]:

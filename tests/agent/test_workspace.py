@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,17 @@ def test_an_embedder_that_now_gives_another_size_is_refused_with_both_sizes(tmp_
         with pytest.raises(EmbedderMismatch, match="64 dimensions then, 32 ") as refused:
             workspace.live_run(bank, "r", workspace.Preferences(ollama_address=server.address))
         assert "memrl reembed --bank" in str(refused.value)
+
+
+def test_a_model_that_answers_makes_the_vectors_of_a_new_bank_only_by_its_full_name(tmp_path: Path) -> None:
+    with OllamaServer() as server:
+        server.models["llama3.2"] = replace(LLAMA, dimension=16)
+        here = workspace.Preferences(ollama_address=server.address)
+        with pytest.raises(InputError, match=r"nomic-embed-text.*ollama:llama3\.2"):
+            workspace.create_bank(str(tmp_path / "bank"), "llama3.2", here)
+        assert not (tmp_path / "bank").exists()
+        with workspace.create_bank(str(tmp_path / "bank"), "ollama:llama3.2", here) as bank:
+            assert bank.embedder.name == "llama3.2"
 
 
 def test_other_weights_under_the_same_name_are_refused(tmp_path: Path) -> None:
