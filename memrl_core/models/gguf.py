@@ -142,7 +142,7 @@ class GgufModel:
                 "type": "json_schema",
                 "json_schema": {"name": "answer", "schema": dict(schema)},
             }
-        arrived = _Arrived(options, on_text, cancelled)
+        arrived = _Arrived(options, on_text, cancelled, schema is not None)
         with _ANSWERING:
             server = _loaded(self.path, window, options.num_thread)
             with suppress(OSError):  # A file that was taken away meanwhile stays loaded.
@@ -193,8 +193,8 @@ class GgufModel:
 class _Arrived(Arriving):
     """Called with each part of a streamed answer; returns True to stop it."""
 
-    def __init__(self, options: ModelOptions, on_text: OnText | None, cancelled: Cancelled | None) -> None:
-        super().__init__(options, on_text, cancelled)
+    def __init__(self, options: ModelOptions, on_text: OnText | None, cancelled: Cancelled | None, bound: bool) -> None:
+        super().__init__(options, on_text, cancelled, bound=bound)
         self.error, self.full = "", False
         self.usage: Mapping[str, Any] = {}
         self.failed: BaseException | None = None

@@ -117,7 +117,7 @@ class OllamaModel:
             body = {**asked, **self._whole}
             return await client._request(ollama.ChatResponse, "POST", "/api/chat", json=body, stream=True)
 
-        arriving = Arriving(options, on_text, cancelled)
+        arriving = Arriving(options, on_text, cancelled, bound=schema is not None)
         last = None
         patience = options.between_tokens or self.timeout
         stream = ollama_stream(ask, self.address, patience, arriving.ended, options.first_token or self.timeout)
@@ -140,7 +140,7 @@ class OllamaModel:
                 raise NotBound(f"Ollama refuses to hold {self.name} to a schema.") from None
             raise failure(broken.cause, self.address, self.name, stream.patience, arriving.partial) from None
         if last is None:
-            if not arriving.stopped and not arriving.cut:
+            if not arriving.stopped and not arriving.cut and not arriving.whole:
                 # Ollama ends the stream so, without a last part, when a model repeats one token 31 times.
                 arriving.cut = "the server's own limit"
             return arriving.reply(self.name, window=window)

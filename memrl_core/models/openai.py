@@ -132,7 +132,7 @@ class OpenAIModel:
         async def ask(client: openai.AsyncOpenAI) -> AsyncIterator[_Part]:
             return _parts(await client.chat.completions.create(**asked))
 
-        arriving = Arriving(options, on_text, cancelled, _clean)
+        arriving = Arriving(options, on_text, cancelled, _clean, schema is not None)
         ending, usage = "", _NO_USAGE
         patience, first = options.between_tokens or self.timeout, options.first_token or self.timeout
         given = _connection(self.address, max(patience, first), self._trusted, asynchronous=True)
@@ -148,7 +148,7 @@ class OpenAIModel:
                 raise NotBound(f"{self.address} refuses the schema of an answer.") from None
             partial = arriving.partial
             raise failure(broken.cause, self.address, self._model, stream.patience, partial, self._trusted) from None
-        if not ending and not arriving.cut and not arriving.stopped:
+        if not ending and not (arriving.cut or arriving.stopped or arriving.whole):
             text = arriving.partial
             raise ModelInterrupted(
                 f"The answer of {self.name} broke off{'' if text else ' before it began'}. Everything before this call "

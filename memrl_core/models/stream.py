@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import queue
 import threading
 import time
@@ -26,6 +27,8 @@ MOST_BYTES = 64 * 1024 * 1024
 """Of one reply: more than the longest list of models or batch of embeddings, and too little to fill a memory."""
 POLL = 0.05
 """Seconds between two looks at whether the person cancelled."""
+BLANKS = 3
+"""So many blanks behind the JSON of a bound answer are no line's end any more."""
 
 Part = TypeVar("Part")
 Ask = Callable[[Any], Awaitable[AsyncIterator[Part]]]
@@ -128,7 +131,8 @@ class Arriving:
     """An answer as it arrives: `text` and `thought` so far, the limit at which it was `cut`, or that it was `stopped`.
 
     `first` is when something arrived (0 before that), by `time.perf_counter`. `clean` replaces what cannot be kept of
-    a text, and counts it.
+    a text, and counts it. An answer that is `bound` to a schema is `whole` where only blanks follow its JSON: some
+    models write them up to the limit.
     """
 
     def __init__(
@@ -137,9 +141,11 @@ class Arriving:
         on_text: OnText | None,
         cancelled: Cancelled | None,
         clean: Callable[[str], tuple[str, int]] = whole_characters,
+        bound: bool = False,
     ) -> None:
         self.text = self.thought = self.cut = ""
-        self.stopped = False
+        self.stopped = self.whole = False
+        self._bound = bound
         self.first = 0.0
         self._begun = time.perf_counter()
         self._options, self._on_text, self._cancelled, self._clean = options, on_text, cancelled, clean
@@ -155,11 +161,12 @@ class Arriving:
         return time.perf_counter() - self.first if self.first else 0.0
 
     def ended(self) -> bool:
-        """Whether a person cancels, or a limit is met (a `Cancelled`)."""
+        """Whether a person cancels, a limit is met, or only blanks would follow (a `Cancelled`)."""
         self.stopped = self._cancelled is not None and self._cancelled()
         if not self.stopped and self.seconds > self._options.in_all:
             self.cut = f"{self._options.in_all:g} s"
-        return self.stopped or bool(self.cut)
+        self.whole = self._bound and _ends_in_blanks(self.text)
+        return self.stopped or bool(self.cut) or self.whole
 
     def take(self, text: str, thought: str, last: bool = False) -> None:
         """Add what has arrived; a server that goes on beyond all limits is cut before its `last` part."""
@@ -196,7 +203,7 @@ class Arriving:
         the answer at a limit (`full`). Raises `EmptyAnswer`, and `PromptTooLong` where the window had no room for one.
         """
         text, replaced = self._clean(self.text)
-        inline, text = without_thinking(text)
+        inline, text = without_thinking(text.rstrip() if self.whole else text)
         thinking = self._clean(self.thought)[0].strip() or inline
         if self.stopped and not self.cut:
             return Reply(text, stopped=True, seconds=self.seconds, replaced=replaced, thinking=thinking)
@@ -229,6 +236,18 @@ class Arriving:
             window=window,
             notes=notes,
         )
+
+
+def _ends_in_blanks(text: str) -> bool:
+    """Whether `text` is a JSON value and more than a line's end behind it."""
+    value = text.rstrip()
+    if len(text) - len(value) < BLANKS:
+        return False
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 class ReplyTooLong(Exception):

@@ -35,6 +35,17 @@ def test_the_request_holds_the_messages_and_options_verbatim(server: OllamaServe
     }
 
 
+@pytest.mark.parametrize("whole", ['"take egg"', '{"a": "b"}'])
+def test_a_bound_answer_ends_with_its_schema_and_not_after_a_thousand_blanks(server: OllamaServer, whole: str) -> None:
+    schema, model = {"type": "string", "enum": ["take egg"]}, OllamaModel("llama3.2", server.address)
+    server.faults.form, server.faults.delay = whole + " " * 1000, 0.01
+    pieces: list[str] = []
+    reply = model.chat(HELLO, ModelOptions(), pieces.append, schema=schema)
+    assert (reply.text, reply.cut, reply.stopped) == (whole, "", False) and len(pieces) < 500
+    server.faults.answer = f"{whole}      and more"
+    assert model.chat(HELLO, ModelOptions()).text == server.faults.answer, "free text may hold blanks"
+
+
 def test_only_the_content_is_the_answer_and_arrives_in_pieces(server: OllamaServer) -> None:
     server.faults.answer = "take egg\nfrom fridge"
     pieces: list[str] = []
