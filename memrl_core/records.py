@@ -110,12 +110,16 @@ class EmbedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One memory that phase A measured. `reason` is None for members of the pool; ranks count from 1."""
+    """One memory that phase A measured. `reason` is None for members of the pool; ranks count from 1.
+
+    `signal` is the score by which another agent recalled it, where that is no cosine.
+    """
 
     memory_id: str
     similarity: float
     rank_recall: int
     reason: Reason | None
+    signal: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +127,8 @@ class RecallRecord:
     """RECALL (phase A): the pool, and the nearest memories that missed it with the reason.
 
     `strict` says whether the gate is similarity > delta (paper) or >= delta (official code).
-    `memories` is how many memories the run could see. `rule` is how the policy recalls, `why` its reason for recalling
-    nothing or otherwise than by similarity.
+    `memories` is how many memories the run could see. `rule` is how the policy recalls ("own score": another agent, by
+    scores that are no cosines), `why` its reason for recalling nothing or otherwise than by similarity.
     """
 
     k1: int
@@ -134,7 +138,7 @@ class RecallRecord:
     memories: int
     pool: tuple[Recalled, ...]
     left_out: tuple[Recalled, ...]
-    rule: Literal["similarity", "recency", "same task", "everything", "random", "nothing"] = "similarity"
+    rule: Literal["similarity", "recency", "same task", "everything", "random", "nothing", "own score"] = "similarity"
     why: str = ""
 
 

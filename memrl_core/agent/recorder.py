@@ -9,6 +9,9 @@
 Nothing is stored before the block ends. Then the step gets the next number, so any number of threads and processes of
 one machine can report steps of one run. Nothing is filled in that was not reported or measured: where a record needs a
 number that was not reported, the trace's `lacks` says so.
+
+No call raises into the agent that reports. What cannot be used is left out, with a sentence in `lacks`; a recorder with
+`strict=True` raises instead, and then the call changes nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ from __future__ import annotations
 import json
 import math
 import time
+import traceback
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from types import TracebackType
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +33,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdap
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
-from memrl_core.errors import InputError, StepError
+from memrl_core.errors import InputError, MemRLError, StepError, few
+from memrl_core.logs import loggable, logger
+from memrl_core.models.base import whole_characters
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import intent_key
 from memrl_core.records import (
@@ -57,6 +65,7 @@ from memrl_core.records import (
     Utility,
     WriteRecord,
 )
+from memrl_core.retrieval import ROUNDING, is_cosine
 from memrl_core.settings import MemRLSettings
 
 __all__ = ["RecordedStep", "Recorder"]
@@ -67,13 +76,21 @@ Hits = Mapping[str, float | None] | Iterable[str | tuple[str, float | None]]
 
 ENVIRONMENT = "recorded"
 UNCHANGED = "This call changed nothing."
-ROUNDING = 1e-3
-"""How far beyond ±1 a cosine may lie that another program computed."""
+NO_INTENT = "(no intent was reported)"
+LONGEST_TEXT = 10_000_000
+LARGEST_NUMBER, LARGEST_COUNT = 1e6, 10**9
+"""Of rewards, q and scores, and of counts: what is beyond them would leave the range of sums or of the database."""
+MOST_UNUSED, LONGEST_SENTENCE = 50, 400
+"""Sentences that a step keeps of what could not be used, and characters of one."""
+
+_log = logger(__name__)
 
 
 # --- what a call may say ----------------------------------------------------------------------------------------------
 
 Checked = TypeVar("Checked")
+Given = ParamSpec("Given")
+COSINE_IN_WORDS = "a cosine, which lies in [-1, 1]; leave out what is none"
 
 
 def _printable(words: str) -> str:
@@ -83,19 +100,23 @@ def _printable(words: str) -> str:
 
 
 def _utf8(words: str) -> str:
+    # A `max_length` of pydantic reads the text as UTF-8 first, and says less of what is wrong.
+    if len(words) > LONGEST_TEXT:
+        raise ValueError(f"at most {LONGEST_TEXT:,} characters")
     words.encode()
     return words
 
 
 def _json(options: dict[str, Any]) -> dict[str, Any]:
-    json.dumps(options, allow_nan=False)
-    return options
+    # A copy: the agent may change its own before the step ends.
+    copied: dict[str, Any] = json.loads(json.dumps(options, allow_nan=False))
+    return copied
 
 
 _plain = BeforeValidator(lambda value: value.item() if isinstance(value, np.generic) else value)
 _Text = Annotated[str, Field(strict=True), AfterValidator(_utf8)]
 _Id = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
-_Number = Annotated[float, _plain, Field(strict=True, allow_inf_nan=False)]
+_Number = Annotated[float, _plain, Field(strict=True, allow_inf_nan=False, ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 _Cosine = Annotated[float, _plain, Field(strict=True, ge=-1 - ROUNDING, le=1 + ROUNDING)]
 
 
@@ -107,13 +128,11 @@ class _Message(BaseModel):
 INTENT: TypeAdapter[str] = TypeAdapter(Annotated[_Text, Field(pattern=r"\S")])
 TEXT: TypeAdapter[str] = TypeAdapter(_Text)
 ID: TypeAdapter[str] = TypeAdapter(_Id)
-IDS: TypeAdapter[list[str]] = TypeAdapter(list[_Id])
 COSINE: TypeAdapter[float] = TypeAdapter(_Cosine)
 NUMBER: TypeAdapter[float] = TypeAdapter(_Number)
-NUMBERS: TypeAdapter[dict[str, float]] = TypeAdapter(dict[_Id, _Number])
-COUNT: TypeAdapter[int] = TypeAdapter(Annotated[int, _plain, Field(strict=True, ge=0)])
-FROM_ONE: TypeAdapter[int] = TypeAdapter(Annotated[int, _plain, Field(strict=True, ge=1)])
-MESSAGES: TypeAdapter[list[_Message]] = TypeAdapter(list[_Message])
+COUNT: TypeAdapter[int] = TypeAdapter(Annotated[int, _plain, Field(strict=True, ge=0, le=LARGEST_COUNT)])
+FROM_ONE: TypeAdapter[int] = TypeAdapter(Annotated[int, _plain, Field(strict=True, ge=1, le=LARGEST_COUNT)])
+MESSAGE: TypeAdapter[_Message] = TypeAdapter(_Message)
 OPTIONS: TypeAdapter[dict[str, Any]] = TypeAdapter(Annotated[dict[str, Any], AfterValidator(_json)])
 
 
@@ -130,24 +149,91 @@ def _checked(kind: TypeAdapter[Checked], value: object, what: str) -> Checked:
         raise InputError(f"This is not {what}: {why}. {UNCHANGED}") from None
 
 
-def _ids(given: Iterable[str]) -> list[str]:
-    """Memories, each named once."""
-    found = _checked(IDS, given if isinstance(given, str) else list(given), "a list of ids of memories")
-    if len(set(found)) != len(found):
-        raise InputError(f"A memory is named twice. {UNCHANGED}")
-    return found
+class _Unused:
+    """What could not be used of the reports of an agent, a sentence each; where `strict`, that is raised instead."""
 
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self._sentences: deque[str] = deque()
+        self._more = 0
 
-def _hits(given: Hits) -> dict[str, float | None]:
-    """Memories with their cosines as they were given, None where they were not."""
-    listed = given.items() if isinstance(given, Mapping) else given
-    pairs = [hit if isinstance(hit, tuple | list) else (hit, None) for hit in listed]
-    if any(len(pair) != 2 for pair in pairs):
-        raise InputError(f"Give each memory as its id, or as (id, similarity). {UNCHANGED}")
-    names = _ids(pair[0] for pair in pairs)
-    what = "a cosine, which lies in [-1, 1]; leave out what is none"
-    cosines = [None if cosine is None else _checked(COSINE, cosine, what) for _, cosine in pairs]
-    return dict(zip(names, cosines, strict=True))
+    def add(self, call: str, error: Exception) -> None:
+        """Keep why a report made by `call` could not be used. Raises `error` where `strict`."""
+        if self.strict:
+            raise error
+        why = str(error) if isinstance(error, MemRLError) else traceback.format_exception_only(error)[0]
+        sentence = f"{call}(): {' '.join(why.replace(UNCHANGED, '').split()).removesuffix('.')}"
+        if len(self._sentences) < MOST_UNUSED:
+            self._sentences.append(whole_characters(sentence)[0][:LONGEST_SENTENCE])
+        else:
+            self._more += 1
+
+    def taken(self, call: str, read: Callable[[], Checked], otherwise: Checked) -> Checked:
+        """What `read` gives; `otherwise` where it raises, with a sentence."""
+        try:
+            return read()
+        except Exception as error:
+            self.add(call, error)
+            return otherwise
+
+    def text(self, call: str, given: Any, what: str) -> str:
+        """A text; of one that cannot be stored whole, what can be; "" for what is none."""
+        found = self.taken(call, partial(_checked, TEXT, given, what), None)
+        if found is None:
+            found = whole_characters(given[:LONGEST_TEXT])[0] if isinstance(given, str) else ""
+        return found
+
+    def ids(self, call: str, given: Iterable[Any]) -> list[str]:
+        """Memories, each once."""
+        found: list[str] = []
+        if isinstance(given, str | bytes):
+            raise InputError(f"This is not a list of ids of memories: one text. {UNCHANGED}")
+        for one in given:
+            name = self.taken(call, partial(_checked, ID, one, "an id of a memory"), None)
+            if name in found:
+                self.add(call, InputError(f"The memory “{name[:80]}” is named twice. {UNCHANGED}"))
+            elif name is not None:
+                found.append(name)
+        return found
+
+    def hits(self, call: str, given: Hits) -> dict[str, float | None]:
+        """Memories with their scores as they were given, None where they were not or are no numbers."""
+        if isinstance(given, str | bytes):
+            raise InputError(f"This is not a list of memories: one text. {UNCHANGED}")
+        scores: dict[str, float | None] = {}
+        for hit in given.items() if isinstance(given, Mapping) else given:
+            pair = hit if isinstance(hit, tuple | list) else (hit, None)
+            if len(pair) != 2:
+                self.add(call, InputError(f"Give each memory as its id, or as (id, similarity). {UNCHANGED}"))
+                continue
+            for name in self.ids(call, pair[:1]):
+                if name in scores:
+                    self.add(call, InputError(f"The memory “{name[:80]}” is named twice. {UNCHANGED}"))
+                    continue
+                read = partial(_checked, COSINE if self.strict else NUMBER, pair[1], COSINE_IN_WORDS)
+                scores[name] = None if pair[1] is None else self.taken(call, read, None)
+        return scores
+
+    def numbers(self, call: str, given: Mapping[Any, Any] | None, what: str) -> dict[str, float]:
+        """Numbers by memory."""
+        found = {}
+        for one, value in dict(given or {}).items():
+            for name in self.ids(call, [one]):
+                number = self.taken(call, partial(_checked, NUMBER, value, f"{what} of “{name[:80]}”"), None)
+                if number is not None:
+                    found[name] = number
+        return found
+
+    def kept(self) -> list[str]:
+        """The sentences until now."""
+        more = [f"{self._more:,} more reports that could not be used"] if self._more else []
+        return [*self._sentences, *more]
+
+    def forget(self, count: int) -> None:
+        """Drop the first `count` sentences, and how many more there were: a step has kept them."""
+        self._more = 0
+        for _ in range(min(count, len(self._sentences))):
+            self._sentences.popleft()
 
 
 def unit(given: Embedding, dimension: int) -> Vector:
@@ -177,15 +263,22 @@ class Recorder:
     """Adds the steps of another agent to one run of a bank; threads may share it.
 
     A run that the bank does not have is started with these `settings` (None: the default ones); one that it has keeps
-    its own. `model` is the name of the language model that answers. Raises `InputError` for a name that a run
-    cannot have.
+    its own. `model` is the name of the language model that answers. Its calls raise nothing into the agent unless
+    `strict`: what cannot be used becomes a sentence in `lacks` of the step, or of the next one where no step is open.
+    Making a recorder raises `InputError` for a name that a run cannot have.
     """
 
     def __init__(
-        self, bank: MemoryBank, run: str = "recorded", settings: MemRLSettings | None = None, model: str = "unknown"
+        self,
+        bank: MemoryBank,
+        run: str = "recorded",
+        settings: MemRLSettings | None = None,
+        model: str = "unknown",
+        strict: bool = False,
     ) -> None:
         self.bank, self.run = bank, run
         self._model = _checked(TEXT, model, "a model's name")
+        self._unused = _Unused(strict)
         with bank.alone():
             if run not in {info.id for info in bank.runs()}:
                 info = RunInfo(
@@ -207,16 +300,20 @@ class Recorder:
     def step(self, intent: str, *, embedding: Embedding | None = None, task: str = "", epoch: int = 1) -> RecordedStep:
         """A step to report in a `with` block; `embedding` (d,) is of any length, `task` names a task that recurs.
 
-        Raises `InputError` for an empty intent or an embedding that the bank cannot hold.
+        A strict recorder raises `InputError` for an empty intent or an embedding that the bank cannot hold.
         """
+        unused = _Unused(self._unused.strict)
+        asked = unused.text("step", intent, "an intent, which says what the agent was asked to do")
         return RecordedStep(
             self.bank,
             self.run,
-            _checked(INTENT, intent, "an intent, which says what the agent was asked to do"),
-            _checked(TEXT, task, "a task's name"),
-            _checked(FROM_ONE, epoch, "an epoch"),
-            None if embedding is None else unit(embedding, self.bank.embedder.dimension),
+            unused.taken("step", partial(_checked, INTENT, asked, "an intent"), NO_INTENT),
+            unused.text("step", task, "a task's name"),
+            unused.taken("step", partial(_checked, FROM_ONE, epoch, "an epoch"), 1),
+            unused.taken("step", lambda: None if embedding is None else self._unit(embedding), None),
             self._model,
+            unused,
+            self._unused,
         )
 
     def remember(
@@ -231,11 +328,22 @@ class Recorder:
     ) -> str:
         """The id of a memory that the agent has already, which the run knows from now on with this q.
 
-        The same call again changes nothing. Raises `InputError` for an id that has another text.
+        The same call again changes nothing. Of an id that has another text, the bank keeps the text that it has; a
+        strict recorder raises `InputError`. Where nothing was kept, the id is the one that was given.
         """
-        asked, words = _checked(INTENT, intent, "an intent"), _checked(TEXT, experience, "an experience")
-        vector = unit(embedding, self.bank.embedder.dimension)
-        worth, uses = _checked(NUMBER, q, "a q"), _checked(COUNT, visits, "a number of visits")
+        given = memory_id if isinstance(memory_id, str) else ""
+        remembered = partial(self._remembered, intent, experience, embedding, memory_id, q, visits)
+        return self._unused.taken("remember", remembered, given)
+
+    def _remembered(
+        self, intent: str, experience: str, embedding: Embedding, memory_id: str, q: float, visits: int
+    ) -> str:
+        unused, call = self._unused, "remember"
+        asked = _checked(INTENT, unused.text(call, intent, "an intent"), "an intent")
+        words = unused.text(call, experience, "an experience")
+        vector = self._unit(embedding)
+        worth = unused.taken(call, partial(_checked, NUMBER, q, "a q"), 0.0)
+        uses = unused.taken(call, partial(_checked, COUNT, visits, "a number of visits"), 0)
         wanted = _checked(ID, memory_id, "an id of a memory") if memory_id else ""
         with self.bank.alone():
             taken = wanted or self.bank.next_memory_id(self.run)
@@ -262,19 +370,50 @@ class Recorder:
                 self.bank.adopt({taken: (memory, vector)}, [event], [])
             return taken
 
+    def _unit(self, embedding: Embedding) -> Vector:
+        return unit(embedding, self.bank.embedder.dimension)
+
+
+def _reported(
+    call: Callable[Concatenate[RecordedStep, Given], None],
+) -> Callable[Concatenate[RecordedStep, Given], None]:
+    """A report that raises nothing into the agent, unless the recorder is strict."""
+
+    @wraps(call)
+    def report(step: RecordedStep, /, *args: Given.args, **kwargs: Given.kwargs) -> None:
+        try:
+            call(step, *args, **kwargs)
+        except Exception as error:
+            step._not_used(call.__name__, error)
+
+    return report
+
 
 class RecordedStep:
     """A step to report inside its `with` block. Any call may be left out: the trace's `lacks` says which.
 
-    Each is made once, `answered` once per turn. The time since the previous call counts for the phase. When the block
-    raises, what was reported is stored as a step without a reward, and the exception is raised on.
+    Each is made once, `answered` once per turn; a step that ends without `wrote` has written nothing. The time since
+    the previous call counts for the phase. When the block raises, what was reported is stored as a step without a
+    reward, and the exception is raised on.
     """
 
     def __init__(
-        self, bank: MemoryBank, run: str, intent: str, task: str, epoch: int, embedding: Vector | None, model: str
+        self,
+        bank: MemoryBank,
+        run: str,
+        intent: str,
+        task: str,
+        epoch: int,
+        embedding: Vector | None,
+        model: str,
+        unused: _Unused,
+        between: _Unused,
     ) -> None:
         self._bank, self._run = bank, run
         self._intent, self._task, self._epoch, self._embedding, self._model = intent, task, epoch, embedding, model
+        # What could not be used of this step, and of the calls between steps, which the next step keeps.
+        self._unused, self._between = unused, between
+        self._tried: set[str] = set()
         self._called: set[str] = set()
         self._mark, self._started, self._ended, self._failure = 0.0, "", False, ""
         self._seconds: dict[str, float] = {}
@@ -298,21 +437,35 @@ class RecordedStep:
 
     def __enter__(self) -> Self:
         if self._started:
-            raise StepError("This step has begun already. Ask the recorder for a new one.")
-        self._started, self._mark = now(), time.perf_counter()
+            self._not_used("step", StepError("This step has begun already. Ask the recorder for a new one."))
+        else:
+            self._started, self._mark = now(), time.perf_counter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._ended:
+            return
         self._ended = True
         self._failure = "" if kind is None else kind.__name__
         try:
             self._store()
         except Exception as failure:
-            if error is None:
+            if not self._unused.strict:
+                _log.warning("A step of run %s could not be recorded (%s).", self._run, loggable(failure))
+                self._between.add("step", StepError(f"A step before this one could not be recorded: {failure}"))
+            elif error is None:
                 raise
-            error.add_note(f"The step could not be recorded either: {failure}")
+            else:
+                error.add_note(f"The step could not be recorded either: {failure}")
+
+    def _not_used(self, call: str, error: Exception) -> None:
+        """Keep why a report made by `call` could not be used: in this step, or in the next one when it has ended.
+
+        Raises `error` where the recorder is strict.
+        """
+        (self._between if self._ended else self._unused).add(call, error)
 
     @property
     def trace(self) -> StepTrace:
@@ -321,88 +474,125 @@ class RecordedStep:
             raise StepError("A step is stored when its `with` block ends; there is no trace before.")
         return self._stored
 
+    @_reported
     def recalled(self, hits: Hits, *, k1: int | None = None, delta: float | None = None) -> None:
         """The pool of phase A: ids, or ids with cosines; `k1` and `delta` are the agent's pool size and gate.
 
-        Raises `InputError` for a memory that the run does not know and for what is no cosine.
+        Scores that are no cosines, because one is out of [-1, 1] or the vectors of the bank contradict it, are kept as
+        the agent's own, with its order. A strict recorder raises `InputError` for a memory that the run does not know
+        and for a score out of [-1, 1].
         """
         self._may("recalled")
         if "selected" in self._called:
             raise StepError(f"Report what was recalled before what was selected. {UNCHANGED}")
-        pool = _hits(hits)
-        size = None if k1 is None else _checked(FROM_ONE, k1, "a pool size")
-        gate = None if delta is None else _checked(NUMBER, delta, "a gate")
-        self._known_then = self._known(pool)
-        self._pool, self._k1, self._delta = pool, size, gate
+        taken = partial(self._unused.taken, "recalled")
+        pool = self._unused.hits("recalled", hits)
+        size = None if k1 is None else taken(partial(_checked, FROM_ONE, k1, "a pool size"), None)
+        gate = None if delta is None else taken(partial(_checked, NUMBER, delta, "a gate"), None)
+        self._known_then = self._known("recalled", pool)
         self._memories = self._bank.memory_count(self._run)
+        self._pool = {one: score for one, score in pool.items() if one in self._known_then}
+        self._k1, self._delta = size, gate
         self._did("recalled", Phase.RECALL)
 
+    @_reported
     def selected(
         self, ids: Sequence[str], scores: Mapping[str, float] | None = None, q: Mapping[str, float] | None = None
     ) -> None:
         """What phase B chose, in the order of the prompt, with the agent's own scores and q of recalled memories.
 
-        Raises `InputError` for memories that were not recalled.
+        A strict recorder raises `InputError` for memories that were not recalled.
         """
         self._may("selected")
-        chosen = _ids(ids)
-        scored, valued = _checked(NUMBERS, scores or {}, "a score"), _checked(NUMBERS, q or {}, "a q")
+        chosen = self._unused.ids("selected", ids)
+        scored = self._unused.numbers("selected", scores, "a score")
+        valued = self._unused.numbers("selected", q, "a q")
         if self._pool is None:
-            self._known(chosen)
+            known = self._known("selected", chosen)
+            chosen, pool = [one for one in chosen if one in known], []
+        else:
+            pool = [*self._pool]
         named = [*scored, *valued] if self._pool is None else [*chosen, *scored, *valued]
-        if strange := [one for one in named if one not in (self._pool or ())]:
-            raise InputError(f"The memory “{strange[0][:80]}” was selected or scored but not recalled. {UNCHANGED}")
-        self._chosen, self._scores, self._q = tuple(chosen), scored, valued
+        if strange := list(dict.fromkeys(one for one in named if one not in pool)):
+            listed = few(f"“{one[:80]}”" for one in strange)
+            self._not_used("selected", InputError(f"Selected or scored but not recalled: {listed}. {UNCHANGED}"))
+        if self._pool is not None:
+            chosen = [one for one in chosen if one in pool]
+        self._chosen = tuple(chosen)
+        self._scores, self._q = ({one: n for one, n in part.items() if one in pool} for part in (scored, valued))
         self._did("selected", Phase.SELECT)
 
+    @_reported
     def prompted(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None) -> None:
         """What was sent to the model: messages with a role and a content, and the options (JSON) of the generation.
 
         What a tool says is kept as said by the user.
         """
         self._may("prompted")
-        read = _checked(MESSAGES, [dict(message) for message in messages], "a list of messages")
-        self._options = _checked(OPTIONS, dict(options or {}), "JSON")
-        self._messages = tuple(Message("user" if m.role == "tool" else m.role, m.content or "") for m in read)
+        sent = []
+        for number, message in enumerate(messages, start=1):
+            read = partial(_message, message, f"message {number} of a prompt")
+            one = self._unused.taken("prompted", read, None)
+            if one is not None:
+                sent.append(Message("user" if one.role == "tool" else one.role, one.content or ""))
+        nothing: dict[str, Any] = {}
+        given = self._unused.taken("prompted", lambda: _checked(OPTIONS, dict(options or {}), "JSON"), nothing)
+        self._messages, self._options = tuple(sent), given
         self._did("prompted", Phase.GENERATE)
 
+    @_reported
     def answered(
         self, text: str, *, prompt_tokens: int | None = None, answer_tokens: int | None = None, observation: str = ""
     ) -> None:
         """The model's reply, with the token counts that it reported, and the world's observation after it."""
         self._may("answered")
-        counts = [None if n is None else _checked(COUNT, n, "a token count") for n in (prompt_tokens, answer_tokens)]
-        words, seen = _checked(TEXT, text, "an answer"), _checked(TEXT, observation, "an observation")
+        taken = partial(self._unused.taken, "answered")
+        counts = [
+            None if n is None else taken(partial(_checked, COUNT, n, "a token count"), None)
+            for n in (prompt_tokens, answer_tokens)
+        ]
+        words = self._unused.text("answered", text, "an answer")
+        seen = self._unused.text("answered", observation, "an observation")
         reply = Reply(words, False, counts[0], counts[1], time.perf_counter() - self._mark)
         self._turns.append(Turn(reply, seen, 0.0, terminated=False, truncated=False))
         self._did("answered", Phase.GENERATE)
 
+    @_reported
     def rewarded(self, value: float, why: str = "") -> None:
         """The reward that the agent's world gave; `why` is the verdict in words."""
         self._may("rewarded")
-        reward, verdict = _checked(NUMBER, value, "a reward"), _checked(TEXT, why, "a verdict")
-        self._reward, self._why = reward, verdict
+        reward = _checked(NUMBER, value, "a reward")
+        self._reward, self._why = reward, self._unused.text("rewarded", why, "a verdict")
         self._did("rewarded", Phase.REWARD)
 
+    @_reported
     def wrote(self, experience: str, memory_id: str = "") -> None:
         """Write the episode as a new memory under the step's embedding; the bank names it unless an id is given.
 
-        Raises `InputError` for an id that the bank has, and when the step was begun without an embedding.
+        The bank names it, too, where it has a memory of that id already. Without an embedding of the step nothing is
+        written. A strict recorder raises `InputError` for both.
         """
         self._may("wrote")
-        words = _checked(TEXT, experience, "an experience")
-        if memory_id and _checked(ID, memory_id, "an id of a memory") in self._bank.memory_ids():
-            raise InputError(f"This bank has a memory “{memory_id[:80]}” already. {UNCHANGED}")
+        words = _checked(TEXT, self._unused.text("wrote", experience, "an experience"), "an experience")
+        if not isinstance(experience, str):
+            return
+        wanted = self._unused.taken("wrote", partial(self._free, memory_id), "")
         if self._embedding is None:
             raise InputError(f"A memory needs an embedding: begin the step with one. {UNCHANGED}")
-        self._experience, self._memory_id = words, memory_id
+        self._experience, self._memory_id = words, wanted
         self._did("wrote", Phase.WRITE)
+
+    def _free(self, memory_id: str) -> str:
+        if memory_id and _checked(ID, memory_id, "an id of a memory") in self._bank.memory_ids():
+            raise InputError(f"This bank has a memory “{memory_id[:80]}” already. {UNCHANGED}")
+        return memory_id
 
     def _may(self, call: str) -> None:
         if not self._started or self._ended:
             raise StepError(f"A step is reported inside its `with` block. {UNCHANGED}")
         if call in self._called and call != "answered":
             raise StepError(f"{call}() was called before in this step; the first report counts. {UNCHANGED}")
+        self._tried.add(call)
 
     def _did(self, call: str, phase: Phase) -> None:
         at = time.perf_counter()
@@ -410,24 +600,28 @@ class RecordedStep:
         self._mark = at
         self._called.add(call)
 
-    def _known(self, ids: Collection[str]) -> Mapping[str, Utility]:
-        """The utilities of `ids`, which the run has to know."""
+    def _known(self, call: str, ids: Collection[str]) -> Mapping[str, Utility]:
+        """The utilities of those of `ids` that the run knows."""
         known = self._bank.utilities_of(self._run, ids)
         if len(known) < len(ids):
             self._bank.refresh()
             known = self._bank.utilities_of(self._run, ids)
-        if unknown := [one for one in ids if one not in known]:
-            raise InputError(
-                f"Run {self._run} does not know the memory “{unknown[0][:80]}”: call remember() first. {UNCHANGED}"
+        if unknown := [f"“{one[:80]}”" for one in ids if one not in known]:
+            what = f"the memory {unknown[0]}" if len(unknown) == 1 else f"the memories {few(unknown)}"
+            self._not_used(
+                call,
+                InputError(
+                    f"Run {self._run} does not know {what}: not remembered by remember(), or deleted. {UNCHANGED}"
+                ),
             )
         return known
 
     # --- its trace ----------------------------------------------------------------------------------------------------
 
     def _store(self) -> None:
-        bank = self._bank
+        bank, before = self._bank, self._between.kept()
         with bank.alone():
-            trace = self._made()
+            trace = self._made(before)
             vectors = {}
             if trace.write is not None and self._embedding is not None:
                 vectors = {operation.memory_id: self._embedding for operation in trace.write.operations}
@@ -435,9 +629,13 @@ class RecordedStep:
             # A step held back by `batch` would be unknown to the next process that numbers its own.
             bank.flush()
             self._stored = trace
+        self._between.forget(len(before))
 
-    def _made(self) -> StepTrace:
-        """The step as the next one of the run; nobody else may append meanwhile."""
+    def _made(self, before: Sequence[str]) -> StepTrace:
+        """The step as the next one of the run; nobody else may append meanwhile.
+
+        `before` is what could not be used of the calls before it.
+        """
         bank, run = self._bank, self._run
         number, settings, info = bank.next_step(run), bank.settings(run), bank.run(run)
         policy = make_policy(info.policy, settings)
@@ -452,11 +650,11 @@ class RecordedStep:
                 ("what it sent to the model", bool(self._messages)),
                 ("what the model answered", bool(self._turns)),
                 ("how well it went", reward is not None),
-                ("what it wrote into its memory", self._experience is not None),
                 (f"what would have come after {self._failure} ended it", not self._failure),
             )
             if not is_reported
         ]
+        lacks += [*self._unused.kept(), *(f"before this step, {sentence}" for sentence in before)]
         recall = self._recall(lacks)
         embed = None
         if self._embedding is not None:
@@ -487,35 +685,52 @@ class RecordedStep:
             update=UpdateRecord(
                 () if reward is None else policy.update(credited, reward, bank.utilities_of(run, credited))
             ),
-            write=None if self._experience is None else self._write(self._experience, settings, outcome, lacks),
+            write=self._write(settings, outcome, lacks),
             origin="recorder",
             lacks=tuple(lacks),
         )
 
     def _recall(self, lacks: list[str]) -> RecallRecord | None:
-        """The pool, most similar first; None where a similarity was neither reported nor can be measured."""
+        """The pool, most similar first; None where a similarity was neither reported nor can be measured.
+
+        Where the scores that were reported are no cosines, the pool has the agent's order.
+        """
         if self._pool is None:
             return None
-        similarities = {one: similarity for one, similarity in self._pool.items() if similarity is not None}
-        if missing := [one for one in self._pool if one not in similarities]:
-            if self._embedding is None:
-                lacks.append(f"how similar the memories are that it recalled ({', '.join(self._pool)})")
-                return None
+        given = {one: score for one, score in self._pool.items() if score is not None}
+        measured = {}
+        if self._embedding is not None:
+            measured = {one: float(self._bank.embedding(one) @ self._embedding) for one in self._pool}
+        own = any(not is_cosine(score, measured.get(one)) for one, score in given.items())
+        similarities = measured if own else {**measured, **given}
+        if len(similarities) < len(self._pool):
+            scores = f"; its own scores are no cosines: {_listed(given)}" if own else ""
+            lacks.append(f"how similar the memories are that it recalled ({', '.join(self._pool)}){scores}")
+            return None
+        if own:
+            lacks.append(
+                f"cosines: the scores that it gave are its own ({_listed(given)}), while the similarities by the "
+                f"stored vectors are {_listed({one: measured[one] for one in given})}"
+            )
+        elif missing := [one for one in self._pool if one not in given]:
             lacks.append(
                 f"the similarities it saw of {', '.join(missing)}: those here are cosines that the bank measured"
             )
-            similarities |= {one: float(self._bank.embedding(one) @ self._embedding) for one in missing}
         if self._k1 is None or self._delta is None:
             lacks.append("how large its pool may be and from which similarity on it recalls (k1, δ)")
-        ranked = sorted(self._pool, key=lambda one: -similarities[one])
+        ranked = [*self._pool] if own else sorted(self._pool, key=lambda one: -similarities[one])
         return RecallRecord(
             k1=len(ranked) if self._k1 is None else self._k1,
             k1_counts="record",
             delta=-1.0 if self._delta is None else self._delta,
             strict=False,
             memories=self._memories,
-            pool=tuple(Recalled(one, similarities[one], rank, None) for rank, one in enumerate(ranked, start=1)),
+            pool=tuple(
+                Recalled(one, similarities[one], rank, None, given.get(one) if own else None)
+                for rank, one in enumerate(ranked, start=1)
+            ),
             left_out=(),
+            rule="own score" if own else "similarity",
         )
 
     def _decision(self, recall: RecallRecord, lacks: list[str]) -> Decision:
@@ -525,6 +740,10 @@ class RecordedStep:
         if unscored:
             lacks.append(f"the scores of {', '.join(unscored)}")
         ranking = chosen if unscored else tuple(sorted(pool, key=lambda one: -self._scores[one]))
+        if set(ranking[: len(chosen)]) != set(chosen):
+            # Drawn, or by a score of which less is better: nothing but the prompt says in which order.
+            lacks.append(f"how its scores rank ({_listed(self._scores)}): it did not select those with the largest")
+            ranking = chosen
         if of_the_bank := [one for one in pool if one not in self._q]:
             lacks.append(f"the q it saw of {', '.join(of_the_bank)}: those here are the bank's")
         lacks.append(
@@ -575,7 +794,10 @@ class RecordedStep:
         spans.sort(key=lambda span: (span.message, span.start))
         return GenerateRecord(self._model, False, self._options, self._messages, tuple(spans), tuple(self._turns))
 
-    def _write(self, experience: str, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]) -> WriteRecord:
+    def _write(self, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]) -> WriteRecord | None:
+        """The memory that was written, or nothing; None where that is not known."""
+        if self._experience is None:
+            return None if self._failure or "wrote" in self._tried else WriteRecord(())
         wanted = self._memory_id
         if wanted in self._bank.memory_ids():
             lacks.append(f"a free name for the memory it wrote: {wanted} is another's, so the bank chose one")
@@ -584,13 +806,21 @@ class RecordedStep:
             op="ADD",
             memory_id=wanted or self._bank.next_memory_id(self._run),
             intent=self._intent,
-            experience=experience,
+            experience=self._experience,
             outcome=outcome,
             intent_key=intent_key(self._intent),
             q0=float(settings["q0_failure" if outcome == "failure" else "q0_success"]),
             parents=self._chosen or (),
         )
         return WriteRecord((operation,))
+
+
+def _listed(scores: Mapping[str, float]) -> str:
+    return few(f"{one[:80]} {score:.6g}" for one, score in scores.items())
+
+
+def _message(given: Any, what: str) -> _Message:
+    return _checked(MESSAGE, dict(given), what)
 
 
 def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Sequence[MemorySpan]) -> MemorySpan | None:

@@ -28,6 +28,7 @@ from memrl_core.learning import folded
 from memrl_core.numerals import dimensions
 from memrl_core.policies import is_installed
 from memrl_core.records import EventKind
+from memrl_core.retrieval import is_cosine
 
 SPACE_NEEDED = 200_000_000
 AT_ONCE = 500
@@ -39,6 +40,7 @@ INSTALL = (
 _LEDGER_COLUMNS = ("id", "seq", "run", "step", "step_id", "known_at", "kind", "memory_ids", "value", "source", "rater",
                    "reason", "revokes", "payload", "created", "digest", "actor", "undoes")  # fmt: skip
 
+_BY_A_RECORDER = schema.steps.c.trace.contains('"origin":"recorder"', autoescape=True)
 _CAUSE = schema.q_moves.c.event
 _HAS_NO_EVENT = (_CAUSE != "") & _CAUSE.notin_(select(schema.ledger.c.id))
 
@@ -119,6 +121,8 @@ def _of_the_whole(place: Place, database: Database) -> Iterator[Finding]:
         f"Steps that began and never ended: {unfinished}. They do not count." if unfinished else "Every step has ended."
     )
     yield Finding("unfinished", True, unended)
+    if recorded := database.rows(select(schema.steps.c.run, schema.steps.c.step).where(_BY_A_RECORDER)):
+        yield _read("reported", lambda: _reported(bank, recorded))
     bank.close()
 
 
@@ -274,6 +278,29 @@ def _utilities(bank: MemoryBank, database: Database) -> Finding:
     return Finding(
         "utilities", True, f"Every q follows from the ledger, with each of its moves ({count:,} memories).{left}"
     )
+
+
+def _reported(bank: MemoryBank, steps: Iterable[tuple[str, int]]) -> Finding:
+    """The scores by which other agents recalled, against the cosines of the stored vectors."""
+    count, apart = 0, []
+    for run, step in steps:
+        count += 1
+        trace = bank.trace(run, step)
+        if trace.embed is None or trace.embed.decided_by or trace.recall is None:
+            continue
+        query = np.asarray(trace.embed.embedding, dtype=np.float32)
+        for one in trace.recall.pool:
+            score = one.similarity if one.signal is None else one.signal
+            if not is_cosine(score, float(bank.embedding(one.memory_id) @ query)):
+                apart.append(f"step {step} of run {run[:80]}")
+                break
+    if apart:
+        sentence = (
+            f"Scores that other agents reported are no cosines of the stored vectors in {len(apart):,} of {count:,} "
+            f"steps: {few(apart)}."
+        )
+        return Finding("reported", True, sentence, "The agent may report its cosines, or ids without scores.")
+    return Finding("reported", True, f"No stored vector contradicts a score that another agent reported ({count:,}).")
 
 
 def _space(path: Path) -> Finding:

@@ -5,9 +5,11 @@ from memrl_core.retrieval.phases import (
     DIGITS,
     FLAT_SD,
     NEAR_MISSES,
+    ROUNDING,
     Floats,
     Standardised,
     exact_similarity,
+    is_cosine,
     of_task,
     positions_in,
     recall,
@@ -20,6 +22,7 @@ from memrl_core.retrieval.phases import (
 )  # fmt: skip
 
 __all__ = (
-    "CLIP", "DIGITS", "FLAT_SD", "NEAR_MISSES", "Floats", "Standardised", "exact_similarity", "of_task", "positions_in",
-    "recall", "score_order", "select", "standardised_pool", "turns_of", "without_poor", "zscore",
+    "CLIP", "DIGITS", "FLAT_SD", "NEAR_MISSES", "ROUNDING", "Floats", "Standardised", "exact_similarity", "is_cosine",
+    "of_task", "positions_in", "recall", "score_order", "select", "standardised_pool", "turns_of", "without_poor",
+    "zscore",
 )  # fmt: skip

@@ -45,6 +45,10 @@ DIGITS = 9
 _FLOAT32_SLACK = np.float32(1e-5)
 _CLOSED = np.float32(-2.0)
 _LEAST = np.float32(-1.5)
+ROUNDING = 1e-3
+"""How far beyond ±1 a cosine may lie that another program computed."""
+CONTRADICTED = 0.02
+"""How far it may lie from ours; beyond that it is no cosine of these vectors."""
 
 
 def exact_similarity(embeddings: Vector, query: Vector) -> npt.NDArray[np.float64]:
@@ -52,6 +56,11 @@ def exact_similarity(embeddings: Vector, query: Vector) -> npt.NDArray[np.float6
     products = embeddings.astype(np.float64) @ query.astype(np.float64)
     rounded: npt.NDArray[np.float64] = np.minimum(np.maximum(products.round(DIGITS), -1.0), 1.0)
     return rounded
+
+
+def is_cosine(score: float, measured: float | None) -> bool:
+    """Whether a score from elsewhere can be the cosine that is `measured` by stored vectors (None: not known)."""
+    return abs(score) <= 1 + ROUNDING and (measured is None or abs(score - measured) <= CONTRADICTED)
 
 
 def nearest(products: Vector, wanted: int) -> Positions:

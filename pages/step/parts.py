@@ -11,7 +11,14 @@ from typing import Literal
 import streamlit as st
 
 from memrl_core.agent import workspace
-from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
+from memrl_core.analysis.decision.explain import (
+    normaliser_line,
+    own_scores,
+    score_formula,
+    setting_notes,
+    update_formula,
+    warnings,
+)
 from memrl_core.analysis.decision.labels import memory_label, memory_labels, reason_sentence
 from memrl_core.analysis.decision.moment import later_reward
 from memrl_core.analysis.decision.outline import (
@@ -202,6 +209,8 @@ def _marked(view: View) -> None:
 def _chosen_without_scores(view: View, ranked: Sequence[Candidate]) -> None:
     chosen = memory_labels((c.memory_id for c in ranked if c.selected), view.run.id)
     st.markdown(f"The agent gave these to the model: **{literal(chosen)}**. By which scores is not recorded.")
+    if view.trace.recall is not None and (sentence := own_scores(view.trace.recall, view.run.id)):
+        st.warning(literal(sentence), icon=":material/info:")
     _ask_link()
 
 
@@ -444,7 +453,8 @@ def _new_memory(view: View) -> None:
     trace = view.trace
     assert trace.write is not None
     if not trace.write.operations:
-        st.info("Nothing was written: this method keeps no memory of this episode.")
+        who = "this method keeps no memory" if trace.origin == "agent" else "the agent wrote no memory"
+        st.info(f"Nothing was written: {who} of this episode.")
     for number, operation in enumerate(trace.write.operations):
         with st.container(key=f"operation_{number}"):
             _operation(view, operation)

@@ -20,9 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.agent.recorder import Recorder, unit
+from memrl_core.analysis.decision.explain import own_scores, warnings
+from memrl_core.analysis.decision.labels import reason_sentence
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.errors import InputError, StepError, UnknownRun
+from memrl_core.errors import BankFull, InputError, StepError, UnknownRun
+from memrl_core.records import WriteRecord
 from memrl_core.settings import MemRLSettings
 from tests.small_banks import DIMENSION, a_bank, a_vector
 
@@ -40,6 +43,15 @@ def recorder(bank: MemoryBank) -> Recorder:
     return Recorder(bank, "mine", MemRLSettings(alpha=ALPHA), model="llama")
 
 
+@pytest.fixture
+def strict(bank: MemoryBank, recorder: Recorder) -> Recorder:
+    return Recorder(bank, "mine", strict=True)
+
+
+def cosine(one: int, other: int) -> float:
+    return float(a_vector(one) @ a_vector(other))
+
+
 def three_memories(recorder: Recorder) -> list[str]:
     return [recorder.remember(f"intent {n}", f"experience {n}", a_vector(n), q=n / 10, visits=n) for n in range(3)]
 
@@ -54,7 +66,7 @@ def test_what_was_reported_is_stored_as_it_was_reported(bank: MemoryBank, record
         {"role": "tool", "content": "a plate"},
     ]
     with recorder.step("heat the egg", embedding=2 * a_vector(9), task="egg", epoch=3) as s:
-        s.recalled([(a, 0.4), (b, 0.9), (c, 0.1)], k1=5, delta=0.05)
+        s.recalled([(a, -0.24), (b, -0.15), (c, 0.06)], k1=5, delta=0.05)
         s.selected([c, a], scores={a: 0.5, b: -1.0, c: 2.5}, q={a: 7.0, b: 8.0, c: 9.0})
         s.prompted(messages, {"temperature": 0.5})
         s.answered("open the door", prompt_tokens=40, answer_tokens=3, observation="it is locked")
@@ -69,9 +81,9 @@ def test_what_was_reported_is_stored_as_it_was_reported(bank: MemoryBank, record
     assert trace.embed.embedding == pytest.approx(a_vector(9), abs=1e-6)
     assert (trace.recall.k1, trace.recall.delta, trace.recall.memories) == (5, 0.05, 3)
     assert [(m.memory_id, m.similarity, m.rank_recall) for m in trace.recall.pool] == [
-        (b, 0.9, 1),
-        (a, 0.4, 2),
-        (c, 0.1, 3),
+        (c, 0.06, 1),
+        (b, -0.15, 2),
+        (a, -0.24, 3),
     ]
     assert (trace.decision.selected, trace.decision.k2) == ((c, a), 2)
     assert [(x.memory_id, x.score, x.rank_select, x.q, x.visits) for x in trace.decision.candidates] == [
@@ -107,19 +119,34 @@ def test_a_step_of_which_nothing_was_reported_says_all_that_it_lacks(recorder: R
     with recorder.step("heat the egg") as s:
         pass
     trace = s.trace
-    parts = (trace.embed, trace.recall, trace.decision, trace.generate, trace.write)
-    assert parts == (None,) * 5
+    parts = (trace.embed, trace.recall, trace.decision, trace.generate)
+    assert parts == (None,) * 4
     assert (trace.reward.reward, trace.reward.source) == (None, None)
-    assert len(trace.lacks) == len(set(trace.lacks)) == 7
+    assert len(trace.lacks) == len(set(trace.lacks)) == 6
+
+
+def test_a_step_that_ends_without_writing_has_written_nothing_and_one_that_breaks_off_does_not_say(
+    bank: MemoryBank, recorder: Recorder
+) -> None:
+    with recorder.step("heat the egg") as s:
+        s.answered("no")
+    with pytest.raises(ZeroDivisionError), recorder.step("heat the egg") as broken:
+        _ = 1 / 0
+    assert s.trace.write == WriteRecord(())
+    assert not any("memory" in lack for lack in s.trace.lacks if "recalled" not in lack and "selected" not in lack)
+    assert broken.trace.write is None
 
 
 def test_a_similarity_that_was_not_reported_is_measured_and_said_to_be(bank: MemoryBank, recorder: Recorder) -> None:
     a, b, c = three_memories(recorder)
     with recorder.step("heat the egg", embedding=a_vector(9)) as s:
-        s.recalled([a, (b, -0.5), c], k1=3, delta=-1)
+        s.recalled([a, (b, -0.16), c], k1=3, delta=-1)
     found = {m.memory_id: m.similarity for m in s.trace.recall.pool}
-    assert found == {a: pytest.approx(float(a_vector(0) @ a_vector(9)), abs=1e-6), b: -0.5, c: pytest.approx(
-        float(a_vector(2) @ a_vector(9)), abs=1e-6)}  # fmt: skip
+    assert found == {
+        a: pytest.approx(cosine(0, 9), abs=1e-6),
+        b: -0.16,
+        c: pytest.approx(cosine(2, 9), abs=1e-6),
+    }
     assert any(f"{a}, {c}" in lack for lack in s.trace.lacks)
 
 
@@ -225,12 +252,13 @@ def test_a_block_that_raises_is_stored_without_reward_and_goes_on(bank: MemoryBa
     ("call", "sentence"),
     [
         (lambda s, a: s.recalled(["nowhere"]), "“nowhere”"),
-        (lambda s, a: s.recalled(["elsewhere"]), r"call remember"),
+        (lambda s, a: s.recalled(["elsewhere"]), r"remember\(\)"),
         (lambda s, a: s.recalled([a, a]), "named twice"),
         (lambda s, a: s.recalled([(a, 0.1, 0.2)]), "or as"),
         (lambda s, a: s.recalled([(a, math.nan)]), "nan"),
         (lambda s, a: s.recalled([(a, 7.5)]), "a cosine.* 7.5"),
         (lambda s, a: s.recalled([(a, 0.5)], k1=0), "pool size"),
+        (lambda s, a: s.recalled(a), "of memories"),
         (lambda s, a: s.selected(a), "of ids"),
         (lambda s, a: s.selected([3]), "valid string.* 3"),
         (lambda s, a: s.selected(["nowhere"]), "“nowhere”"),
@@ -247,12 +275,12 @@ def test_a_block_that_raises_is_stored_without_reward_and_goes_on(bank: MemoryBa
         (lambda s, a: s.wrote("text", a), "has a memory .* already"),
     ],
 )
-def test_a_bad_call_is_a_sentence_and_the_step_keeps_what_it_had(
-    bank: MemoryBank, recorder: Recorder, call: Any, sentence: str
+def test_a_bad_call_of_a_strict_recorder_is_a_sentence_and_the_step_keeps_what_it_had(
+    bank: MemoryBank, strict: Recorder, call: Any, sentence: str
 ) -> None:
-    a, *_ = three_memories(recorder)
+    a, *_ = three_memories(strict)
     Recorder(bank, "other").remember("x", "y", a_vector(5), memory_id="elsewhere")
-    with recorder.step("egg") as s:
+    with strict.step("egg") as s:
         with pytest.raises(InputError, match=sentence):
             call(s, a)
         s.answered("as before")
@@ -276,16 +304,18 @@ def test_a_bad_call_is_a_sentence_and_the_step_keeps_what_it_had(
         (lambda r: Recorder(r.bank, "a b"), "letters, digits"),
     ],
 )
-def test_a_bad_request_is_a_sentence_and_nothing_is_stored(recorder: Recorder, call: Any, sentence: str) -> None:
-    recorder.remember("egg", "one", a_vector(1), memory_id="taken")
-    before = recorder.bank.facts
+def test_a_bad_request_to_a_strict_recorder_is_a_sentence_and_nothing_is_stored(
+    strict: Recorder, call: Any, sentence: str
+) -> None:
+    strict.remember("egg", "one", a_vector(1), memory_id="taken")
+    before = strict.bank.facts
     with pytest.raises(InputError, match=sentence):
-        call(recorder)
-    assert recorder.bank.facts == before
+        call(strict)
+    assert strict.bank.facts == before
 
 
-def test_calls_out_of_place_are_refused(recorder: Recorder) -> None:
-    s = recorder.step("egg")
+def test_a_strict_recorder_refuses_calls_out_of_place(strict: Recorder) -> None:
+    s = strict.step("egg")
     with pytest.raises(StepError, match="`with`"):
         s.answered("early")
     with s:
@@ -301,9 +331,242 @@ def test_calls_out_of_place_are_refused(recorder: Recorder) -> None:
         s.answered("late")
     with pytest.raises(StepError, match="begun already"), s:
         pass
-    assert recorder.bank.next_step("mine") == 2
+    assert strict.bank.next_step("mine") == 2
     with pytest.raises(UnknownRun):
-        recorder.bank.run("yours")
+        strict.bank.run("yours")
+
+
+# --- scores that are no cosines ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given_scores",
+    [
+        {"near": 12.7, "far": 3.2},
+        {"near": 0.12, "far": 0.93},
+        {"near": 0.0163, "far": 0.0161},
+        {"near": 1.0, "far": 40.0},
+        {"near": math.nan, "far": 7.0},
+    ],
+    ids=["bm25", "distance", "reciprocal rank", "one out of range", "one no number"],
+)
+def test_scores_that_are_no_cosines_stay_the_agents_own_in_its_order(
+    bank: MemoryBank, recorder: Recorder, given_scores: dict[str, float]
+) -> None:
+    vectors = {"far": -a_vector(1), "near": a_vector(1)}
+    for name in given_scores:
+        recorder.remember(name, name, vectors[name], memory_id=name)
+    with recorder.step("egg", embedding=a_vector(1)) as s:
+        s.recalled(given_scores)
+        s.selected(["near"], scores={name: score for name, score in given_scores.items() if score == score})
+    (first, second), trace = s.trace.recall.pool, s.trace
+    assert (first.memory_id, second.memory_id) == ("near", "far")
+    assert (first.similarity, second.similarity) == (pytest.approx(1.0), pytest.approx(-1.0))
+    kept = {"near": first.signal, "far": second.signal}
+    assert kept == {name: None if score != score else score for name, score in given_scores.items()}
+    assert trace.recall.rule == "own score"
+    assert trace.decision.selected == trace.decision.greedy == ("near",)
+    assert any("cosines" in lack and f"far {given_scores['far']:g}" in lack for lack in trace.lacks)
+    assert "#" not in own_scores(trace.recall, "mine") and "near is nearest" in own_scores(trace.recall, "mine")
+    (found,) = [finding for finding in check(bank.uri) if finding.name == "reported"]
+    assert "step 1 of run mine" in found.sentence and found.remedy
+
+
+def test_a_farther_memory_that_an_agent_ranks_first_is_a_finding_on_the_step(recorder: Recorder) -> None:
+    recorder.remember("near", "near", a_vector(1), memory_id="near")
+    recorder.remember("far", "far", -a_vector(1), memory_id="far")
+    with recorder.step("egg", embedding=a_vector(1)) as s:
+        s.recalled([("far", 0.93), ("near", 0.12)])
+        s.selected(["far"])
+    assert [(one.memory_id, one.rank_recall) for one in s.trace.recall.pool] == [("far", 1), ("near", 2)]
+    assert "near is nearest" in warnings(s.trace.recall, s.trace.decision, "mine")[0]
+    assert "ranked it 2 of 2" in warnings(s.trace.recall, s.trace.decision, "mine")[0]
+    assert "0.93" in reason_sentence(s.trace.decision.candidates[0], s.trace.recall, s.trace.decision)
+
+
+def test_cosines_within_two_hundredths_of_the_vectors_are_similarities(bank: MemoryBank, recorder: Recorder) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    for off, rule in ((0.019, "similarity"), (0.021, "own score")):
+        with recorder.step("egg", embedding=a_vector(2)) as s:
+            s.recalled([("m", cosine(1, 2) + off)])
+        assert s.trace.recall.rule == rule
+    (found,) = [finding for finding in check(bank.uri) if finding.name == "reported"]
+    assert "step 2 of run mine" in found.sentence and "step 1 of" not in found.sentence
+
+
+def test_scores_out_of_range_without_a_vector_leave_phase_a_out_and_are_named(recorder: Recorder) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    with recorder.step("egg") as s:
+        s.recalled([("m", 12.7)])
+        s.selected(["m"])
+    assert s.trace.recall is None and s.trace.reward.credited == ("m",)
+    assert any("m 12.7" in lack for lack in s.trace.lacks)
+
+
+# --- what cannot be used ----------------------------------------------------------------------------------------------
+
+
+class Evil:
+    """A value that fails at every touch."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("evil")
+
+    def __iter__(self) -> Any:
+        yield "m"
+        raise RuntimeError("evil")
+
+    __len__ = __repr__ = __str__ = __bool__ = __eq__ = __hash__ = __iter__  # type: ignore[assignment]
+
+
+JUNK = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.integers(10**300, 10**301), st.floats(), st.binary(max_size=3),
+        st.text(st.characters(exclude_categories=()), max_size=4), st.sampled_from(["m", "n", "gone", {1}]),
+        st.builds(Evil), st.just(Evil),
+        st.just(np.float32(0.5)), st.just(np.zeros(DIMENSION)), st.just(np.full(DIMENSION, 1e300)),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.tuples(inner, inner), st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    ),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_nothing_that_is_passed_raises_into_the_agent_and_every_step_is_kept(bank: MemoryBank, data: Any) -> None:
+    recorder = Recorder(bank, "mine")
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    recorder.remember("egg", "fry it", a_vector(2), memory_id="n")
+    junk = lambda: data.draw(JUNK)  # noqa: E731
+    number = bank.next_step("mine")
+    recorder.remember(junk(), junk(), junk(), memory_id=junk(), q=junk(), visits=junk())
+    recorder.remember("egg", "poach it", a_vector(3), memory_id=junk(), q=junk(), visits=junk())
+    embedding = data.draw(st.one_of(st.just(a_vector(4)), JUNK))
+    with recorder.step(junk(), embedding=embedding, task=junk(), epoch=junk()) as s:
+        s.recalled(data.draw(st.one_of(JUNK, st.dictionaries(st.sampled_from("mng"), JUNK))), k1=junk(), delta=junk())
+        s.selected(data.draw(st.one_of(JUNK, st.lists(st.sampled_from("mng")))), scores=junk(), q=junk())
+        s.prompted(data.draw(st.one_of(JUNK, st.lists(st.fixed_dictionaries({"role": JUNK, "content": JUNK})))), junk())
+        s.answered(junk(), prompt_tokens=junk(), answer_tokens=junk(), observation=junk())
+        s.rewarded(junk(), junk())
+        s.wrote(junk(), junk())
+        getattr(s, data.draw(st.sampled_from(["recalled", "rewarded", "wrote"])))(junk(), surprise=junk())
+    s.answered("late")
+    assert bank.trace("mine", number) == s.trace
+    assert any("wrote" in lack or "rewarded" in lack or "recalled" in lack for lack in s.trace.lacks)
+    assert MemoryBank.open(bank.uri).trace("mine", number) == s.trace
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda s: s.recalled(["m", "gone"]), "“gone”"),
+        (lambda s: s.recalled(["m", "m"]), "twice"),
+        (lambda s: s.recalled([("m", math.nan)]), "nan"),
+        (lambda s: (s.recalled(["m"]), s.recalled(["n"])), "called before"),
+        (lambda s: s.selected(["m", "gone"]), "“gone”"),
+        (lambda s: (s.recalled(["m"]), s.selected(["m", "n"])), "“n”"),
+        (lambda s: (s.recalled(["m"]), s.selected(["m"], q={"m": math.nan})), "a q of “m”"),
+        (lambda s: s.prompted([{"role": "wizard", "content": "x"}, {"role": "user", "content": "y"}]), "wizard"),
+        (lambda s: s.answered(None), "answer"),
+        (lambda s: s.rewarded(math.nan), "a reward"),
+        (lambda s: s.rewarded(1e300), "a reward"),
+        (lambda s: s.wrote("text", "m"), "“m” already"),
+        (lambda s: s.wrote(7), "an experience"),
+        (lambda s: s.answered("x", tokens=3), "tokens"),
+    ],
+)
+def test_what_cannot_be_used_is_a_sentence_of_the_step_and_the_rest_is_kept(
+    bank: MemoryBank, recorder: Recorder, call: Any, named: str
+) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    recorder.remember("egg", "fry it", a_vector(2), memory_id="n")
+    with recorder.step("egg", embedding=a_vector(3)) as s:
+        call(s)
+        s.answered("as before")
+    (sentence,) = [lack for lack in s.trace.lacks if "(): " in lack]
+    assert named in sentence
+    if s.trace.recall is not None:
+        assert [one.memory_id for one in s.trace.recall.pool] == ["m"]
+    if s.trace.decision is not None:
+        assert s.trace.decision.selected == ("m",)
+    assert s.trace.reward.reward is None
+    assert s.trace.generate.turns[-1].reply.text == "as before"
+    if s.trace.operations:
+        assert bank.memory(s.trace.operations[0].memory_id).experience == "text"
+
+
+def test_a_text_with_half_a_character_is_kept_with_the_rest(recorder: Recorder) -> None:
+    with recorder.step("egg \ud800") as s:
+        s.answered("half \udc00")
+    assert s.trace.task.intent == "egg \ufffd"
+    assert s.trace.generate.turns[0].reply.text == "half \ufffd"
+    assert sum("surrogates" in lack for lack in s.trace.lacks) == 2
+
+
+def test_a_text_that_is_too_long_is_kept_from_its_beginning(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrl_core.agent.recorder.LONGEST_TEXT", 20)
+    with recorder.step("egg") as s:
+        s.answered("0123456789" * 3)
+    assert s.trace.generate.turns[0].reply.text == "0123456789" * 2
+    assert any("at most 20 characters" in lack for lack in s.trace.lacks)
+
+
+def test_what_failed_between_steps_is_kept_by_the_next_step_and_by_no_other(recorder: Recorder) -> None:
+    with recorder.step("egg") as first:
+        pass
+    first.rewarded(1.0)
+    assert recorder.remember("egg", "boil it", [math.nan] * DIMENSION, memory_id="m") == "m"
+    assert recorder.remember("egg", "boil it", a_vector(1), memory_id="kept", q=math.nan) == "kept"
+    steps = []
+    for _ in range(2):
+        with recorder.step("egg") as s:
+            s.recalled(["m"])
+        steps.append([lack for lack in s.trace.lacks if "before this step" in lack])
+    assert [len(lacks) for lacks in steps] == [3, 0]
+    assert "rewarded" in steps[0][0] and "remember" in steps[0][1] and "remember" in steps[0][2]
+    assert recorder.bank.utilities("mine")["kept"].q == 0.0
+
+
+def test_a_thousand_reports_that_cannot_be_used_stay_a_short_list(recorder: Recorder) -> None:
+    with recorder.step("egg") as s:
+        for _ in range(1000):
+            s.rewarded(math.nan)
+    assert len(s.trace.lacks) < 100
+    assert any("950 more" in lack for lack in s.trace.lacks)
+
+
+def test_a_bank_that_fails_does_not_stop_the_agent_and_its_own_error_passes(bank: MemoryBank) -> None:
+    recorder = Recorder(bank, "mine")
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bank, "commit_step", _full)
+        with recorder.step("egg") as lost:
+            lost.answered("of no use")
+        mine = ValueError("the agent's own")
+        with pytest.raises(ValueError) as caught, recorder.step("egg"):
+            raise mine
+    assert caught.value is mine and not hasattr(mine, "__notes__")
+    with pytest.raises(StepError):
+        _ = lost.trace
+    with recorder.step("egg") as s:
+        pass
+    assert s.trace.step == 1
+    assert sum("could not be recorded: The disk is full" in lack for lack in s.trace.lacks) == 2
+
+
+def _full(*_: Any) -> None:
+    raise BankFull("The disk is full.")
+
+
+def test_a_block_that_is_entered_twice_is_stored_once(recorder: Recorder) -> None:
+    with recorder.step("egg") as s, s:
+        s.answered("once")
+    assert recorder.bank.next_step("mine") == 2
+    assert any("begun already" in lack for lack in s.trace.lacks)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=8, max_size=8).filter(any))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from memrl_core.analysis.decision.labels import memory_label, memory_labels
+from memrl_core.errors import few
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import MISSED, Candidate, Decision, NormaliserLine, Reason, RecallRecord, ValueChange
 from memrl_core.retrieval import DIGITS
@@ -87,7 +88,7 @@ def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
     flat = {line.term for line in decision.normaliser_lines if line.flat}
     extra = _exploring(decision)
     apart = f", apart from {extra}" if extra else ""
-    found = []
+    found = [*filter(None, [own_scores(recall, run)])]
     if len(ranked) == 1:
         found.append("A pool of one: there is nothing to rank, both z are 0 with the pool's normaliser.")
     elif len(ranked) > 1 and "q" in flat:
@@ -117,6 +118,19 @@ def warnings(recall: RecallRecord, decision: Decision, run: str) -> list[str]:
     if "pool" in tied_at(recall, decision):
         found.append("Equally similar memories stood at the cut of k1: the rule for ties chose which are in the pool.")
     return found
+
+
+def own_scores(recall: RecallRecord, run: str) -> str:
+    """Which scores ranked a pool in the place of cosines, and which memory the stored vectors put first; else ""."""
+    if recall.rule != "own score":
+        return ""
+    given = few(f"{memory_label(one.memory_id, run)} {one.signal:g}" for one in recall.pool if one.signal is not None)
+    nearest = max(recall.pool, key=lambda one: one.similarity)
+    return (
+        f"The agent ranked by scores of its own, which are no cosines ({given}). By the stored vectors "
+        f"{memory_label(nearest.memory_id, run)} is nearest, with {fixed(nearest.similarity)}; the agent ranked it "
+        f"{nearest.rank_recall} of {len(recall.pool)}."
+    )
 
 
 def _exploring(decision: Decision) -> str:

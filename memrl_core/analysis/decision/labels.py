@@ -28,7 +28,15 @@ SHORT_REASONS = {
 
 
 def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decision) -> str:
-    """The reason of `candidate` in this step, such as "rank 4 of 3 in phase B"."""
+    """The reason of `candidate` in this step, such as "rank 4 of 3 in phase B", with another agent's own score."""
+    reason = _reason(candidate, recall, decision)
+    if recall.rule != "own score":
+        return reason
+    signal = next((one.signal for one in recall.pool if one.memory_id == candidate.memory_id), None)
+    return reason if signal is None else f"{reason}; the agent's own score of it is {signal:g}"
+
+
+def _reason(candidate: Candidate, recall: RecallRecord, decision: Decision) -> str:
     if candidate.rank_select is None and candidate.reason in (Reason.TOP_K2, Reason.BEYOND_K2):
         return "given to the model" if candidate.selected else "recalled, not given; no score is recorded"
     gate = f"δ = {recall.delta:.3f}"

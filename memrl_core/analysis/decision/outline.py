@@ -155,9 +155,10 @@ def _recall(trace: StepTrace) -> str:
     pool, delta = trace.recall.pool, f"δ = {trace.recall.delta:.3f}"
     if pool:
         similarity = [member.similarity for member in pool]
+        how = ", by scores of the agent's own" if trace.recall.rule == "own score" else ""
         return (
-            f"{len(pool):,} of {trace.recall.memories:,} memories recalled, similarity {fixed(min(similarity))} to "
-            f"{fixed(max(similarity))}"
+            f"{len(pool):,} of {trace.recall.memories:,} memories recalled{how}, similarity {fixed(min(similarity))} "
+            f"to {fixed(max(similarity))}"
         )
     if trace.recall.rule == "nothing" or (trace.recall.why and trace.recall.rule != "similarity"):
         return f"nothing is recalled: {trace.recall.why}" if trace.recall.why else "nothing is recalled"

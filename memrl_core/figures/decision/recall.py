@@ -32,7 +32,7 @@ ROW_HEIGHT = 26
 def recall_picture(
     recall: RecallRecord, decision: Decision | None, memories: Mapping[str, Memory], run: str
 ) -> Picture:
-    """Bars of cosine, most similar on top; what was left out is greyed and says why.
+    """Bars of cosine in the order of phase A; what was left out is greyed and says why.
 
     `decision` adds q and uses to the table once phase B has run.
     """
@@ -69,7 +69,8 @@ def recall_picture(
         yaxis=row_axis(labels),
     )
     title = _title(recall)
-    alt = f"Bars of similarity, most similar first, with the gate δ at {recall.delta:.3f}. {title}."
+    first = "in the agent's own order" if recall.rule == "own score" else "most similar first"
+    alt = f"Bars of similarity, {first}, with the gate δ at {recall.delta:.3f}. {title}."
     return Picture(figure, lambda: _table(recall, seen, decision, memories, run), title, alt)
 
 
@@ -84,7 +85,7 @@ def _title(recall: RecallRecord) -> str:
     if not recall.pool:
         best = recall.left_out[0].similarity if recall.left_out else 0.0
         return f"Nothing passed δ = {recall.delta:.3f}; the best was {best:.3f}"
-    nearest = recall.pool[0].similarity
+    nearest = max(member.similarity for member in recall.pool)
     return f"{len(recall.pool):,} of {recall.memories:,} memories recalled; the nearest has {nearest:.3f}"
 
 

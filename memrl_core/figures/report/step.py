@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
+from memrl_core.analysis.decision.explain import (
+    normaliser_line,
+    own_scores,
+    score_formula,
+    setting_notes,
+    update_formula,
+    warnings,
+)
 from memrl_core.analysis.decision.labels import memory_label, memory_labels, reason_sentence, weights_label
 from memrl_core.analysis.decision.moment import considered, later_reward
 from memrl_core.analysis.decision.outline import line, operation_line, passages, reply_notes, tokens_of
@@ -147,6 +154,8 @@ class _StepReport:
         else:
             document.paragraph(f"Given to the model: {self._labels(decision.selected)}.")
         ranked = [c for c in decision.candidates if c.rank_select is not None]
+        if found and not self._own and (sentence := own_scores(found, run)):
+            document.warning(sentence)
         if found and self._own:
             for sentence in (*warnings(found, decision, run), *setting_notes(self._settings)):
                 document.warning(sentence)

@@ -67,7 +67,7 @@ export class Ranks {
       const n = candidate.memory;
       const id = model.ids[n];
       const y = candidate.missed ? this.poolEnd + GAP + (order - pool.length + 0.5) * this.tall : TOP + (order + 0.5) * this.tall;
-      const group = svg("g", { class: `stage-row${candidate.missed ? " stage-missed" : ""}`, "data-memory": id, role: "button", tabindex: order ? -1 : 0, transform: `translate(0 ${y})`, "aria-label": this.spoken(candidate) }, this.svg);
+      const group = svg("g", { class: `stage-row${candidate.missed ? " stage-missed" : ""}`, "data-memory": id, role: "button", tabindex: order ? -1 : 0, transform: `translate(0 ${y})`, "aria-label": this.spoken(candidate, step.recall?.rule) }, this.svg);
       const half = this.tall / 2;
       svg("rect", { class: "stage-hit", x: 0, y: -half, width: x.slope - 4, height: this.tall }, group);
       const bar = svg("rect", { class: "stage-bar-similarity", x: x.bar, y: -half + Math.min(4, half * 0.3), height: Math.max(1.5, this.tall - 2 * Math.min(4, half * 0.3)), width: 0, rx: 2 }, group);
@@ -108,10 +108,10 @@ export class Ranks {
     this.settleAt(null, true);
   }
 
-  spoken(candidate) {
+  spoken(candidate, rule) {
     const { model } = this;
     const b = candidate.rank_b == null ? "" : `, rank ${candidate.rank_b} in phase B${candidate.selected ? ", selected" : ""}`;
-    return `${model.labels[candidate.memory]}, rank ${candidate.rank_a} by similarity ${fixed(candidate.similarity)}${b}`;
+    return `${model.labels[candidate.memory]}, rank ${candidate.rank_a}${rule === "own score" ? "," : " by"} similarity ${fixed(candidate.similarity)}${b}`;
   }
 
   listen(node, n) {
@@ -128,7 +128,7 @@ export class Ranks {
     const recall = step.recall;
     svg("text", { class: "stage-head", x: 0, y: 12 }, lines, "Phase A · pool");
     const how = recall && recall.rule !== "similarity" ? `by ${recall.rule}` : recall ? `similarity ${recall.strict ? ">" : "≥"} δ ${fixed(recall.delta)} · k1 ${recall.k1}` : "";
-    if (!this.slim) svg("text", { class: "stage-caption", x: 0, y: 28 }, lines, recall?.delta === -1 && step.origin !== "agent" ? "as it was reported" : how);
+    if (!this.slim) svg("text", { class: "stage-caption", x: 0, y: 28 }, lines, recall?.delta === -1 && recall.rule === "similarity" && step.origin !== "agent" ? "as it was reported" : how);
     if (step.candidates.length && recall && recall.rule === "similarity" && recall.delta > this.low && recall.delta <= 1) {
       const at = this.toBar(recall.delta);
       const end = this.poolEnd + (missed ? GAP + missed * this.tall : 0) + 2;

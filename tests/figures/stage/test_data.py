@@ -72,11 +72,11 @@ def test_parts_that_another_agent_did_not_report_are_null_and_said(tmp_path: Pat
         with recorder.step("only a task", embedding=a_vector(2)):
             pass
         with recorder.step("some of it", embedding=a_vector(3)) as step:
-            step.recalled([(known, 0.4)])
+            step.recalled([(known, -0.01)])
         first, second = stage_data(source_of_run(bank, "mine"))["steps"]
     assert first["candidates"] == [] and first["recall"] is None and first["decision"] is None
     assert set(first["missing"]) >= {"2", "3", "4"} and all(first["missing"].values()) and first["lacks"]
-    assert [one["similarity"] for one in second["candidates"]] == [0.4]
+    assert [one["similarity"] for one in second["candidates"]] == [-0.01]
     assert second["decision"] is None and second["answer"] is None and "3" in second["missing"]
 
 
