@@ -39,7 +39,10 @@ LINES = 20
 
 def import_file(
     path: Annotated[
-        Path, typer.Argument(help="A bank's zip, or a checkpoint, trace or run of the official MemRL code.")
+        Path,
+        typer.Argument(
+            help="A bank's zip, JSON lines or Parquet, or a checkpoint, trace or run of the official MemRL code."
+        ),
     ],
     bank: BankOption,
 ) -> None:
@@ -48,7 +51,7 @@ def import_file(
 
 
 def export_bank(
-    out: Annotated[Path, typer.Argument(help="Ends in .zip (a backup), .jsonl, .parquet or .csv.")],
+    out: Annotated[Path, typer.Argument(help="Ends in .zip (a backup), .jsonl, .parquet or .csv (for people only).")],
     bank: BankOption,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
 ) -> None:

@@ -56,8 +56,8 @@ _EVENT = TypeAdapter(LedgerEvent)
 def write_bank(bank: MemoryBank, target: Path, overwrite: bool = False) -> None:
     """Write `bank` as it is at this moment to `target`, whole or not at all; its suffix chooses the kind.
 
-    `.zip` is a backup that can be imported, `.jsonl` holds all facts, `.parquet` the memories that any run sees now
-    with their q in each, `.csv` with that of the newest for people.
+    `.zip` is a backup, `.jsonl` holds all facts, `.parquet` the memories that any run sees now with their q in each;
+    these can be imported. `.csv` has the memories with the q of the newest run, for people.
     Raises `InputError` for another suffix or a target that cannot be written, `BankFull`, `BankReadOnly`,
     `BankDamaged`.
     """

@@ -28,6 +28,7 @@ from memrl_core.bank.storage.places import is_bank
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped
+from memrl_core.exchange.exports import is_export, read_export
 from memrl_core.exchange.official.reader import is_official, read_official
 from memrl_core.exchange.safe_files import drafted_folder
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
@@ -55,7 +56,7 @@ class Arrival:
 
 
 def read_any(path: Path) -> Contents:
-    """What can be imported, known by its content: a bank's zip, or a checkpoint, trace or run of the official code.
+    """What can be imported, known by its content: a bank that was exported, or what the official code has written.
 
     Raises `InputError`, with what can be imported, for anything else; nothing is changed.
     """
@@ -63,12 +64,16 @@ def read_any(path: Path) -> Contents:
         return read_bank(path)
     if path.is_dir() and is_bank(path):
         raise InputError(f"{path.name} is a bank itself. {NOTHING} Open it instead.")
+    if path.is_file() and is_export(path):
+        return read_export(path)
     if is_official(path):
         return read_official(path)
     what = "is not something that can be imported" if path.exists() else "is not there"
+    if path.suffix.lower() == ".csv" and path.exists():
+        what = "is a table for people, without vectors"
     raise InputError(
-        f"{path.name} {what}. {NOTHING} Choose a bank that was exported here as a zip (other exports are for other "
-        "tools), or a checkpoint folder, a trace or a run of the official MemRL code."
+        f"{path.name} {what}. {NOTHING} Choose a bank that was exported here as a zip, JSON lines or Parquet, or a "
+        "checkpoint folder, a trace or a run of the official MemRL code."
     )
 
 

@@ -24,11 +24,11 @@ from pages.shared.text import errors_shown, literal
 
 KINDS = {
     "zip": "Everything, as one zip that can be imported",
-    "jsonl": "Everything, as JSON lines",
-    "parquet": "The memories with vectors and q, as Parquet",
+    "jsonl": "Everything, as JSON lines that can be imported",
+    "parquet": "The memories with vectors and q, as Parquet that can be imported",
     "csv": "The memories as a table for people, as CSV",
 }
-FILE_TYPES = ["zip", "jsonl", "json"]
+FILE_TYPES = ["zip", "jsonl", "parquet", "json"]
 SHOWN = 200
 
 
@@ -48,8 +48,8 @@ def import_export(place: Place | None) -> None:
 
 def _import_form() -> None:
     st.markdown(
-        "A bank exported here as a zip, or a checkpoint, a trace or a run of the official MemRL code. "
-        "All of it arrives or nothing."
+        "A bank exported here as a zip, JSON lines or Parquet (memories and q only), or a checkpoint, a trace or a run "
+        "of the official MemRL code. All of it arrives or nothing."
     )
     uploaded = st.file_uploader("File", type=FILE_TYPES, key="import_file")
     path = st.text_input("or a file or folder on the machine that runs this app", key="import_path")

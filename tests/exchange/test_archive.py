@@ -26,12 +26,13 @@ from pydantic import TypeAdapter
 from memrl_core import records
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
 from memrl_core.bank.storage.schema import FORMAT
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.exchange import archive
 from memrl_core.exchange.archive import MANIFEST, bank_bytes, read_bank, write_bank
-from memrl_core.exchange.bring_in import bring_in
+from memrl_core.exchange.bring_in import bring_in, read_any
 from memrl_core.records import EventKind, LedgerEvent, Reason, StepTrace
 from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent
 
@@ -107,6 +108,104 @@ def refusal(path: Path) -> str:
 def test_a_bank_comes_back_bit_for_bit(bank: MemoryBank, file: Callable[[str], Path], tmp_path: Path) -> None:
     bring_in(read_bank(file("zip")), str(tmp_path / "again"))
     assert_same(bank, MemoryBank.open(str(tmp_path / "again")))
+
+
+def test_json_lines_come_back_bit_for_bit(bank: MemoryBank, file: Callable[[str], Path], tmp_path: Path) -> None:
+    assert bring_in(read_any(file("jsonl")), str(tmp_path / "again")).steps == 8
+    assert_same(bank, MemoryBank.open(str(tmp_path / "again")))
+    assert all(finding.ok for finding in check(str(tmp_path / "again")))
+
+
+def test_parquet_brings_the_memories_and_their_q_in_each_run(
+    bank: MemoryBank, file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    arrival = bring_in(read_any(file("parquet")), str(tmp_path / "again"))
+    again = MemoryBank.open(str(tmp_path / "again"))
+    assert again.memories() == bank.memories()
+    for memory_id in bank.memory_ids():
+        assert again.embedding(memory_id).tobytes() == bank.embedding(memory_id).tobytes()
+    assert [info.id for info in again.runs()] == [info.id for info in bank.runs()]
+    for info in bank.runs():
+        assert again.utilities(info.id) == bank.utilities(info.id)
+        assert again.step_rows(info.id) == []
+    here, there = bank.layouts.newest(), again.layouts.newest()
+    assert (there.method, there.coordinates, there.fitted) == (here.method, here.coordinates, here.fitted)
+    assert any("steps" in lack for lack in arrival.account.lacks)
+    assert all(finding.ok for finding in check(again.uri))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_an_export_that_was_brought_in_before_changes_nothing(
+    file: Callable[[str], Path], tmp_path: Path, kind: str
+) -> None:
+    bring_in(read_any(file(kind)), str(tmp_path / "again"))
+    facts = MemoryBank.open(str(tmp_path / "again")).facts
+    again = bring_in(read_any(file(kind)), str(tmp_path / "again"))
+    assert (again.memories, again.steps, again.events) == (0, 0, 0)
+    assert MemoryBank.open(str(tmp_path / "again")).facts == facts
+
+
+LINES: tuple[tuple[Callable[[list[bytes]], Any], str], ...] = (
+    (lambda lines: lines.pop(), "5 of 6 memories"),
+    (lambda lines: lines.__delitem__(slice(1, 2)), "steps"),
+    (lambda lines: lines.append(lines[-1]), "Line"),
+    (lambda lines: lines.insert(3, b'{"other":{}}'), "Line 4"),
+    (lambda lines: lines.insert(3, b'{"event":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "Line 4"),
+    (lambda lines: lines.__setitem__(-1, lines[-1].replace(b'"step":', b'"step":' + b"9" * 1500)), "changed"),
+    (lambda lines: lines.__setitem__(0, lines[0].replace(b'"schema_version":1', b'"schema_version":7')), "version 7"),
+    (lambda lines: lines.__setitem__(0, lines[0].replace(b'"dimension":', b'"dimension":1')), "changed"),
+    (lambda lines: [lines.__setitem__(n, one.replace(b'"run_started"', b'"note_pinned"')) for n, one in
+                    enumerate(lines)], "changed|never begins|whole"),
+    (lambda lines: [lines.__setitem__(n, one.replace(b"r-0001", b"r-9999")) for n, one in enumerate(lines)
+                    if one.startswith(b'{"memory"')], "whole|changed"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "sentence"), LINES)
+def test_json_lines_that_are_not_whole_are_refused(
+    file: Callable[[str], Path], change: Callable[[list[bytes]], Any], sentence: str
+) -> None:
+    path = file("jsonl")
+    lines = path.read_bytes().splitlines()
+    lines[1:], memories = lines[1:], sum(line.startswith(b'{"memory"') for line in lines)
+    change(lines)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(InputError, match=sentence.replace("5 of 6", f"{memories - 1} of {memories}")) as caught:
+        read_any(path)
+    assert "Nothing was imported" in str(caught.value)
+
+
+def test_a_parquet_file_that_is_cut_changed_or_too_large_is_refused(
+    file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file("parquet")
+    table, whole = pq.read_table(path), path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="damaged"):
+        read_any(path)
+    embedding = table.schema.get_field_index("embedding")
+    for odd in (
+        table.drop_columns(["believed"]),
+        pa.concat_tables([table, table]),
+        table.set_column(embedding, "embedding", pa.array([[0.0] * 3] * len(table), pa.list_(pa.float32(), 3))),
+        table.set_column(0, "id", pa.array(range(len(table)))),
+    ):
+        pq.write_table(odd, path)
+        with pytest.raises(InputError, match=r"damaged|whole"):
+            read_any(path)
+    pq.write_table(table.replace_schema_metadata({}), path)
+    with pytest.raises(InputError, match="Recorder"):
+        read_any(path)
+    path.write_bytes(whole)
+    monkeypatch.setattr("memrl_core.exchange.exports.LARGEST", 1000)
+    with pytest.raises(InputError, match="unpacks"):
+        read_any(path)
+
+
+def test_a_table_for_people_is_answered_with_what_can_be_imported(bank: MemoryBank, tmp_path: Path) -> None:
+    write_bank(bank, tmp_path / "x.csv")
+    with pytest.raises(InputError, match=r"without vectors.*zip, JSON lines or Parquet"):
+        read_any(tmp_path / "x.csv")
 
 
 def test_an_unpacked_zip_is_the_bank(bank: MemoryBank, file: Callable[[str], Path], tmp_path: Path) -> None:
