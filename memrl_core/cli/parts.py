@@ -171,14 +171,16 @@ def _downloaded(package: str, folder: Path) -> Path:
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
-SUFFIXES = (".json", ".jsonl")
+SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 """Of what is taken for a file even when none is there."""
 
 tasks_app = typer.Typer(help="Check a file of tasks of your own, and list the tasks there are.", no_args_is_help=True)
 
 
 @tasks_app.command("check")
-def check(file: Annotated[Path, typer.Argument(help="JSON Lines, a task per line; or DB-bench's JSON.")]) -> None:
+def check(
+    file: Annotated[Path, typer.Argument(help="JSON Lines, a JSON array or a CSV table of tasks; or DB-bench's JSON.")],
+) -> None:
     """Try every task of a file, and list what cannot be used and why; exit code 1 when there is any."""
     # What parses SQL is slow to import, and few commands need it.
     from memrl_core.environments.own_tasks.files import check_file

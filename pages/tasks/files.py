@@ -36,11 +36,11 @@ def files() -> None:
 
 def _load() -> None:
     st.markdown(
-        "A JSONL file, one task per line: `intent`, and, so that answers can be judged, `reference` and `checker` "
-        "(exact, numeric, regex, choice or sql); or the DB-bench file of LifelongAgentBench. Without a reference, "
-        "people judge."
+        "A JSONL file, one task per line, a JSON array or a CSV table: `intent`, and, so that answers can be judged, "
+        "`reference` and `checker` (exact, numeric, regex, choice or sql); or the DB-bench file of LifelongAgentBench. "
+        "Without a reference, people judge."
     )
-    uploaded = st.file_uploader("File", type=["jsonl", "json"], key="tasks_file")
+    uploaded = st.file_uploader("File", type=["jsonl", "json", "csv", "tsv"], key="tasks_file")
     path = st.text_input("or a file on the machine that runs this app", key="tasks_path")
     with st.container(horizontal=True):
         asked = st.button(

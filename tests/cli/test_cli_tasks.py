@@ -135,6 +135,14 @@ def test_a_file_of_any_name_is_a_file_of_tasks(name: str) -> None:
     assert environment_and_set("task_file", name) == (environment, task_set)
 
 
+def test_an_array_and_a_table_are_files_of_tasks_too() -> None:
+    written("list.json", f"[{JUDGED}]")
+    written("table.csv", "intent;reference\nWhat?;4\n")
+    names = [environment_and_set(name, "") for name in ("list.json", "table.csv")]
+    assert [(one.environment, one.tasks) for one in kept_sets()] == [("task_file", 1)] * 2
+    assert sorted(names) == [("task_file", one.name) for one in kept_sets()]
+
+
 def test_names_of_environments_and_sets_win_over_files_named_alike() -> None:
     written("household", JUDGED)
     written("household-heldout", JUDGED)
@@ -154,7 +162,7 @@ def test_names_of_environments_and_sets_win_over_files_named_alike() -> None:
 )
 def test_what_gives_no_environment_with_tasks_is_refused(environment: str, task_set: str, sentence: str) -> None:
     written("mine.jsonl", JUDGED)
-    written("list.json", f"[{JUDGED}]")
+    written("list.json", "[7]")
     with pytest.raises(InputError, match=sentence):
         environment_and_set(environment, task_set)
     assert kept_sets() == ()

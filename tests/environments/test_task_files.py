@@ -83,7 +83,9 @@ def test_ids_and_checkers_that_are_left_out_are_made(tmp_path: Path) -> None:
         (b'{"intent": "x", "checker": "numeric", "reference": 1e999}', "no finite"),
         (b'{"intent": "x", "checker": "numeric", "reference": ' + b"9" * 9000 + b"}", "Not JSON"),
         (b'{"intent": "x", "reference": "\\ud800"}', "Not JSON"),
-        (b'{"intent": "caf\xe9"}', "Not JSON"),
+        (b'{"intent": "caf\xe9"}', "0xE9: probably Windows-1252 (cp1252), in which it reads “café”"),
+        ('{"intent": "Сколько дней?"}'.encode("cp1251"), "Not UTF-8 at the byte 0xD1: perhaps Windows-1251"),
+        ('{"intent": "wie schön"}'.encode("cp850"), "Not UTF-8 at the byte 0x94"),
         (b'{"intent": "a\x00b"}', "Not JSON"),
         (b'{"intent": "x", "reference": "a\\u0000b"}', "cannot be shown"),
         (b"\x00" * 50, "Not JSON"),
@@ -114,9 +116,73 @@ def test_a_mark_and_line_ends_of_other_systems_make_no_difference(tmp_path: Path
 
 
 def test_a_file_of_other_json_is_reported_once(tmp_path: Path) -> None:
-    for lines in ([b"[", b'  {"intent": "x"}', b"]"], [b'[{"intent": "x"}]'], [b"{", b'  "intent": "x"', b"}"]):
+    for lines, how in (([b"{", b'  "intent": "x"', b"}"], "array"), ([b"{", b' "tasks": []', b"}"], "“tasks”")):
         (reported,) = checked(tmp_path, *lines).reported
-        assert reported.where == "line 1" and "one JSON value" in reported.reason
+        assert reported.where == "line 1" and "one JSON object" in reported.reason and how in reported.reason
+
+
+def test_a_json_array_is_read_like_lines(tmp_path: Path) -> None:
+    good = {**GOOD, "id": "a"}
+    for indent in (None, 2):
+        array = json.dumps([good, {"intent": "Well?"}, {**GOOD, "checker": "odd"}, 7], indent=indent).encode()
+        found = checked(tmp_path, array, name="mine.json")
+        assert [task.id for task in found.accepted] == ["a", "mine-0002"]
+        assert [(one.where, one.reason[:20]) for one in found.reported] == [
+            ("entry 3", "There is no checker "),
+            ("entry 4", "A task is a JSON obj"),
+        ]
+        assert [note.where for note in found.notes] == ["entry 2"]
+    lines = checked(tmp_path, good, {"intent": "Well?"})
+    assert lines.accepted == found.accepted
+
+
+def test_a_json_array_that_is_no_utf8_or_means_nothing_is_reported_once(tmp_path: Path) -> None:
+    for array, where, says in (
+        ('[\n {"intent": "x"},\n {"intent": "heiß"}\n]'.encode("cp1252"), "line 3", "“heiß”"),
+        (b'[{"intent": "x", "reference": NaN}]', "line 1", "Not JSON"),
+    ):
+        found = checked(tmp_path, array, name="mine.json")
+        assert found.accepted == ()
+        assert [one.where for one in found.reported] == [where] and says in found.reported[0].reason
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_table_is_read_by_its_heading(tmp_path: Path, separator: str) -> None:
+    rows = (
+        ("Intent", "reference", "checker", "choices", "tolerance", "family"),
+        ("How many, exactly?", "366", "numeric", "", "0.5", "days"),
+        ('"Which?\nSay one."', "Elbe", "", "Elbe | Etna", "", ""),
+        ("", "", "", "", "", ""),
+        ("Well?", "", "", "", "", ""),
+    )
+    quoted = [[f'"{cell}"' if separator in cell else cell for cell in row] for row in rows]
+    data = b"\xef\xbb\xbf" + "\r\n".join(separator.join(row) for row in quoted).encode()
+    found = checked(tmp_path, data, name="mine.tsv" if separator == "\t" else "mine.csv")
+    assert found.reported == ()
+    assert [(task.intent, task.family, dict(task.data)) for task in found.accepted] == [
+        ("How many, exactly?", "days", {"checker": "numeric", "reference": "366", "tolerance": 0.5}),
+        ("Which?\nSay one.", "", {"checker": "choice", "reference": "Elbe", "choices": ["Elbe", "Etna"]}),
+        ("Well?", "", {}),
+    ]
+    assert [note.where for note in found.notes] == ["line 6"]
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "says"),
+    [
+        (b"question,reference\nWhat?,4", "line 1", "no key “question”"),
+        (b"reference,checker\n4,exact", "line 1", "no column “intent”"),
+        (b"intent,intent\na,b", "line 1", "two columns"),
+        (b'intent,reference\nWhat?,"4\nNext?,5', "line 2", "look for a quote"),
+        (b"intent,reference\nHow many, then?,4\n", "line 2", "3 cells, not 2"),
+        (b'intent,reference,tolerance,checker\nHow many?,4,"0,5",numeric\n', "line 2", "0.5, not “0,5”"),
+        ("intent,reference\nWhat?,4\nheiß?,5".encode("cp1252"), "line 3", "“heiß”"),
+        (b"intent,reference,checker\nWhat?,four,numeric", "line 2", "not one number"),
+    ],
+)
+def test_what_a_table_lacks_is_named_with_its_line(tmp_path: Path, table: bytes, where: str, says: str) -> None:
+    (reported,) = checked(tmp_path, table, name="mine.csv").reported
+    assert reported.where == where and says in reported.reason
 
 
 def test_a_first_line_that_is_damaged_costs_no_other(tmp_path: Path) -> None:
@@ -146,12 +212,18 @@ def test_what_cannot_be_read_as_a_whole_is_a_sentence(tmp_path: Path) -> None:
         file.truncate(200_000_001)
     (tmp_path / "blank").write_bytes(b"\xef\xbb\xbf \n\r\n\t\n")
     (tmp_path / "wide").write_text(json.dumps(GOOD), encoding="utf-16")
+    (tmp_path / "unmarked").write_text(json.dumps(GOOD), encoding="utf-16-be")
+    (tmp_path / "mine.xlsx").write_bytes(b"PK\x03\x04 and so on")
+    (tmp_path / "mine.parquet").write_bytes(b"PAR1 and so on")
     for name, says in (
         ("", "is a folder"),
         ("nothing", "There is no file"),
         ("huge", "200 MB"),
         ("blank", "is empty"),
         ("wide", "UTF-16"),
+        ("unmarked", "UTF-16"),
+        ("mine.xlsx", "Excel"),
+        ("mine.parquet", "Parquet"),
     ):
         with pytest.raises(InputError, match=says):
             check_file(tmp_path / name)

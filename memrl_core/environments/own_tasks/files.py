@@ -1,15 +1,19 @@
 """A person's file of tasks: what it is, which of its tasks can be used, and why the others cannot.
 
-It is one of three: JSON Lines of own tasks (`intent`, and perhaps id, family, reference, checker, choices, tolerance,
-setup), JSON Lines in the program's own form (`environment` and `data` beside `intent`), or the JSON object of
-LifelongAgentBench's DB-bench.
+It is one of four: JSON Lines or a JSON array of own tasks (`intent`, and perhaps id, family, reference, checker,
+choices, tolerance, setup), the same in the program's own form (`environment` and `data` beside `intent`), a CSV table
+of own tasks with these names in its first line, or the JSON object of LifelongAgentBench's DB-bench.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
+import io
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +42,20 @@ LONGEST_LINE = 1_000_000
 LONGEST_NAME = 200
 """Characters of an id and of a family."""
 
-ONE_VALUE = "The file is one JSON value, and not DB-bench's. Write each task as an object on one line."
+ONE_VALUE = "The file is one JSON object, and not DB-bench's. Write its tasks as a JSON array, or each on a line."
+SEPARATORS = {".csv": ",;\t", ".tsv": "\t"}
+"""By which a table's cells may be apart; Excel writes semicolons wherever the decimal sign is a comma."""
+BETWEEN_CHOICES = "|"
+OTHER_KINDS = (
+    (b"PK\x03\x04", "is a zip or an Excel file", "save the table as “CSV UTF-8”"),
+    (b"PAR1", "is a Parquet file", "write its table as CSV"),
+    (codecs.BOM_UTF16_LE, "is written in UTF-16", "save it as UTF-8"),
+    (codecs.BOM_UTF16_BE, "is written in UTF-16", "save it as UTF-8"),
+)
+"""Bytes by which a file begins, what it is then, and what to do."""
+LONG_RUN = 4
+"""Bytes beyond ASCII behind one another: a word of a language that Windows-1252 cannot write."""
+_WORD, _BEYOND_ASCII = re.compile(rb"[\x80-\xffA-Za-z]+"), re.compile(rb"[\x80-\xff]+")
 _OWN_KEYS = ("id", "intent", "family", *KEYS)
 _PROGRAM_KEYS = ("id", "intent", "environment", "family", "data")
 
@@ -51,12 +68,23 @@ def check_file(path: Path) -> CheckedFile:
     raw = _read(path)
     name = "".join(filter(str.isprintable, path.stem)) or "tasks"
     whole = _plain_json(raw) if len(raw) <= LARGEST_OBJECT else None
+    if isinstance(whole, list | dict) and (fault := _not_utf8(raw)):
+        return CheckedFile(name, "", (), (fault,))
     if is_lifelong(whole):
         found = read_lifelong(raw)
         return CheckedFile(name, LIFELONG if found.tasks else "", found.tasks, found.reported, found.notes)
-    if isinstance(whole, list) or (isinstance(whole, dict) and len(raw.strip().splitlines()) > 1):
-        return CheckedFile(name, "", (), (Reported("line 1", ONE_VALUE),))
-    return _from_lines(name, raw.splitlines())
+    if isinstance(whole, dict) and len(raw.strip().splitlines()) > 1:
+        listed = [key for key, value in whole.items() if isinstance(value, list)]
+        how = f" The list under “{listed[0][:80]}” alone can be the file." if len(listed) == 1 else ""
+        return CheckedFile(name, "", (), (Reported("line 1", ONE_VALUE + how),))
+    try:
+        if path.suffix.lower() in SEPARATORS:
+            return _tried(name, _rows(raw, SEPARATORS[path.suffix.lower()]))
+        if isinstance(whole, list):
+            return _tried(name, _entries(raw))
+    except _Unreadable as error:
+        return CheckedFile(name, "", (), (Reported(error.where, str(error)),))
+    return _tried(name, _lines(raw))
 
 
 def _read(path: Path) -> bytes:
@@ -75,8 +103,12 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise InputError(f"{path.name} cannot be read ({why}). Nothing was read; check the file.") from None
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InputError(f"{path.name} is written in UTF-16. Nothing was read; save it as UTF-8.")
+    for begin, what, remedy in OTHER_KINDS:
+        if raw.startswith(begin):
+            raise InputError(f"{path.name} {what}. Nothing was read; {remedy}.")
+    begin = raw[:1000]
+    if max(begin[::2].count(0), begin[1::2].count(0)) > len(begin) / 4 and b"{" in begin:
+        raise InputError(f"{path.name} is written in UTF-16, without a mark. Nothing was read; save it as UTF-8.")
     raw = raw.removeprefix(codecs.BOM_UTF8)
     if not raw.strip():
         raise InputError(f"{path.name} is empty. Nothing was read; write one task per line.")
@@ -85,22 +117,100 @@ def _read(path: Path) -> bytes:
 
 def _plain_json(raw: bytes) -> Any:
     try:
-        return json.loads(raw)
+        return json.loads(raw.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
 
 
-def _from_lines(name: str, lines: Sequence[bytes]) -> CheckedFile:
+class _Unreadable(InputError):
+    """Why nothing from a place of the file on can be read; `where` is the place."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(why)
+        self.where = where
+
+
+Row = tuple[str, int, Callable[[], Any]]
+"""Where a task stands, its number, and what reads it: raises `InputError` with the sentence that is reported."""
+
+
+def _lines(raw: bytes) -> Iterator[Row]:
+    """The lines of JSON Lines that hold something."""
+    for number, line in enumerate(raw.splitlines(), start=1):
+        if line.strip():
+            yield f"line {number}", number, partial(_parsed_line, line)
+
+
+def _entries(raw: bytes) -> Iterator[Row]:
+    """The entries of a JSON array. Raises `_Unreadable` for what means nothing everywhere alike."""
+    try:
+        entries = _parsed(raw)
+    except InputError as error:
+        raise _Unreadable("line 1", str(error)) from None
+    for number, entry in enumerate(entries, start=1):
+        yield f"entry {number}", number, partial(_itself, entry)
+
+
+def _rows(raw: bytes, separators: str) -> Iterator[Row]:
+    """The rows of a table under its heading. Raises `_Unreadable` where it is none."""
+    # What is no UTF-8 spoils its own row only.
+    text = raw.decode("utf-8", "surrogateescape")
+    heading: list[str] = []
+    separator = max(separators, key=text.partition("\n")[0].count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    begin = 1
+    try:
+        for cells in rows:
+            number, begin = begin, rows.line_num + 1
+            if not any(map(str.strip, cells)):
+                continue
+            if heading:
+                yield f"line {number}", number, partial(_fields, heading, cells)
+                continue
+            heading = [cell.strip().lower() for cell in cells]
+            try:
+                check_keys(dict.fromkeys(heading), _OWN_KEYS)
+            except InputError as error:
+                raise _Unreadable(f"line {number}", f"The first line names the columns. {error}") from None
+            if "intent" not in heading or len(set(heading)) < len(heading):
+                why = "two columns of one name" if "intent" in heading else "no column “intent”"
+                raise _Unreadable(f"line {number}", f"The first line names the columns; there are {why}.")
+    except csv.Error as error:
+        raise _Unreadable(
+            f"line {begin}", f"From here on it cannot be read as CSV ({error}): look for a quote."
+        ) from None
+
+
+def _fields(heading: list[str], cells: list[str]) -> dict[str, Any]:
+    """The task of a row; an empty cell is left out."""
+    for cell in cells:
+        _must_be_utf8(cell.encode("utf-8", "surrogateescape"))
+    if any(cells[len(heading) :]):
+        raise InputError(f"It has {len(cells)} cells, not {len(heading)}: put text with separators in quotes.")
+    row: dict[str, Any] = {key: cell for key, cell in zip(heading, cells, strict=False) if cell.strip()}
+    if "choices" in row:
+        row["choices"] = [choice.strip() for choice in row["choices"].split(BETWEEN_CHOICES)]
+    if "tolerance" in row:
+        try:
+            row["tolerance"] = float(row["tolerance"])
+        except ValueError:
+            raise InputError(f"tolerance is a number like 0.5, not “{row['tolerance'][:80]}”.") from None
+    return row
+
+
+def _itself(entry: Any) -> Any:
+    return entry
+
+
+def _tried(name: str, rows: Iterator[Row]) -> CheckedFile:
+    """Every task tried. Raises `_Unreadable` where no row can be had."""
     accepted: dict[str, Task] = {}
     places: dict[str, str] = {}
     reported: list[Reported] = []
     environment = ""
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"line {number}"
+    for where, number, read in rows:
         try:
-            task = _task(line, f"{stem_of(name)}-{number:04d}")
+            task = _task(read(), f"{stem_of(name)}-{number:04d}")
             if why := why_unusable(task.environment):
                 raise InputError(why)
             if environment not in ("", task.environment):
@@ -122,15 +232,18 @@ def _unjudged(accepted: Mapping[str, Task], places: Mapping[str, str]) -> tuple[
     unjudged = [places[task.id] for task in accepted.values() if left_to_people(task)]
     if not unjudged:
         return ()
-    where = unjudged[0] if len(unjudged) == 1 else f"{len(unjudged):,} lines, the first is {unjudged[0]}"
+    where = unjudged[0] if len(unjudged) == 1 else f"{len(unjudged):,} tasks, the first is {unjudged[0]}"
     return (Noted(where, "No reference: a person judges the answer."),)
 
 
-def _task(line: bytes, made_id: str) -> Task:
-    """The task on a line. Raises `InputError` with the sentence that is reported."""
+def _parsed_line(line: bytes) -> Any:
     if len(line) > LONGEST_LINE:
         raise InputError(f"The line has {len(line):,} bytes; at most {LONGEST_LINE:,} are read.")
-    row = _parsed(line)
+    return _parsed(line)
+
+
+def _task(row: Any, made_id: str) -> Task:
+    """The task of a row. Raises `InputError` with the sentence that is reported."""
     if not isinstance(row, dict):
         raise InputError("A task is a JSON object, in curly brackets.")
     programs = "environment" in row
@@ -164,7 +277,31 @@ def _intent(given: Any) -> str:
 
 def _parsed(raw: bytes) -> Any:
     """The JSON value of some bytes. Raises `InputError` for what is none, or means nothing everywhere alike."""
+    _must_be_utf8(raw)
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise InputError(f"Not JSON: {str(error)[:200]}.") from None
+
+
+def _must_be_utf8(raw: bytes) -> None:
+    if fault := _not_utf8(raw):
+        raise InputError(fault.reason)
+
+
+def _not_utf8(raw: bytes) -> Reported | None:
+    """Where the first byte stands that is no UTF-8, and how its word reads in the encoding that it probably is."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        word = next(found for found in _WORD.finditer(raw) if found.end() > error.start)
+        beyond = max(map(len, _BEYOND_ASCII.findall(word[0])))
+        read = word[0].decode("cp1252", "replace")[:40]
+        if beyond >= LONG_RUN or "\ufffd" in read:
+            probably = "perhaps Windows-1251, Shift JIS, GB 18030 or a code page of DOS"
+        else:
+            probably = f"probably Windows-1252 (cp1252), in which it reads “{read}”"
+        why = f"Not UTF-8 at the byte 0x{raw[error.start]:02X}: {probably}. Save the file as UTF-8."
+        line = raw[: error.start].count(b"\n") + 1
+        return Reported(f"line {line}", why)
+    return None
