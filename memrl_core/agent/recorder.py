@@ -99,6 +99,12 @@ def _printable(words: str) -> str:
     return words
 
 
+def _within_limits(number: float) -> float:
+    if abs(number) > LARGEST_NUMBER:
+        raise ValueError(f"beyond ±{LARGEST_NUMBER:,.0f}")
+    return number
+
+
 def _utf8(words: str) -> str:
     # A `max_length` of pydantic reads the text as UTF-8 first, and says less of what is wrong.
     if len(words) > LONGEST_TEXT:
@@ -116,7 +122,7 @@ def _json(options: dict[str, Any]) -> dict[str, Any]:
 _plain = BeforeValidator(lambda value: value.item() if isinstance(value, np.generic) else value)
 _Text = Annotated[str, Field(strict=True), AfterValidator(_utf8)]
 _Id = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
-_Number = Annotated[float, _plain, Field(strict=True, allow_inf_nan=False, ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
+_Number = Annotated[float, _plain, Field(strict=True, allow_inf_nan=False), AfterValidator(_within_limits)]
 _Cosine = Annotated[float, _plain, Field(strict=True, ge=-1 - ROUNDING, le=1 + ROUNDING)]
 
 
@@ -210,7 +216,8 @@ class _Unused:
                 if name in scores:
                     self.add(call, InputError(f"The memory “{name[:80]}” is named twice. {UNCHANGED}"))
                     continue
-                read = partial(_checked, COSINE if self.strict else NUMBER, pair[1], COSINE_IN_WORDS)
+                kind = (COSINE, COSINE_IN_WORDS) if self.strict else (NUMBER, f"a score of “{name[:80]}”")
+                read = partial(_checked, kind[0], pair[1], kind[1])
                 scores[name] = None if pair[1] is None else self.taken(call, read, None)
         return scores
 
@@ -655,6 +662,9 @@ class RecordedStep:
             if not is_reported
         ]
         lacks += [*self._unused.kept(), *(f"before this step, {sentence}" for sentence in before)]
+        low, high = settings["reward_failure"], settings["reward_success"]
+        if reward is not None and not low <= reward <= high:
+            lacks.append(f"a reward on the scale of this run, {low:g} to {high:g}: {reward:g} counts as it was given")
         recall = self._recall(lacks)
         embed = None
         if self._embedding is not None:

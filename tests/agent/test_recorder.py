@@ -497,6 +497,17 @@ def test_what_cannot_be_used_is_a_sentence_of_the_step_and_the_rest_is_kept(
         assert bank.memory(s.trace.operations[0].memory_id).experience == "text"
 
 
+def test_a_reward_off_the_scale_of_the_run_counts_as_given_and_is_named(bank: MemoryBank, recorder: Recorder) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    for reward, named in ((5.0, 1), (1.0, 0)):
+        with recorder.step("egg") as s:
+            s.selected(["m"])
+            s.rewarded(reward)
+        assert s.trace.reward.reward == reward
+        assert sum("scale" in lack for lack in s.trace.lacks) == named
+    assert bank.utilities("mine")["m"].q == pytest.approx(ALPHA * 1.0 + (1 - ALPHA) * ALPHA * 5.0)
+
+
 def test_a_text_with_half_a_character_is_kept_with_the_rest(recorder: Recorder) -> None:
     with recorder.step("egg \ud800") as s:
         s.answered("half \udc00")
