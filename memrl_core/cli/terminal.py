@@ -28,6 +28,7 @@ from memrl_core.environments import environment_names, why_unusable
 from memrl_core.errors import EmbedderMismatch, InputError, MemRLError, one_line
 from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, weights_of
 from memrl_core.models.ollama import ollama_status
+from memrl_core.models.ollama_client import odd_environment
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
@@ -176,12 +177,13 @@ class DoctorRow:
 
 
 def model_rows(preferences: Preferences) -> list[DoctorRow]:
-    """What was found of the models that can be asked: of Ollama, in the process, of an OpenAI-compatible server."""
+    """What was found of the models that can be asked, and of the variables that say where."""
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(ollama_status, preferences.ollama_address)
         listed = pool.submit(openai_models, preferences)
     status = asked.result()
-    rows = [DoctorRow("Ollama", "ok" if status.state != "not_running" else "optional", status.sentence, status.remedy)]
+    rows = [DoctorRow(odd.variable, "optional", odd.sentence, odd.remedy) for odd in odd_environment()]
+    rows += [DoctorRow("Ollama", "ok" if status.state != "not_running" else "optional", status.sentence, status.remedy)]
     for name in PACKAGED:
         try:
             rows.append(DoctorRow(f"{PREFIX}{name}", "ok", f"The weights are at {weights_of(PREFIX + name)}.", ""))

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import ollama
 
 from memrl_core.embedders.base import Vectors, must_have_text, unit_vectors
 from memrl_core.errors import ModelError
 from memrl_core.models.base import KEEP_ALIVE, tells_no_room
 from memrl_core.models.ollama import weights_and_server
 from memrl_core.models.ollama_client import (
-    FAILURES,
     checked_address,
     checked_name,
     default_address,
     failure,
+    failures,
+    official,
     ollama_client,
 )
 
@@ -78,8 +78,8 @@ class OllamaEmbedder:
         """What the server gives for the texts; its shape is not looked at. Raises `ModelError`."""
         try:
             return self._asked(batch, truncate=False)
-        except FAILURES as error:
-            if isinstance(error, ollama.ResponseError) and tells_no_room(error.error):
+        except failures() as error:
+            if isinstance(error, official().ResponseError) and tells_no_room(error.error):
                 if len(batch) > 1:
                     return np.concatenate([self._answered([text]) for text in batch])
                 self.cut += 1

@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
-
-import ollama
+from typing import TYPE_CHECKING, Any, Literal
 
 from memrl_core.errors import (
     InputError,
@@ -24,14 +22,15 @@ from memrl_core.errors import (
 )
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, fewest_tokens, slow, tells_no_room
 from memrl_core.models.ollama_client import (
-    FAILURES,
     as_sent,
     canonical_name,
     checked_address,
     checked_name,
     default_address,
     failure,
+    failures,
     is_local,
+    official,
     ollama_client,
     ollama_stream,
     pull_command,
@@ -39,6 +38,9 @@ from memrl_core.models.ollama_client import (
 )
 from memrl_core.models.stream import Arriving, Broken
 from memrl_core.records import Message, Reply
+
+if TYPE_CHECKING:
+    import ollama
 
 NANOSECONDS = 1e9
 ABOUT_THE_SCHEMA = re.compile(r"schema|grammar|\bformat\b", re.IGNORECASE)
@@ -115,7 +117,8 @@ class OllamaModel:
         async def ask(client: ollama.AsyncClient) -> AsyncIterator[ollama.ChatResponse]:
             # The official client's `chat` does not know the fields that keep the server from cutting a prompt.
             body = {**asked, **self._whole}
-            return await client._request(ollama.ChatResponse, "POST", "/api/chat", json=body, stream=True)
+            kind: type[ollama.ChatResponse] = official().ChatResponse
+            return await client._request(kind, "POST", "/api/chat", json=body, stream=True)
 
         arriving = Arriving(options, on_text, cancelled, bound=schema is not None)
         last = None
@@ -126,7 +129,7 @@ class OllamaModel:
                 arriving.take(part.message.content or "", part.message.thinking or "", bool(part.done))
                 last = part if part.done else last
         except Broken as broken:
-            refused = str(broken.cause.error) if isinstance(broken.cause, ollama.ResponseError) else ""
+            refused = str(broken.cause.error) if isinstance(broken.cause, official().ResponseError) else ""
             if self._whole and any(f'"{name}"' in refused for name in self._whole):
                 self._whole = {}
                 return self.chat(messages, options, on_text, cancelled, schema)
@@ -240,6 +243,8 @@ def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) 
             sentence = f"Ollama is not running at {address}."
         elif isinstance(error, ModelSlow):
             sentence = f"Nothing answers at {address} within {timeout:g} s."
+        elif type(error) is ModelError:  # It could not even be asked.
+            return OllamaStatus("not_running", str(error), "")
         return OllamaStatus("not_running", f"{sentence} Replay and demo still work.", _how_to_start(address))
     version, loaded = _version(address, timeout), _loaded(address, timeout)
     if model is not None and canonical_name(model) not in {installed.name for installed in models}:
@@ -386,7 +391,7 @@ def _asking(address: str, name: str, timeout: float) -> Iterator[Any]:
     try:
         with ollama_client(address, timeout) as client:
             yield client
-    except FAILURES as error:
+    except failures() as error:
         raise failure(error, address, name, timeout) from None
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
 import os
-import re
 import shlex
 import socket
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
-import ollama
 
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown, one_line
 from memrl_core.models.base import Cancelled
+from memrl_core.models.proxies import CERTIFICATES, OddValue, must_be_sendable, odd_values, proxy_for, without_secrets
 from memrl_core.models.stream import MOST_BYTES, Ask, Bounded, Part, ReplyTooLong, Stream
 from memrl_core.records import Message
+
+if TYPE_CHECKING:
+    import ollama
 
 DEFAULT_ADDRESS = "http://127.0.0.1:11434"
 OPENAI = "https://api.openai.com/v1"
@@ -38,7 +41,6 @@ FAILURES = (
     ConnectionError,
     httpx.HTTPError,
     ReplyTooLong,
-    ollama.ResponseError,
     ValueError,
     TypeError,
     AttributeError,
@@ -47,14 +49,31 @@ FAILURES = (
     RuntimeError,
     MemoryError,
 )
-"""What the official client raises: its own error, httpx's, the builtin one when a server is down outside a stream, and
-for replies that are not Ollama's whatever its unguarded parsing trips over (pydantic's and json's errors are
+"""What a client raises beside its own error: httpx's, the builtin one when a server is down outside a stream, and
+for replies that are not the server's whatever its unguarded parsing trips over (pydantic's and json's errors are
 `ValueError`s; JSON that is nested too deep is a `RecursionError`)."""
+
+
+@cache
+def official() -> Any:
+    """Ollama's official package: `Client`, `AsyncClient`, `ResponseError`, `ChatResponse`. Nothing but a question to
+    Ollama needs it."""
+    try:
+        return importlib.import_module("ollama")
+    except Exception:
+        # It ends with a client of its own, made of whatever the environment says; where that cannot be made, all that
+        # is used of it has been loaded already.
+        return importlib.import_module("ollama._client")
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What the official client raises."""
+    return (official().ResponseError, *FAILURES)
 
 
 def default_address() -> str:
     """`OLLAMA_HOST` as a URL, or the address of a local server. A value that is no address is returned as it is."""
-    given = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
+    given = _of_environment("OLLAMA_HOST")
     if not given:
         return DEFAULT_ADDRESS
     try:
@@ -64,23 +83,34 @@ def default_address() -> str:
 
 
 def ollama_address(given: str) -> str:
-    """A host as Ollama's own programs take it, which may lack scheme and port, as a URL. Raises `InputError`."""
-    if "://" not in given:
-        host, slash, path = given.partition("/")
-        host = f"127.0.0.1{host}" if host.startswith(":") else host
-        given = f"http://{host}{'' if _port(f'http://{host}') else ':11434'}{slash}{path}"
-    # Servers are told to listen on every interface with this name; it is not one to connect to on every system.
-    return checked_address(given.replace("://0.0.0.0", "://127.0.0.1", 1))
+    """A host as Ollama's own programs take it, which may lack scheme, port and brackets, as a URL.
+
+    Raises `InputError`.
+    """
+    scheme, separator, rest = given.strip().rpartition("://")
+    host, slash, path = rest.partition("/")
+    name, port = host, ""
+    if _ip(host) is None and ":" in host and not host.endswith("]"):
+        name, _, port = host.rpartition(":")
+    if not separator:
+        name, port = name or "127.0.0.1", port or "11434"
+    if (ip := _ip(name.strip("[]"))) is not None:
+        # Servers are told to listen on every interface with 0.0.0.0 or ::, to which not every system connects.
+        own = "127.0.0.1" if ip.version == 4 else "::1"
+        name = own if ip.is_unspecified else str(ip)
+        name = name if ip.version == 4 else f"[{name}]"
+    return checked_address(f"{scheme or 'http'}://{name}{port and ':'}{port}{slash}{path}")
 
 
 def openai_address() -> str:
     """`OPENAI_BASE_URL` without a slash at its end, or OpenAI's own; a password or parameters in it are left out, for
     an address is shown and stored."""
-    return _without_secrets(os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI).rstrip("/")
+    return without_secrets(_of_environment("OPENAI_BASE_URL") or OPENAI).rstrip("/")
 
 
-def _without_secrets(address: str) -> str:
-    return re.sub(r"//[^/]*@", "//", re.split(r"[?#]", address, maxsplit=1)[0])
+def _of_environment(variable: str) -> str:
+    """The value of a variable without the blanks and quotes that stand around it in many files of settings."""
+    return os.environ.get(variable, "").strip().strip("\"'").strip()
 
 
 def checked_address(text: str, of: str = "Ollama", like: str = DEFAULT_ADDRESS) -> str:
@@ -95,13 +125,17 @@ def checked_address(text: str, of: str = "Ollama", like: str = DEFAULT_ADDRESS) 
         port = parts.port
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
         httpx.URL(given)
+        (parts.hostname or "").encode("idna")  # No name has an empty part, or one of more than 63 letters.
     except (ValueError, httpx.InvalidURL):
         usable = False
     odd = any(character.isspace() or not character.isprintable() for character in given)
     if not usable or odd or parts.query or parts.fragment or "@" in parts.netloc:
+        from_environment = {_of_environment("OLLAMA_HOST"): "OLLAMA_HOST", openai_address(): "OPENAI_BASE_URL"}
+        variable = from_environment.get(given, "") if given else ""
+        where, unset = (f" in {variable}", f", or unset {variable}") if variable else ("", "")
         raise InputError(
-            f"“{one_line(_without_secrets(given))}” is not an address of {of}, so nothing was changed. Write it like "
-            f"{like}."
+            f"“{one_line(without_secrets(given))}”{where} is not an address of {of}, so nothing was changed. Write it "
+            f"like {like}{unset}."
         )
     if _tells_secrets(parts.hostname or ""):
         raise InputError(
@@ -144,7 +178,8 @@ def as_sent(messages: Sequence[Message]) -> list[dict[str, str]]:
 def connection(address: str, timeout: float, *, asynchronous: bool = False, http: Any = httpx) -> dict[str, Any]:
     """Arguments of every HTTP client for `address`, of `httpx` or of a library with the same interface.
 
-    Reads wait `timeout` seconds (the official default is for ever) and end at `MOST_BYTES`.
+    Reads wait `timeout` seconds (the official default is for ever) and end at `MOST_BYTES`. Raises `ModelError` where
+    the environment has the address asked in a way that cannot be used.
     """
 
     def bound(response: Any) -> None:
@@ -158,11 +193,23 @@ def connection(address: str, timeout: float, *, asynchronous: bool = False, http
     # A proxy set for the internet must not be asked for a server on this machine; a redirection would carry the prompt
     # to a host that nobody has agreed to; and reading all certificates takes longer than the rest of a call to an
     # address that shows none.
+    local = is_local(address)
+    proxy = None if local else proxy_for(address)
+    transport = http.AsyncHTTPTransport if asynchronous else http.HTTPTransport
+    try:
+        carries = transport(verify=address.startswith("https:"), trust_env=not local, proxy=proxy)
+    except Exception as error:
+        file = os.environ.get(CERTIFICATES, "")
+        what = f"the certificates of {CERTIFICATES}, “{one_line(file)}”," if file else "the connection"
+        raise ModelError(
+            f"{what[0].upper()}{what[1:]} cannot be used ({one_line(str(error))}), so {address} was not asked. Nothing "
+            "was sent; run memrl doctor, which checks the environment."
+        ) from error
     return {
         "timeout": http.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
-        "trust_env": not is_local(address),
+        "transport": carries,
+        "trust_env": False,  # What is used of the environment is in the transport.
         "follow_redirects": False,
-        "verify": address.startswith("https:"),
         "headers": {"accept-encoding": "identity"},
         "event_hooks": {"response": [bound_later if asynchronous else bound]},
     }
@@ -177,15 +224,30 @@ def _bounded(http: Any) -> type[Any]:
 def ollama_client(address: str, timeout: float) -> ollama.Client:
     """The official client for what is answered at once. Raises `InputError` for a bad address."""
     address = checked_address(address)
-    return ollama.Client(address, **connection(address, timeout))
+    must_be_sendable("OLLAMA_API_KEY")
+    client: ollama.Client = official().Client(address, **connection(address, timeout))
+    return client
 
 
 def ollama_stream(
     ask: Ask[Part], address: str, timeout: float, cancelled: Cancelled | None = None, first: float | None = None
 ) -> Stream[Part]:
     """A streamed answer of Ollama: `ask` is given an `ollama.AsyncClient`."""
+    must_be_sendable("OLLAMA_API_KEY")
     given = connection(address, max(timeout, first or timeout), asynchronous=True)
-    return Stream(lambda: ollama.AsyncClient(address, **given), ask, FAILURES, timeout, cancelled, first)
+    return Stream(lambda: official().AsyncClient(address, **given), ask, failures(), timeout, cancelled, first)
+
+
+def odd_environment() -> list[OddValue]:
+    """The variables of the environment about servers whose values cannot be used."""
+    found = list(odd_values())
+    named = {"OLLAMA_HOST": (default_address(),), "OPENAI_BASE_URL": (openai_address(), *OPENAI_COMPATIBLE)}
+    for variable, of in named.items():
+        try:
+            checked_address(*of)
+        except InputError as error:
+            found.append(OddValue(variable, str(error), f"unset {variable}"))
+    return found
 
 
 def is_local(address: str) -> bool:
@@ -213,14 +275,14 @@ def serve_command(address: str) -> str:
 
 
 def failure(error: Exception, address: str, model: str, timeout: float, partial: str = "") -> ModelError:
-    """One of `FAILURES` as an error whose sentence a person can act on.
+    """One of `failures()` as an error whose sentence a person can act on.
 
     `model` is empty when the call was about no model. `timeout` is in seconds; `partial` is the text that had arrived
     before, and is carried by `ModelInterrupted`.
     """
     name = one_line(model) or "Ollama"
     kept = what_is_kept(partial)
-    if isinstance(error, ollama.ResponseError):
+    if isinstance(error, official().ResponseError):
         reason = str(error.error).strip() or f"HTTP {error.status_code}"
         if error.status_code == 404 and model and "model" in reason:
             return ModelMissing(
@@ -280,6 +342,13 @@ def _within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipad
         return []
     server_and_client = address.teredo or ()
     return [*server_and_client, *filter(None, [address.sixtofour]), ipaddress.IPv4Address(address.packed[-4:])]
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def _port(url: str) -> int | None:

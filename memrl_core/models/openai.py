@@ -41,6 +41,7 @@ from memrl_core.models.ollama_client import (
     openai_address,
     what_is_kept,
 )
+from memrl_core.models.proxies import must_be_sendable
 from memrl_core.models.stream import Arriving, Broken, Stream
 from memrl_core.records import Message, Reply
 
@@ -135,6 +136,7 @@ class OpenAIModel:
         arriving = Arriving(options, on_text, cancelled, _clean, schema is not None)
         ending, usage = "", _NO_USAGE
         patience, first = options.between_tokens or self.timeout, options.first_token or self.timeout
+        must_be_sendable("OPENAI_API_KEY")
         given = _connection(self.address, max(patience, first), self._trusted, asynchronous=True)
         stream = Stream(lambda: _later(self.address, given), ask, ALL_FAILURES, patience, arriving.ended, first)
         try:
@@ -254,6 +256,7 @@ def _listed(server: openai.OpenAI) -> tuple[list[dict[str, Any]], str]:
 def client(address: str, timeout: float, trusted: bool = False) -> openai.OpenAI:
     """The official client for what is asked and answered at once. Raises `InputError` for a bad address."""
     address = checked_server(address)
+    must_be_sendable("OPENAI_API_KEY")
     http = openai.DefaultHttpxClient(**_connection(address, timeout, trusted, asynchronous=False))
     return openai.OpenAI(base_url=address, api_key=_key() or NO_KEY, http_client=http, max_retries=0)
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.errors import InputError, ModelError
+from memrl_core.models import proxies
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel, ollama_status
-from memrl_core.models.ollama_client import checked_address, default_address, is_local
+from memrl_core.models.ollama_client import (
+    checked_address,
+    default_address,
+    is_local,
+    odd_environment,
+    ollama_client,
+)
+from memrl_core.models.openai import client
+from memrl_core.models.proxies import proxy_for
 from memrl_core.records import Message
 from tests.ollama.server import OllamaServer
 
@@ -91,6 +105,16 @@ def test_a_redirection_is_not_followed(server: OllamaServer, path: str) -> None:
         ("gpu.example/ollama", "http://gpu.example:11434/ollama"),
         ("https://gpu.example", "https://gpu.example"),
         ('"http://gpu.example:80/"', "http://gpu.example:80"),
+        ("'127.0.0.1:11434'", "http://127.0.0.1:11434"),
+        ('" 127.0.0.1:5000 "', "http://127.0.0.1:5000"),
+        ("localhost:", "http://localhost:11434"),
+        ("::1", "http://[::1]:11434"),
+        ("[::1]:5000", "http://[::1]:5000"),
+        ("http://::1", "http://[::1]"),
+        ("2001:db8::7", "http://[2001:db8::7]:11434"),
+        ("::", "http://[::1]:11434"),
+        ("[::]:5000", "http://[::1]:5000"),
+        ("http://[0:0:0:0:0:0:0:0]:5000", "http://[::1]:5000"),
     ],
 )
 def test_the_environment_decides_the_default(monkeypatch: pytest.MonkeyPatch, variable: str, address: str) -> None:
@@ -99,8 +123,112 @@ def test_the_environment_decides_the_default(monkeypatch: pytest.MonkeyPatch, va
     assert OllamaModel("llama3.2").address == address
 
 
-def test_an_unusable_environment_is_reported_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OLLAMA_HOST", "what is this")
+UNUSABLE = ["what is this", "localhost:abc", "localhost:99999", "localhost:0", "[::1", "a..b", "x" * 300, "tcp://gpu:1"]
+
+
+@pytest.mark.parametrize("value", UNUSABLE)
+def test_an_unusable_environment_is_reported_where_it_is_used(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", value)
     given = default_address()
-    with pytest.raises(InputError, match="what is this"):
+    with pytest.raises(InputError, match=rf"{re.escape(value[:40])}.*OLLAMA_HOST"):
         checked_address(given)
+    assert [odd.variable for odd in odd_environment()] == ["OLLAMA_HOST"]
+    assert value[:40] in ollama_status(given).sentence
+
+
+FAR, NEAR = "http://gpu.example:5000", "http://127.0.0.1:9"
+UNUSABLE_PROXIES = ["socks4://127.0.0.1:9", "http://proxy:abc", "http://proxy:99999", "http://[::1", "http://", "a b"]
+
+
+@pytest.mark.parametrize("value", [*UNUSABLE_PROXIES, "socks5://127.0.0.1:9", "socks5h://u:secret@h:1"])
+@pytest.mark.parametrize("variable", ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"])
+def test_a_proxy_that_cannot_be_used_is_named_where_it_is_needed(
+    no_proxies: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    no_proxies.setitem(sys.modules, "socksio", None)
+    no_proxies.setattr(proxies, "find_spec", lambda name: None)
+    no_proxies.setenv(variable, value)
+    assert ollama_client(NEAR, 1)
+    for ask in (ollama_client, client):
+        with pytest.raises(ModelError, match=f"{variable}, the proxy for {FAR}, cannot be used") as refused:
+            ask(FAR, 1)
+        assert "secret" not in str(refused.value)
+    assert variable in ollama_status(FAR).sentence
+    (odd,) = odd_environment()
+    assert odd.variable == variable and "secret" not in odd.sentence
+    assert ("pip install socksio" in odd.remedy) == value.startswith("socks5")
+
+
+def test_only_the_proxy_of_an_addresss_own_scheme_stands_in_its_way(no_proxies: pytest.MonkeyPatch) -> None:
+    no_proxies.setenv("HTTPS_PROXY", "socks4://h")
+    assert proxy_for(FAR) is None
+    no_proxies.setenv("HTTP_PROXY", "' proxy.example:3128 '")
+    assert proxy_for(FAR) == "http://proxy.example:3128"
+    with pytest.raises(ModelError, match="HTTPS_PROXY"):
+        proxy_for("https://gpu.example")
+
+
+@pytest.mark.parametrize(
+    ("value", "address", "direct"),
+    [
+        ("localhost,[::1]", "http://[::1]:8", True),
+        ("fd00::/8, 10.0.0.0/8", "http://[fd00::5]:8", True),
+        ("fd00::/8, 10.0.0.0/8", "http://10.1.2.3", True),
+        ("fd00::/8, 10.0.0.0/8", "http://11.1.2.3", False),
+        (".example", FAR, True),
+        ("*", FAR, True),
+        ("[,/8,http://h,::1::", FAR, False),
+    ],
+)
+def test_no_proxy_is_understood_with_brackets_and_networks(
+    no_proxies: pytest.MonkeyPatch, value: str, address: str, direct: bool
+) -> None:
+    no_proxies.setenv("HTTP_PROXY", "http://proxy:1")
+    no_proxies.setenv("no_proxy", value)
+    assert (proxy_for(address) is None) == direct
+    assert ollama_client(address, 1)
+    assert [odd.variable for odd in odd_environment()] == (["no_proxy"] if "::1::" in value else [])
+
+
+def test_certificates_and_keys_that_cannot_be_used_are_named(no_proxies: pytest.MonkeyPatch) -> None:
+    no_proxies.setenv("SSL_CERT_FILE", "/missing.pem")
+    assert ollama_client(FAR, 1)
+    for ask in (ollama_client, client):
+        with pytest.raises(ModelError, match="SSL_CERT_FILE"):
+            ask("https://gpu.example", 1)
+    no_proxies.setenv("OLLAMA_API_KEY", "schlüssel")
+    no_proxies.setenv("OPENAI_API_KEY", "schlüssel")
+    for ask, key in ((ollama_client, "OLLAMA_API_KEY"), (client, "OPENAI_API_KEY")):
+        with pytest.raises(ModelError, match=f"{key} cannot be used") as refused:
+            ask(FAR, 1)
+        assert "schl" not in str(refused.value)
+    assert [odd.variable for odd in odd_environment()] == ["OLLAMA_API_KEY", "OPENAI_API_KEY", "SSL_CERT_FILE"]
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for variable in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(variable)
+    for variable in ("OLLAMA_HOST", "OPENAI_BASE_URL", "SSL_CERT_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+    return monkeypatch
+
+
+def test_importing_starts_no_client_whatever_the_environment_says(server: OllamaServer, tmp_path: Path) -> None:
+    odd = {"ALL_PROXY": "socks5://127.0.0.1:9", "no_proxy": "[::1],fd00::/8", "SSL_CERT_FILE": "/missing"}
+    code = (
+        "import sys, httpx\n"
+        "made, begin = [], httpx.Client.__init__\n"
+        "httpx.Client.__init__ = lambda self, *given, **more: made.append(given) or begin(self, *given, **more)\n"
+        "from memrl_core import Recorder\n"
+        "import memrl_core.cli.main\n"
+        "assert not made and 'ollama' not in sys.modules\n"
+        "from memrl_core.models.ollama import OllamaModel, ollama_status\n"
+        "from memrl_core.models.base import ModelOptions\n"
+        "from memrl_core.records import Message\n"
+        f"assert ollama_status({server.address!r}).models\n"
+        f"assert OllamaModel('llama3.2', {server.address!r}).chat([Message('user', 'Hi')], ModelOptions()).text\n"
+    )
+    environment = {**os.environ, **odd, "OLLAMA_HOST": "localhost:abc", "MEMRL_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
