@@ -112,6 +112,7 @@ class MemoryBank:
             values.get("embedder_version", ""),
             tuple(json.loads(values.get("embedders_before", "[]"))),
         )
+        self._is_sealed = "digest" in values
         self._is_alone = False
         self._steps_held = 0
         self.layouts = Layouts(database)
@@ -918,6 +919,9 @@ class MemoryBank:
                     is_storing = bool(self._state.pending)
                     if is_storing:
                         self._state.store()
+                        if not self._is_sealed:
+                            self._database.seal()
+                self._is_sealed |= is_storing
                 self._state.stored()
             except BaseException as error:
                 if is_storing or len(self._state.pending) > len(before):

@@ -1,7 +1,8 @@
 """Whether a bank is whole: each thing that was looked at, and what to do where it is not.
 
-Every row of steps, ledger and memories carries a checksum, by which a bit that flipped is found and its row named. What
-follows from the facts is made anew and compared: candidates from the traces, q from the ledger.
+Every row of steps, ledger and memories carries a checksum, by which a bit that flipped is found and its row named; the
+description and the maps have one as a whole. What follows from the facts is made anew and compared: candidates from the
+traces, runs and q from the ledger.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import Table, select
 
 from memrl_core.bank.bank import MemoryBank
 from memrl_core.bank.matrix import UNIT_TOLERANCE
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.addresses import is_local
+from memrl_core.bank.storage.digests import chained, digest
 from memrl_core.bank.storage.places import Place, place_of
 from memrl_core.bank.storage.schema import Database
 from memrl_core.errors import BankError, BankMissing, BankUnreachable, NotABank, few
@@ -37,10 +39,8 @@ REBUILD = "Run `memrl doctor --rebuild` on it: what follows from the ledger is w
 INSTALL = (
     "Install the package that the policy is from, then run `memrl doctor --rebuild`: q is computed from the ledger."
 )
-_LEDGER_COLUMNS = ("id", "seq", "run", "step", "step_id", "known_at", "kind", "memory_ids", "value", "source", "rater",
-                   "reason", "revokes", "payload", "created", "digest", "actor", "undoes")  # fmt: skip
-
 _BY_A_RECORDER = schema.steps.c.trace.contains('"origin":"recorder"', autoescape=True)
+_NUMBERED = [table for table in schema.metadata.sorted_tables if "position" in table.c]
 _CAUSE = schema.q_moves.c.event
 _HAS_NO_EVENT = (_CAUSE != "") & _CAUSE.notin_(select(schema.ledger.c.id))
 
@@ -86,17 +86,16 @@ def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
         yield _unopened(error)
         return
     yield Finding("opens", True, "The bank can be opened.")
-    yield Finding(
-        "description", True, f"Embeddings of {dimensions(int(values['dimension']))} by {values['embedder'][:80]}."
-    )
+    yield _described(values)
     whole = [
         _read("database", lambda: _integrity(database)),
-        _read("steps", lambda: _steps(database)),
+        _read("steps", lambda: _steps(database, values["embedder"])),
         _read("ledger", lambda: _ledger(database)),
     ]
     yield from whole
     vectors = _read("memories", lambda: _memories(place, int(values["dimension"]), database))
     yield vectors
+    yield _read("maps", lambda: _maps(database, values))
     if all(one.ok for one in (*whole, vectors)):
         yield from _of_the_whole(place, database)
     if is_local(place.uri):
@@ -112,18 +111,27 @@ def _unopened(error: BankError) -> Finding:
     return Finding("opens", False, str(error), remedy)
 
 
-def _of_the_whole(place: Place, database: Database) -> Iterator[Finding]:
-    bank = MemoryBank.open(place.uri)
-    yield _read("runs", lambda: _runs(bank, database))
-    yield _read("utilities", lambda: _utilities(bank, database), REBUILD)
-    unfinished = sum(len(bank.unfinished_steps(info.id)) for info in bank.runs())
-    unended = (
-        f"Steps that began and never ended: {unfinished}. They do not count." if unfinished else "Every step has ended."
+def _described(values: Mapping[str, str]) -> Finding:
+    by = f"Embeddings of {dimensions(int(values['dimension']))} by {values['embedder'][:80]}."
+    later = (
+        "" if "digest" in values else " An earlier version wrote it: it gets its checksums when something is stored."
     )
-    yield Finding("unfinished", True, unended)
-    if recorded := database.rows(select(schema.steps.c.run, schema.steps.c.step).where(_BY_A_RECORDER)):
-        yield _read("reported", lambda: _reported(bank, recorded))
-    bank.close()
+    return Finding("description", True, by + later)
+
+
+def _of_the_whole(place: Place, database: Database) -> Iterator[Finding]:
+    with MemoryBank.open(place.uri) as bank:
+        yield _read("runs", lambda: _runs(bank, database))
+        yield _read("utilities", lambda: _utilities(bank, database), REBUILD)
+        yield _read("unfinished", lambda: _unfinished(bank))
+        if recorded := database.rows(select(schema.steps.c.run, schema.steps.c.step).where(_BY_A_RECORDER)):
+            yield _read("reported", lambda: _reported(bank, recorded))
+
+
+def _unfinished(bank: MemoryBank) -> Finding:
+    count = sum(len(bank.unfinished_steps(info.id)) for info in bank.runs())
+    unended = f"Steps that began and never ended: {count}. They do not count." if count else "Every step has ended."
+    return Finding("unfinished", True, unended)
 
 
 def _read(name: str, look: Callable[[], Finding], remedy: str = RESTORE) -> Finding:
@@ -148,35 +156,49 @@ def _integrity(database: Database) -> Finding:
     found = {str(row[0]) for row in database.raw("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')")}
     if odd := found ^ {"ledger_refuses_update", "ledger_refuses_delete"}:
         return Finding("database", False, f"Triggers are missing or not a bank's own: {few(sorted(odd))}.", RESTORE)
+    if odd_tables := [table.name for table in _NUMBERED if not _is_numbered(database, table)]:
+        sentence = f"Rows were removed, added or renumbered: {few(odd_tables)} is not numbered from 1 without a gap."
+        return Finding("database", False, sentence, RESTORE)
     return Finding("database", True, "SQLite finds nothing amiss in the file.")
 
 
-def _steps(database: Database) -> Finding:
+def _is_numbered(database: Database, table: Table) -> bool:
+    """Whether the positions of a table of SQLite are 1, 2, 3 …: its rows are appended and never deleted."""
+    ((count, first, last),) = database.raw(f"SELECT count(*), min(position), max(position) FROM {table.name}")
+    return (first or 1, last or 0) == (1, count)
+
+
+def _steps(database: Database, embedder: str) -> Finding:
     count, odd = 0, []
-    for row in _rows(database, schema.steps, [*schema.steps.c.keys()][1:]):
+    columns = [column.name for column in schema.candidates.c if column.name != "position"]
+    of_step = f"SELECT {', '.join(columns)} FROM candidates WHERE run = ? AND step = ? ORDER BY position"
+    for row in _rows(database, schema.steps):
         count += 1
         name = f"step {row['step']} of run {str(row['run'])[:80]}"
-        if codec.digest(row) != row["digest"]:
+        if digest(row) != row["digest"]:
             odd.append(f"{name} is not as it was written")
             continue
         trace = codec.trace_of(row["trace"], row["embedding"])
-        of_step = schema.candidates.c.run == trace.run, schema.candidates.c.step == trace.step
-        columns = [column for column in schema.candidates.c if column.name != "position"]
-        stored = database.rows(select(*columns).where(*of_step).order_by(schema.candidates.c.position))
-        made = [tuple(one[column.name] for column in columns) for one in codec.candidate_rows(trace)]
-        if [tuple(one) for one in stored] != made:
+        if trace.embed is not None and trace.embed.embedder != embedder:
+            odd.append(f"the vector of {name} is by {trace.embed.embedder[:80]}, which is not the bank's embedder")
+        made = [tuple(one[column] for column in columns) for one in codec.candidate_rows(trace)]
+        if [tuple(one) for one in database.raw(of_step, (trace.run, trace.step))] != made:
             odd.append(f"the candidates of {name} are not those of its record")
+    strays = "SELECT DISTINCT run, step FROM candidates EXCEPT SELECT run, step FROM steps"
+    odd += [
+        f"candidates are of step {step} of run {str(run)[:80]}, which is not there"
+        for run, step in database.raw(strays)
+    ]
     return _account("steps", odd, f"Every step is as it was written ({count:,}).")
 
 
 def _ledger(database: Database) -> Finding:
     count, odd = 0, []
-    for row in _rows(database, schema.ledger, _LEDGER_COLUMNS):
+    for row in _rows(database, schema.ledger):
         count += 1
-        cells = {name: row[name] for name in _LEDGER_COLUMNS[:-2]}
         try:
-            event = codec.event_of([cells[name] for name in _LEDGER_COLUMNS[:15]])
-            whole = codec.digest(cells) == row["digest"] and codec.event_row(event) == row
+            event = codec.event_of([row[name] for name in codec.EVENT_FIELDS])
+            whole = codec.event_row(event) == row
         except codec.UNREADABLE:
             whole = False
         if not whole:
@@ -189,7 +211,7 @@ def _memories(place: Place, dimension: int, database: Database) -> Finding:
     odd, seen = [], set()
     for row in codec.rows_of(place.open_vectors(dimension).read()):
         memory_id = str(row["id"])
-        if codec.digest(row) == row["digest"]:
+        if digest(row) == row["digest"]:
             seen.add(memory_id)
             if abs(float(np.linalg.norm(row["embedding"])) - 1) > UNIT_TOLERANCE:
                 odd.append(f"memory {memory_id[:160]} has no vector of length 1")
@@ -201,16 +223,33 @@ def _memories(place: Place, dimension: int, database: Database) -> Finding:
     return _account("memories", odd, f"Every memory is as it was written ({len(seen & named):,}).{rest}")
 
 
-def _rows(database: Database, table: Any, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    columns, last = list(names), 0
-    while True:
-        query = select(table.c.position, *(table.c[name] for name in columns)).where(table.c.position > last)
-        found = database.rows(query.order_by(table.c.position).limit(AT_ONCE))
-        for position, *values in found:
-            last = position
-            yield dict(zip(columns, values, strict=True))
-        if not found:
-            return
+def _maps(database: Database, values: Mapping[str, str]) -> Finding:
+    odd = [
+        f"the rows of {table.name} are not as they were written"
+        for table in schema.SEALED
+        for last, checksum in [schema.sealed(values, table)]
+        if chained("", (row for at, row in database.numbered(table) if at <= last)) != checksum
+    ]
+    known = {i for (i,) in database.raw("SELECT DISTINCT memory_id FROM q_values")}
+    left = {str(row["id"]) for _, row in database.numbered(schema.layouts)}
+    there, count = set(left), 0
+    for _, row in database.numbered(schema.points):
+        count += 1
+        left.discard(row["layout"])
+        if row["layout"] not in there or row["memory_id"] not in known:
+            odd.append(f"a place of memory {str(row['memory_id'])[:160]} is on no map, or of no memory of this bank")
+        elif not all(isinstance(number, float) and math.isfinite(number) for number in (row["x"], row["y"])):
+            odd.append(f"the place of memory {row['memory_id'][:160]} is none")
+    odd += [f"map {layout[:80]} has no places" for layout in sorted(left)]
+    return _account("maps", odd, f"Every place on a map is as it was written ({count:,}).")
+
+
+def _rows(database: Database, table: Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table without their positions, in order, as they are stored."""
+    last = 0
+    while found := list(database.numbered(table, last, AT_ONCE)):
+        yield from (row for _, row in found)
+        last = found[-1][0]
 
 
 def _account(name: str, odd: list[str], whole: str) -> Finding:
@@ -224,8 +263,7 @@ def _account(name: str, odd: list[str], whole: str) -> Finding:
 
 def _runs(bank: MemoryBank, database: Database) -> Finding:
     begun = {e.run: codec.run_of(e.payload) for e in bank.events() if e.kind is EventKind.RUN_STARTED}
-    columns = [column.name for column in schema.runs.c if column.name != "position"]
-    stored = {row["id"]: row for row in _rows(database, schema.runs, columns)}
+    stored = {row["id"]: row for row in _rows(database, schema.runs)}
     odd = begun.keys() ^ stored.keys()
     for run in begun.keys() & stored.keys():
         rows = stored[run], codec.run_row(begun[run])
@@ -246,29 +284,32 @@ def _utilities(bank: MemoryBank, database: Database) -> Finding:
             continue
         events = state.events(info.id)
         made = folded(state.start(info.id), events, state.committed(events))
-        kept = state.live(info.id)
-        kept.histories.read()
-        for memory_id in [*made.histories, *(kept.histories.keys() - made.histories.keys())]:
+        values = {row["memory_id"]: [row] for row in _derived(database, schema.q_values, info.id)}
+        moves: dict[str, list[dict[str, Any]]] = {}
+        for row in _derived(database, schema.q_moves, info.id):
+            moves.setdefault(row["memory_id"], []).append(row)
+        for value, moved in state.derived(info.id, made):
             count += 1
-            utility = made.utilities.get(memory_id) or made.away.get(memory_id)
+            memory_id = value["memory_id"]
+            stored = moves.pop(memory_id, [])
+            # An event stays although the same reward was given again since, which moved nothing.
             same = (
-                utility is not None
-                and math.isfinite(utility.q)
-                and kept.utilities.get(memory_id) == made.utilities.get(memory_id)
-                and kept.away.get(memory_id) == made.away.get(memory_id)
-                and (memory_id in kept.pinned) == (memory_id in made.pinned)
-                and (memory_id in kept.begun_anew) == (memory_id in made.begun_anew)
-                and kept.inherited.get(memory_id) == made.inherited.get(memory_id)
-                and kept.origins.get(memory_id) == made.origins.get(memory_id)
-                and kept.histories.get(memory_id) == made.histories.get(memory_id)
+                values.pop(memory_id, []) == [value]
+                and math.isfinite(value["q"])
+                and len(stored) == len(moved)
+                and all(
+                    row == {**move, "event": row["event"]} and row["event"] in (causes or [""])
+                    for row, (move, causes) in zip(stored, moved, strict=True)
+                )
             )
             if not same:
                 odd.append(f"{memory_id[:160]} in run {info.id[:80]}")
-        if kept.histories.keys() == made.histories.keys():
-            moved = [one for one, other in zip(kept.histories, made.histories, strict=True) if one != other]
-            odd += [f"the place of {memory_id[:160]} in run {info.id[:80]}" for memory_id in moved]
+        odd += [f"{str(memory_id)[:160]} in run {info.id[:80]}" for memory_id in dict.fromkeys([*values, *moves])]
+    strays = "SELECT run, memory_id FROM {} WHERE run NOT IN (SELECT id FROM runs)"
+    for table in (schema.q_values, schema.q_moves):
+        odd += [f"{str(i)[:160]} in run {str(run)[:80]}" for run, i in database.raw(strays.format(table.name))]
     causes = database.rows(select(schema.q_moves.c.run, schema.q_moves.c.memory_id).where(_HAS_NO_EVENT))
-    odd += [f"{memory_id[:160]} in run {run[:80]}" for run, memory_id in causes]
+    odd = list(dict.fromkeys([*odd, *(f"{memory_id[:160]} in run {run[:80]}" for run, memory_id in causes)]))
     if odd:
         sentence = f"q does not follow from the ledger for {len(odd):,} memories: {few(odd)}."
         return Finding("utilities", False, sentence, REBUILD)
@@ -301,6 +342,14 @@ def _reported(bank: MemoryBank, steps: Iterable[tuple[str, int]]) -> Finding:
         )
         return Finding("reported", True, sentence, "The agent may report its cosines, or ids without scores.")
     return Finding("reported", True, f"No stored vector contradicts a score that another agent reported ({count:,}).")
+
+
+def _derived(database: Database, table: Table, run: str) -> Iterator[dict[str, Any]]:
+    """The rows of a table that follows from the ledger, of one run, in the order of their keys."""
+    names = table.c.keys()
+    keys = ", ".join(column.name for column in table.primary_key)
+    query = f"SELECT {', '.join(names)} FROM {table.name} WHERE run = ? ORDER BY {keys}"
+    return (dict(zip(names, row, strict=True)) for row in database.raw(query, (run,)))
 
 
 def _space(path: Path) -> Finding:

@@ -834,14 +834,23 @@ class BankState:
             self.database.execute(_WITHOUT_MOVES, [{"r": run, "m": i} for i in anew])
             for memory_id in first:
                 state.places.setdefault(memory_id, len(state.places))
-        self.database.put(schema.q_values, [self._value_row(run, fold, state, i) for i in changed])
+        self.database.put(schema.q_values, [self._value_row(run, fold, state.places, i) for i in changed])
         new = [(number, point) for i, at in first.items() for number, point in _since(fold.histories[i], at)]
         causes = self._causes(run, [point for _, point in new])
-        self.database.insert(
-            schema.q_moves, [codec.move_row(run, number, point, causes(point)) for number, point in new]
-        )
+        moves = [codec.move_row(run, number, point, (causes(point) or [""])[-1]) for number, point in new]
+        self.database.insert(schema.q_moves, moves)
 
-    def _value_row(self, run: str, fold: Fold, state: RunState, memory_id: str) -> dict[str, Any]:
+    def derived(self, run: str, fold: Fold) -> Iterator[tuple[dict[str, Any], list[tuple[dict[str, Any], list[str]]]]]:
+        """What the tables hold of each memory of a run that is as in `fold`: its row of `q_values` and those of
+        `q_moves`, each with the events that may have caused the move ([] where none is in the run).
+        """
+        places = {memory_id: place for place, memory_id in enumerate(fold.histories)}
+        causes = self._causes(run, [point for points in fold.histories.values() for point in points])
+        for memory_id, points in fold.histories.items():
+            moves = [(codec.move_row(run, n, point, ""), causes(point)) for n, point in enumerate(points)]
+            yield self._value_row(run, fold, places, memory_id), moves
+
+    def _value_row(self, run: str, fold: Fold, places: Mapping[str, int], memory_id: str) -> dict[str, Any]:
         away = memory_id not in fold.utilities
         utility = fold.away[memory_id] if away else fold.utilities[memory_id]
         origin = fold.origins.get(memory_id)
@@ -850,7 +859,7 @@ class BankState:
             "memory_id": memory_id,
             "q": utility.q,
             "visits": utility.visits,
-            "place": state.places[memory_id],
+            "place": places[memory_id],
             "away": away,
             "pinned": memory_id in fold.pinned,
             "inherited": fold.inherited.get(memory_id, 0),
@@ -859,24 +868,27 @@ class BankState:
             "begun_anew": memory_id in fold.begun_anew,
         }
 
-    def _causes(self, run: str, points: Sequence[UtilityPoint]) -> Any:
-        """Which event a move is by: the last that gave one of its rewards, or that brought the memory in."""
+    def _causes(self, run: str, points: Sequence[UtilityPoint]) -> Callable[[UtilityPoint], list[str]]:
+        """Which events a move may be by, the last of them the newest: those that gave one of its rewards, or that
+        brought the memory in.
+        """
         at = {step: self.at(run, step) for step in {point.step for point in points}}
-        given: dict[tuple[int, str], str] = {}
-        inserted: dict[tuple[int, str], str] = {}
+        given: dict[tuple[int, str], list[str]] = {}
+        inserted: dict[tuple[int, str], list[str]] = {}
         for step, events in at.items():
             for event in events:
                 if event.kind in REWARDING and event.source is not None:
-                    given[step, event.source] = event.id
+                    given.setdefault((step, event.source), []).append(event.id)
                 elif event.kind in BRINGS_IN:
-                    inserted.update(dict.fromkeys(((step, i) for i in event.memory_ids), event.id))
+                    for memory_id in event.memory_ids:
+                        inserted.setdefault((step, memory_id), []).append(event.id)
 
-        def cause(point: UtilityPoint) -> str:
+        def causes(point: UtilityPoint) -> list[str]:
             if point.source is None:
-                return inserted.get((point.step, point.memory_id), "")
-            return given.get((point.step, point.source), "")
+                return inserted.get((point.step, point.memory_id), [])
+            return given.get((point.step, point.source), [])
 
-        return cause
+        return causes
 
     def named(self) -> set[str]:
         """The ids of all memories that a run has come to know."""

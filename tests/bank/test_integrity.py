@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 from pathlib import Path
 
 import lancedb
 import pytest
+from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Text
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.errors import BankDamaged, BankError
-from tests.builders import a_bank, a_chain
+from memrl_core.bank.storage import schema
+from memrl_core.errors import BankDamaged, BankError, BankTooNew
+from tests.builders import a_bank, a_chain, a_run, an_agent_after
 
 
 @pytest.fixture
@@ -103,6 +106,149 @@ def test_every_column_of_a_memorys_q_is_held_against_the_ledger(bank: Path, cell
     changed(bank, f"UPDATE q_values SET {cell} WHERE memory_id = 'r-0002'")
     assert "r-0002" in problems(bank)["utilities"]
     assert rebuild(str(bank)) == 1 and problems(bank) == {}
+
+
+# --- everything in bank.db --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bank with rows in every table: steps with candidates, a fork, a person's reward, two maps."""
+    path = tmp_path_factory.mktemp("everything") / "bank"
+    with an_agent_after(path, 6).bank as bank:
+        bank.start_run(a_run("fork", base="r", base_step=4))
+        bank.give_reward("r", 6, bank.trace("r", 6).id, bank.credited("r", 6), -1.0, "ann", "too slow")
+        ids = bank.memory_ids()
+        bank.layouts.save("umap", {ids[0]: (0.0, 0.5)})
+        newest = bank.layouts.save("umap", {memory_id: (float(n), 0.5) for n, memory_id in enumerate(ids[:-1])})
+        bank.layouts.add(newest, {ids[-1]: (0.25, -0.25)})
+    return path
+
+
+@pytest.fixture
+def everything(of_everything: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(of_everything, tmp_path / "bank"))
+
+
+COLUMNS = [column for table in schema.metadata.sorted_tables for column in table.c]
+OTHER = {
+    Boolean: "1 - coalesce({0}, 0)",
+    Integer: "coalesce({0}, 0) + 1000",
+    Float: "coalesce({0}, 0.0) + 0.0625",
+    Text: "coalesce({0}, '') || 'x'",
+    LargeBinary: "zeroblob(32)",
+}
+"""Another value of a column, by its type."""
+
+
+@pytest.mark.parametrize("end", ["ASC", "DESC"])
+@pytest.mark.parametrize("column", COLUMNS, ids=str)
+def test_a_change_of_any_column_is_reported(everything: Path, column: Column[object], end: str) -> None:
+    other = next(made for kind, made in OTHER.items() if isinstance(column.type, kind)).format(column.name)
+    if end == "ASC" and column.name == "position":
+        other = "-1"  # The one after it has the next number.
+    keys = ", ".join(key.name for key in column.table.primary_key)
+    order = ", ".join(f"{key.name} {end}" for key in column.table.primary_key)
+    one = f"({keys}) IN (SELECT {keys} FROM {column.table.name} ORDER BY {order} LIMIT 1)"
+    changed(everything, f"UPDATE {column.table.name} SET {column.name} = {other} WHERE {one}")
+    assert problems(everything)
+
+
+@pytest.mark.parametrize("key", ["format", "embedder", "dimension", "embedder_digest", "embedder_version",
+                                 "embedders_before", "created", "layouts", "points", "digest"])  # fmt: skip
+@pytest.mark.parametrize("change", ["UPDATE meta SET value = '1' || value", "DELETE FROM meta"])
+def test_a_bank_whose_description_was_changed_is_not_opened(everything: Path, key: str, change: str) -> None:
+    changed(everything, f"{change} WHERE key = '{key}'")
+    assert "opens" in problems(everything)
+    with pytest.raises((BankDamaged, BankTooNew)):
+        MemoryBank.open(str(everything))
+
+
+@pytest.mark.parametrize("number", ["-3", "0", "1", "2.0", "two", ""])
+def test_a_format_that_never_was_is_no_banks(everything: Path, number: str) -> None:
+    changed(everything, f"UPDATE meta SET value = '{number}' WHERE key = 'format'")
+    assert "opens" in problems(everything)
+    changed(everything, "DELETE FROM meta WHERE key IN ('digest', 'layouts', 'points')")
+    assert ("opens" in problems(everything)) == (number != "2")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE points SET x = x + 0.001 WHERE position = 2",
+        "UPDATE points SET y = 9e999 WHERE position = 3",
+        "UPDATE points SET x = 'left' WHERE position = 3",
+        "UPDATE points SET fitted = 2 WHERE position = 3",
+        "DELETE FROM points WHERE position = (SELECT max(position) FROM points)",
+        "DELETE FROM points",
+        "DELETE FROM layouts WHERE position = 1",
+        "DELETE FROM layouts",
+        "INSERT INTO points (layout, memory_id, x, y, fitted) SELECT id, 'nobody', 0, 0, 0 FROM layouts",
+        "INSERT INTO points (layout, memory_id, x, y, fitted) SELECT 'none', memory_id, 0, 0, 0 FROM q_values",
+    ],
+)
+def test_a_map_that_is_not_as_it_was_written_is_reported(everything: Path, statement: str) -> None:
+    changed(everything, statement)
+    assert "maps" in problems(everything)
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("DELETE FROM candidates WHERE position = (SELECT max(position) FROM candidates)", "steps"),
+        ("UPDATE candidates SET selected = 2 WHERE position = 1", "steps"),
+        ("INSERT INTO candidates (run, step, memory_id, selected) VALUES ('nowhere', 1, 'm', 0)", "steps"),
+        ("INSERT INTO candidates (run, step, memory_id, selected) VALUES ('r', 99, 'm', 0)", "steps"),
+        ("DELETE FROM ledger WHERE position = 3", "database"),
+        ("UPDATE steps SET position = position + 100 WHERE step >= 4", "database"),
+        ("INSERT INTO q_values SELECT 'nowhere', memory_id, q, visits, place, away, pinned, inherited, origin_step,"
+         " replaced, begun_anew FROM q_values WHERE run = 'r'", "utilities"),
+        ("UPDATE q_moves SET event = (SELECT id FROM ledger WHERE kind = 'run_started') WHERE run = 'r'"
+         " AND number = 0", "utilities"),
+    ],
+)  # fmt: skip
+def test_rows_that_belong_to_nothing_or_are_gone_are_reported(everything: Path, statement: str, name: str) -> None:
+    changed(everything, statement)
+    assert name in problems(everything)
+
+
+def test_vectors_of_another_dimension_than_described_are_reported(everything: Path) -> None:
+    changed(
+        everything,
+        "DELETE FROM meta WHERE key IN ('digest', 'layouts', 'points')",
+        "UPDATE meta SET value = '512' WHERE key = 'dimension'",
+    )
+    assert "512" in problems(everything)["memories"]
+    with pytest.raises(BankDamaged, match="512"):
+        MemoryBank.open(str(everything))
+
+
+def test_a_bank_of_an_earlier_version_is_whole_and_gets_its_checksums_with_the_next_write(everything: Path) -> None:
+    changed(everything, "DELETE FROM meta WHERE key IN ('digest', 'layouts', 'points')")
+    assert problems(everything) == {}
+    changed(everything, "UPDATE meta SET value = 'hashing-1025' WHERE key = 'embedder'")
+    assert "hashing-1025" not in problems(everything)["steps"] and "embedder" in problems(everything)["steps"]
+    changed(everything, "UPDATE meta SET value = 'hashing-1024' WHERE key = 'embedder'")
+    with MemoryBank.open(str(everything)) as bank:
+        bank.start_run(a_run("later"))
+    assert problems(everything) == {}
+    changed(everything, "UPDATE meta SET value = 'hashing-1025' WHERE key = 'embedder'")
+    assert "hashing-1025" in problems(everything)["opens"]
+
+
+def test_places_that_an_earlier_version_added_are_no_fault(everything: Path) -> None:
+    changed(
+        everything,
+        "INSERT INTO points (layout, memory_id, x, y, fitted) SELECT layout, memory_id, x, y, 0 FROM points LIMIT 1",
+    )
+    assert problems(everything) == {}
+    with MemoryBank.open(str(everything)) as bank:
+        newest = bank.layouts.newest()
+        assert newest is not None
+        bank.layouts.add(newest, {bank.memory_ids()[0]: (1.0, 1.0)})
+    assert problems(everything) == {}
+    changed(everything, "UPDATE points SET x = x + 1 WHERE position = (SELECT max(position) FROM points)")
+    assert "maps" in problems(everything)
 
 
 def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
-from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from sqlalchemy import select
 
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.bank.storage import schema
+from memrl_core.bank.storage.digests import digest
 from memrl_core.records import Candidate, EventKind, LedgerEvent, Memory, RunInfo, StepTrace, UtilityPoint
 from memrl_core.retrieval.view import LEAST_PART, Embeddings
 
@@ -30,12 +29,12 @@ UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, Arith
 
 _TRACE = TypeAdapter(StepTrace)
 _RUN = TypeAdapter(RunInfo)
-_EVENT_FIELDS = tuple(LedgerEvent.__dataclass_fields__)
+EVENT_FIELDS = tuple(LedgerEvent.__dataclass_fields__)
 _MEMORY_FIELDS = tuple(Memory.__dataclass_fields__)
 _MOVE_FIELDS = ("memory_id", "step", "before", "after", "visits", "reward", "source")
 
 STEP_ROWS = select(*(schema.steps.c[name] for name in STEP_COLUMNS))
-EVENTS = select(*(schema.ledger.c[name] for name in _EVENT_FIELDS))
+EVENTS = select(*(schema.ledger.c[name] for name in EVENT_FIELDS))
 """Queries to which a WHERE is added; `step_of` and `event_of` read what they find."""
 
 
@@ -170,7 +169,7 @@ def _candidate_row(one: Candidate) -> dict[str, Any]:
 
 def event_row(event: LedgerEvent) -> dict[str, Any]:
     """A row of `ledger`."""
-    row: dict[str, Any] = {name: getattr(event, name) for name in _EVENT_FIELDS}
+    row: dict[str, Any] = {name: getattr(event, name) for name in EVENT_FIELDS}
     row["kind"] = str(event.kind)
     row["memory_ids"] = json.dumps(event.memory_ids)
     row["payload"] = json.dumps(dict(event.payload))
@@ -314,31 +313,6 @@ def _with_small_joined(parts: list[npt.NDArray[np.float32]]) -> Iterator[npt.NDA
             yield from neighbours
         else:
             yield np.concatenate(list(neighbours))
-
-
-# --- digests ----------------------------------------------------------------------------------------------------------
-
-
-def digest(row: Mapping[str, Any]) -> str:
-    """A checksum of every cell of a row but its `digest`, by which a bit that flipped is found."""
-    found = hashlib.blake2b(digest_size=16)
-    for name in sorted(row):
-        if name != "digest":
-            found.update(name.encode())
-            found.update(_bytes(row[name]))
-    return found.hexdigest()
-
-
-def _bytes(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return encode_basestring_ascii(value).encode()
-    if isinstance(value, np.ndarray):
-        return value.astype("<f4").tobytes()
-    if isinstance(value, float):
-        value += 0.0  # SQLite keeps −0 as 0.
-    return json.dumps(value).encode()
 
 
 def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:

@@ -71,3 +71,4 @@ class Layouts:
             for memory_id, (x, y) in coordinates.items()
         ]
         self._database.insert(schema.points, rows)
+        self._database.seal()

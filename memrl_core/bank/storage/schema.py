@@ -6,6 +6,7 @@ the ledger. What follows from them (`q_moves`, `q_values`) is written in the sam
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -41,6 +42,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
+from memrl_core.bank.storage.digests import chained, digest
 from memrl_core.errors import (
     BankDamaged,
     BankError,
@@ -53,6 +55,7 @@ from memrl_core.errors import (
 )
 
 FORMAT = 2
+OLDEST_FORMAT = 2
 FILE = "bank.db"
 PATIENCE = 60.0
 """Seconds that a writer waits for another one."""
@@ -208,6 +211,9 @@ points = Table(
     Index("points_by_layout", "layout"),
 )
 
+SEALED = (layouts, points)
+"""The tables whose rows carry no checksum: `meta` has one of each, under its name, and one of itself, `digest`."""
+
 for _action in ("UPDATE", "DELETE"):
     event.listen(
         ledger,
@@ -274,7 +280,10 @@ class Database:
         return self._engine.dialect.name == "sqlite"
 
     def create(self, values: Mapping[str, str]) -> None:
-        """Make all tables and describe the bank, whole or not at all. Raises `NotABank` when tables are there."""
+        """Make all tables and describe the bank, whole or not at all; without `values` a copy fills them.
+
+        Raises `NotABank` when tables are there.
+        """
         with self._sentences("the database"):
             if self.is_sqlite and self._folder is not None:
                 self._connection.exec_driver_sql("PRAGMA journal_mode = WAL")
@@ -285,7 +294,34 @@ class Database:
                 )
             with self._sentences("the database"):
                 metadata.create_all(self._connection)
-            self.insert(meta, [{"key": key, "value": value} for key, value in values.items()])
+            if values:
+                self.insert(meta, [{"key": key, "value": value} for key, value in values.items()])
+                self.seal()
+
+    def seal(self) -> None:
+        """Bring the checksums in `meta` up to date, within the transaction of the caller. A bank of an earlier version
+        gets them so: until then, its description and its maps have none.
+        """
+        found = self._described()
+        for table in SEALED:
+            last, before = sealed(found, table)
+            rows = list(self.numbered(table, last))
+            found[table.name] = f"{rows[-1][0] if rows else last} {chained(before, (row for _, row in rows))}"
+        self._describe(found)
+
+    def _describe(self, values: dict[str, str]) -> None:
+        values["digest"] = digest(values)
+        self.put(meta, [{"key": key, "value": value} for key, value in values.items()])
+
+    def numbered(self, table: Table, after: int = 0, count: int = 2**62) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The first rows of a table after this position, in order: the position, and the cells as they are stored."""
+        names = [column.name for column in table.c if column.name != "position"]
+        query = f"SELECT position, {', '.join(names)} FROM {table.name} WHERE position > ? ORDER BY position LIMIT ?"
+        for position, *cells in self.raw(query, (after, count)):
+            yield position, dict(zip(names, (int(c) if isinstance(c, bool) else c for c in cells), strict=True))
+
+    def _described(self) -> dict[str, str]:
+        return {str(key): str(value) for key, value in self.rows(select(meta.c.key, meta.c.value))}
 
     def is_made(self) -> bool:
         """Whether the tables of a bank are there."""
@@ -302,17 +338,27 @@ class Database:
             if is_empty:
                 raise missing(self.shown)
             raise NotABank(f"{self.shown} holds no bank. Nothing was changed; choose the folder of a bank.")
-        values = {str(key): str(value) for key, value in self.rows(select(meta.c.key, meta.c.value))}
+        values = self._described()
         try:
             version = int(values["format"])
             if not 1 <= int(values["dimension"]) <= LARGEST_DIMENSION or not values["embedder"]:
                 raise ValueError("The description is not that of a bank.")
-        except (KeyError, ValueError) as error:
+            if not all(isinstance(one, str) for one in json.loads(values.get("embedders_before", "[]"))):
+                raise ValueError("The embedders before are no names.")
+        except (KeyError, ValueError, TypeError) as error:
             raise _damaged(self.shown, "its description") from error
         if version > FORMAT:
             raise BankTooNew(
                 f"The bank at {self.shown} was written by a newer version of this program (format {version}, this one "
                 f"reads {FORMAT}). Nothing was changed; update MemRL Inspector to open it."
+            )
+        # A bank of an earlier version has no checksums yet.
+        has_checksums = not {"digest", *(table.name for table in SEALED)}.isdisjoint(values)
+        if version < OLDEST_FORMAT or (has_checksums and digest(values) != values.get("digest")):
+            raise BankDamaged(
+                f"The description of the bank at {self.shown} is not as it was written: format {version}, vectors of "
+                f"{values['dimension']} dimensions by {values['embedder'][:80]}, or another value of its table meta "
+                "was changed. Nothing was opened; restore a copy of bank.db."
             )
         return values
 
@@ -440,8 +486,16 @@ class Database:
         copy = Database.at(str(path), str(path))
         copy.create({})
         with self.snapshot():
-            for table in metadata.sorted_tables:
-                copy.insert(table, [dict(row._mapping) for row in self.rows(select(table))])
+            found = self._described()
+            for table in SEALED:
+                last, checksum = sealed(found, table)
+                found[table.name] = f"{sum(position <= last for position, _ in self.numbered(table))} {checksum}"
+            copy._describe(found)
+            # Numbered anew: a transaction that a server did not commit leaves a gap.
+            for table in filter(lambda one: one is not meta, metadata.sorted_tables):
+                columns = [column for column in table.c if column.name != "position"]
+                rows = self.rows(select(*columns).order_by(*table.primary_key))
+                copy.insert(table, [dict(row._mapping) for row in rows])
         copy.execute(text("PRAGMA journal_mode = DELETE"))
         copy.close()
 
@@ -479,6 +533,15 @@ class Database:
 
     def _sentences(self, part: str) -> AbstractContextManager[None]:
         return _sentences(self.shown, part, self._folder)
+
+
+def sealed(description: Mapping[str, str], table: Table) -> tuple[int, str]:
+    """Up to which position a description has a checksum of the rows of a `SEALED` table, and this; 0 and "" without.
+
+    Raises `ValueError` for one that cannot be read.
+    """
+    position, _, checksum = description.get(table.name, "0 ").partition(" ")
+    return int(position), checksum
 
 
 def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memrl_core.bank.storage.addresses import connect, is_local, remote_failure
+from memrl_core.bank.storage.addresses import connect, is_local, remote_failure, shown
 from memrl_core.bank.storage.codec import embeddings_apart, table_schema
 from memrl_core.bank.storage.schema import chunks
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
@@ -127,10 +127,19 @@ class LanceVectors:
 
     @classmethod
     def open(cls, address: str, dimension: int) -> LanceVectors:
-        """The table at `address`. Raises `BankDamaged`, `BankUnreachable`."""
+        """The table at `address`. Raises `BankDamaged`, also where its vectors have another dimension,
+        `BankUnreachable`.
+        """
         with sentences(address):
             database = connect(address)
-            return cls(address, database, database.open_table(TABLE), dimension)
+            table = database.open_table(TABLE)
+            found = table.schema.field("embedding").type.list_size
+        if found != dimension:
+            raise BankDamaged(
+                f"The vectors at {shown(address)} have {found:,} dimensions; the description of the bank says "
+                f"{dimension:,}. Nothing was changed; restore a copy of the bank."
+            )
+        return cls(address, database, table, dimension)
 
     def append(self, rows: pa.Table) -> None:
         """Append rows; they are stored when this returns. Raises `BankFull`, `BankReadOnly`, `BankDamaged`."""
