@@ -31,6 +31,7 @@ from memrl_core.records import LedgerEvent, Memory, RunInfo, StepTrace, Utility
 
 LONGEST_LINE = 64 * 2**20
 LARGEST_HEADER = 2**24
+LARGEST_WHOLE = 2**53
 ROWS_READ = 100
 PARQUET = b"PAR1"
 
@@ -88,15 +89,34 @@ class _Read:
     places: dict[str, tuple[float, float, int | None]] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
 
-    def take(self, row: Mapping[str, Any]) -> None:
+    def take_step(self, trace: StepTrace) -> None:
+        """One step."""
+        _must_be_within(1, trace.step, trace.epoch)
+        self.traces.append(trace)
+
+    def take_event(self, event: LedgerEvent) -> None:
+        """One event of the ledger."""
+        _must_be_within(0, event.step, event.known_at)
+        if not 0 <= event.seq <= LARGEST_WHOLE:
+            raise ValueError("An event has a number that cannot be.")
+        self.events.append(event)
+
+    def take_memory(self, row: Mapping[str, Any]) -> None:
         """One memory, with its vector and place."""
         memory = _MEMORY.validate_python({name: row[name] for name in _MEMORY_FIELDS})
+        _must_be_within(0, memory.step)
         if memory.id in self.memories:
             raise ValueError("A memory comes twice.")
         self.memories[memory.id] = memory, np.asarray(row["embedding"], dtype=np.float32)
         x, y, fitted = _PLACES.validate_python((row["x"], row["y"], row["fitted"]))
         if x is not None and y is not None:
             self.places[memory.id] = x, y, fitted
+
+
+def _must_be_within(least: int, *steps: int) -> None:
+    # Whoever walks through the steps of a run would not come to an end.
+    if not all(least <= step <= codec.LARGEST_STEP for step in steps):
+        raise ValueError("A step has a number that cannot be.")
 
 
 def _made(path: Path, read: _Read) -> Contents:
@@ -151,11 +171,11 @@ def _from_lines(name: str, file: BinaryIO) -> _Read:
         try:
             kind, _, value = line.rstrip().removesuffix(b"}").partition(b":")
             if kind == b'{"step"':
-                read.traces.append(_TRACE.validate_json(value))
+                read.take_step(_TRACE.validate_json(value))
             elif kind == b'{"event"':
-                read.events.append(_EVENT.validate_json(value))
+                read.take_event(_EVENT.validate_json(value))
             elif kind == b'{"memory"':
-                read.take(from_json(value, allow_inf_nan=False))
+                read.take_memory(from_json(value, allow_inf_nan=False))
             else:
                 raise ValueError("A line of another kind.")
         except _UNREADABLE as error:
@@ -194,7 +214,7 @@ def _from_parquet(path: Path) -> _Read:
         )
         believed: dict[str, dict[str, Utility]] = {}
         for row in _rows(path, file):
-            read.take(row)
+            read.take_memory(row)
             for belief in row["believed"]:
                 run, q, visits = _BELIEF.validate_python((belief["run"], belief["q"], belief["visits"]))
                 believed.setdefault(run, {})[row["id"]] = Utility(q, visits)

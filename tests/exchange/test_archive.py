@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sqlite3
 import stat
@@ -151,7 +152,11 @@ LINES: tuple[tuple[Callable[[list[bytes]], Any], str], ...] = (
     (lambda lines: lines.append(lines[-1]), "Line"),
     (lambda lines: lines.insert(3, b'{"other":{}}'), "Line 4"),
     (lambda lines: lines.insert(3, b'{"event":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "Line 4"),
-    (lambda lines: lines.__setitem__(-1, lines[-1].replace(b'"step":', b'"step":' + b"9" * 1500)), "changed"),
+    (lambda lines: lines.__setitem__(-1, lines[-1].replace(b'"step":', b'"step":' + b"9" * 1500)), "Line"),
+    (lambda lines: lines.__setitem__(1, re.sub(rb'"step":\d+,', b'"step":%d,' % 2**40, lines[1], count=1)), "Line 2"),
+    (lambda lines: lines.__setitem__(-1, re.sub(rb'"step":\d+,', b'"step":-7,', lines[-1], count=1)), "Line"),
+    (lambda lines: [lines.__setitem__(n, re.sub(rb'"seq":\d+,', b'"seq":%d,' % 2**60, one)) for n, one in
+                    enumerate(lines)], "Line"),
     (lambda lines: lines.__setitem__(0, lines[0].replace(b'"schema_version":1', b'"schema_version":7')), "version 7"),
     (lambda lines: lines.__setitem__(0, lines[0].replace(b'"dimension":', b'"dimension":1')), "changed"),
     (lambda lines: [lines.__setitem__(n, one.replace(b'"run_started"', b'"note_pinned"')) for n, one in
