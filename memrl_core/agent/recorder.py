@@ -720,7 +720,7 @@ class RecordedStep:
         if own:
             lacks.append(
                 f"cosines: the scores that it gave are its own ({_listed(given)}), while the similarities by the "
-                f"stored vectors are {_listed({one: measured[one] for one in given})}"
+                f"stored vectors are {_listed({one: round(measured[one], 3) for one in given})}"
             )
         elif missing := [one for one in self._pool if one not in given]:
             lacks.append(
