@@ -433,7 +433,7 @@ JUNK = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_nothing_that_is_passed_raises_into_the_agent_and_every_step_is_kept(bank: MemoryBank, data: Any) -> None:
     recorder = Recorder(bank, "mine")
