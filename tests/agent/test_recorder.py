@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from types import ModuleType
@@ -392,6 +393,22 @@ def test_cosines_within_two_hundredths_of_the_vectors_are_similarities(bank: Mem
         assert s.trace.recall.rule == rule
     (found,) = [finding for finding in check(bank.uri) if finding.name == "reported"]
     assert "step 2 of run mine" in found.sentence and "step 1 of" not in found.sentence
+
+
+def test_a_step_recorded_before_scores_were_compared_is_named_by_the_check(
+    bank: MemoryBank, recorder: Recorder
+) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    with recorder.step("egg", embedding=a_vector(1)) as s:
+        s.recalled([("m", 1.0)])
+    (found,) = [finding for finding in check(bank.uri) if finding.name == "reported"]
+    assert not found.remedy
+    pool = (replace(s.trace.recall.pool[0], similarity=0.12),)
+    older = replace(s.trace, id="older", step=2, recall=replace(s.trace.recall, pool=pool))
+    bank.commit_step(older, {})
+    bank.flush()
+    (found,) = [finding for finding in check(bank.uri) if finding.name == "reported"]
+    assert "step 2 of run mine" in found.sentence and found.remedy
 
 
 def test_scores_out_of_range_without_a_vector_leave_phase_a_out_and_are_named(recorder: Recorder) -> None:
