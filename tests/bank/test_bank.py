@@ -7,15 +7,19 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lancedb
 import numpy as np
 import pytest
+from filelock import FileLock, Timeout
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.schema import FILE, TURNS, Database
 from memrl_core.embedders.base import Vectors
 from memrl_core.errors import (
     BankDamaged,
@@ -337,3 +341,48 @@ def test_what_is_stored_is_what_a_handle_knows(tmp_path: Path) -> None:
     (given,) = [event for event in bank.events("r") if event.source == "person"]
     assert moves == [(2, 0.0, bank.utilities("r")["r-0001"].q, -1.0, given.id)]
     assert database.execute("SELECT count(*) FROM steps").fetchone() == (2,)
+
+
+def is_held(lock: Path) -> bool:
+    if not lock.exists():
+        return False
+    try:
+        with FileLock(lock).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def test_of_two_that_write_without_a_pause_each_comes_to_write_in_turn(tmp_path: Path) -> None:
+    a_bank(tmp_path / "bank").close()
+    one, two = (Database.at(str(tmp_path / "bank" / FILE), "the bank") for _ in range(2))
+    waits = tmp_path / "bank" / f"{FILE}{TURNS}"
+    written: list[str] = []
+
+    def write(database: Database, name: str) -> None:
+        with database.transaction():
+            written.append(name)
+
+    with ThreadPoolExecutor(1) as beside:
+        for _ in range(8):
+            with one.transaction():
+                other = beside.submit(write, two, "two")
+                for _ in range(1000):
+                    if is_held(waits):
+                        break
+                    time.sleep(0.005)
+            write(one, "one")  # At once: it would be quicker than the one that waits.
+            other.result()
+    assert written == ["two", "one"] * 8
+    assert not waits.exists()
+    one.close()
+    two.close()
+
+
+def test_a_mark_of_a_waiting_process_that_was_killed_stops_nobody(tmp_path: Path) -> None:
+    waits = tmp_path / "bank" / f"{FILE}{TURNS}"
+    with a_bank(tmp_path / "bank") as bank:
+        waits.touch()
+        bank.commit_step(*a_step(1))
+        assert bank.has_step("r", 1)
+    assert not waits.exists()

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from sqlalchemy import (
     DDL,
     BigInteger,
@@ -59,6 +60,10 @@ OLDEST_FORMAT = 2
 FILE = "bank.db"
 PATIENCE = 60.0
 """Seconds that a writer waits for another one."""
+TURN = 2.0
+"""Seconds that a writer gives way to one that waits already."""
+TURNS = "-turn"
+"""What follows the name of the database in that of the file that is there while a writer waits."""
 ONE_WRITER = 0x6D656D726C
 """The advisory lock that every writing transaction of PostgreSQL takes, so that positions are committed in order."""
 LARGEST_DIMENSION = 65536
@@ -238,11 +243,12 @@ event.listen(
 class Database:
     """One connection to the tables of a bank. Threads take `lock` to share it; `shown` names the place in sentences."""
 
-    def __init__(self, engine: Engine, shown: str, folder: Path | None = None) -> None:
+    def __init__(self, engine: Engine, shown: str, file: Path | None = None) -> None:
         self.shown = shown
         self.lock = threading.RLock()
         self._engine = engine
-        self._folder = folder
+        self._folder = None if file is None else file.parent
+        self._turn = FileLock(f"{file}{TURNS}", thread_local=False)
         self._in_transaction = False
         self._version: Any = None
         self._open: Connection | None = None
@@ -264,7 +270,7 @@ class Database:
             return _sqlite(address)
 
         engine = create_engine("sqlite://", creator=connected, isolation_level="AUTOCOMMIT", poolclass=StaticPool)
-        return cls(engine, shown, None if address == ":memory:" else Path(address).parent)
+        return cls(engine, shown, None if address == ":memory:" else Path(address))
 
     @property
     def _connection(self) -> Connection:
@@ -425,7 +431,7 @@ class Database:
                 yield
                 return
             with self._sentences("the database"):
-                self._run("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
+                self._begin()
             self._in_transaction = True
             try:
                 if not self.is_sqlite:
@@ -442,6 +448,39 @@ class Database:
                 raise
             finally:
                 self._in_transaction = False
+
+    def _begin(self) -> None:
+        """Begin to write, in turn: whoever waits shows it by a file, before which the others stand back.
+
+        SQLite alone lets a process that writes without a pause take its lock again before one that waits looks.
+        """
+        if self._folder is None:
+            self._run("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
+            return
+        waiting = Path(self._turn.lock_file)
+        if not waiting.exists() and self._began_at_once():
+            return
+        # Where there can be no such file, or it is held too long, only the fairness is lost: SQLite's lock decides.
+        with suppress(OSError, NotImplementedError, Timeout):
+            self._turn.acquire(timeout=TURN, poll_interval=0.005)
+        try:
+            self._run("BEGIN IMMEDIATE")
+        finally:
+            with suppress(OSError):
+                waiting.unlink(missing_ok=True)
+            self._turn.release()
+
+    def _began_at_once(self) -> bool:
+        self._run("PRAGMA busy_timeout = 0")
+        try:
+            self._run("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        finally:
+            self._run(f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}")
+        return True
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
