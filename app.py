@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from memrl_core.agent.workspace import home_problem
 from memrl_core.errors import MemRLError
 from memrl_core.logs import logger
 from pages import entry
@@ -17,6 +18,8 @@ page = entry.navigation(menu=entry.is_open())
 if not entry.is_open():
     entry.wall()
     st.stop()
+if problem := home_problem():
+    st.warning(literal(problem), icon=":material/folder_off:")
 if failure := st.session_state.pop("failure", None):
     st.error(literal(failure), icon=":material/error:")
 try:

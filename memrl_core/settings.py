@@ -277,4 +277,5 @@ def _short(given: object) -> str:
 
 def home() -> Path:
     """The folder of this person's banks, task files and preferences: `MEMRL_HOME`, or `.memrl` in the home folder."""
-    return Path(os.environ.get("MEMRL_HOME") or Path.home() / ".memrl")
+    person = os.path.expanduser("~")  # Stays as it is for a user whom the system does not know.
+    return Path(os.path.expanduser(os.environ.get("MEMRL_HOME") or Path("/" if person == "~" else person, ".memrl")))

@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from memrl_core.cli.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_own_host
+from memrl_core.cli.serving import FOREIGN, NEEDS_LOGIN, is_loopback, is_own_host, raise_open_files
 from pages.shared import place
 from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
@@ -16,6 +16,7 @@ from pages.shared.text import literal
 FIRST = ("home", "step", "decision", "rewards", "playground", "lessons")
 MORE = ("steps", "compare", "methods", "tasks", "bank", "lab", "room")
 STYLE = f"<style>{Path(__file__).with_name('entry.css').read_text(encoding='utf-8')}</style>"
+raise_open_files()  # Also for those who start this by `streamlit run`.
 _history = st.components.v2.component(
     "memrl_history", js=Path(__file__).with_name("history.js").read_text(encoding="utf-8")
 )

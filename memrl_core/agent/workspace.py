@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from itertools import count
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,7 +27,7 @@ from memrl_core.agent.rerun import Rerunner
 from memrl_core.agent.setup import fits, give
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import ENDING, is_local
-from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
+from memrl_core.bank.storage.places import copy_bank, delete_bank, is_bank, list_banks, valid_name
 from memrl_core.embedders.base import Embedder
 from memrl_core.embedders.fastembed import PREFIX as FASTEMBED_PREFIX
 from memrl_core.embedders.fastembed import FastEmbedder
@@ -34,6 +39,7 @@ from memrl_core.environments import OWN_WORDS, environment_class, environment_na
 from memrl_core.environments.tasks import sample_data_path, tasks_of_set
 from memrl_core.errors import (
     BankMissing,
+    BankReadOnly,
     EnvironmentFailed,
     InputError,
     MemRLError,
@@ -95,10 +101,23 @@ class Preferences(BaseModel):
 
 
 def banks_folder() -> Path:
-    """The folder in which banks made by the app live; created when missing."""
+    """The folder in which banks made by the app live; created when missing, where that is possible."""
     folder = home() / "banks"
-    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def home_problem() -> str:
+    """Why nothing can be stored in the home folder, as a sentence with its remedy; "" where it can be written."""
+    folder = banks_folder()
+    if os.access(folder, os.W_OK):
+        return ""
+    return (
+        f"The folder {one_line(str(folder))} cannot be written, so that no bank and no preference is kept there. "
+        "Looking at banks goes on, in the demo with a copy that is deleted when the program ends; set MEMRL_HOME to a "
+        "folder that can be written."
+    )
 
 
 def load_preferences() -> Preferences:
@@ -121,7 +140,7 @@ def save_preferences(preferences: Preferences) -> None:
     except OSError as error:
         raise InputError(
             f"The preferences could not be saved ({error.strerror}). They stay in force until the app ends; make "
-            f"{target.parent} writable to keep them."
+            f"{target.parent} writable, or set MEMRL_HOME to another folder, to keep them."
         ) from None
 
 
@@ -145,9 +164,12 @@ def remember_bank(uri: str) -> str:
 def demo_bank(name: str = DEMO) -> Path:
     """The person's own copy of one of `RECORDINGS`; made from the recorded one when it is not there.
 
-    Raises `BankMissing` when this installation came without the recording.
+    Where the home folder cannot be written, it is one for this process alone. Raises `BankMissing` when this
+    installation came without the recording.
     """
     target = banks_folder() / name
+    if not is_bank(target) and home_problem():
+        return _passing_copy(name)
     if not target.exists():
         try:
             copy_bank(_recording(name), target)
@@ -156,6 +178,18 @@ def demo_bank(name: str = DEMO) -> Path:
                 raise
             # Another browser or process has made it meanwhile.
     return target
+
+
+@cache
+def _passing_copy(name: str) -> Path:
+    """A copy of a recorded bank that is deleted when the program ends. Raises `BankReadOnly`."""
+    try:
+        folder = Path(mkdtemp(prefix="memrl-"))
+    except OSError as error:
+        raise BankReadOnly(f"{home_problem()} Nor can the folder for temporary files ({error.strerror}).") from None
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    copy_bank(_recording(name), folder / name)
+    return folder / name
 
 
 def reset_demo_bank(name: str = DEMO) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import pkgutil
 import runpy
 import sys
@@ -40,9 +41,16 @@ from memrl_core.cli.console import (
     run_of,
 )
 from memrl_core.cli.parts import environment_and_set
-from memrl_core.cli.serving import LOCALHOST, NEEDS_LOGIN, is_loopback, login_is_set_up, own_hosts
+from memrl_core.cli.serving import (
+    LOCALHOST,
+    NEEDS_LOGIN,
+    is_loopback,
+    login_is_set_up,
+    own_hosts,
+    raise_open_files,
+)
 from memrl_core.environments import options_of
-from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError
+from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError, one_line
 from memrl_core.logs import logger
 from memrl_core.models.base import CHOSEN, checked_options
 from memrl_core.policies import settings_of
@@ -81,11 +89,11 @@ def serve(
     """Start the app in the browser."""
     link = ""
     if bank:
-        place = str(Path(bank).expanduser().resolve())
+        place = str(Path(os.path.expanduser(bank)).resolve())
         MemoryBank.open(place).close()
         is_ours = Path(place).parent == workspace.banks_folder().resolve()
         link = f"/bank?bank={Path(place).name if is_ours else workspace.remember_bank(place)}"
-    has_login = login_is_set_up((Path.cwd(), Path.home()))
+    has_login = login_is_set_up((Path(), Path(os.path.expanduser("~"))))
     if not is_loopback(address):
         if has_login:
             console.print(f"Listening on {escape(address)}: everybody who can reach it is asked to log in.")
@@ -111,6 +119,7 @@ def _served(command: list[str]) -> int:
     # pages there are, and tells a visitor who comes by a link that the page does not exist.
     importlib.import_module("streamlit.runtime.pages_manager").PagesManager.uses_pages_directory = False
     # Not before: Streamlit asks Plotly for pandas as it is loaded, and half of pandas ends the program.
+    raise_open_files()
     threading.Thread(target=_load_figures, daemon=True, name="figures").start()
     sys.argv = command
     try:
@@ -286,7 +295,7 @@ def doctor(
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(terminal.model_rows, preferences)
         findings = list(check(uri))
-    rows = terminal.doctor_rows(asked.result(), findings)
+    rows = terminal.machine_rows() + terminal.doctor_rows(asked.result(), findings)
     if all(finding.ok for finding in findings):
         memory = MemoryBank.open(uri)
         rows += [terminal.embedder_row(memory, preferences), *filter(None, [terminal.gate_row(memory)])]
@@ -339,6 +348,9 @@ def main() -> None:
         Console(stderr=True).print(escape(str(error)), style="red")
         sys.exit(2)
     except Exception as error:
+        if isinstance(error, OSError) and (problem := workspace.home_problem()):
+            Console(stderr=True).print(escape(f"{one_line(str(error))}. {problem}"), style="red")
+            sys.exit(2)
         Console(stderr=True).print(escape(_unexpected(error)), style="red")
         sys.exit(1)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 LOCALHOST = "127.0.0.1"
+MANY_FILES, FEW_FILES = 4096, 1024
+"""How many open files the app wants, and with how many it can be used by a few people."""
 FOREIGN = (
     "This request came by the name {host}, and the app serves this machine only. Nothing is shown. Open it as "
     "localhost, or set up a login: see “A login” in docs/how-to/rating.md."
@@ -18,6 +20,26 @@ NEEDS_LOGIN = (
     "up. Nothing is shown there. Leave the address away to use it on this machine, forward the port (ssh -L), or set "
     "up a login first: see “A login” in docs/how-to/rating.md."
 )
+
+
+def raise_open_files() -> int:
+    """Let this process have `MANY_FILES` open, or as many as the system allows; returns how many that are.
+
+    Streamlit keeps three for each page that was opened within two minutes, and macOS allows 256 where nobody asks.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit.
+        return MANY_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MANY_FILES if hard == resource.RLIM_INFINITY else min(MANY_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return MANY_FILES if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError):
+        return soft
+    return most
 
 
 def is_loopback(address: str) -> bool:

@@ -16,7 +16,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from memrl_core.agent.workspace import HASHING, PATIENCE, Preferences, default_embedder, embedder_of, openai_models
+from memrl_core.agent.workspace import (
+    HASHING,
+    PATIENCE,
+    Preferences,
+    default_embedder,
+    embedder_of,
+    home_problem,
+    openai_models,
+)
 from memrl_core.analysis.decision.explain import update_formula
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, weights_label
@@ -24,6 +32,7 @@ from memrl_core.analysis.decision.outline import CUT_INTENT, operation_line, rep
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import Finding
 from memrl_core.bank.storage.addresses import shown
+from memrl_core.cli.serving import FEW_FILES, MANY_FILES, raise_open_files
 from memrl_core.environments import environment_names, why_unusable
 from memrl_core.errors import EmbedderMismatch, InputError, MemRLError, one_line
 from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, weights_of
@@ -177,13 +186,12 @@ class DoctorRow:
 
 
 def model_rows(preferences: Preferences) -> list[DoctorRow]:
-    """What was found of the models that can be asked, and of the variables that say where."""
+    """What was found of the models that can be asked: of Ollama, in the process, of an OpenAI-compatible server."""
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(ollama_status, preferences.ollama_address)
         listed = pool.submit(openai_models, preferences)
     status = asked.result()
-    rows = [DoctorRow(odd.variable, "optional", odd.sentence, odd.remedy) for odd in odd_environment()]
-    rows += [DoctorRow("Ollama", "ok" if status.state != "not_running" else "optional", status.sentence, status.remedy)]
+    rows = [DoctorRow("Ollama", "ok" if status.state != "not_running" else "optional", status.sentence, status.remedy)]
     for name in PACKAGED:
         try:
             rows.append(DoctorRow(f"{PREFIX}{name}", "ok", f"The weights are at {weights_of(PREFIX + name)}.", ""))
@@ -196,6 +204,24 @@ def model_rows(preferences: Preferences) -> list[DoctorRow]:
     except MemRLError as error:
         remedy = f"# start the server of that address, or name another:\nOPENAI_BASE_URL={preferences.openai_address}"
         rows.append(DoctorRow(what, "optional", str(error), remedy))
+    return rows
+
+
+def machine_rows() -> list[DoctorRow]:
+    """What of this machine, and of the variables about servers, stands in the way."""
+    rows = [DoctorRow(odd.variable, "optional", odd.sentence, odd.remedy) for odd in odd_environment()]
+    if problem := home_problem():
+        rows.append(DoctorRow("home", "broken", problem, "export MEMRL_HOME=/a/folder/of/yours"))
+    if (most := raise_open_files()) < FEW_FILES:
+        rows.append(
+            DoctorRow(
+                "open files",
+                "optional",
+                f"This program may have {most:,} files open at a time. The app has three for each page that was opened "
+                "in the last two minutes, and shows blank pages when there are no more.",
+                f"ulimit -n {MANY_FILES}",
+            )
+        )
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import streamlit as st
@@ -77,6 +78,9 @@ def live_runs() -> dict[tuple[str, str], LiveRun]:
 def known_banks() -> dict[str, str]:
     """Name to URI: the banks in the home folder and those a person opened from elsewhere."""
     here = {summary.name: summary.path for summary in list_banks(workspace.banks_folder())}
+    if workspace.home_problem():  # The demos lie elsewhere then.
+        with suppress(MemRLError):
+            here |= {name: str(workspace.demo_bank(name)) for name in workspace.RECORDINGS}
     return {**workspace.load_preferences().opened, **here}
 
 

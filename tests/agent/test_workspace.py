@@ -14,8 +14,10 @@ from memrl_core.analysis.compare.counterfactual import first_reversal
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.bank.storage.places import list_banks
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.errors import EmbedderMismatch, InputError, OllamaDown, SettingsError
+from memrl_core.environments.tasks import sample_data_path
+from memrl_core.errors import BankReadOnly, EmbedderMismatch, InputError, OllamaDown, SettingsError
 from memrl_core.records import Phase
 from memrl_core.settings import MemRLSettings
 from tests.ollama.scene import LLAMA, Model
@@ -70,6 +72,35 @@ def test_preferences_are_kept_and_a_broken_file_is_passed_over(home: Path) -> No
     assert workspace.load_preferences().rater == "ann"
     (home / "preferences.json").write_text("{broken")
     assert workspace.load_preferences() == workspace.Preferences()
+
+
+@pytest.mark.parametrize("place", ["/dev/null/home", "x" * 300])
+def test_without_a_home_that_can_be_written_there_is_a_passing_demo_and_sentences_name_memrl_home(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    assert workspace.home_problem() == ""
+    monkeypatch.setenv("MEMRL_HOME", place)
+    assert "MEMRL_HOME" in workspace.home_problem()
+    assert list_banks(workspace.banks_folder()) == [] and workspace.load_preferences() == workspace.Preferences()
+    demo = workspace.demo_bank()
+    assert demo == workspace.demo_bank() and sample_data_path() not in demo.parents
+    with MemoryBank.open(str(demo)) as bank:
+        assert bank.runs()
+    with pytest.raises(InputError, match="MEMRL_HOME"):
+        workspace.save_preferences(workspace.Preferences(rater="ann"))
+
+
+def test_a_bank_that_the_home_has_no_room_for_names_memrl_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMRL_HOME", "/dev/null/home")
+    with pytest.raises(BankReadOnly, match="MEMRL_HOME"):
+        workspace.create_bank(str(workspace.banks_folder() / "new"), "hashing", workspace.Preferences())
+
+
+def test_a_user_without_a_home_folder_has_one_at_the_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MEMRL_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert workspace.home() == Path("/.memrl")
 
 
 def test_what_nobody_chose_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,6 +191,50 @@ def test_the_doctor_asks_all_servers_at_once(home: Path, monkeypatch: pytest.Mon
     assert [row.level for row in rows if row.sentence == "Nothing answers."] == ["optional"] * 2
 
 
+def test_the_doctor_and_what_reads_work_without_a_home_that_can_be_written(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli.console, "width", 300)
+    monkeypatch.setenv("MEMRL_HOME", "/dev/null/home")
+    code, message = memrl("doctor")
+    assert code == 2 and "MEMRL_HOME" in message and message.count("broken") == 1
+    assert "step 1 of run" in printed("show", "1")
+    assert "Saved 1 step" in printed("run", "--tasks", "1", "--bank", str(home / "bank"))
+
+
+def test_what_the_home_has_no_room_for_ends_with_a_sentence_that_names_memrl_home(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MEMRL_HOME", "x" * 300)
+    monkeypatch.setattr(sys, "argv", ["memrl", "tasks", "list"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    message = capfd.readouterr().err
+    assert ended.value.code == 2 and "MEMRL_HOME" in message and "nobody foresaw" not in message
+
+
+@pytest.mark.parametrize(("hard", "then"), [(1_000_000, 4096), (512, 512)])
+def test_the_app_may_have_more_open_files_than_macos_allows_at_first(hard: int, then: int) -> None:
+    resource = pytest.importorskip("resource")
+    code = "import resource; from memrl_core.cli.serving import raise_open_files as rise\n"
+    code += "print(rise(), rise(), *resource.getrlimit(resource.RLIMIT_NOFILE))"
+    hard = min(hard, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)),
+    )
+    assert done.stdout.split() == [str(min(then, hard))] * 3 + [str(hard)]
+
+
+def test_the_doctor_says_when_too_few_files_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "open files" not in {row.what for row in terminal.machine_rows()}
+    monkeypatch.setattr(terminal, "raise_open_files", lambda: 256)
+    (row,) = [row for row in terminal.machine_rows() if row.what == "open files"]
+    assert "256" in row.sentence and "ulimit" in row.remedy
+
+
 def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.console, "width", 300)
     uri = str(home / "bank")

@@ -50,6 +50,14 @@ def test_home_works_without_a_demo(home: Path, visit: Visit, monkeypatch: pytest
     assert "this installation" in page_text(visit("home"))
 
 
+@pytest.mark.parametrize("page", ["home", "step", "rewards", "bank", "lab", "tasks"])
+def test_pages_are_drawn_without_a_home_that_can_be_written(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    monkeypatch.setenv("MEMRL_HOME", "/dev/null/home")  # Beneath a file there is no folder, for root neither.
+    assert "MEMRL\\_HOME" in page_text(visit(page, **({"bank": workspace.REAL_DEMO} if page == "step" else {})))
+
+
 def test_the_step_page_tells_below_the_stage_what_it_has_no_room_for(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo", step="11", memory="household-0007")
     text = page_text(app)

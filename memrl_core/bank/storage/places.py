@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import tomllib
 import uuid
@@ -15,6 +16,7 @@ from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, shown
 from memrl_core.bank.storage.schema import FILE, TURNS, Database, missing
 from memrl_core.bank.storage.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
 from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, BankUnreachable, InputError, NotABank
+from memrl_core.settings import home
 
 LONGEST_NAME = 60
 IN_MEMORY = ":memory:"
@@ -133,12 +135,15 @@ class BankSummary:
 
 def is_bank(path: Path) -> bool:
     """Whether a folder looks like a bank; nothing is opened."""
-    return (path / FILE).is_file()
+    return os.path.isfile(path / FILE)
 
 
 def list_banks(folder: Path) -> list[BankSummary]:
-    """The banks directly in `folder`, by name; what begins with a dot is not listed."""
-    found = [path for path in folder.iterdir() if not path.name.startswith(".") and is_bank(path)]
+    """The banks directly in `folder`, by name; what begins with a dot is not listed. None where it cannot be read."""
+    try:
+        found = [path for path in folder.iterdir() if not path.name.startswith(".") and is_bank(path)]
+    except OSError:
+        found = []
     return [BankSummary(path.name, str(path)) for path in sorted(found)]
 
 
@@ -216,6 +221,7 @@ def disk_sentences(path: Path) -> Iterator[None]:
         full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if getattr(error, "errno", None) in full or any(f"[Errno {number}]" in text for number in full):
             raise BankFull(f"The disk is full: {path} could not be written. Free some space and try again.") from error
+        elsewhere = ", or set MEMRL_HOME to another folder," if path.is_relative_to(home()) else ""
         raise BankReadOnly(
-            f"{path} cannot be changed ({text[:200]}). Make the folder writable and try again."
+            f"{path} cannot be changed ({text[:200]}). Make the folder writable{elsewhere} and try again."
         ) from error
