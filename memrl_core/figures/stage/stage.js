@@ -872,7 +872,7 @@ class Stage {
   // Whether a key means something here.
   act(event, at = null) {
     const { key } = event;
-    if (/^[1-7]$/.test(key)) this.halt().goTo(Number(key));
+    if (/^[1-7]$/.test(key)) this.halt().goTo(Number(key), { atOnce: true });
     else if (key === "ArrowRight" || key === "ArrowLeft") {
       const by = key === "ArrowRight" ? 1 : -1;
       if (event.shiftKey) this.move(by);

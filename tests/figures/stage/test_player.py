@@ -268,6 +268,19 @@ def test_keys_go_through_phases_and_steps_and_the_address_remembers(demo_data: A
     until(page, "location.hash.includes('lambda=1')")
 
 
+def test_a_digit_shows_its_phase_at_once_and_space_plays(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=11&phase=1")
+    at_once = """async (phase) => {
+      document.dispatchEvent(new KeyboardEvent("keydown", { key: phase, bubbles: true }));
+      for (const _ of [1, 2]) await new Promise(requestAnimationFrame);
+      return [player.t, Number(document.querySelector("[data-phase][data-state=current]").dataset.phase)];
+    }"""
+    for phase in (2, 7, 3, 6, 5):
+        assert page.evaluate(at_once, str(phase)) == [phase, phase]
+    page.keyboard.press(" ")
+    until(page, "player.t > 5 && player.playing")
+
+
 def test_of_the_pool_one_row_takes_the_focus_and_the_arrows_go_on_from_it(demo_data: Any, play: Play) -> None:
     page = play(demo_data, "step=11&phase=7", reduced_motion="reduce")
     # An element of SVG that listens to the focus takes it in Chromium, with a tabindex or without.
