@@ -10,6 +10,7 @@ MemRLError
 │   ├── BankDamaged          it is a bank, but a part cannot be read
 │   ├── BankTooNew           written by a newer version of this program
 │   ├── BankReadOnly         the place cannot be written
+│   ├── BankMisplaced        the file system there lacks what a bank needs
 │   ├── BankFull             the disk had no room for an append
 │   ├── EmbedderMismatch     its vectors were made by another embedder
 │   ├── UnknownRun           no such run in this bank
@@ -76,6 +77,10 @@ class BankTooNew(BankError):
 
 class BankReadOnly(BankError):
     """The place cannot be written to."""
+
+
+class BankMisplaced(BankError):
+    """The place can be written, but its file system lacks what a bank needs."""
 
 
 class BankFull(BankError):

@@ -140,7 +140,7 @@ class MemoryBank:
         """Make an empty bank for vectors of one embedder (`EmbedderIdentity`).
 
         `uri` is a folder, a TOML file that names a database and vectors, or "memory://". Raises `NotABank` when
-        something is there already, `BankUnreachable`, `BankReadOnly`, `BankFull`.
+        something is there already, `BankUnreachable`, `BankReadOnly`, `BankMisplaced`, `BankFull`.
         """
         values = {
             "format": str(FORMAT),
@@ -153,11 +153,12 @@ class MemoryBank:
         }
         place = place_of(str(uri))
         place.must_be_free()
-        vectors = place.make_vectors(dimension)
-        database = Database.at(place.database, place.shown)
-        with database.closed_on_failure():
-            database.create(values)
-            return cls(place.uri, database, vectors)
+        with place.left_as_it_was():
+            vectors = place.make_vectors(dimension)
+            database = Database.at(place.database, place.shown)
+            with database.closed_on_failure():
+                database.create(values)
+                return cls(place.uri, database, vectors)
 
     @classmethod
     def open(cls, uri: str, embedder: Embedder | None = None) -> Self:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
+from lancedb.db import LanceDBConnection
+from lancedb.table import LanceTable
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.begun import BegunStep, StepMark
+from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
-from memrl_core.errors import BankFull, BankMissing, BankReadOnly, InputError, NotABank
+from memrl_core.errors import BankError, BankFull, BankMisplaced, BankMissing, BankReadOnly, InputError, NotABank
 from tests.builders import a_bank, a_step
 
 
@@ -80,6 +86,84 @@ def test_a_folder_that_cannot_be_changed_is_said(bank: Path, monkeypatch: pytest
     with pytest.raises(BankReadOnly, match="writable"):
         delete_bank(bank)
     assert MemoryBank.open(str(bank)).view("r").size == 1
+
+
+def refused(*given: object, **more: object) -> None:
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        RuntimeError("LanceError(IO): Unable to rename file: Operation not permitted (os error 1)"),
+        NotImplementedError("the filesystem does not support an operation required for safe Lance commits"),
+    ],
+)
+def test_a_place_without_hard_links_is_named_and_nothing_is_left_there(
+    bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    def commit(*given: object, **more: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(LanceDBConnection, "create_table", commit)
+    monkeypatch.setattr(LanceTable, "add", commit)
+    for place in (tmp_path / "new", tmp_path / "deep" / "new"):
+        with pytest.raises(BankMisplaced, match=r"no hard links.*a local disk"):
+            MemoryBank.create(str(place), "hashing", 8)
+        assert not place.exists()
+    with MemoryBank.open(str(bank)) as kept:
+        with pytest.raises(BankMisplaced, match=r"no hard links.*a local disk"):
+            kept.commit_step(*a_step(2))
+        assert kept.next_step("r") == 2
+
+
+def test_a_place_that_has_hard_links_and_refuses_is_not_writable(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit(*given: object, **more: object) -> None:
+        raise RuntimeError("LanceError(IO): Operation not permitted (os error 1)")
+
+    monkeypatch.setattr(LanceTable, "add", commit)
+    with MemoryBank.open(str(bank)) as kept, pytest.raises(BankReadOnly, match="cannot be written"):
+        kept.commit_step(*a_step(2))
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_LOCK, sqlite3.SQLITE_PROTOCOL, 0])
+def test_a_place_without_a_shared_log_is_named_and_nothing_is_left_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    class Cursor(sqlite3.Cursor):
+        def execute(self, statement: str, *values: Any) -> Any:
+            if "journal_mode" not in statement:
+                return super().execute(statement, *values)
+            if not code:
+                return super().execute("SELECT 'delete'")
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = code
+            raise error
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, factory: Any = None) -> Any:
+            return super().cursor(Cursor)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, **more, factory=Connection))
+    with pytest.raises(BankMisplaced, match=r"write-ahead log.*a local disk"):
+        MemoryBank.create(str(tmp_path / "new"), "hashing", 8)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_place_without_locks_is_told_from_one_that_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "PATIENCE", 0.1)
+    a_bank(tmp_path / "bank").close()
+    busy = sqlite3.connect(tmp_path / "bank" / "bank.db", isolation_level=None)
+    busy.execute("BEGIN IMMEDIATE")
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        with pytest.raises(BankError, match="Another process"):
+            bank.commit_step(*a_step(1))
+        monkeypatch.setattr(pytest.importorskip("fcntl"), "lockf", refused)
+        with pytest.raises(BankMisplaced, match=r"no locks.*a local disk"):
+            bank.commit_step(*a_step(1))
+    busy.close()
 
 
 @pytest.mark.parametrize("name", ["", "  ", "../up", "a/b", ".hidden", "x" * 61, "naïve", "tab\t", "nul\x00"])

@@ -15,7 +15,16 @@ from pathlib import Path
 from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, shown
 from memrl_core.bank.storage.schema import FILE, TURNS, Database, missing
 from memrl_core.bank.storage.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
-from memrl_core.errors import BankError, BankFull, BankMissing, BankReadOnly, BankUnreachable, InputError, NotABank
+from memrl_core.errors import (
+    BankError,
+    BankFull,
+    BankMisplaced,
+    BankMissing,
+    BankReadOnly,
+    BankUnreachable,
+    InputError,
+    NotABank,
+)
 from memrl_core.settings import home
 
 LONGEST_NAME = 60
@@ -63,6 +72,17 @@ class Place:
             with disk_sentences(Path(self.uri)):
                 Path(self.uri).mkdir(parents=True, exist_ok=True)
         return LanceVectors.create(self.vectors, dimension)
+
+    @contextmanager
+    def left_as_it_was(self) -> Iterator[None]:
+        """Within it a bank is made; where the place turns out not to hold one, the folder begun for it is deleted."""
+        begun = is_local(self.uri) and self.database != IN_MEMORY and not Path(self.uri).exists()
+        try:
+            yield
+        except (BankMisplaced, BankReadOnly, BankFull):  # After any other failure somebody else may be at work there.
+            if begun:
+                shutil.rmtree(self.uri, ignore_errors=True)
+            raise
 
     def open_vectors(self, dimension: int) -> Vectors:
         """The vectors there. Raises `BankDamaged`, `BankUnreachable`."""

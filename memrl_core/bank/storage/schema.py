@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -48,12 +49,14 @@ from memrl_core.errors import (
     BankDamaged,
     BankError,
     BankFull,
+    BankMisplaced,
     BankMissing,
     BankReadOnly,
     BankTooNew,
     BankUnreachable,
     NotABank,
 )
+from memrl_core.settings import home
 
 FORMAT = 2
 OLDEST_FORMAT = 2
@@ -69,6 +72,21 @@ ONE_WRITER = 0x6D656D726C
 LARGEST_DIMENSION = 65536
 AT_ONCE = 500
 """So many values stand in one IN (...)."""
+HARD_LINKS = "hard links, by which LanceDB stores a change whole or not at all (exFAT and many FUSE folders have none)"
+SHARED_LOG = (
+    "memory shared by processes, which SQLite's write-ahead log needs (network folders and WSL's /mnt have none)"
+)
+LOCKS = "locks on files, which SQLite needs (some network folders have none)"
+NOT_SHARED = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMLOCK,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+    sqlite3.SQLITE_IOERR_LOCK,
+    sqlite3.SQLITE_IOERR_RDLOCK,
+    sqlite3.SQLITE_IOERR_UNLOCK,
+)
+"""What SQLite raises where a file system cannot share a write-ahead log, or lock a file."""
 
 metadata = MetaData()
 _Whole = BigInteger().with_variant(Integer, "sqlite")
@@ -292,7 +310,9 @@ class Database:
         """
         with self._sentences("the database"):
             if self.is_sqlite and self._folder is not None:
-                self._connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                (mode,) = self._connection.exec_driver_sql("PRAGMA journal_mode = WAL").one()
+                if mode != "wal":
+                    raise misplaced(self.shown, SHARED_LOG)
         with self.transaction():
             if self.is_made():
                 raise NotABank(
@@ -629,18 +649,23 @@ def _sentences(shown: str, part: str, folder: Path | None = None) -> Iterator[No
 
 
 def _of_sqlite(error: sqlite3.Error, shown: str, part: str, folder: Path | None) -> BankError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    extended = getattr(error, "sqlite_errorcode", 0)
+    code = extended & 0xFF
     no_room = folder is not None and folder.is_dir() and shutil.disk_usage(folder).free < 2**16
     if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and no_room):
         return BankFull(
             f"The disk is full: {part} of {shown} could not be written. What was saved before is safe; free some "
             "space and try again."
         )
+    if extended in NOT_SHARED or code in (sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS):
+        return misplaced(shown, SHARED_LOG)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return BankReadOnly(
             f"The bank at {shown} cannot be written. Nothing was changed; make the place writable, or copy the bank."
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if folder is not None and (lacking := lacks(folder)) == LOCKS:
+            return misplaced(shown, lacking)
         return BankError(
             f"Another process has been writing to {shown} for more than {PATIENCE:.0f} seconds. Nothing was written; "
             "wait for it, or end it, and try again."
@@ -673,6 +698,34 @@ def _of_server(error: BaseException | None, shown: str, part: str) -> BankError:
             "check its address, user and password, and try again."
         )
     return _damaged(shown, part)
+
+
+def lacks(folder: Path) -> str:
+    """What the file system of `folder` has not got of what a bank needs; "" when nothing, or nothing can be written."""
+    with suppress(OSError), TemporaryDirectory(prefix=".memrl-", dir=folder) as made:
+        file = Path(made, "file")
+        file.touch()
+        try:
+            os.link(file, file.with_name("link"))
+        except OSError:
+            return HARD_LINKS
+        with suppress(ImportError), file.open("w") as opened:
+            import fcntl  # Windows has locks of its own.
+
+            try:
+                fcntl.lockf(opened, fcntl.LOCK_EX)
+            except OSError:
+                return LOCKS
+    return ""
+
+
+def misplaced(shown: str, lacking: str) -> BankMisplaced:
+    """What to raise where the file system of a place is `lacking` something."""
+    elsewhere = "set MEMRL_HOME to a folder" if Path(shown).is_relative_to(home()) else "use a folder"
+    return BankMisplaced(
+        f"No bank can be written at {shown}: the file system there has no {lacking}. Nothing was changed; {elsewhere} "
+        "on a local disk, or copy the bank to one."
+    )
 
 
 def _damaged(shown: str, part: str) -> BankDamaged:

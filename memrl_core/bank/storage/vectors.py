@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from memrl_core.bank.storage.addresses import connect, is_local, remote_failure, shown
 from memrl_core.bank.storage.codec import embeddings_apart, table_schema
-from memrl_core.bank.storage.schema import chunks
+from memrl_core.bank.storage.schema import HARD_LINKS, chunks, lacks, misplaced
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
 from memrl_core.logs import loggable, logger
 from memrl_core.retrieval.view import Embeddings
@@ -249,6 +249,8 @@ def sentences(address: str) -> Iterator[None]:
                 f"The disk is full: the memories of {bank} could not be written. What was saved before is safe; free "
                 "some space and try again."
             ) from error
+        if isinstance(error, NotImplementedError) or (_is_about(error, CLOSED, ()) and lacks(folder) == HARD_LINKS):
+            raise misplaced(str(bank), HARD_LINKS) from error
         if _is_about(error, CLOSED, ("permission denied", "not permitted", "read-only")):
             raise BankReadOnly(
                 f"The bank at {bank} cannot be written. Nothing was changed; make the place writable, or copy the bank."
