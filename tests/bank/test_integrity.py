@@ -251,6 +251,48 @@ def test_places_that_an_earlier_version_added_are_no_fault(everything: Path) -> 
     assert "maps" in problems(everything)
 
 
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("CREATE TABLE extra (a, CHECK (length(zeroblob(a)) > 0))", "table extra"),
+        ("ALTER TABLE steps ADD COLUMN note TEXT", "table steps"),
+        ("ALTER TABLE q_values ADD COLUMN h INTEGER AS (length(hex(zeroblob(q)))) VIRTUAL", "table q_values"),
+        ("ALTER TABLE points DROP COLUMN fitted", "table points"),
+        ("DROP TABLE layouts", "table layouts"),
+        ("DROP INDEX q_moves_by_step", "index q_moves_by_step"),
+        ("CREATE INDEX extra ON ledger (hex(payload))", "index extra"),
+        ("CREATE UNIQUE INDEX extra ON ledger (seq)", "index extra"),
+        ("CREATE VIEW extra AS SELECT * FROM ledger", "view extra"),
+        ("CREATE TRIGGER extra AFTER INSERT ON steps BEGIN DELETE FROM steps; END", "trigger extra"),
+        ("CREATE VIRTUAL TABLE extra USING fts5(a)", "table extra"),
+        ("ANALYZE", "table sqlite_stat1"),
+    ],
+)
+def test_a_schema_that_is_not_that_of_a_bank_is_named_before_any_row_is_read(
+    bank: Path, statement: str, named: str
+) -> None:
+    changed(bank, statement)
+    assert named in problems(bank)["schema"]
+    assert not {"steps", "ledger", "database"} & {finding.name for finding in check(str(bank))}
+
+
+def test_a_view_in_the_place_of_the_description_is_not_read(bank: Path) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS key, i AS value FROM n"
+    changed(bank, "DROP TABLE meta", f"CREATE VIEW meta AS {endless}")
+    assert "its description" in problems(bank)["opens"]
+    with pytest.raises(BankDamaged):
+        MemoryBank.open(str(bank))
+
+
+def test_a_schema_in_other_spaces_and_quotes_is_that_of_a_bank(bank: Path) -> None:
+    with sqlite3.connect(bank / "bank.db") as database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute(
+            """UPDATE sqlite_master SET sql = replace(replace(sql, 'run TEXT', '"run" TEXT'), '\t', '  ')"""
+        )
+    assert problems(bank) == {}
+
+
 def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:
     made = a_bank(bank.with_name("open"))
     made.begin_step("r", 1)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -87,6 +89,8 @@ NOT_SHARED = (
     sqlite3.SQLITE_IOERR_UNLOCK,
 )
 """What SQLite raises where a file system cannot share a write-ahead log, or lock a file."""
+PARTS_READ = 1000
+"""Parts of a schema that are compared; a bank has some thirty."""
 
 metadata = MetaData()
 _Whole = BigInteger().with_variant(Integer, "sqlite")
@@ -354,6 +358,24 @@ class Database:
         with self.lock, self._sentences("the database"):
             return inspect(self._connection).has_table("meta")
 
+    def foreign_parts(self, only: str = "") -> list[str]:
+        """What in the schema of a SQLite bank is not as this program makes it, in words; of one table with `only`.
+
+        Tables with their columns and checks, indexes, triggers and views are compared as the text in which SQLite keeps
+        them, and no row is read. A server keeps its schema in its own words: nothing is said of that.
+        """
+        if not self.is_sqlite:
+            return []
+        ours = _own_schema()
+        query = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master LIMIT ?"
+        found = {(kind, name): (table, _plain_sql(sql)) for kind, name, table, sql in self.raw(query, (PARTS_READ,))}
+        if only:
+            found, ours = ({key: parts[key] for key in parts if key[1] == only} for parts in (found, ours))
+        odd = [("not a bank's own", key) for key in sorted(found.keys() - ours.keys())]
+        odd += [("missing", key) for key in sorted(ours.keys() - found.keys())]
+        odd += [("not as made here", key) for key in sorted(found.keys() & ours.keys()) if found[key] != ours[key]]
+        return [f"{kind} {name[:80]} is {what}" for what, (kind, name) in odd]
+
     def description(self) -> dict[str, str]:
         """What `create` was given. Raises `BankMissing` where there is no table at all, `NotABank`, `BankTooNew`,
         `BankDamaged`.
@@ -364,6 +386,8 @@ class Database:
             if is_empty:
                 raise missing(self.shown)
             raise NotABank(f"{self.shown} holds no bank. Nothing was changed; choose the folder of a bank.")
+        if self.foreign_parts(only=meta.name):  # A view of this name may never come to an end.
+            raise _damaged(self.shown, "its description")
         values = self._described()
         try:
             version = int(values["format"])
@@ -601,6 +625,22 @@ def sealed(description: Mapping[str, str], table: Table) -> tuple[int, str]:
     """
     position, _, checksum = description.get(table.name, "0 ").partition(" ")
     return int(position), checksum
+
+
+@cache
+def _own_schema() -> dict[tuple[str, str], tuple[str, str]]:
+    """The parts of a new bank: of each, by its type and name, its table and the text in which SQLite keeps it."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+        with engine.connect() as opened:
+            metadata.create_all(opened)
+        parts = connection.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master")
+        return {(kind, name): (table, _plain_sql(sql)) for kind, name, table, sql in parts}
+
+
+def _plain_sql(sql: str) -> str:
+    """The same statement however its words are spaced, and whether or not names of one word stand in quotes."""
+    return re.sub(r'"(\w+)"', r"\1", " ".join(sql.split()))
 
 
 def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
