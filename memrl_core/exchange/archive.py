@@ -12,6 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from os import SEEK_END
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
@@ -26,8 +27,10 @@ from memrl_core.bank import EmbedderIdentity, MemoryBank
 from memrl_core.bank.check import INSTALL, check
 from memrl_core.bank.ledger import now
 from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.lance_files import LeadsElsewhere, is_own, must_stay_inside
+from memrl_core.bank.storage.places import disk_sentences
 from memrl_core.bank.storage.schema import FILE, FORMAT
-from memrl_core.bank.storage.vectors import FOLDER
+from memrl_core.bank.storage.vectors import FOLDER, TABLE
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.contents import NOTHING, Contents, contents_of
 from memrl_core.exchange.safe_files import csv_bytes, drafted, opened
@@ -146,7 +149,8 @@ def _unpack(name: str, file: BinaryIO, folder: Path) -> None:
             if odd := set(archive.namelist()) ^ {MANIFEST, *files}:
                 raise InputError(f"{name} does not hold what its manifest names: {min(odd)[:80]}. {AGAIN}")
             unpacked = sum(described["bytes"] for described in files.values())
-            packed = sum(member.compress_size for member in archive.infolist())
+            # Not what the members say of themselves: that may be anything.
+            packed = file.seek(0, SEEK_END)
             if unpacked > LARGEST or unpacked > max(RATIO_FROM, LARGEST_RATIO * packed):
                 raise InputError(
                     f"{name} unpacks to {unpacked / 2**20:,.0f} MB, more than a bank of {packed / 2**20:,.0f} MB may. "
@@ -154,10 +158,17 @@ def _unpack(name: str, file: BinaryIO, folder: Path) -> None:
                 )
             for inside, described in files.items():
                 # Only contents are written, so a member that is a link becomes a plain file.
-                (folder / inside).parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(inside) as source, (folder / inside).open("wb") as target:
-                    if _copied(source, target, described["bytes"]) != described["sha256"]:
-                        raise InputError(f"{inside[:80]} in {name} is not as it was written. {AGAIN}")
+                with disk_sentences(folder / inside), archive.open(inside) as source:
+                    (folder / inside).parent.mkdir(parents=True, exist_ok=True)
+                    with (folder / inside).open("wb") as target:
+                        if _copied(source, target, described["bytes"]) != described["sha256"]:
+                            raise InputError(f"{inside[:80]} in {name} is not as it was written. {AGAIN}")
+            must_stay_inside(folder / FOLDER, TABLE, exactly=True)
+    except LeadsElsewhere as error:
+        raise InputError(
+            f"The vectors in {name} may lead to files or servers elsewhere: {error}. They were not opened. {NOTHING} "
+            "Take a copy from someone you trust."
+        ) from None
     except _UNREADABLE as error:
         raise InputError(f"{name} is damaged, or not a zip that can be read. {AGAIN}") from error
 
@@ -168,24 +179,26 @@ def _files_of(name: str, archive: ZipFile) -> dict[str, dict[str, Any]]:
         raise InputError(f"{name} has no {MANIFEST}: it is not a bank that was exported here. {NOTHING}")
     with archive.open(MANIFEST) as member:
         manifest = json.loads(member.read(LARGEST_MANIFEST))
-    version = manifest["version"]
+    version, files = manifest["version"], manifest["files"]
     if manifest["format"] != NAME or type(version) is not int:
         raise InputError(f"{name} was not written by this program. {NOTHING} Choose a bank that was exported here.")
     if version != FORMAT:
         other = "Update the program." if version > FORMAT else "Export the bank again with this version."
         raise InputError(
-            f"{name} holds a bank of format {version}; this program reads format {FORMAT}. {NOTHING} {other}"
+            f"{name} holds a bank of format {str(version)[:20]}; this program reads format {FORMAT}. {NOTHING} {other}"
         )
-    files: dict[str, dict[str, Any]] = manifest["files"]
-    if FILE not in files or not all(one == FILE or _is_of_vectors(one) for one in files):
+    if type(files) is not dict or FILE not in files or not all(one == FILE or _is_of_vectors(one) for one in files):
         raise InputError(f"{name} does not hold the two parts of a bank. {AGAIN}")
-    if not all(type(one["bytes"]) is int and isinstance(one["sha256"], str) for one in files.values()):
-        raise ValueError("the manifest gives no sizes and digests")
+    # A size of less than nothing would make room for the others; one of 4,000 digits is no float.
+    if not all(type(one["bytes"]) is int and 0 <= one["bytes"] < 2**63 for one in files.values()):
+        raise ValueError("the manifest gives no sizes")
+    if not all(isinstance(one["sha256"], str) for one in files.values()):
+        raise ValueError("the manifest gives no digests")
     return files
 
 
 def _is_of_vectors(name: str) -> bool:
-    return name.startswith(f"{FOLDER}/") and ".." not in name.split("/") and not {"\\", ":"} & set(name)
+    return name.startswith(f"{FOLDER}/") and is_own(name.removeprefix(f"{FOLDER}/"), TABLE)
 
 
 def _copied(source: IO[bytes], target: IO[bytes], size: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shutil
 import sqlite3
@@ -412,7 +413,7 @@ def test_a_member_that_is_there_twice_is_refused(file: Callable[[str], Path]) ->
 
 
 def test_a_link_in_the_zip_leads_nowhere(file: Callable[[str], Path]) -> None:
-    link = ZipInfo("vectors/link")
+    link = ZipInfo("vectors/memories.lance/data/link.lance")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     words = b"../../secret"
     described = {"bytes": len(words), "sha256": hashlib.sha256(words).hexdigest()}
@@ -420,7 +421,18 @@ def test_a_link_in_the_zip_leads_nowhere(file: Callable[[str], Path]) -> None:
     read_bank(rezipped(path.rename(path.with_name("named.zip")), lambda new: new.writestr(link, words)))
 
 
-@pytest.mark.parametrize("name", ["begun-x.json", "../bank.db", "/vectors/x", "vectors/../../x", "vectors/..\\x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "begun-x.json", "../bank.db", "/vectors/x", "vectors/../../x", "vectors/..\\x", "vectors/x",
+        "vectors/other.lance/data/x.lance", "vectors/__manifest.lance/_versions/1.manifest",
+        *(f"vectors/memories.lance/{inside}" for inside in (
+            "x", "data/x", "data/../x.lance", "data/x/y.lance", "data/ü.lance", f"data/{'x' * 500}.lance",
+            "_latest.manifest", "_versions/x.manifest", "_versions/1.manifest\n", "_refs/tags/a.json",
+            "_refs/branches/a.json", "tree/a/_versions/1.manifest", "_indices/a/index.idx",
+        )),
+    ],
+)  # fmt: skip
 def test_a_manifest_that_names_other_places_is_refused(file: Callable[[str], Path], name: str) -> None:
     assert "two parts" in refusal(with_files(file("zip"), **{name: {"bytes": 1, "sha256": ""}}))
 
@@ -443,8 +455,43 @@ def test_a_size_that_lies_is_refused(file: Callable[[str], Path]) -> None:
     path = file("zip")
     with ZipFile(path) as packed:
         described = json.loads(packed.read(MANIFEST))["files"][DATABASE]
-    for size in (-1, 0, 10, described["bytes"] - 1, described["bytes"] + 1):
-        refusal(with_files(path, **{DATABASE: {**described, "bytes": size}}))
+    size = described["bytes"]
+    for other in (-1, 0, 10, size - 1, size + 1, float(size), str(size), True, None, math.nan, math.inf, 10**4000):
+        refusal(with_files(path, **{DATABASE: {**described, "bytes": other}}))
+
+
+def test_a_size_below_nothing_makes_no_room_for_the_others(
+    file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, zeros = file("zip"), bytes(2**22)
+    bomb = {"bytes": len(zeros), "sha256": hashlib.sha256(zeros).hexdigest()}
+    with ZipFile(path) as packed:
+        files = json.loads(packed.read(MANIFEST))["files"]
+        other = next(name for name in files if name != DATABASE)
+    hollow = {
+        "bytes": -len(zeros) - sum(one["bytes"] for one in files.values()),
+        "sha256": hashlib.sha256().hexdigest(),
+    }
+    source = with_files(path, **{DATABASE: bomb, other: hollow}).rename(path.with_name("hollow.zip"))
+    monkeypatch.setattr(archive, "LARGEST", 2**20)
+    monkeypatch.setattr(archive, "_copied", lambda *_: pytest.fail("something was unpacked"))
+    refusal(rezipped(source, bank=zeros))
+
+
+def test_members_that_claim_to_be_packed_large_do_not_raise_the_limit(
+    file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, zeros = file("zip"), bytes(2**22)
+    described = {"bytes": len(zeros), "sha256": hashlib.sha256(zeros).hexdigest()}
+    bomb = with_files(rezipped(path, bank=zeros).rename(path.with_name("bomb.zip")), **{DATABASE: described})
+    whole = bytearray(bomb.read_bytes())
+    with ZipFile(bomb) as packed:
+        at = whole.index(DATABASE.encode(), packed.start_dir) - 46
+    whole[at + 20 : at + 24] = (2**31).to_bytes(4, "little")
+    bomb.write_bytes(whole)
+    monkeypatch.setattr(archive, "RATIO_FROM", 2**20)
+    monkeypatch.setattr(archive, "LARGEST_RATIO", 10)
+    assert "more than a bank" in refusal(bomb)
 
 
 @pytest.mark.parametrize(
@@ -457,6 +504,10 @@ def test_a_size_that_lies_is_refused(file: Callable[[str], Path]) -> None:
         ({"files": {}}, "two parts"),
         ({"files": None}, ""),
         ({"files": {"bank.db": {}}}, ""),
+        ({"files": ["bank.db"]}, ""),
+        ({"files": "bank.db"}, ""),
+        ({"version": 10**4000}, "Update the program"),
+        ({"version": True}, ""),
     ],
     ids=str,
 )

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from memrl_core.bank.storage.addresses import connect, is_local, remote_failure, shown
 from memrl_core.bank.storage.codec import embeddings_apart, table_schema
+from memrl_core.bank.storage.lance_files import LeadsElsewhere, must_stay_inside
 from memrl_core.bank.storage.schema import HARD_LINKS, chunks, lacks, misplaced
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
 from memrl_core.logs import loggable, logger
@@ -117,6 +118,7 @@ class LanceVectors:
     def create(cls, address: str, dimension: int) -> LanceVectors:
         """Make an empty table, in the place of an empty one. Raises `NotABank` where there are rows or other tables."""
         with sentences(address):
+            _must_be_own(address)
             database = connect(address)
             there = database.list_tables().tables
             if there and (there != [TABLE] or database.open_table(TABLE).count_rows()):
@@ -127,10 +129,11 @@ class LanceVectors:
 
     @classmethod
     def open(cls, address: str, dimension: int) -> LanceVectors:
-        """The table at `address`. Raises `BankDamaged`, also where its vectors have another dimension,
-        `BankUnreachable`.
+        """The table at `address`. Raises `BankDamaged`, also where its vectors have another dimension or a folder leads
+        elsewhere, `BankUnreachable`.
         """
         with sentences(address):
+            _must_be_own(address)
             database = connect(address)
             table = database.open_table(TABLE)
             found = table.schema.field("embedding").type.list_size
@@ -223,6 +226,19 @@ class LanceVectors:
                 # Another process may have cleared this version away: there is a newer one then.
                 self._table.checkout_latest()
                 return reader(self._table)
+
+
+def _must_be_own(address: str) -> None:
+    """Raise `BankDamaged` where the tables in a folder of this machine may lead Lance out of it."""
+    if not is_local(address):
+        return
+    try:
+        must_stay_inside(Path(address), TABLE)
+    except LeadsElsewhere as error:
+        raise BankDamaged(
+            f"The vectors at {address} may lead to files or servers elsewhere: {error}. They were not opened, and "
+            "nothing was changed; take a copy that was exported (memrl export) by someone you trust."
+        ) from None
 
 
 def _among(ids: Iterable[str]) -> str:
