@@ -3,6 +3,7 @@
 MemRLError
 ├── SettingsError            a value outside its range, or two values that contradict each other
 ├── InputError               a task, intent or file that cannot be used
+│   └── NoVector             a text that the embedder makes no vector of, whenever it is asked
 ├── BankError                the memory on disk
 │   ├── BankMissing          nothing is there
 │   ├── BankUnreachable      the store it lies in does not answer, or does not let this program in
@@ -49,6 +50,10 @@ class SettingsError(MemRLError):
 
 class InputError(MemRLError):
     """A task, an intent or a file that cannot be used as it is."""
+
+
+class NoVector(InputError):
+    """The embedder never makes a vector of a text, though it does of others: its task can be skipped."""
 
 
 class BankError(MemRLError):

@@ -8,11 +8,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.errors import InputError, ModelError
+from memrl_core.errors import ModelError, NoVector
 from memrl_core.models.ollama_client import sendable
 
 Vectors = npt.NDArray[np.float32]
 
+QUOTED = 60
+"""Characters of a text that a sentence about it quotes."""
 TOLERANCE = 1e-3
 """By how much the length of a unit vector may differ from 1."""
 
@@ -40,15 +42,16 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str]) -> Vectors:
         """(n texts) -> (n, dimension) float32, every row of length 1.
 
-        Raises `InputError` for a text that has no vector (empty), `ModelError` when a server is behind it and fails.
+        Raises `NoVector` for a text that has none (empty, or one that a server never embeds), `InputError` for one that
+        cannot be sent, `ModelError` when a server is behind it and fails.
         """
         ...
 
 
 def must_have_text(texts: Sequence[str]) -> None:
-    """Raise `InputError` for a text that is empty or broken: it has no vector."""
+    """Raise `NoVector` for a text that is empty, `InputError` for a broken one."""
     if not all(sendable(text).strip() for text in texts):
-        raise InputError("An empty text has no embedding. Nothing was stored; type a text.")
+        raise NoVector("An empty text has no embedding. Nothing was stored; type a text.")
 
 
 def unit_vectors(raw: npt.NDArray[np.floating], name: str) -> Vectors:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from memrl_core.embedders.base import Vectors
-from memrl_core.errors import InputError
+from memrl_core.errors import NoVector
 from memrl_core.models.ollama_client import sendable
 
 DIMENSION = 1024
@@ -40,13 +40,13 @@ class HashingEmbedder:
         return words, HashingVectorizer(analyzer="char_wb", ngram_range=(3, 5), **common)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """(n texts) -> (n, dimension) float32 unit vectors; raises `InputError` for one without letter or digit."""
+        """(n texts) -> (n, dimension) float32 unit vectors; raises `NoVector` for one without letter or digit."""
         from sklearn import config_context
 
         prepared = [_printable(sendable(text)) for text in texts]
         for text in prepared:
             if not any(character.isalnum() for character in text):
-                raise InputError("A text without letters or digits has no embedding. Nothing was stored; type a text.")
+                raise NoVector("A text without letters or digits has no embedding. Nothing was stored; type a text.")
         # What is checked of parameters costs scikit-learn half of the time of a short text.
         with config_context(skip_parameter_validation=True, assume_finite=True):
             words, letters = (_normalised(one.transform(prepared).toarray()) for one in self._vectorisers)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.embedders.base import Vectors, must_have_text, unit_vectors
-from memrl_core.errors import ModelMissing
+from memrl_core.embedders.base import QUOTED, Vectors, must_have_text, unit_vectors
+from memrl_core.errors import ModelMissing, NoVector, one_line
 
 NAMES = ("wordllama", "wordllama-256")
 """What to choose it by, and the name that a bank keeps."""
@@ -52,13 +52,20 @@ class WordLlamaEmbedder:
         return f"wordllama {importlib.metadata.version('wordllama')}"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """(n texts) -> (n, 256) float32 unit vectors; raises `InputError` for a text that is empty or broken."""
+        """(n texts) -> (n, 256) float32 unit vectors; raises `NoVector` for a text without a token, `InputError` for a
+        broken one.
+        """
         must_have_text(texts)
         tokenizer, table = _read(self._folder)
         means = np.empty((len(texts), DIMENSION), dtype=np.float64)
         for row, text in enumerate(texts):
             # One by one: a batch is padded to its longest text, and 64 of them beside a long one take gigabytes.
             tokens, counts = np.unique(tokenizer.encode(text, add_special_tokens=False).ids, return_counts=True)
+            if not counts.size:
+                raise NoVector(
+                    f"wordllama knows nothing in “{one_line(text, QUOTED)}”, so there is no embedding "
+                    "of it. Nothing was stored; type another text."
+                )
             means[row] = counts @ table[tokens] / counts.sum()
         return unit_vectors(means, self.name)
 

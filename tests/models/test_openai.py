@@ -18,6 +18,7 @@ import pytest
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.embedders.base import texts_cut
 from memrl_core.embedders.openai import OpenAIEmbedder
 from memrl_core.errors import (
     EmptyAnswer,
@@ -27,6 +28,7 @@ from memrl_core.errors import (
     ModelMissing,
     ModelSlow,
     NotBound,
+    NoVector,
     PromptTooLong,
     ServerDown,
 )
@@ -280,6 +282,22 @@ def test_embeddings_come_in_the_order_of_the_texts(server: Any) -> None:
     assert embedder.embed(["a", "bbb"])[1][0] > embedder.embed(["a", "bbb"])[0][0]
     with pytest.raises(InputError):
         embedder.embed([" "])
+
+
+def test_a_text_of_which_a_server_makes_no_vector_is_cut_or_named(server: Any) -> None:
+    def answer(to: Handler, body: dict[str, Any]) -> None:
+        if any(len(text) > 100 for text in body["input"]):
+            says("input is too large to process. increase the physical batch size", 500)(to, body)
+        else:
+            made = [[0.0, 0.0] if "poison" in text else [1.0, float(len(text))] for text in body["input"]]
+            data = [{"index": i, "embedding": vector} for i, vector in enumerate(made)]
+            to.whole(200, json.dumps({"data": data}))
+
+    server.answer = answer
+    embedder = workspace.make_embedder("openai:some", workspace.Preferences())
+    assert embedder.embed(["x" * 400])[0] == pytest.approx(embedder.embed(["x" * 100])[0]) and texts_cut(embedder) == 1
+    with pytest.raises(NoVector, match="a poison pill"):
+        embedder.embed(["fine", "a poison pill"])
 
 
 # --- llama.cpp ---

@@ -135,7 +135,18 @@ class Handler(BaseHTTPRequestHandler):
         if long and body.get("truncate") is False:
             self._json({"error": "the input length exceeds the context length"}, 400)
             return
+        limit, poison = self.server.faults.most_letters, self.server.faults.poison
+        if limit and any(len(text) > limit for text in texts):
+            self._json({"error": "the input length exceeds the context length"}, 400)
+            return
+        poisoned = [bool(poison) and "poison" in text for text in texts]
+        if any(poisoned) and poison == "drop":
+            raise Dropped
+        if any(poisoned) and poison == "no_json":
+            self._json({"error": "failed to encode response: json: unsupported value: NaN"}, 500)
+            return
         vectors: list[Any] = [embedding(text, model.dimension) for text in texts]
+        vectors = [[0.0] * model.dimension if bad else made for bad, made in zip(poisoned, vectors, strict=True)]
         fault = self.server.faults.embedding
         if fault == "too_few":
             vectors.pop()

@@ -19,7 +19,8 @@ class Faults:
     JSON schema, `fields` of `truncate` and `shift`, which came with Ollama 0.12. After `chats_left` answers all models
     are gone. `page` is answered to every chat, as HTML with the status of `instead` if there is one. With
     `silent_thoughts` it sends none of its own. It says that it has written `a_second` tokens a second. One that
-    `renders` tells what its chat template makes of messages, as it does from 0.12 on.
+    `renders` tells what its chat template makes of messages, as it does from 0.12 on. A text of more
+    than `most_letters` is not embedded, cut or not, and `poison` is what becomes of a text that names it.
     """
 
     instead: dict[str, int | Literal["hang", "drop", "deep"]] = field(default_factory=dict)
@@ -43,6 +44,8 @@ class Faults:
     embedding: Literal["", "zeros", "nan", "huge", "null", "ragged", "too_few"] = ""
     pull_unknown: bool = False
     renders: bool = True
+    most_letters: int = 0
+    poison: Literal["", "zeros", "no_json", "drop"] = ""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.cli.terminal import step_parts
 from memrl_core.embedders.ollama import OllamaEmbedder
-from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown
+from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, NoVector, OllamaDown
 from tests.ollama.scene import NOMIC
 from tests.ollama.server import OllamaServer
 
@@ -64,6 +64,27 @@ def test_a_text_that_the_model_has_no_room_for_is_cut_and_reported(
         assert any("less text" in part for part in parts)
 
 
+def test_a_long_text_that_the_server_will_not_cut_is_cut_by_halves(
+    embedder: OllamaEmbedder, server: OllamaServer
+) -> None:
+    server.faults.most_letters = 400
+    long, short = "a text of many letters " * 100, "heat the egg"
+    vectors = embedder.embed([short, long])
+    assert embedder.cut == 1 and np.array_equal(vectors[1], embedder.embed([long[: len(long) // 8]])[0])
+    assert np.array_equal(vectors[0], embedder.embed([short])[0])
+
+
+@pytest.mark.parametrize("poison", ["zeros", "no_json", "drop"])
+def test_a_text_that_is_never_embedded_is_named_and_does_not_stop_the_others(
+    embedder: OllamaEmbedder, server: OllamaServer, poison: Any
+) -> None:
+    server.faults.poison = poison
+    with pytest.raises(NoVector, match="“a poison pill” \\(13 characters\\)"):
+        embedder.embed(["heat the egg", "a poison pill"])
+    asked = [body["input"] for body in server.asked("/api/embed")[1:]]
+    assert asked[1:4] == [["heat the egg"], ["a poison pill"], ["a poison pill"]]
+
+
 def test_no_texts_are_no_rows_and_no_request(embedder: OllamaEmbedder, server: OllamaServer) -> None:
     before = len(server.requests)
     assert embedder.embed([]).shape == (0, 64)
@@ -87,8 +108,8 @@ def test_a_text_without_a_vector_is_refused_before_anything_is_sent(
         ("nan", ModelError, "empty embedding"),
         ("huge", ModelError, "empty embedding"),
         ("null", ModelInterrupted, "would say"),
-        ("ragged", ModelInterrupted, "would say"),
-        ("too_few", ModelError, "2 texts"),
+        ("ragged", ModelError, "63"),
+        ("too_few", ModelError, "for each text"),
     ],
 )
 def test_what_is_no_embedding_is_refused(
