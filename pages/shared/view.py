@@ -9,7 +9,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from memrl_core.agent.live import LiveRun
-from memrl_core.analysis.decision.moment import Moment, Texts, current, replayed
+from memrl_core.analysis.decision.moment import Moment, Texts, as_it_counts, current, replayed
 from memrl_core.environments.tasks import tasks_of_set
 from memrl_core.errors import MemRLError, SettingsError
 from memrl_core.policies import make_policy
@@ -64,6 +64,7 @@ def spec_under(policy: str, settings: Mapping[str, Any]) -> PolicySpec | None:
 class View:
     """A place together with what is there; `live` is None until somebody advances the run.
 
+    `counted` is the step with its reward, and the moves of q that follow from it, as they count now.
     `busy` is whether the agent worked in the background when the view was made, `awaits_reward` whether the step then
     waited for a person's reward: a page that asked again while it is drawn might disable its buttons and then not wait
     for the work to end, or draw a form twice.
@@ -72,6 +73,7 @@ class View:
     place: Place
     run: RunInfo
     moment: Moment
+    counted: StepTrace | None
     memories: Mapping[str, Memory]
     live: LiveRun | None
     busy: bool
@@ -100,7 +102,9 @@ def view_of(place: Place) -> View:
         moment = current(place.bank, place.info.id, live.episode if live else None)
     episode = live.episode if live is not None and moment.live and not busy else None
     awaits = episode is not None and moment.next_phase is Phase.REWARD and episode.awaits_reward
-    return View(place, place.info, moment, Texts(place.bank, moment.utilities), live, busy, awaits)
+    trace = moment.trace
+    counted = as_it_counts(place.bank, trace) if trace is not None and moment.next_phase is None else trace
+    return View(place, place.info, moment, counted, Texts(place.bank, moment.utilities), live, busy, awaits)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

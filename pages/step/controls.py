@@ -187,8 +187,8 @@ def _what_was_cut_short(view: View) -> None:
 def _replay_note(view: View) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="replay_note"):
         st.markdown(
-            f":material/history: **Replay** of step {view.place.step:,} of {view.place.last_step:,}: everything as it "
-            "was when that step had ended."
+            f":material/history: **Replay** of step {view.place.step:,} of {view.place.last_step:,}: pool, ranks and "
+            "answer as they were; the reward and every q as they count now."
         )
         _player(view.place)
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})

@@ -70,7 +70,7 @@ def _title(view: View, phase: Phase) -> str:
 
 def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -> None:
     number = list(Phase).index(phase) + 1
-    summary = line(view.moment.trace, phase) if view.moment.trace and ready else ""
+    summary = line(view.counted, phase) if view.counted and ready else ""
     label = f"**{number} · {_title(view, phase)}**" + (f" — {literal(summary)}" if summary else "")
     key = f"part_{phase.value}"
     # An expander forgets that it is open when its label changes, unless the session state says so.
@@ -391,16 +391,17 @@ def _about_reply(reply: Reply) -> None:
 
 def _reward(view: View) -> None:
     trace = view.trace
-    if trace.reward is not None:
-        given = trace.reward
+    given = view.counted.reward if view.counted else None
+    if given is not None:
         verdict, value, judgement = given.verdict, given.reward, given.judgement
     else:
         assert view.live is not None and view.live.episode is not None
         episode = view.live.episode
         verdict, value, judgement = episode.verdict, episode.environment_reward, episode.judgement
-    if trace.reward is not None and trace.reward.source == "person" and value is not None:
-        st.markdown(f"A person: reward **{signed(value)}**")
-        value = trace.reward.environment
+    if given is not None and given.source == "person" and value is not None:
+        by = given.rater or "a person"
+        st.markdown(f"**{signed(value)}** from {literal(f'{by}: {given.reason}' if given.reason else by)}")
+        value = given.environment
     st.markdown(f"The environment: {'no reward of its own' if value is None else f'reward **{signed(value)}**'}")
     verbatim(verdict)
     if judgement is not None:
@@ -413,8 +414,8 @@ def _reward(view: View) -> None:
 
 
 def _update(view: View) -> None:
-    trace = view.trace
-    assert trace.update is not None
+    trace = view.counted
+    assert trace is not None and trace.update is not None
     if not trace.update.changes:
         st.info(f"No value moved: {_why_nothing_moved(view)}.")
         _consulted(trace, Phase.UPDATE)

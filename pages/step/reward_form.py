@@ -32,7 +32,7 @@ TAKES_BACK = "Takes your reward back; every q returns to what it was, bit for bi
 
 def credit(view: View) -> None:
     """Who gets the credit, and what the reward at hand does to each q."""
-    credited, trace = _credited(view), view.trace
+    credited, trace = _credited(view), view.counted or view.trace
     if not credited:
         st.caption(_nobody_credited(view))
         return
@@ -49,10 +49,7 @@ def credit(view: View) -> None:
     now = view.place.bank.utilities_of(view.run.id, credited)
     before = {i: known.q for i, known in now.items()} | {c.memory_id: c.before for c in reversed(changes)}
     after = before | {change.memory_id: change.after for change in changes}
-    # A reward that was given after the step shows what it did here too.
-    moved_since = (
-        trace.update is not None and view.moment.live and any(now[i].q != after[i] for i in credited if i in now)
-    )
+    moved_since = trace.update is not None and any(now[i].q != after[i] for i in credited if i in now)
     st.dataframe(
         [
             {
@@ -114,7 +111,7 @@ def reward_form(view: View) -> None:
     applying = view.moment.live and view.moment.next_phase in (Phase.UPDATE, Phase.WRITE)
     look = within_role(bank, Role.RATE, disabled=view.busy or applying)
     if not view.moment.live:
-        st.caption("A reward given here counts from now on; this replay goes on showing what was known then.")
+        st.caption("A reward given here counts from now on: it moves q here, and all that later steps made of it.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="reward_choices"):
         for option in _choices(view):
             chosen = mine is not None and mine.value == option.reward

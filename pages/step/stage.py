@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +10,14 @@ import numpy as np
 import streamlit as st
 
 from memrl_core.agent.live import LiveRun
-from memrl_core.analysis.decision.moment import considered
+from memrl_core.analysis.decision.moment import as_it_counts, considered
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
 from memrl_core.figures.stage.data import (
     Known,
     StageSource,
+    as_it_counts_now,
     finite,
     known_of_run,
     nearest_memories,
@@ -173,11 +174,14 @@ def _source(view: View, layout: MapLayout) -> StageSource:
     # Of a session's first picture the step alone: the browser asks again once it has the table.
     first = f"{KEY}_taken" not in st.session_state
     traces = [] if trace is None else [trace] if first else _around(view, trace)
-    known = _known(view, traces, folded=not first)
+    if view.moment.next_phase is None:
+        traces = [as_it_counts(bank, trace) for trace in traces]
+    written = {one.memory_id for trace in traces if trace.write for one in trace.write.operations if one.op != "DELETE"}
+    credited = {change.memory_id for trace in traces if trace.update for change in trace.update.of_q}
+    cast = written.union(credited, *map(considered, traces), [view.place.memory] if view.place.memory else [])
+    known = _known(view, traces, cast, folded=not first)
     coordinates = layout.places()
     memories = _memories(bank, run, known)
-    written = {one.memory_id for trace in traces if trace.write for one in trace.write.operations if one.op != "DELETE"}
-    cast = written.union(*map(considered, traces), [view.place.memory] if view.place.memory else [])
     return StageSource(
         run=view.run,
         bank=view.place.bank_name,
@@ -192,6 +196,7 @@ def _source(view: View, layout: MapLayout) -> StageSource:
         histories=bank.histories_of(run, cast),
         layout=layout.id,
         nearest=_nearest(bank, run, view.place.memory),
+        now=bank.utilities_of(run, cast),
     )
 
 
@@ -225,18 +230,29 @@ def _around(view: View, trace: StepTrace) -> list[StepTrace]:
     return sorted(traces, key=lambda one: one.step)
 
 
-def _known(view: View, traces: Sequence[StepTrace], folded: bool) -> Known:
-    """What the run believed before the first of the traces, and what each of them changed."""
+def _known(view: View, traces: Sequence[StepTrace], cast: Collection[str], folded: bool) -> Known:
+    """What the run believes of the time before the first of the traces, and what each of them changed of that.
+
+    Every q is as the bank has it now; where not all is held ready, that of the `cast` at least.
+    """
     bank, run = view.place.bank, view.run.id
     if view.moment.next_phase is not None or not traces:
         return Known(bank.utilities(run), {})
-    first = traces[0].step
-    if view.moment.live or not folded or view.place.last_step > MOST_FOLDED:
-        return Known(bank.utilities(run, as_of=first - 1), {})
+    first, last = traces[0].step, traces[-1].step
+    if view.moment.live:
+        # Nothing came after it: what it did not move is as it is now.
+        now = bank.utilities(run)
+        unmoved = {name: now.get(name, known) for name, known in bank.utilities(run, as_of=first - 1).items()}
+        return as_it_counts_now(Known(unmoved, {}), bank.histories_of(run, cast), first, last)
+    if not folded or view.place.last_step > MOST_FOLDED:
+        then = bank.utilities(run, as_of=first - 1)
+        return as_it_counts_now(Known(then, {}), bank.histories_of(run, cast), first, last)
     key = (bank.state, run)
     held = st.session_state.get(KNOWN)
     if held is None or held[0] != key:
-        held = st.session_state[KNOWN] = (key, known_of_run(bank, run))
+        of_run, place = known_of_run(bank, run), view.place
+        counted = as_it_counts_now(of_run, bank.histories(run), place.first_step, place.last_step)
+        held = st.session_state[KNOWN] = (key, counted)
     whole: Known = held[1]
     before = dict(whole.before)
     for step in sorted(step for step in whole.moves if step < first):

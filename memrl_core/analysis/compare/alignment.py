@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memrl_core.analysis.compare.counterfactual import Supposed
+from memrl_core.analysis.decision.moment import outcome_now
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.memory.exposure import rated_by_people
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import InputError, SettingsError
-from memrl_core.policies import outcome_of
+from memrl_core.errors import InputError
 from memrl_core.records import EventKind, Outcome, RunInfo, StepTrace
 
 Occurrence = tuple[str, str, int]
@@ -178,17 +178,9 @@ def _steps_of(bank: MemoryBank, run: str) -> tuple[ComparedStep, ...]:
         reward, outcome = (trace.reward.reward, trace.reward.outcome) if trace.reward else (None, "unrated")
         if trace.step in later and later[trace.step] != reward:
             reward = later[trace.step]
-            outcome = _outcome_now(trace, reward)
+            outcome = outcome_now(trace, reward)
         steps.append(_step_of(trace, reward, outcome))
     return tuple(steps)
-
-
-def _outcome_now(trace: StepTrace, reward: float | None) -> Outcome:
-    try:
-        return outcome_of(trace.policy, trace.settings, reward)
-    except SettingsError:
-        # A step from elsewhere may have been judged by rules that are not here.
-        return "unrated"
 
 
 def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> ComparedStep:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 from memrl_core.agent import Episode
 from memrl_core.bank import MemoryBank
+from memrl_core.errors import SettingsError
 from memrl_core.learning import rewards_of
 from memrl_core.numerals import signed
-from memrl_core.records import Memory, Phase, RunInfo, StepTrace, Utility
+from memrl_core.policies import outcome_of, update_rule
+from memrl_core.records import (
+    LedgerEvent,
+    Memory,
+    Outcome,
+    Phase,
+    RewardRecord,
+    RunInfo,
+    StepTrace,
+    UpdateRecord,
+    Utility,
+    ValueChange,
+)
 
 RECORDS = {
     Phase.RECALL: "recall",
@@ -114,3 +128,58 @@ def later_reward(bank: MemoryBank, trace: StepTrace) -> str | None:
     parts = rewards_of(bank.active_rewards(trace.run, trace.step, trace.id), bank.settings(trace.run, trace.step))
     givers = [", ".join(part.raters) if part.raters else "the environment" for part in parts]
     return f"Since this step ended its reward counts as {signed(now)}, given by {' and '.join(givers)}."
+
+
+def as_it_counts(bank: MemoryBank, trace: StepTrace) -> StepTrace:
+    """A finished step with its reward, and the moves of q that follow from it, as the ledger has them now.
+
+    All else stays as it was recorded, and so does a step that is not stored yet.
+    """
+    if not bank.has_step(trace.run, trace.step):
+        return trace
+    active = bank.active_rewards(trace.run, trace.step, trace.id)
+    return replace(trace, reward=_reward_now(bank, trace, active), update=_update_now(bank, trace, active))
+
+
+def outcome_now(trace: StepTrace, reward: float | None) -> Outcome:
+    """What this reward of a finished step means by the step's own rules; unrated where these are not here."""
+    try:
+        return outcome_of(trace.policy, trace.settings, reward)
+    except SettingsError:
+        # A step from elsewhere may have been judged by rules that are not here.
+        return "unrated"
+
+
+def _reward_now(bank: MemoryBank, trace: StepTrace, active: list[LedgerEvent]) -> RewardRecord | None:
+    then, parts = trace.reward, rewards_of(active, bank.settings(trace.run, trace.step))
+    reward, source = (fmean(part.value for part in parts), parts[-1].source) if parts else (None, None)
+    people = [event for event in active if event.source == "person"]
+    rater = ", ".join(event.rater for event in people)
+    reason = " · ".join(event.reason for event in people if event.reason)
+    if then is None:
+        if not active:
+            return None
+        credited = tuple(dict.fromkeys(memory_id for event in active for memory_id in event.memory_ids))
+        return RewardRecord(reward, source, outcome_now(trace, reward), "", rater, reason, credited)
+    if (reward, source) == (then.reward, then.source):
+        return replace(then, rater=rater, reason=reason)
+    outcome = outcome_now(trace, reward)
+    return replace(then, reward=reward, source=source, outcome=outcome, rater=rater, reason=reason)
+
+
+def _update_now(bank: MemoryBank, trace: StepTrace, active: list[LedgerEvent]) -> UpdateRecord | None:
+    then = trace.update
+    settings, rule = bank.settings(trace.run, trace.step), update_rule(trace.policy)
+    recorded = {(c.memory_id, c.before, c.after, c.reward): c for c in (then.of_q if then else ())}
+    histories = bank.histories_of(trace.run, (memory_id for event in active for memory_id in event.memory_ids))
+    moved = []
+    for memory_id, points in histories.items():
+        for point in points:
+            if point.step == trace.step and point.before is not None and point.reward is not None:
+                believed = Utility(point.before, point.visits - 1)
+                alpha = rule(believed, point.before + 1, settings) - point.before
+                change = ValueChange(memory_id, point.before, point.after, point.visits, point.reward, alpha)
+                moved.append(recorded.get((memory_id, point.before, point.after, point.reward), change))
+    if then is None:
+        return UpdateRecord(tuple(moved)) if moved else None
+    return UpdateRecord((*moved, *(change for change in then.changes if change not in then.of_q)))

@@ -4,7 +4,7 @@ Memories are named by their place in the table `memories`; what is not known is 
 
     {run:      {id, bank, policy, environment, model, simulated, q: [low, middle, high]},
      memories: {id, label, x, y, intent, outcome, step, run: a list each; intents: [[text, family]]; layout;
-                texts: {n: text}; histories: {n: [[step, q]]}; nearest: {n: [[n, similarity]]}},
+                texts: {n: text}; histories: {n: [[step, q]]}; nearest: {n: [[n, similarity]]}; now: {n: q}},
      before:   [[q, visits] | null]        a memory each: what the run believed before the first of `steps`
      moves:    {step: [[n, q, visits]]}    what was believed otherwise when that step had ended; q null: seen no more
      steps:    [step]}
@@ -19,7 +19,7 @@ Memories are named by their place in the table `memories`; what is not known is 
                          taken: [[λ, λ]]}]
             prompt:   [{role, parts: [[text, n | null]]}] | null
             answer:   {model, simulated, turns: [{text, observation, recalled, notes: [text]}]} | null
-            reward:   {reward, source, outcome, verdict, environment, credited: [n]} | null
+            reward:   {reward, source, rater, reason, outcome, verdict, environment, credited: [n]} | null
             update:   {changes: [{memory: n, before, after, reward, formula}], others} | null
             write:    {operations: [{op, memory: n | null, line}]} | null}
 
@@ -29,6 +29,7 @@ selection takes a memory.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,7 +98,8 @@ class StageSource:
     `places` and `queries` (by step) are coordinates on the map, and `layout` their name. `whole` are the memories whose
     texts go along, None for all. `next_phase` is the phase that the last of the traces waits for, None when it has
     ended. `families` has those of tasks that are not in `traces`, `histories` how some q came about, where `known`
-    begins too late to tell; `nearest` the memories most similar to some, best first, with their similarity.
+    begins too late to tell; `nearest` the memories most similar to some, best first, with their similarity; `now` what
+    the bank holds of some, whatever step is shown.
     """
 
     run: RunInfo
@@ -113,6 +115,7 @@ class StageSource:
     histories: Mapping[str, Sequence[UtilityPoint]] = field(default_factory=dict)
     layout: str = ""
     nearest: Mapping[str, Sequence[tuple[str, float]]] = field(default_factory=dict)
+    now: Mapping[str, Utility] = field(default_factory=dict)
 
 
 def nearest_memories(
@@ -182,6 +185,34 @@ def known_of_run(bank: MemoryBank, run: str) -> Known:
     now = bank.utilities(run, as_of=ended)
     gone: dict[str, Utility | None] = dict.fromkeys(believed.keys() - now.keys())
     moves[ended] = gone | {name: known for name, known in now.items() if believed.get(name) != known}
+    return Known(before, moves)
+
+
+def as_it_counts_now(known: Known, histories: Mapping[str, Sequence[UtilityPoint]], first: int, last: int) -> Known:
+    """The same memories over the steps `first` to `last`, with every q that `histories` have as these have it now.
+
+    `known` says which memories the run saw; it may hold what was believed then, before later rewards.
+    """
+
+    def at(name: str, step: int, otherwise: Utility) -> Utility:
+        points = histories.get(name, ())
+        upto = bisect_right(points, step, key=lambda point: point.step)
+        return Utility(points[upto - 1].after, points[upto - 1].visits) if upto else otherwise
+
+    before = {name: at(name, first - 1, utility) for name, utility in known.before.items()}
+    points: dict[int, dict[str, Utility]] = {}
+    for name, history in histories.items():
+        for point in history[bisect_right(history, first - 1, key=lambda point: point.step) :]:
+            if point.step <= last:
+                points.setdefault(point.step, {})[name] = Utility(point.after, point.visits)
+    moves: dict[int, dict[str, Utility | None]] = {}
+    seen = set(before)
+    for step in sorted({*points, *known.moves}):
+        then = known.moves.get(step, {})
+        for name, utility in then.items():
+            (seen.discard if utility is None else seen.add)(name)
+        arrived = {name: utility and at(name, step, utility) for name, utility in then.items()}
+        moves[step] = arrived | {name: utility for name, utility in points.get(step, {}).items() if name in seen}
     return Known(before, moves)
 
 
@@ -290,6 +321,7 @@ class _Table:
                 str(self.number(name)): [[self.number(other), round(similarity, DIGITS)] for other, similarity in near]
                 for name, near in source.nearest.items()
             },
+            "now": {str(self.number(name)): known.q for name, known in source.now.items()},
         }
 
 
@@ -461,6 +493,7 @@ def _reward(record: RewardRecord, number: Number) -> dict[str, Any]:
     return {
         **_fields(record, "reward", "source", "rater", "outcome", "environment"),
         "verdict": _cut(record.verdict, LONGEST_TEXT),
+        "reason": _cut(record.reason, LONGEST_TEXT),
         "credited": list(map(number, record.credited)),
     }
 

@@ -127,7 +127,7 @@ export class MemoryMap {
 
   dot(n, parent, kind) {
     const [left, top] = this.placeOf(n);
-    const group = svg("g", { class: `stage-dot stage-dot-${kind}`, "data-memory": this.model.ids[n], transform: `translate(${left} ${top})` }, parent);
+    const group = svg("g", { class: `stage-dot stage-dot-${kind}`, ...this.model.marks(this.index, n), transform: `translate(${left} ${top})` }, parent);
     const parts = { group, ring: svg("circle", { class: "stage-ring" }, group), shape: svg("path", { class: "stage-shape" }, group) };
     if (kind !== "copy") parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, group, shortened(this.model.labels[n], 14));
     group.addEventListener("pointerenter", () => this.on.hover(n));
@@ -422,7 +422,7 @@ export class MemoryMap {
         opacity: one.kind === "new" && !phases[7] ? 0 : this.dimmed(one.n) && !isLit ? 0.2 : 1,
         "pointer-events": one.kind === "new" && !phases[7] ? "none" : "auto",
       });
-      const ownQ = one.kind === "new" ? (one.moved.after ?? model.run.q[1]) : q;
+      const ownQ = one.kind === "new" ? model.now(this.index, one.n) : q;
       set(one.shape, { d: shapePath(size, this.signOf(one.n, q, visits)), fill: css(this.colourOf(one.n, Number.isNaN(ownQ) ? model.run.q[1] : ownQ)) });
       set(one.ring, { r: size + 3 + 1.5 * strong, opacity: ring, "stroke-width": 1.2 + 1.6 * strong });
       set(one.name, { opacity: isLit || one.kind === "new" ? 1 : strong, x: one.flips ? -size - 5 : size + 5, y: 3.5 + one.aside, "text-anchor": one.flips ? "end" : "start" });

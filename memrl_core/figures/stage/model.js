@@ -92,7 +92,8 @@ export class Model {
     const step = this.steps[index];
     const state = this.before(index);
     const own = step.candidates.find((one) => one.memory === n);
-    const before = own?.q ?? state.q[n];
+    // A reward that came later may have given it another q than the one that it was considered with.
+    const before = Number.isNaN(state.q[n]) ? (own?.q ?? NaN) : state.q[n];
     const changes = step.update?.changes.filter((one) => one.memory === n) ?? [];
     const last = changes.at(-1);
     return {
@@ -102,6 +103,17 @@ export class Model {
       visitsAfter: last?.visits ?? state.visits[n],
       moves: changes.length > 0,
     };
+  }
+
+  // q of a memory as the bank holds it, whatever step is shown; where only a run is known, as its step leaves it.
+  now(index, n) {
+    return this.data.memories.now?.[n] ?? this.moved(index, n).after;
+  }
+
+  // What marks a node as a memory's, with its q where that is known.
+  marks(index, n) {
+    const q = this.now(index, n);
+    return { "data-memory": this.ids[n], ...(Number.isFinite(q) ? { "data-q": q } : {}) };
   }
 
   // How the q of a memory came about up to and with a step: [[step, q]].

@@ -54,13 +54,16 @@ export class QAxis {
       const moved = this.model.moved(index, n);
       if (!Number.isFinite(moved.before)) continue;
       const lane = lanes.indexOf(n);
-      const group = svg("g", { "data-memory": this.model.ids[n], class: lane < 0 ? "stage-tick" : "stage-lane" }, this.layer);
+      const now = this.model.now(index, n);
+      const group = svg("g", { ...this.model.marks(index, n), class: lane < 0 ? "stage-tick" : "stage-lane" }, this.layer);
       const x = lane < 0 ? BAR + 4 : BAR + 6 + (lane + 0.5) * wide;
       const dot = { n, moved, x, lane, group };
       if (lane < 0) {
         svg("line", { x1: 0, x2: BAR + 5, y1: 0, y2: 0 }, group);
       } else {
         dot.trail = svg("line", { class: "stage-trail", x1: x, x2: x }, this.trails);
+        // Later steps have moved it on from here.
+        if (now !== moved.after) svg("circle", { class: "stage-q-now", cx: x, cy: this.y(now), r: 4 }, group);
         dot.dot = svg("circle", { cx: x, r: 6 }, group);
         dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, this.roomy ? ending(this.model.labels[n], 4) : this.model.labels[n].slice(-3));
         dot.delta = svg("text", { x, class: "stage-mini stage-strong", "text-anchor": "middle" }, group);

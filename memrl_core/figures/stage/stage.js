@@ -24,6 +24,13 @@ export function mountStage(element, data, callbacks = {}) {
   return new Stage(element, data, callbacks);
 }
 
+// Why a reward is what it is: the world's verdict, and before it what a person says who gave another one.
+const rewardSaid = ({ rater, reason, environment, verdict }) => {
+  if (!rater) return verdict;
+  const worlds = [environment == null ? "" : signed(environment), verdict].filter(Boolean).join(": ");
+  return [`by ${rater}${reason ? `: ${reason}` : ""}`, worlds && `the environment ${worlds}`].filter(Boolean).join(" · ");
+};
+
 // What a turn adds to the answer, each text with its class.
 const turnTexts = ({ recalled, text, notes, observation }) => [
   [recalled, "stage-recalled"], [text || "(nothing)", "stage-said"], [notes.join(" · "), "stage-caption"], [observation, "stage-observed"],
@@ -261,16 +268,23 @@ class Stage {
     this.showChips();
     this.showAnswer();
     const { reward } = step;
-    this.verdict.textContent = reward ? [reward.verdict, reward.rater ? `by ${reward.rater}` : ""].filter(Boolean).join(" · ") : (step.missing[5] ?? "");
+    this.verdict.textContent = reward ? rewardSaid(reward) : (step.missing[5] ?? "");
     this.updateRows.replaceChildren();
     this.changes = (step.update?.changes ?? []).map((change) => {
-      const row = set(el("div", "stage-change", this.updateRows), { "data-memory": model.ids[change.memory], title: change.formula });
+      const now = model.now(this.index, change.memory);
+      const row = set(el("div", "stage-change", this.updateRows), { ...model.marks(this.index, change.memory), title: change.formula });
       el("b", "", row, ending(model.labels[change.memory], 7));
       el("span", "stage-number", row, signed(change.before));
       el("span", "", row, "→");
       const swatch = el("i", "stage-swatch", row);
       const after = el("b", "stage-number", row);
       const delta = el("span", "stage-number", row);
+      const left = model.moved(this.index, change.memory).after;
+      if (now !== left) {
+        // Both have no room; how far it moved here stands on the axis too.
+        delta.hidden = true;
+        el("span", "stage-number stage-caption", row, `now ${signed(now)}`);
+      }
       this.link(row, change.memory);
       return { change, swatch, after, delta };
     });
@@ -687,7 +701,8 @@ class Stage {
     const { model, step, pinned: n } = this;
     const table = model.data.memories;
     const card = this.openCard(model.labels[n]);
-    set(card, { "data-memory": model.ids[n] });
+    card.removeAttribute("data-q");
+    set(card, model.marks(this.index, n));
     el("p", "stage-card-intent", card, model.intent(n) || "This bank does not hold the text of this memory.");
     const candidate = step.candidates.find((one) => one.memory === n);
     const rows = el("dl", "stage-facts", card);
@@ -703,6 +718,7 @@ class Stage {
       else if (candidate.rank_b != null) fact("rank in B", String(candidate.rank_b));
     }
     fact("q", moved.moves ? `${signed(moved.before)} → ${signed(moved.after)}` : Number.isFinite(moved.before) ? signed(moved.before) : "not known here");
+    if (Number.isFinite(moved.after) && model.now(this.index, n) !== moved.after) fact("q now", signed(model.now(this.index, n)));
     fact("updates", String(moved.visits));
     if (table.outcome[n]) fact("written", `step ${table.step[n]}, ${table.outcome[n]}`);
     if (model.family(n)) fact("family", model.family(n));
@@ -776,6 +792,7 @@ class Stage {
     this.selection = "prompt";
     const card = this.openCard("What was sent first");
     card.removeAttribute("data-memory");
+    card.removeAttribute("data-q");
     for (const message of step.prompt ?? []) {
       el("h3", "", card, message.role);
       const box = el("div", "stage-text", card);
@@ -818,6 +835,7 @@ class Stage {
     const { q, visits } = model.before(this.index);
     const card = this.openCard(`${numbers.length.toLocaleString("en")} memories selected`);
     card.removeAttribute("data-memory");
+    card.removeAttribute("data-q");
     const rows = el("dl", "stage-facts", card);
     const fact = (name, value) => {
       el("dt", "", rows, name);

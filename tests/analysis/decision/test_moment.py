@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.analysis.decision.moment import Texts, current, later_reward, replayed
+from memrl_core.analysis.decision.moment import Texts, as_it_counts, current, later_reward, replayed
 from memrl_core.analysis.memory.relations import catalogue, in_common, matching
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.records import Memory, Outcome, Phase
@@ -73,6 +75,36 @@ def test_a_later_reward_is_reported_and_the_replay_stays(agent: Agent) -> None:
     reported = later_reward(agent.bank, rated)
     assert reported is not None and numbers(reported) == ["+0.400"] and "ann" in reported
     assert dict(replayed(agent.bank, "r", rated.step).utilities) == before
+
+
+@pytest.mark.parametrize("rule", ["override", "both"])
+def test_a_step_as_it_counts_has_the_reward_and_the_moves_of_the_fold_and_undo_gives_it_back(
+    tmp_path: Path, rule: str
+) -> None:
+    agent = an_agent(tmp_path / "bank", human_rewards=rule)
+    bank, traces = agent.bank, list(agent.run(sample_tasks("household-train")[:8], epochs=2))
+    assert [as_it_counts(bank, trace) for trace in traces] == traces
+    rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
+    given = -1.0 if rated.reward and rated.reward.reward == 1.0 else 1.0
+    event = bank.ratings.rate(Rating("r", rated.step, given, "ann", "the wrong drawer"))
+    counted = as_it_counts(bank, rated)
+    assert counted.reward is not None and counted.update is not None
+    assert counted.reward.reward == bank.effective_reward("r", rated.step)
+    assert (counted.reward.source, counted.reward.rater, counted.reward.reason) == ("person", "ann", "the wrong drawer")
+    for trace in traces:
+        moves = [(c.memory_id, c.before, c.after) for c in as_it_counts(bank, trace).update.of_q]
+        in_fold = [
+            (point.memory_id, point.before, point.after)
+            for points in bank.histories_of(
+                "r", rated.reward.credited if trace is rated else trace.reward.credited
+            ).values()
+            for point in points
+            if point.step == trace.step and point.reward is not None
+        ]
+        assert moves == in_fold
+    assert replace(counted, reward=rated.reward, update=rated.update) == rated
+    bank.revoke_reward(event.id, "ann")
+    assert [as_it_counts(bank, trace) for trace in traces] == traces
 
 
 def test_nothing_is_said_of_a_later_reward_before_the_step_is_stored(agent: Agent) -> None:

@@ -13,7 +13,14 @@ from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, UnknownRun
-from memrl_core.figures.stage.data import Known, StageSource, known_of_run, stage_data, stage_update
+from memrl_core.figures.stage.data import (
+    Known,
+    StageSource,
+    as_it_counts_now,
+    known_of_run,
+    stage_data,
+    stage_update,
+)
 from memrl_core.figures.stage.player import player_html, source_of_run, write_player
 from memrl_core.records import Phase, Utility
 from memrl_core.settings import MemRLSettings
@@ -63,6 +70,28 @@ def test_what_was_believed_at_each_step_is_reported_by_its_moves_late_rewards_in
             believed |= {name: utility for name, utility in known.moves[number].items() if utility is not None}
             assert believed == bank.utilities("r", as_of=number)
         assert "r-0001" in known.moves[3], "the late reward moved what step 2 had credited"
+
+
+def test_as_it_counts_now_every_step_leaves_what_the_fold_makes_of_it(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        for number in range(1, 7):
+            bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
+        then = known_of_run(bank, "r")
+        assert as_it_counts_now(then, bank.histories("r"), 1, 6) == then, "nobody has said anything since"
+        bank.give_reward("r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
+        then, histories = known_of_run(bank, "r"), bank.histories("r")
+        now = as_it_counts_now(then, histories, 1, 6)
+        believed: dict[str, Utility] = dict(now.before)
+        for number in range(1, 7):
+            believed |= {name: utility for name, utility in now.moves[number].items() if utility is not None}
+            for name in believed:
+                last = [point for point in histories[name] if point.step <= number][-1]
+                assert believed[name] == Utility(last.after, last.visits)
+        assert believed == bank.utilities("r")
+        later = as_it_counts_now(Known(bank.utilities("r", as_of=3), {}), histories, 4, 4)
+        assert later.before["r-0001"] == Utility(histories["r-0001"][2].after, 2)
+        assert later.moves[4]["r-0001"].q == histories["r-0001"][3].after
+        assert now.moves[2] != then.moves[2]
 
 
 def test_parts_that_another_agent_did_not_report_are_null_and_said(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.settings import MemRLSettings
 from tests.browser.conftest import RunningApp, app, context, serve, watched_page
-from tests.browser.test_story import STAGE, drawn_stage, press_step, settled, violations
+from tests.browser.test_story import STAGE, drawn_stage, part, press_step, settled, violations
 
 __all__ = ["app", "context", "serve"]
 
@@ -97,6 +100,80 @@ def test_a_live_step_fills_phase_by_phase(page: Page, app: RunningApp) -> None:
     page.keyboard.press("f")
     expect(page.locator("[data-state=current]")).to_have_attribute("data-phase", "7")
     expect(page.locator(".stage-written")).to_contain_text("#41")
+
+
+def q_on_stage(page: Page) -> dict[str, float]:
+    """q of each memory on the stage; every place that names one agrees."""
+    settled(page)
+    marked = page.locator(".stage [data-q]").evaluate_all(
+        "all => all.map(({ dataset }) => [dataset.memory, dataset.q])"
+    )
+    said = {name: float(q) for name, q in marked}
+    assert all(said[name] == float(q) for name, q in marked)
+    return said
+
+
+def moves_on_stage(page: Page) -> dict[str, Any]:
+    """The reward; and of each memory that it moved, q before and after, its place on the axis and its colour."""
+    settled(page)
+    shown = page.evaluate(f"""() => {{
+      const {{ step, changes, axis, model }} = {STAGE};
+      const dot = (n) => axis.dots.find((one) => one.n === n).dot;
+      const drawn = (n) => ["cy", "fill"].map((name) => dot(n).getAttribute(name));
+      const moves = changes.map(({{ change: {{ memory: n, before, after }} }}) =>
+        [model.ids[n], [before, after, ...drawn(n)]]);
+      return {{ reward: step.reward.reward, ...Object.fromEntries(moves) }};
+    }}""")
+    return dict(shown)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["", "&step=20"])
+def test_a_reward_by_key_moves_the_stage_to_what_the_bank_holds_and_undo_moves_it_back(
+    page: Page, app: RunningApp, at: str
+) -> None:
+    name = f"rated{at[-2:]}"
+    (app.home / "banks").mkdir(exist_ok=True)
+    folder = app.home / "banks" / name
+    copy_bank(sample_data_path() / "demo_bank", folder)
+
+    def in_bank(table: str, columns: str, where: str = "") -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(f"file:{folder / 'bank.db'}?mode=ro", uri=True)) as database:
+            return database.execute(f"SELECT {columns} FROM {table} WHERE run = 'household' {where}").fetchall()
+
+    def agrees() -> dict[str, Any]:
+        q = dict(in_bank("q_values", "memory_id, q"))
+        shown = q_on_stage(page)
+        assert shown and shown == {name: q[name] for name in shown}
+        moves = moves_on_stage(page)
+        step = page.evaluate(f"{STAGE}.step.step")
+        held = in_bank("q_moves", "memory_id, before, after", f"AND step = {step} AND reward IS NOT NULL")
+        assert {name: tuple(move[:2]) for name, move in moves.items() if name != "reward"} == {
+            name: (before, after) for name, before, after in held
+        }
+        return moves
+
+    page.goto(f"{app.url}/step?bank={name}{at}")
+    drawn_stage(page)
+    before = agrees()
+    assert before["reward"] == 1.0
+    part(page, "REWARD").locator("summary").click()
+    settled(page)
+    page.keyboard.press("1")
+    expect(page.locator(".stage-reward-value")).to_have_text("−1.000")
+    after = agrees()
+    assert after["reward"] == -1.0 and after.keys() == before.keys()
+    for memory in before.keys() - {"reward"}:
+        # q, its place on the axis and its colour.
+        assert all(now != then for now, then in zip(after[memory][1:], before[memory][1:], strict=True))
+    page.reload()
+    drawn_stage(page)
+    assert agrees() == after
+    part(page, "REWARD").locator("summary").click()
+    settled(page)
+    page.keyboard.press("u")
+    expect(page.locator(".stage-reward-value")).to_have_text("+1.000")
+    assert agrees() == before
 
 
 @pytest.mark.slow
