@@ -146,6 +146,13 @@ class LiveRun(InBackground):
         """Whether a step has begun and not ended."""
         return self.episode is not None and self.episode.phase is not None
 
+    @property
+    def at(self) -> tuple[Any, ...]:
+        """What would run next: equal for two looks between which nobody moved the run."""
+        if self.episode is None or self.episode.phase is None:
+            return (self.agent.bank.next_step(self.agent.run_id),)
+        return self.episode.trace.id, self.episode.phase, len(self.episode.trace.turns)
+
     def next_task(self) -> tuple[Task, int] | None:
         """The task after the newest step, with its epoch; None when the run has no list of tasks."""
         if not self.tasks:

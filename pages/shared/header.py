@@ -280,7 +280,7 @@ STEPPING: Keys = (
     ("F", "Finish the task"),
     ("← · →", "Back and next through the finished steps"),
     ("Home · End", "First and last step"),
-    ("On the stage", "Clicked: 1 … 7, ← · → phases, Shift+← · → steps, Space plays, ↑ · ↓ walk the pool"),
+    ("On the stage", "Clicked: ← · → and Shift+1 … 7 phases, Shift+← · → steps, Space plays, ↑ · ↓ walk the pool"),
     ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5: the reward is saved and q moves"),
     ("S", "Skip: leave the answer unrated"),
     ("U", "Undo the last reward"),
@@ -312,12 +312,17 @@ def _pressed() -> None:
     """Do what the keys that were pressed since the last run of the page stand for, in their order."""
     presses = st.session_state[LISTENER].get("presses") or {}
     window, heard = st.session_state.get(HEARD, (None, 0))
-    new = int(presses.get("count", 0)) - (heard if window == presses.get("of") else 0)
-    st.session_state[HEARD] = presses.get("of"), presses.get("count", 0)
+    count = int(presses.get("count", 0))
+    new = count - (heard if window == presses.get("of") else 0)
     buttons = presses.get("last", [])[-new:] if new > 0 else []
+    left = len(buttons)
     for button, group in groupby(buttons):
+        pressed = len(list(group))
         if act := st.session_state.get(HANDLERS, {}).get(button):
-            act(len(list(group)))
+            act(pressed)
+        left -= pressed
+        # Only now: the next press may end this run of the page before anything was done.
+        st.session_state[HEARD] = presses.get("of"), count - left
 
 
 @st.dialog("Keys")

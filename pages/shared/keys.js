@@ -4,6 +4,7 @@ const ONCE = /^[1-5suy]$/i;
 // while it runs.
 const COUNTED = { n: "step", ArrowLeft: "move_Back", ArrowRight: "move_Next", Home: "move_First", End: "move_Last" };
 const KEPT = 200;
+const SOON = 2000;
 const LISTS_OWN = /^( |Enter|Tab|Shift|ArrowUp|ArrowDown|Backspace|Delete)$/;
 const LEAVES = ["button", "checkbox", "color", "file", "image", "radio", "range", "reset", "submit"];
 
@@ -51,10 +52,19 @@ function search() {
 const running = () => document.querySelector("[data-test-script-state]")?.dataset.testScriptState === "running";
 
 export default function ({ setTriggerValue, setStateValue }) {
-  const counted = (event, button) => {
+  const counted = (event, stands) => {
+    const button = document.querySelector(stands);
     event.preventDefault();
     event.stopImmediatePropagation();
-    if (button.disabled || (event.repeat && running())) return;
+    if (event.repeat && (button.disabled || running())) return;
+    // A phase that still runs disables its button for a moment: who presses quickly means the phases after it too.
+    whenever(() => !document.querySelector(stands)?.disabled, () => count(event));
+  };
+  const whenever = (ready, act, end = performance.now() + SOON) => {
+    if (ready()) act();
+    else if (performance.now() < end) setTimeout(whenever, 30, ready, act, end);
+  };
+  const count = (event) => {
     const all = (window.memrlPresses ??= { of: crypto.getRandomValues(new Uint32Array(1))[0], count: 0, last: [] });
     all.count += 1;
     all.last = [...all.last, COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()]].slice(-KEPT);
@@ -77,8 +87,8 @@ export default function ({ setTriggerValue, setStateValue }) {
         event.preventDefault();
         return event.stopImmediatePropagation();
       }
-      const stands = document.querySelector(moves ? ".st-key-header_step" : `.st-key-${name} button`);
-      if (stands) return counted(event, stands);
+      const stands = moves ? ".st-key-header_step" : `.st-key-${name} button`;
+      if (document.querySelector(stands)) return counted(event, stands);
     }
     // Streamlit hears no key in a field, and a letter would open the list.
     if (closedList(at) && !LISTS_OWN.test(event.key)) {

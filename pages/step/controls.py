@@ -13,6 +13,7 @@ from memrl_core.analysis.decision.outline import TITLES, shortened
 from memrl_core.bank.begun import StepMark
 from memrl_core.bank.people.roles import Role
 from memrl_core.environments.tasks import LONGEST_INTENT
+from memrl_core.errors import StepError
 from memrl_core.figures.stage.player import player_html
 from memrl_core.records import Phase
 from pages.shared import place as places
@@ -24,6 +25,7 @@ from pages.shared.view import View
 from pages.step.stage import stage_arriving
 
 RUNS_STARTED = "runs_started"
+SEEN_AT = "seen_at"
 LOOK = 0.1
 """Seconds after which a page looks for more of an answer that is arriving: the first token is to be there in 0.15."""
 
@@ -36,8 +38,9 @@ def controls(view: View) -> None:
     if not workspace.can_go_on(view.run):
         _from_elsewhere(view)
         return
+    _note(view, view.live)
     look = _look(view)
-    on_key("step", lambda count: move(view, lambda live: live.step(count)))
+    on_key("step", lambda count: _step(view, count))
     with st.container(horizontal=True, vertical_alignment="bottom", key="controls"):
         st.button(
             _step_label(view),
@@ -45,8 +48,8 @@ def controls(view: View) -> None:
             icon=":material/skip_next:",
             shortcut="n",
             key="step",
-            on_click=move,
-            args=(view, LiveRun.step),
+            on_click=_step,
+            args=(view,),
             **look,
         )
         st.button(
@@ -100,6 +103,20 @@ def _step_label(view: View) -> str:
     return f"Step · {TITLES[following]}"
 
 
+def _step(view: View, count: int = 1) -> None:
+    """Run the next phases, unless somebody else has moved the run since this screen was drawn."""
+
+    def forward(live: LiveRun) -> None:
+        if st.session_state.get(SEEN_AT) not in (None, (view.run.id, live.at)):
+            raise StepError(
+                "This run was moved on elsewhere since this screen was drawn, so nothing was run. The screen now shows "
+                "where the run is; press N again to go on."
+            )
+        live.step(count)
+
+    move(view, forward)
+
+
 def _finish(view: View) -> None:
     """Run the task to its end, or say that the reward is still to be given."""
     if view.awaits_reward:
@@ -119,7 +136,17 @@ def _run_many(view: View, count: int) -> None:
 def move(view: View, forward: Callable[[LiveRun], None]) -> None:
     """Advance the run; a failure gets its sentence."""
     with failure_kept():
-        forward(places.live(view.place))
+        live = places.live(view.place)
+        try:
+            forward(live)
+        finally:
+            _note(view, live)
+
+
+def _note(view: View, live: LiveRun | None) -> None:
+    """Keep where this session has seen the run, unless it is at work; another session may move it on."""
+    at = live.at if live is not None else (view.place.bank.next_step(view.run.id),)
+    st.session_state[SEEN_AT] = None if live is not None and live.busy else (view.run.id, at)
 
 
 @st.fragment(run_every=LOOK)

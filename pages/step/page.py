@@ -10,7 +10,7 @@ from pages.shared.picture import layout_of
 from pages.shared.view import view_of
 from pages.step.controls import controls, model_banner
 from pages.step.parts import parts
-from pages.step.reward_form import reward_wanted
+from pages.step.reward_form import hand, reward_wanted
 from pages.step.stage import layout_choice, layout_notes, stage
 
 place = places.current()
@@ -46,6 +46,7 @@ with wanted:
 if comes_again:
     # What is read below the stage would only keep the browser from drawing it.
     st.stop()
+hand(view)
 layout = layout_of(place.bank.uri, place.bank)
 layout_choice(view, layout)
 story, memory = st.columns([3, 2], gap="medium")

@@ -54,7 +54,7 @@ from pages.shared import place as places
 from pages.shared.text import in_badge, literal, said, verbatim
 from pages.shared.view import View, arm_line, spec_of
 from pages.shared.work import working
-from pages.step.reward_form import credit, reward_form
+from pages.step.reward_form import credit, effects
 
 PROMPT_HEIGHT = 420
 ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
@@ -409,8 +409,7 @@ def _reward(view: View) -> None:
     if later := later_reward(view.place.bank, trace):
         st.info(literal(later))
     credit(view)
-    if not view.awaits_reward:
-        reward_form(view)
+    effects(view)
 
 
 def _update(view: View) -> None:

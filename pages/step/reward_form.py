@@ -100,18 +100,23 @@ def reward_wanted(view: View) -> None:
             with st.container(height=ANSWER_HEIGHT, border=False, key="answer_judged"):
                 answer(view.place.bank, view.trace)
             st.caption("A person judges this answer. One key saves the reward, q moves, and the step runs to its end.")
-            reward_form(view)
+            _reward_form(view)
 
 
-def reward_form(view: View) -> None:
+def hand(view: View) -> None:
+    """The form for an answer that waits for nobody: below the stage, so that its keys rate whatever part is open."""
+    if view.moment.reached(Phase.REWARD) and not view.awaits_reward:
+        with st.container(key="hand", gap="small"):
+            _reward_form(view)
+
+
+def _reward_form(view: View) -> None:
     """The choices of the run's scale, each saved by one key, a reason and the rater's name; Undo of what was saved."""
     trace = view.trace
     bank, rater = view.place.bank, person()
     mine = _my_reward(view, rater)
     applying = view.moment.live and view.moment.next_phase in (Phase.UPDATE, Phase.WRITE)
     look = within_role(bank, Role.RATE, disabled=view.busy or applying)
-    if not view.moment.live:
-        st.caption("A reward given here counts from now on: it moves q here, and all that later steps made of it.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="reward_choices"):
         for option in _choices(view):
             chosen = mine is not None and mine.value == option.reward
@@ -134,15 +139,21 @@ def reward_form(view: View) -> None:
                 on_change=_reason_changed, args=(view,), disabled=not allowed(bank, Role.RATE),
             )  # fmt: skip
             name_field("reward_rater", "Rater")
-    if bank.has_step(view.run.id, trace.step) and _credited(view):
-        choices = _choices(view)
-        ends = {option.label.lower(): option.reward for option in (choices[0], choices[-1])}
-        rated = {name: Rating(view.run.id, trace.step, value, rater) for name, value in ends.items()}
-        later_selections(bank, trace, {name: bank.ratings.supposed(rating) for name, rating in rated.items()})
     if applying:
         st.caption("The reward is being applied: it can be changed once the step has ended.")
     elif mine is not None:
         st.markdown(f"Saved: {signed(mine.value or 0.0)} by {literal(mine.rater)}", width="content")
+
+
+def effects(view: View) -> None:
+    """What the worst and the best reward of a stored step would change of what later steps selected."""
+    bank, trace = view.place.bank, view.trace
+    if not bank.has_step(view.run.id, trace.step) or not _credited(view):
+        return
+    choices = _choices(view)
+    ends = {option.label.lower(): option.reward for option in (choices[0], choices[-1])}
+    rated = {name: Rating(view.run.id, trace.step, value, person()) for name, value in ends.items()}
+    later_selections(bank, trace, {name: bank.ratings.supposed(rating) for name, rating in rated.items()})
 
 
 def _choices(view: View) -> tuple[Option, ...]:

@@ -100,6 +100,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       own.stage = mountStage(host, update, {
         actions: data.actions,
         selecting: data.selecting,
+        digitsRate: true,
         onAct: (name, id) => own.ask([name, id]),
         onStep: (_, index) => {
           if (own.quiet) return;

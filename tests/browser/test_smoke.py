@@ -76,7 +76,6 @@ def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningAp
     page.reload()
     drawn_stage(page)
     settled(page)
-    part(page, "REWARD").locator("summary").click()
     expect(page.get_by_text("Saved: −1.000 by ann")).to_be_visible()
     settled(page)
     page.get_by_role("button", name="Undo").click()

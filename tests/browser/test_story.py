@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -225,12 +227,13 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     page.keyboard.press("Shift+ArrowRight")
     expect(page.get_by_text("Replay of step 17 ")).to_be_visible()
     settled(page)
-    part(page, "REWARD").locator("summary").click()
-    settled(page)
-    page.keyboard.press("5")  # Streamlit hears this one itself.
-    expect(part(page, "REWARD")).to_contain_text("Saved: +1.000")
+    # Digits rate, with every part closed and the focus within the stage; with Shift they are phases.
+    page.keyboard.press("Shift+Digit3")
+    expect(page.locator("[data-phase='3']")).to_have_attribute("data-state", "current")
+    page.keyboard.press("5")
+    expect(page.locator(".st-key-hand")).to_contain_text("Saved: +1.000")
     page.keyboard.press("u")
-    expect(part(page, "REWARD")).not_to_contain_text("Saved:")
+    expect(page.locator(".st-key-hand")).not_to_contain_text("Saved:")
     page.locator(".st-key-reason_box input").first.click()
     page.keyboard.type("nnn")
     page.keyboard.press("ArrowLeft")
@@ -239,6 +242,80 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     page.locator("[data-phase='3']").click()
     page.keyboard.press("Home")
     expect(page.get_by_text("Replay of step 1 ")).to_be_visible()
+
+
+SHOWN = "nodes => Object.fromEntries(nodes.map(one => [one.dataset.memory, Number(one.dataset.q)]))"
+
+MARKS = "nodes => nodes.map(one => one.dataset.q)"
+
+
+@pytest.mark.parametrize("step", [None, 20])
+def test_a_reward_by_key_moves_on_the_stage_what_it_moves_in_the_bank_and_undo_moves_it_back(
+    page: Page, app: RunningApp, step: int | None
+) -> None:
+    page.goto(f"{app.url}/step?bank=demo" + (f"&step={step}" if step else ""))
+    drawn_stage(page)
+    settled(page)
+    changes = page.locator(".stage-change")
+    expect(changes.first).to_be_attached()
+    begun = changes.evaluate_all(SHOWN)
+    assert begun == {name: stored(app, name) for name in begun}
+    environment = page.locator(".stage-reward").first.inner_text()
+    key = "1" if "+1" in environment else "5"
+    page.keyboard.press(key)
+    expect(page.locator(".st-key-hand")).to_contain_text("Saved:")
+    settled(page)
+    for _ in range(2):
+        shown = changes.evaluate_all(SHOWN)
+        assert shown == {name: stored(app, name) for name in begun}
+        assert all(shown[name] != begun[name] for name in begun)
+        for name, q in shown.items():
+            marks = page.locator(f".stage [data-memory={name}][data-q]").evaluate_all(MARKS)
+            assert len(marks) > 1 and {float(mark) for mark in marks} == {q}
+        page.reload()
+        drawn_stage(page)
+        settled(page)
+    page.keyboard.press("u")
+    expect(page.locator(".st-key-hand")).not_to_contain_text("Saved:")
+    settled(page)
+    assert changes.evaluate_all(SHOWN) == begun == {name: stored(app, name) for name in begun}
+
+
+def stored(app: RunningApp, memory_id: str) -> float:
+    """q of a memory of the demo, as bank.db has it."""
+    (bank,) = app.home.glob("**/demo*/bank.db")
+    with closing(sqlite3.connect(f"file:{bank}?mode=ro", uri=True)) as database:
+        query = "SELECT q FROM q_values WHERE run = 'household' AND memory_id = ?"
+        return float(database.execute(query, (memory_id,)).fetchone()[0])
+
+
+def test_a_second_tab_that_is_behind_runs_nothing_and_says_so(context: BrowserContext, app: RunningApp) -> None:
+    first, second = context.new_page(), context.new_page()
+    for one in (first, second):
+        one.goto(f"{app.url}/step?bank=demo")
+        drawn_stage(one)
+        settled(one)
+    press_step(first)
+    label = first.locator(".st-key-step button").inner_text()
+    second.keyboard.press("n")
+    expect(second.get_by_text("moved on elsewhere")).to_be_visible()
+    assert second.locator(".st-key-step button").inner_text() == label
+    second.keyboard.press("n")
+    expect(second.locator(".st-key-step button")).not_to_have_text(label)
+    for one in (first, second):
+        one.close()
+
+
+def test_quick_presses_of_n_are_a_phase_each(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/step?bank=demo")
+    drawn_stage(page)
+    settled(page)
+    page.locator(".st-key-finish button").click()
+    settled(page)
+    for _ in range(3):
+        page.keyboard.press("n")
+        page.wait_for_timeout(400)
+    expect(page.locator(".st-key-step button")).to_contain_text("Phase B")
 
 
 def test_back_leaves_a_screen_or_a_step_with_one_press(page: Page, app: RunningApp) -> None:

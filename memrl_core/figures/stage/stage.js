@@ -890,7 +890,9 @@ class Stage {
   // Whether a key means something here.
   act(event, at = null) {
     const { key } = event;
-    if (/^[1-7]$/.test(key)) this.halt().goTo(Number(key), { atOnce: true });
+    // Where digits rate, those with Shift are phases; which sign they give depends on the keyboard.
+    const digit = this.callbacks.digitsRate ? event.shiftKey && /^Digit([1-7])$/.exec(event.code) : /^([1-7])$/.exec(key);
+    if (digit) this.halt().goTo(Number(digit[1]), { atOnce: true });
     else if (key === "ArrowRight" || key === "ArrowLeft") {
       const by = key === "ArrowRight" ? 1 : -1;
       if (event.shiftKey) this.move(by);
