@@ -12,6 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,10 +123,19 @@ def _served(command: list[str]) -> int:
     raise_open_files()
     threading.Thread(target=_load_figures, daemon=True, name="figures").start()
     sys.argv = command
+    chosen = ", ".join(sorted(name for name in os.environ if name.startswith("STREAMLIT_")))
+    unset = f"Streamlit takes these variables for its options: {chosen}. Unset the one whose value it does not know."
     try:
         runpy.run_module("streamlit", run_name="__main__")
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if code and chosen:
+            raise InputError(f"The app did not start, or was ended by an error; nothing was changed. {unset}") from None
+        return code
+    except Exception as error:
+        if not chosen:
+            raise
+        raise InputError(f"The app could not start ({one_line(str(error))}); nothing was changed. {unset}") from error
     return 0
 
 
@@ -342,6 +352,11 @@ def _pairs(given: list[str], kind: str, example: str) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command; a failure that a person can act on is one sentence and exit code 2, any other one and 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # Not every encoding has a λ.
+    if not os.environ.get("TERMINAL_WIDTH", "").isdecimal():
+        os.environ.pop("TERMINAL_WIDTH", None)  # Typer takes it for a number.
     try:
         app()
     except MemRLError as error:

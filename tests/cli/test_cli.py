@@ -202,6 +202,56 @@ def test_the_doctor_and_what_reads_work_without_a_home_that_can_be_written(
     assert "Saved 1 step" in printed("run", "--tasks", "1", "--bank", str(home / "bank"))
 
 
+ENVIRONMENTS = [
+    {"ALL_PROXY": "socks5://127.0.0.1:9", "NO_PROXY": "localhost,[::1]", "OLLAMA_HOST": "'127.0.0.1:9'"},
+    {"HTTP_PROXY": "socks5h://127.0.0.1:9", "https_proxy": "socks4://h", "no_proxy": "fd00::/8", "OLLAMA_HOST": "::1"},
+    {"http_proxy": "http://[::1", "OLLAMA_HOST": "localhost:abc", "OPENAI_BASE_URL": "[", "OPENAI_API_KEY": "ü"},
+    {"all_proxy": "http://h:abc", "OLLAMA_HOST": "localhost:99999", "SSL_CERT_FILE": "/missing", "TMPDIR": "/missing"},
+    {"LANG": "C", "PYTHONIOENCODING": "ascii", "COLUMNS": "abc", "TERMINAL_WIDTH": "abc", "PYTHONWARNINGS": "nonsense"},
+    {"HF_HOME": "/dev/null/x", "MEMRL_LOG_CONTENTS": "?", "STREAMLIT_LOGGER_LEVEL": "?", "MEMRL_HOME": "/dev/null/x"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda one: next(iter(one)))
+def test_nothing_in_the_environment_stops_a_command(home: Path, environment: dict[str, str]) -> None:
+    bank = str(home / "bank")
+    commands = [
+        *(["--help"], ["--version"], ["run", "--help"], ["policies"], ["tasks", "list"], ["doctor"]),
+        *(["run", "--bank", bank, "--tasks", "2"], ["show", "1", "--bank", bank]),
+        ["export", str(home / "bank.zip"), "--bank", bank],
+    ]
+    code = (
+        "import sys\nfrom memrl_core import Recorder\nfrom memrl_core.cli.main import main\n"
+        f"for words in {commands!r}:\n"
+        "    sys.argv = ['memrl', *words]\n"
+        "    try:\n        main()\n    except SystemExit as ended:\n        print('ended', words[0], ended.code)\n"
+        "from streamlit.testing.v1 import AppTest\n"
+        f"assert not AppTest.from_file({str(cli.app_file())!r}, default_timeout=60).run().exception\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, **environment})
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    assert done.returncode == 0, said
+    assert "Traceback" not in said and "nobody foresaw" not in said and "could not be drawn" not in said
+    broken = environment.get("MEMRL_HOME", "").startswith("/dev/null")
+    ended = [line.split()[1:] for line in said.splitlines() if line.startswith("ended")]
+    assert ended == [[words[0], "2" if broken and words == ["doctor"] else "0"] for words in commands]
+    assert (home / "bank.zip").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variable", ["STREAMLIT_THEME_BASE", "STREAMLIT_SERVER_MAX_UPLOAD_SIZE"])
+def test_a_variable_that_keeps_streamlit_from_starting_is_named(variable: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "memrl_core.cli.main", "app", "--headless", "--port", "8619"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, variable: "nonsense"},
+        timeout=120,
+    )
+    assert done.returncode == 2 and variable in done.stderr and "nobody foresaw" not in done.stderr
+
+
 def test_what_the_home_has_no_room_for_ends_with_a_sentence_that_names_memrl_home(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
