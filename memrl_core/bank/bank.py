@@ -34,6 +34,7 @@ from memrl_core.bank.state import BRINGS_IN, BankState, Pending
 from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import Inserted, StepRow
+from memrl_core.bank.storage.last import LastStored
 from memrl_core.bank.storage.layouts import Layouts
 from memrl_core.bank.storage.places import disk_sentences, place_of, write_parts
 from memrl_core.bank.storage.schema import FORMAT, Database
@@ -41,6 +42,7 @@ from memrl_core.bank.storage.vectors import LanceVectors, Vectors
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankDamaged, BankError, EmbedderMismatch, InputError, RunMoved
 from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
+from memrl_core.logs import logger
 from memrl_core.policies import is_installed
 from memrl_core.records import (
     EventKind,
@@ -57,6 +59,7 @@ from memrl_core.retrieval.view import MemoryView
 TRACES_KEPT = 256
 READ_AT_ONCE = 100
 """So many traces are read and held by who looks through all of a run."""
+log = logger(__name__)
 
 _STEPS, _LEDGER, _MOVES = schema.steps.c, schema.ledger.c, schema.q_moves.c
 _TYPES = {
@@ -104,6 +107,7 @@ class MemoryBank:
         self._state = BankState(database, vectors)
         self._ledger = Ledger(self._state)
         self._traces: OrderedDict[str, StepTrace] = OrderedDict()
+        self._last = LastStored(database)
         values = database.description()
         self.embedder = EmbedderIdentity(
             values["embedder"],
@@ -158,7 +162,9 @@ class MemoryBank:
             database = Database.at(place.database, place.shown)
             with database.closed_on_failure():
                 database.create(values)
-                return cls(place.uri, database, vectors)
+                bank = cls(place.uri, database, vectors)
+                bank._last.accept()
+                return bank
 
     @classmethod
     def open(cls, uri: str, embedder: Embedder | None = None) -> Self:
@@ -175,6 +181,8 @@ class MemoryBank:
             bank = cls(place.uri, database, place.open_vectors(dimension))
             if embedder is not None:
                 bank.must_match(embedder)
+            if bank.missing:
+                log.warning("%s", bank.missing)
             return bank
 
     def must_match(self, embedder: Embedder) -> None:
@@ -206,6 +214,7 @@ class MemoryBank:
             self.flush()
             if self._ledger.last_saved is not None:
                 self.compact()
+                self._last.end()
             self._database.close()
 
     def compact(self) -> None:
@@ -220,7 +229,7 @@ class MemoryBank:
     def rebuild(self) -> None:
         """Write anew what follows from the facts: the q of every run, and its moves.
 
-        Raises `InputError` where the policy of a run is not installed.
+        What is `missing` counts as given up. Raises `InputError` where the policy of a run is not installed.
         """
         with self.alone():
             for info in self.runs():
@@ -230,6 +239,7 @@ class MemoryBank:
             for run in self._state.ids():
                 self._state.save(run)
         self._state.stored()
+        self._last.accept()
 
     def write_parts(self, folder: Path) -> None:
         """Write a copy of the bank as it is at this moment into a new folder of this machine.
@@ -245,6 +255,7 @@ class MemoryBank:
         with self._lock:
             self._database.drop()
             self._vectors.drop()
+            self._last.forget()
             self._ledger.last_saved = None
 
     # --- runs ---------------------------------------------------------------------------------------------------------
@@ -327,6 +338,11 @@ class MemoryBank:
         with self._lock:
             state = self._state.of(run)
             return state.info.first_step if state.newest is None else state.newest + 1
+
+    @property
+    def missing(self) -> str:
+        """A sentence where something that was stored in this bank is not in it any more, else ""."""
+        return self._last.missing
 
     @property
     def last_saved(self) -> datetime | None:
@@ -919,11 +935,14 @@ class MemoryBank:
                     yield
                     is_storing = bool(self._state.pending)
                     if is_storing:
+                        self._last.begin()
                         self._state.store()
                         if not self._is_sealed:
                             self._database.seal()
                 self._is_sealed |= is_storing
                 self._state.stored()
+                if is_storing:
+                    self._last.stored()
             except BaseException as error:
                 if is_storing or len(self._state.pending) > len(before):
                     self._state.pending = Pending() if isinstance(error, RunMoved) else before

@@ -23,6 +23,7 @@ from memrl_core.bank.matrix import UNIT_TOLERANCE
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.digests import chained, digest
+from memrl_core.bank.storage.last import LastStored
 from memrl_core.bank.storage.places import Place, place_of
 from memrl_core.bank.storage.schema import Database
 from memrl_core.errors import BankError, BankMissing, BankUnreachable, NotABank, few
@@ -35,6 +36,7 @@ from memrl_core.retrieval import is_cosine
 SPACE_NEEDED = 200_000_000
 AT_ONCE = 500
 RESTORE = "Restore a copy of the bank; what can still be read of this one can be exported (memrl export)."
+LOST = "Put bank.db-wal or a whole copy of the folder back; `memrl doctor --rebuild` keeps the bank as it is."
 REBUILD = "Run `memrl doctor --rebuild` on it: what follows from the ledger is written anew."
 INSTALL = (
     "Install the package that the policy is from, then run `memrl doctor --rebuild`: q is computed from the ledger."
@@ -92,6 +94,7 @@ def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
     yield schema_kept
     if not schema_kept.ok:
         return
+    yield _read("newest", lambda: _newest(database))
     whole = [
         _read("database", lambda: _integrity(database)),
         _read("steps", lambda: _steps(database, values["embedder"])),
@@ -122,6 +125,11 @@ def _described(values: Mapping[str, str]) -> Finding:
         "" if "digest" in values else " An earlier version wrote it: it gets its checksums when something is stored."
     )
     return Finding("description", True, by + later)
+
+
+def _newest(database: Database) -> Finding:
+    missing = LastStored(database).missing
+    return Finding("newest", not missing, missing or "What was stored last is there.", LOST if missing else "")
 
 
 def _of_the_whole(place: Place, database: Database) -> Iterator[Finding]:

@@ -56,6 +56,8 @@ def header(place: Place) -> None:
             _steps(place)
         _about(place)
         keys_help()
+    if place.bank.missing:
+        st.warning(literal(place.bank.missing))
 
 
 def _about(place: Place) -> None:

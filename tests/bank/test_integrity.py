@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import lancedb
@@ -14,8 +16,9 @@ from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Text
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
 from memrl_core.bank.storage import schema
+from memrl_core.bank.storage.places import copy_bank
 from memrl_core.errors import BankDamaged, BankError, BankTooNew
-from tests.builders import a_bank, a_chain, a_run, an_agent_after
+from tests.builders import a_bank, a_chain, a_run, a_step, an_agent_after, numbers
 
 
 @pytest.fixture
@@ -291,6 +294,144 @@ def test_a_schema_in_other_spaces_and_quotes_is_that_of_a_bank(bank: Path) -> No
             """UPDATE sqlite_master SET sql = replace(replace(sql, 'run TEXT', '"run" TEXT'), '\t', '  ')"""
         )
     assert problems(bank) == {}
+
+
+# --- what was stored last ---------------------------------------------------------------------------------------------
+
+KILLED = """
+import os, sys
+from memrl_core.bank import MemoryBank
+from tests.builders import a_chain
+bank = a_chain(sys.argv[1], 3)
+for value in (1.0, 0.5, 0.0, -1.0):
+    bank.give_reward("r", 3, bank.trace("r", 3).id, (), value, "ann")
+os._exit(9)
+"""
+
+
+@pytest.fixture(scope="module")
+def of_a_killed_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bank of 3 steps and 11 events, the last 4 of them rewards, whose process was killed: its log holds them."""
+    path = tmp_path_factory.mktemp("killed") / "bank"
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    return path
+
+
+@pytest.fixture
+def killed(of_a_killed_process: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(of_a_killed_process, tmp_path / "killed"))
+
+
+def cut_to(events: int, path: Path) -> None:
+    """Cut the log of a bank so that so many events are left."""
+    log, whole = path / "bank.db-wal", (path / "bank.db-wal").read_bytes()
+    for size in range(len(whole), 0, -(4096 + 24)):
+        log.write_bytes(whole[:size])
+        (path / "bank.db-shm").unlink(missing_ok=True)
+        copy = Path(shutil.copytree(path, path.with_name("look"), dirs_exist_ok=True))
+        with sqlite3.connect(copy / "bank.db") as database:
+            left = database.execute("SELECT count(*) FROM ledger").fetchone()[0]
+        database.close()
+        shutil.rmtree(copy)
+        if left == events:
+            return
+    raise AssertionError
+
+
+def test_after_a_kill_nothing_is_missing(killed: Path) -> None:
+    assert (killed / "bank.db-wal").stat().st_size > 0
+    assert problems(killed) == {}
+    with MemoryBank.open(str(killed)) as bank:
+        assert bank.missing == "" and len(bank.events("r")) == 11
+        bank.commit_step(*a_step(4))
+    assert not (killed / "bank.db-wal").exists()
+    assert problems(killed) == {}
+
+
+def test_a_place_that_cannot_be_written_is_read_with_its_log(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert problems(killed) == {}
+    with MemoryBank.open(str(killed)) as bank:
+        assert len(bank.events("r")) == 11
+
+
+@pytest.mark.parametrize("left", [10, 9, 8])
+def test_a_log_that_was_cut_is_missed_with_as_many_events(killed: Path, left: int) -> None:
+    cut_to(left, killed)
+    assert numbers(problems(killed)["newest"])[0] == str(11 - left)
+    with MemoryBank.open(str(killed)) as bank:
+        assert numbers(bank.missing)[0] == str(11 - left)
+
+
+def test_a_flipped_bit_in_the_log_is_missed(killed: Path) -> None:
+    data = bytearray((killed / "bank.db-wal").read_bytes())
+    data[-100] ^= 4
+    (killed / "bank.db-wal").write_bytes(data)
+    assert set(problems(killed)) == {"newest"}
+
+
+def test_what_is_missing_stays_known_after_more_was_stored_until_it_is_given_up(killed: Path) -> None:
+    cut_to(9, killed)
+    with MemoryBank.open(str(killed)) as bank:
+        for _ in range(4):
+            bank.give_reward("r", 3, bank.trace("r", 3).id, (), 1.0, "bob")
+    assert set(problems(killed)) == {"newest"}
+    assert rebuild(str(killed)) == 1
+    assert problems(killed) == {}
+    with MemoryBank.open(str(killed)) as bank:
+        bank.give_reward("r", 3, bank.trace("r", 3).id, (), 0.5, "bob")
+    assert problems(killed) == {}
+
+
+def test_a_log_that_was_removed_is_missed(killed: Path) -> None:
+    (killed / "bank.db-wal").unlink()
+    (killed / "bank.db-shm").unlink(missing_ok=True)
+    assert "newest" in problems(killed)
+
+
+def test_a_copy_of_the_database_without_its_log_is_reported_and_stays_so(killed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(killed / "bank.db", copy)
+    shutil.copytree(killed / "vectors", copy / "vectors")
+    assert "newest" in problems(copy)
+    with MemoryBank.open(str(copy)) as bank:
+        assert bank.missing
+        bank.start_run(a_run("later"))
+    assert "newest" in problems(copy)
+
+
+def test_copies_that_are_whole_miss_nothing(killed: Path, tmp_path: Path) -> None:
+    with MemoryBank.open(str(killed)) as bank:
+        bank.give_reward("r", 3, bank.trace("r", 3).id, (), 1.0, "bob")
+        copy_bank(killed, tmp_path / "copied")
+        shutil.copytree(killed, tmp_path / "whole folder")
+    assert problems(tmp_path / "copied") == {} == problems(tmp_path / "whole folder")
+    (tmp_path / "closed").mkdir()
+    shutil.copy(killed / "bank.db", tmp_path / "closed")
+    shutil.copytree(killed / "vectors", tmp_path / "closed" / "vectors")
+    assert problems(tmp_path / "closed") == {}
+
+
+def test_of_several_writers_each_leaves_a_file_that_tells_whether_it_is_in_use(bank: Path, tmp_path: Path) -> None:
+    def copied(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        shutil.copy(bank / "bank.db", tmp_path / name)
+        shutil.copytree(bank / "vectors", tmp_path / name / "vectors")
+        return tmp_path / name
+
+    def rate(opened: MemoryBank, person: str) -> None:
+        opened.give_reward("r", 3, opened.trace("r", 3).id, (), 1.0, person)
+
+    one, two = MemoryBank.open(str(bank)), MemoryBank.open(str(bank))
+    rate(one, "ann")
+    rate(two, "bob")
+    one.close()
+    rate(two, "cid")
+    assert "newest" in problems(copied("in use"))
+    assert problems(bank) == {}
+    two.close()
+    assert problems(copied("closed")) == {} == problems(bank)
 
 
 def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:

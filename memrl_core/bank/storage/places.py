@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, shown
-from memrl_core.bank.storage.schema import FILE, TURNS, Database, missing
+from memrl_core.bank.storage.schema import FILE, LAST, TURNS, Database, missing
 from memrl_core.bank.storage.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
 from memrl_core.errors import (
     BankError,
@@ -133,7 +133,7 @@ def _was_begun(path: Path) -> bool:
     """Whether a folder holds nothing but the empty parts of a bank whose making was cut short."""
     if not {entry.name for entry in path.iterdir()} <= {
         FOLDER,
-        *(FILE + ending for ending in ("", "-wal", "-shm", "-journal", TURNS)),
+        *(FILE + ending for ending in ("", "-wal", "-shm", "-journal", TURNS, LAST)),
     }:
         return False
     database = Database.at(str(path / FILE), str(path))

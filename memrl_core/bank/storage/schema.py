@@ -69,6 +69,8 @@ TURN = 2.0
 """Seconds that a writer gives way to one that waits already."""
 TURNS = "-turn"
 """What follows the name of the database in that of the file that is there while a writer waits."""
+LAST = "-last"
+"""What follows the name of the database in that of the file that names what was stored last."""
 ONE_WRITER = 0x6D656D726C
 """The advisory lock that every writing transaction of PostgreSQL takes, so that positions are committed in order."""
 LARGEST_DIMENSION = 65536
@@ -263,12 +265,17 @@ event.listen(
 
 
 class Database:
-    """One connection to the tables of a bank. Threads take `lock` to share it; `shown` names the place in sentences."""
+    """One connection to the tables of a bank. Threads take `lock` to share it; `shown` names the place in sentences.
+
+    `file` is that of SQLite on this machine; `had_log` whether a write-ahead log with something in it lay beside it.
+    """
 
     def __init__(self, engine: Engine, shown: str, file: Path | None = None) -> None:
         self.shown = shown
         self.lock = threading.RLock()
         self._engine = engine
+        self.file = file
+        self.had_log = file is not None and _size(Path(f"{file}-wal")) > 0
         self._folder = None if file is None else file.parent
         self._turn = FileLock(f"{file}{TURNS}", thread_local=False)
         self._in_transaction = False
@@ -563,6 +570,7 @@ class Database:
                     source: Any = self._connection.connection.driver_connection
                     source.backup(target)
                     target.execute("PRAGMA journal_mode = DELETE")
+                    target.execute("PRAGMA user_version = 0")
                     return
             finally:
                 target.close()
@@ -654,8 +662,7 @@ def _sqlite(path: str) -> sqlite3.Connection:
     """A connection to a file, or to a place that cannot be written, which is then read as it lies."""
     options: dict[str, Any] = {"timeout": PATIENCE, "check_same_thread": False, "isolation_level": None}
     if path != ":memory:" and not (os.access(path, os.W_OK) if os.path.exists(path) else True):
-        closed: sqlite3.Connection = sqlite3.connect(_as_uri(path, "mode=ro&immutable=1"), uri=True, **options)
-        return closed
+        return _closed(path, options)
     connection: sqlite3.Connection = sqlite3.connect(path, **options)
     connection.execute("PRAGMA synchronous = FULL")
     try:
@@ -666,8 +673,28 @@ def _sqlite(path: str) -> sqlite3.Connection:
             connection.close()
             raise
         connection.close()
-        connection = sqlite3.connect(_as_uri(path, "mode=ro&immutable=1"), uri=True, **options)
+        connection = _closed(path, options)
     return connection
+
+
+def _closed(path: str, options: Mapping[str, Any]) -> sqlite3.Connection:
+    """A connection that only reads: with the log that lies there, if one does and can be used, else without."""
+    if _size(Path(f"{path}-wal")):
+        connection: sqlite3.Connection = sqlite3.connect(_as_uri(path, "mode=ro"), uri=True, **options)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return connection
+        except sqlite3.OperationalError:
+            connection.close()
+    connection = sqlite3.connect(_as_uri(path, "mode=ro&immutable=1"), uri=True, **options)
+    return connection
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _as_uri(path: str, options: str) -> str:
