@@ -47,7 +47,9 @@ def import_file(
     bank: BankOption,
 ) -> None:
     """Import a file or a checkpoint folder into a bank, all of it or nothing, and list what was skipped."""
-    _report(bring_in(read_any(path), bank))
+    with at_work("file") as (_, stop):
+        contents = read_any(path, stop)
+    _report(bring_in(contents, bank))
 
 
 def export_bank(

@@ -11,6 +11,7 @@ import json
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from os import SEEK_END
 from pathlib import Path
@@ -29,7 +30,7 @@ from memrl_core.bank.ledger import now
 from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.lance_files import LeadsElsewhere, is_own, must_stay_inside
 from memrl_core.bank.storage.places import disk_sentences
-from memrl_core.bank.storage.schema import FILE, FORMAT
+from memrl_core.bank.storage.schema import FILE, FORMAT, limited
 from memrl_core.bank.storage.vectors import FOLDER, TABLE
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.contents import NOTHING, Contents, contents_of
@@ -119,15 +120,16 @@ def is_archive(path: Path) -> bool:
         return file.read(4).startswith(b"PK")
 
 
-def read_bank(path: Path) -> Contents:
+def read_bank(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Contents:
     """The bank in a zip that `write_bank` wrote.
 
     Raises `InputError` for anything else, and for a zip that is not exactly what its manifest says, of another version,
-    larger than a bank plausibly is, or whose bank is not whole; nothing is taken over then.
+    larger than a bank plausibly is, or whose bank is not whole or takes more work than others of its size; nothing is
+    taken over then. The same once `cancelled` says so, which is asked again and again.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, limited(cancelled), _unless(cancelled):
         with opened(path) as file:
-            _unpack(path.name, file, Path(folder))
+            _unpack(path.name, file, Path(folder), cancelled)
         try:
             # A policy that is not installed here says nothing against the bank.
             faults = (one for one in check(folder) if not one.ok and one.name != "disk" and one.remedy != INSTALL)
@@ -141,7 +143,18 @@ def read_bank(path: Path) -> Contents:
             raise InputError(f"The bank in {path.name} cannot be read. {AGAIN}") from error
 
 
-def _unpack(name: str, file: BinaryIO, folder: Path) -> None:
+@contextmanager
+def _unless(cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Whatever ends work that was cancelled, as that."""
+    try:
+        yield
+    except InputError:
+        if cancelled():
+            raise InputError(f"The import was stopped. {NOTHING}") from None
+        raise
+
+
+def _unpack(name: str, file: BinaryIO, folder: Path, cancelled: Callable[[], bool]) -> None:
     """Unpack a zip into an empty folder, as far as its manifest describes it."""
     try:
         with ZipFile(file) as archive:
@@ -161,7 +174,7 @@ def _unpack(name: str, file: BinaryIO, folder: Path) -> None:
                 with disk_sentences(folder / inside), archive.open(inside) as source:
                     (folder / inside).parent.mkdir(parents=True, exist_ok=True)
                     with (folder / inside).open("wb") as target:
-                        if _copied(source, target, described["bytes"]) != described["sha256"]:
+                        if _copied(source, target, described["bytes"], cancelled) != described["sha256"]:
                             raise InputError(f"{inside[:80]} in {name} is not as it was written. {AGAIN}")
             must_stay_inside(folder / FOLDER, TABLE, exactly=True)
     except LeadsElsewhere as error:
@@ -201,10 +214,10 @@ def _is_of_vectors(name: str) -> bool:
     return name.startswith(f"{FOLDER}/") and is_own(name.removeprefix(f"{FOLDER}/"), TABLE)
 
 
-def _copied(source: IO[bytes], target: IO[bytes], size: int) -> str:
+def _copied(source: IO[bytes], target: IO[bytes], size: int, cancelled: Callable[[], bool]) -> str:
     """The SHA-256 of what was copied, "" when `source` does not hold `size` bytes; no more than these are copied."""
     digest, left = hashlib.sha256(), size
-    while left > 0 and (chunk := source.read(min(left, _CHUNK))):
+    while left > 0 and not cancelled() and (chunk := source.read(min(left, _CHUNK))):
         left -= len(chunk)
         digest.update(chunk)
         target.write(chunk)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -55,13 +55,14 @@ class Arrival:
     renamed_runs: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_any(path: Path) -> Contents:
+def read_any(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Contents:
     """What can be imported, known by its content: a bank that was exported, or what the official code has written.
 
-    Raises `InputError`, with what can be imported, for anything else; nothing is changed.
+    Raises `InputError`, with what can be imported, for anything else, and for a zip once `cancelled` says so; nothing
+    is changed.
     """
     if path.is_file() and is_archive(path):
-        return read_bank(path)
+        return read_bank(path, cancelled)
     if path.is_dir() and is_bank(path):
         raise InputError(f"{path.name} is a bank itself. {NOTHING} Open it instead.")
     if path.is_file() and is_export(path):

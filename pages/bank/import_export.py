@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -17,10 +18,12 @@ from memrl_core.exchange.archive import bank_bytes
 from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.new_banks import merge
+from memrl_core.models.base import Cancelled, Progress
 from pages.shared import place as places
 from pages.shared.person import person, within_role
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
+from pages.shared.work import working
 
 KINDS = {
     "zip": "Everything, as one zip that can be imported",
@@ -58,24 +61,40 @@ def _import_form() -> None:
         help="The name of a new bank, or of one of this machine that holds vectors of the same embedder.",
     )  # fmt: skip
     look = within_role(places.bank_named(target), Role.MANAGE, disabled=not (uploaded or path.strip()))
-    if not st.button("Import", type="primary", key="import", **look):
+    what = f"{uploaded.file_id if uploaded else path.strip()} into {target}"
+    known_work = st.session_state.get("work_import")
+    if st.button("Import", type="primary", key="import", **look) and not (known_work and known_work[1].busy):
+        st.session_state["asked_import"] = what
+        st.session_state.pop("work_import", None)
+    if st.session_state.get("asked_import") != what:
         return
     with errors_shown():
         known = places.known_banks()
         uri = known.get(target) or str(workspace.banks_folder() / valid_name(target))
-        with st.spinner("Reading and checking …"):
-            contents = _uploaded(uploaded) if uploaded else read_any(Path(path.strip()).expanduser())
-            arrival = bring_in(contents, uri, by=person())
+        by = person()
+
+        def do(report: Progress, cancelled: Cancelled) -> Arrival:
+            report(0, 2)
+            read = partial(_uploaded, uploaded) if uploaded else partial(read_any, Path(path.strip()).expanduser())
+            contents = read(cancelled)
+            report(1, 2)
+            return bring_in(contents, uri, by=by)
+
+        arrival = working("import", what, do, "parts: reading and checking, then writing")
+        if arrival is None:
+            return
+        for key in ("asked_import", "work_import"):
+            del st.session_state[key]
         st.session_state["arrived"] = (target, arrival)
         places.go(bank=target, run=arrival.runs[-1] if arrival.runs else None)
         st.rerun()
 
 
-def _uploaded(file: UploadedFile) -> Contents:
+def _uploaded(file: UploadedFile, cancelled: Cancelled) -> Contents:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"uploaded{Path(file.name).suffix.lower()}"
         path.write_bytes(file.getbuffer())
-        return read_any(path)
+        return read_any(path, cancelled)
 
 
 def _arrived() -> None:

@@ -29,6 +29,7 @@ from memrl_core import records
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.schema import FORMAT
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -530,11 +531,55 @@ def test_a_manifest_that_is_no_json_object_is_refused(file: Callable[[str], Path
         ("DELETE FROM meta", ""),
         ("DROP TABLE ledger", ""),
         ("CREATE TRIGGER extra AFTER INSERT ON ledger BEGIN DELETE FROM steps; END", "extra"),
+        ("CREATE TABLE extra (a)", "extra"),
+        ("CREATE INDEX extra ON ledger (hex(payload))", "extra"),
+        ("DROP INDEX points_by_layout", "points_by_layout"),
+        ("ALTER TABLE runs ADD COLUMN more TEXT CHECK (length(more) > 0)", "runs"),
         ("UPDATE meta SET value = '99' WHERE key = 'format'", "newer"),
     ],
 )
 def test_a_bank_that_is_not_whole_is_refused(file: Callable[[str], Path], statement: str, what: str) -> None:
     assert what in refusal(with_database(file("zip"), statement))
+
+
+def test_a_check_that_takes_all_day_is_not_evaluated(file: Callable[[str], Path]) -> None:
+    heavy = "CREATE TABLE heavy (a, CHECK (length(hex(zeroblob(a))) > 0))"
+    rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT 100000000 FROM n"
+    path = with_database(file("zip"), "PRAGMA ignore_check_constraints = ON", heavy, f"INSERT INTO heavy {rows}")
+    assert "table heavy" in refusal(path)
+
+
+def test_a_bank_that_takes_more_work_than_its_size_needs_is_refused(
+    file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file("zip")
+    read_bank(path)
+    for name, value in {"WORK": 0, "WORK_PER_BYTE": 0, "WORK_AT_ONCE": 10}.items():
+        monkeypatch.setattr(schema, name, value)
+    assert "more work" in refusal(path)
+
+
+def test_an_import_is_stopped_wherever_it_is(file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file("zip")
+    monkeypatch.setattr(schema, "WORK_AT_ONCE", 10)
+    asked = 0
+
+    def counted(until: float) -> Callable[[], bool]:
+        nonlocal asked
+        asked = 0
+
+        def cancelled() -> bool:
+            nonlocal asked
+            asked += 1
+            return asked > until
+
+        return cancelled
+
+    read_bank(path, counted(math.inf))
+    assert asked > 100
+    for until in (0, 3, asked // 3, asked // 2, asked - 5):
+        with pytest.raises(InputError, match=r"was stopped\. Nothing was imported"):
+            read_bank(path, counted(until))
 
 
 @pytest.mark.parametrize("data", [b"", b"id,intent\n", b"\x89PNG", b"[1, 2]", "ä".encode()])

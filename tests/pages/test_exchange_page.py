@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError
+from memrl_core.exchange.bring_in import read_any
+from pages.bank import import_export
 from tests.exchange.official_writer import CheckpointWriter, Written
 from tests.pages.screen import Stored, Visit, a_bank, page_text, plain
 
@@ -24,7 +29,39 @@ def exchange(visit: Visit, **link: str) -> AppTest:
 def import_path(app: AppTest, path: Path, target: str) -> AppTest:
     app.text_input(key="import_path").set_value(str(path))
     app.text_input(key="import_target").set_value(target).run()
-    return app.button(key="import").click().run()
+    app.button(key="import").click().run()
+    if "work_import" in app.session_state:
+        assert app.session_state["work_import"][1].wait(30)
+        app.run()
+    return app
+
+
+def test_an_import_can_be_stopped_and_leaves_nothing(
+    visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+
+    def endless(path: Path, cancelled: Callable[[], bool]) -> None:
+        while not cancelled():
+            stopped.wait(0.01)
+        stopped.set()
+        raise InputError("The import was stopped. Nothing was imported.")
+
+    monkeypatch.setattr(import_export, "read_any", endless)
+    app = exchange(visit, bank="demo")
+    app.text_input(key="import_path").set_value(str(tmp_path))
+    app.text_input(key="import_target").set_value("never").run()
+    app.button(key="import").click().run()
+    app.button(key="stop_import").click().run()
+    assert app.session_state["work_import"][1].wait(30) and stopped.is_set()
+    app.run()
+    assert any("was stopped" in error.value for error in app.error)
+    assert not (workspace.banks_folder() / "never").exists()
+    monkeypatch.setattr(import_export, "read_any", read_any)
+    path = tmp_path / "broken.json"
+    path.write_text("{")
+    app = import_path(app, path, "never")
+    assert any("is not something" in error.value for error in app.error)
 
 
 def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, bank: Stored, visit: Visit) -> None:

@@ -12,8 +12,9 @@ import re
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,6 +92,9 @@ NOT_SHARED = (
     sqlite3.SQLITE_IOERR_UNLOCK,
 )
 """What SQLite raises where a file system cannot share a write-ahead log, or lock a file."""
+WORK, WORK_PER_BYTE, WORK_AT_ONCE = 10_000_000, 200, 10_000
+"""Instructions of SQLite that reading a whole bank may take: so many, more for each byte of it (one of our own takes a
+quarter), and after so many it is asked whether to go on."""
 PARTS_READ = 1000
 """Parts of a schema that are compared; a bank has some thirty."""
 
@@ -658,7 +662,39 @@ def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
         yield listed[start : start + AT_ONCE]
 
 
+_LIMIT: ContextVar[Callable[[], bool] | None] = ContextVar("_LIMIT", default=None)
+
+
+@contextmanager
+def limited(cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Within it, a SQLite bank that is opened may not take more work than one of its size needs.
+
+    Its tables may be made so that reading them never ends. A query beyond the limit, or after `cancelled` says so,
+    raises `BankDamaged`.
+    """
+    before = _LIMIT.set(cancelled)
+    try:
+        yield
+    finally:
+        _LIMIT.reset(before)
+
+
 def _sqlite(path: str) -> sqlite3.Connection:
+    """A connection to a file, within what `limited` says."""
+    connection = _connected(path)
+    if (cancelled := _LIMIT.get()) is not None and path != ":memory:":
+        left = (WORK + WORK_PER_BYTE * os.path.getsize(path)) // WORK_AT_ONCE
+
+        def is_over() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0 or cancelled()
+
+        connection.set_progress_handler(is_over, WORK_AT_ONCE)
+    return connection
+
+
+def _connected(path: str) -> sqlite3.Connection:
     """A connection to a file, or to a place that cannot be written, which is then read as it lies."""
     options: dict[str, Any] = {"timeout": PATIENCE, "check_same_thread": False, "isolation_level": None}
     if path != ":memory:" and not (os.access(path, os.W_OK) if os.path.exists(path) else True):
@@ -730,6 +766,8 @@ def _of_sqlite(error: sqlite3.Error, shown: str, part: str, folder: Path | None)
         return BankReadOnly(
             f"The bank at {shown} cannot be written. Nothing was changed; make the place writable, or copy the bank."
         )
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return BankDamaged(f"Reading {part} of {shown} was ended: it takes more work than a bank of its size needs.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         if folder is not None and (lacking := lacks(folder)) == LOCKS:
             return misplaced(shown, lacking)
