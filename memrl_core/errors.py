@@ -199,6 +199,11 @@ def one_line(text: str, longest: int = LONGEST_QUOTE) -> str:
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
+def what_happened(error: Exception) -> str:
+    """The sentence of a failure without its end, which says what was kept and what to do."""
+    return str(error).rpartition(". ")[0] or str(error).rstrip(".")
+
+
 def few(things: Iterable[object]) -> str:
     """The first few of many."""
     listed = [str(thing) for thing in things]

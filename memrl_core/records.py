@@ -483,6 +483,28 @@ class StepTrace:
         return () if self.generate is None else self.generate.turns
 
     @property
+    def answered(self) -> bool:
+        """Whether the model said anything in some turn, or was stopped in it."""
+        return any(turn.reply.text.strip() or turn.reply.stopped for turn in self.turns)
+
+    @property
+    def skipped(self) -> bool:
+        """Whether our own agent ended the step before the model's last turn, because a text of it has no vector."""
+        last = self.turns[-1] if self.turns else None
+        whole = last is not None and (last.terminated or last.truncated or last.reply.stopped)
+        return self.origin == "agent" and self.reward is not None and not whole
+
+    @property
+    def ending(self) -> str:
+        """How the step ended: "skipped", "no answer", or its outcome; "" before it has ended."""
+        if self.reward is None:
+            return ""
+        if self.skipped:
+            return "skipped"
+        rated = self.generate is None or self.answered or self.reward.outcome != "unrated"
+        return self.reward.outcome if rated else "no answer"
+
+    @property
     def operations(self) -> tuple[MemoryOperation, ...]:
         """The operations of WRITE; none before it has run."""
         return () if self.write is None else self.write.operations

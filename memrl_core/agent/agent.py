@@ -24,7 +24,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, Vectors, embedded, texts_cut
 from memrl_core.environments.base import Environment
 from memrl_core.environments.tasks import check_intent
-from memrl_core.errors import InputError, ModelInterrupted, ModelSlow, PolicyFailed, StepError
+from memrl_core.errors import InputError, ModelInterrupted, ModelSlow, NoVector, PolicyFailed, StepError, what_happened
 from memrl_core.learning import earned
 from memrl_core.learning.histories import Earned
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
@@ -122,7 +122,8 @@ class Agent:
         """Every task once an epoch, in order, but for the first `after` steps; yields each trace after it was appended.
 
         When `cancelled()` turns true the step under way is dropped and the iteration ends; earlier steps are kept. A
-        model that fails in the middle of an answer is asked once more.
+        model that fails in the middle of an answer is asked once more, and a task with a text that has no vector is
+        skipped (`Episode.skip`).
         `on_move` gets the episode before each phase and each turn, `on_text` each piece of text.
         """
         steps = [(epoch, task) for epoch in range(1, epochs + 1) for task in tasks]
@@ -135,6 +136,8 @@ class Agent:
                     on_move(episode)
                 try:
                     episode.advance(on_text, cancelled)
+                except NoVector as error:
+                    episode.skip(error)
                 except ModelInterrupted:
                     if episode.failed > 1:
                         raise
@@ -234,6 +237,26 @@ class Episode:
         self.phase = Phase.REWARD
         return record
 
+    def skip(self, error: NoVector) -> StepTrace:
+        """End the step without the phases that are left, and store it, so that the run goes on with the next task.
+
+        There is no reward unless the step had one, and no memory; the trace says which text has no vector.
+        Raises `StepError` when the step has ended.
+        """
+        if self.phase is None:
+            raise StepError("This step has ended. Begin the next task.")
+        why = f"Skipped: {what_happened(error)}."
+        nothing = MemoryOperation("NOOP", "", self.trace.task.intent, "", "unrated", "", 0.0, (), why=why)
+        self.trace = replace(
+            self.trace,
+            reward=self.trace.reward or RewardRecord(None, None, "unrated", why, "", "", ()),
+            update=self.trace.update or UpdateRecord(()),
+            write=WriteRecord((nothing,)),
+        )
+        self.trace = self._agent.bank.commit_step(self.trace, {})
+        self.phase = None
+        return self.trace
+
     @property
     def generated(self) -> bool:
         """Whether GENERATE has come to its end."""
@@ -256,8 +279,7 @@ class Episode:
     @property
     def unanswered(self) -> bool:
         """Whether the episode has ended and the model said nothing in any turn: that tells nothing of its memories."""
-        turns = self.trace.turns
-        return self.generated and not any(turn.reply.text.strip() or turn.reply.stopped for turn in turns)
+        return self.generated and not self.trace.answered
 
     @property
     def judged_by_a_person(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from memrl_core.agent import Agent, Episode
 from memrl_core.bank.begun import BegunStep, StepMark
 from memrl_core.environments.tasks import check_intent
-from memrl_core.errors import InputError, MemRLError, StepError
+from memrl_core.errors import InputError, MemRLError, NoVector, StepError
 from memrl_core.logs import logger
 from memrl_core.records import LedgerEvent, Phase, Task
 
@@ -221,6 +221,15 @@ class LiveRun(InBackground):
         with self._lock:
             self._idle_episode().keep_partial()
             self.error = None
+
+    def skip(self) -> None:
+        """End the step under way, which failed because a text has no vector; the next begins with the next task."""
+        with self._lock:
+            episode = self._idle_episode()
+            if isinstance(self.error, NoVector):
+                episode.skip(self.error)
+                self.error = None
+                self._mark.clear()
 
     def drop(self) -> None:
         """Forget the step under way; nothing of it was stored but rewards, which then do not count."""

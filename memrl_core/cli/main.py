@@ -23,7 +23,7 @@ from rich.markup import escape
 from memrl_core import __version__
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import weights_label
-from memrl_core.analysis.decision.outline import by_epoch, follow_counts, valid_answers
+from memrl_core.analysis.decision.outline import by_epoch, follow_counts, not_rated, valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
 from memrl_core.cli import exchange, measure, parts, terminal
@@ -250,6 +250,8 @@ def run(
                 for trace in live.agent.run(live.tasks, epochs, stop.asked, waiting.on_text, waiting.on_move, before):
                     done.append(trace)
                     bars.advance(bar)
+                    if trace.skipped and trace.reward:
+                        bars.console.print(escape(f"Step {trace.step}: {trace.reward.verdict}"), style="yellow")
             except ModelError:
                 console.print(
                     f"The model failed after {before + len(done):,} of {total:,} steps, which are kept. Go on with "
@@ -262,7 +264,7 @@ def run(
             console.print(f"Valid answers: {valid / asked:.1%} ({valid:,} of {asked:,} were among the lines offered).")
         if followed := follow_counts(done).sentence:
             console.print(f"{followed[0].upper()}{followed[1:]}.")
-        for line in terminal.lines_of(done):
+        for line in (*not_rated(done), *terminal.lines_of(done)):
             console.print(escape(line))
         if stop.pressed:
             cancelled(
@@ -271,6 +273,8 @@ def run(
             )
         steps = "1 step" if len(done) == 1 else f"{len(done):,} steps"
         console.print(f"Saved {steps} as run {escape(info.id)} in {escape(bank)}.")
+        if any(trace.skipped for trace in done):
+            raise typer.Exit(1)
 
 
 @app.command()

@@ -249,7 +249,11 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
         console.print(f"The same in pictures: {escape(str(out / PICTURES))}")
     where = f"; their results are in {escape(str(out / RESULTS))}" if found.done else ""
     console.print(f"{found.done} of {found.cells} cells are finished{where}.")
+    if found.skipped:
+        console.print(f"Steps skipped, because the embedder has no vector of their text: {found.skipped:,}.")
     if found.error:
         raise InputError(found.error)
     if found.stopped:
         cancelled("Cancelled. Run the same command again to go on.")
+    if found.skipped:
+        raise typer.Exit(1)

@@ -90,8 +90,8 @@ def epoch_table(epochs: pd.DataFrame, info: RunInfo) -> Table:
         table.add_row(
             str(e.epoch),
             str(e.steps),
-            percent(e.success),
-            percent(e.solved),
+            "–" if math.isnan(e.success) else percent(e.success),
+            "–" if math.isnan(e.solved) else percent(e.solved),
             percent(e.memory, 0),
             percent(e.reranked, 0),
             "–" if math.isnan(e.valid) else percent(e.valid, 0),

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.embedders.base import QUOTED, Vectors, must_have_text, unit_vectors
-from memrl_core.errors import ModelError, ModelMissing, ModelSlow, NoVector, ServerDown, one_line
+from memrl_core.errors import ModelError, ModelMissing, ModelSlow, NoVector, ServerDown, one_line, what_happened
 from memrl_core.models.base import KEEP_ALIVE
 from memrl_core.models.ollama import weights_and_server
 from memrl_core.models.ollama_client import (
@@ -92,7 +92,7 @@ class OllamaEmbedder:
         except (ServerDown, ModelMissing, ModelSlow):
             raise
         except ModelError as error:
-            why, _, _ = str(error).rpartition(". ")  # Without what was kept and what to do.
+            why = what_happened(error)
         self._ask([PROBE])  # Where the server fails whatever the text is, this raises.
         raise NoVector(
             f"{self.name} has no embedding of “{one_line(text, QUOTED)}” ({len(text):,} characters), though it embeds "

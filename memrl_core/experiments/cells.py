@@ -79,6 +79,8 @@ prompt; `poison_left` poisoned memories were there after the step, with the mean
 CELL = ["arm", "stream", "seed"]
 SECONDS = b"seconds"
 """Key of a table's metadata: by step, how long it took and how long its model (JSON), in the order of the rows."""
+SKIPPED = b"skipped"
+"""Key of a table's metadata: how many steps were skipped, because a text of them has no vector."""
 
 
 class Cell(BaseModel):
@@ -166,6 +168,7 @@ def run_cell(
         "digest": course.digest.hexdigest(),
         "version": __version__,
         SECONDS: json.dumps(course.seconds),
+        SKIPPED: str(course.skipped),
     }
     return pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata))
 
@@ -216,6 +219,7 @@ class _Course:
         self._badge = make_policy(cell.arm.policy, cell.settings).spec.variant
         self.digest = hashlib.sha256()
         self.seconds: list[tuple[float, float]] = []
+        self.skipped = 0
         self._poisoned: set[str] = set()
         self._tainted: set[str] = set()
 
@@ -276,10 +280,12 @@ class _Course:
             prune(self._bank, RUN, arm.prune.q_below, arm.prune.visits)
 
     def _row(self, agent: Agent, trace: StepTrace, phase: str, stage: int, name: str) -> dict[str, Any]:
-        assert trace.decision is not None and trace.recall is not None and trace.reward is not None
+        assert trace.reward is not None
         self.digest.update(_TRACE.dump_json(_timeless(trace)))
-        by_id = {candidate.memory_id: candidate for candidate in trace.decision.candidates}
-        used = [by_id[memory_id] for memory_id in trace.decision.selected]
+        self.skipped += trace.skipped
+        recall, decision = trace.recall, trace.decision  # None in a step that was skipped before them.
+        by_id = {candidate.memory_id: candidate for candidate in decision.candidates} if decision else {}
+        used = [by_id[memory_id] for memory_id in decision.selected] if decision else []
         memories = [self._bank.memory(candidate.memory_id) for candidate in used]
         tainted = not self._tainted.isdisjoint(memories_in_prompts(trace))
         if tainted and trace.write is not None:
@@ -305,9 +311,9 @@ class _Course:
             "success": None if outcome == "unrated" else outcome == "success",
             "chance": _chance(agent, trace),
             "reward": trace.reward.reward,
-            "memories": trace.recall.memories,
+            "memories": recall.memories if recall else self._bank.memory_count(trace.run),
             "memories_after": self._bank.memory_count(trace.run),
-            "pool": len(trace.recall.pool),
+            "pool": len(recall.pool) if recall else 0,
             "used": [candidate.memory_id for candidate in used],
             "used_similarity": [candidate.similarity for candidate in used],
             "used_q": [candidate.q for candidate in used],
@@ -315,7 +321,7 @@ class _Course:
             "used_outcome": [memory.outcome for memory in memories],
             "used_same_task": [memory.task == trace.task.id for memory in memories],
             "used_poison": [candidate.memory_id in self._poisoned for candidate in used],
-            "tied": bool(tied_at(trace.recall, trace.decision)),
+            "tied": bool(recall and decision and tied_at(recall, decision)),
             "other_by_tie": False,
             "tainted": tainted,
             "poison_left": len(poison_left),

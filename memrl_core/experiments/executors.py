@@ -34,7 +34,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from memrl_core import __version__
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.experiments.cells import Cell, cells_of, run_cell
+from memrl_core.experiments.cells import SKIPPED, Cell, cells_of, run_cell
 from memrl_core.experiments.epochs import by_epoch, durations
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.study import Stopped
@@ -375,7 +375,7 @@ class Experiment:
 
     `steps` has a row per step (`cells.SCHEMA`), `epochs` a row per epoch (`epochs.by_epoch`), `durations` what both
     leave out (`epochs.durations`). `stopped` is True when a person ended it; `error` is the sentence of what ended it
-    instead.
+    instead. `skipped` steps are neither success nor failure: a text of them has no vector.
     """
 
     plan: Plan
@@ -387,6 +387,7 @@ class Experiment:
     stopped: bool
     error: str
     durations: pd.DataFrame = field(default_factory=pd.DataFrame)
+    skipped: int = 0
 
 
 def run_experiment(
@@ -444,4 +445,5 @@ def run_experiment(
             folder.describe(plan, cells, found)
             folder.write(plan, epochs, steps, took)
     stopped = cancelled() and len(found) < len(cells) and not error
-    return Experiment(plan, out, steps, epochs, len(found), len(cells), stopped, error, took)
+    skipped = sum(int((table.schema.metadata or {}).get(SKIPPED, b"0")) for table in tables)
+    return Experiment(plan, out, steps, epochs, len(found), len(cells), stopped, error, took, skipped)

@@ -9,7 +9,7 @@ from typing import Any
 from memrl_core.agent import Agent, Episode, workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, NoVector
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.records import Phase, StepTrace, Task
 from memrl_core.settings import PolicySettings
@@ -119,7 +119,10 @@ class Study:
 
 
 def whole_step(agent: Agent, task: Task, epoch: int, cancelled: Cancelled) -> StepTrace:
-    """One step from its task to its written memory. Raises `Stopped` when `cancelled()` turns true on the way."""
+    """One step from its task to its written memory, or skipped where a text of it has no vector (`Episode.skip`).
+
+    Raises `Stopped` when `cancelled()` turns true on the way.
+    """
     return _advanced(agent, task, epoch, None, cancelled).trace
 
 
@@ -127,6 +130,8 @@ def frozen_step(agent: Agent, task: Task, epoch: int, cancelled: Cancelled) -> S
     """One step that leaves the memory as it is: nothing is credited, updated or written. Raises `Stopped`."""
     trace = _advanced(agent, task, epoch, Phase.UPDATE, cancelled).trace
     assert trace.reward is not None
+    if trace.skipped:  # It is stored already, and credits nothing.
+        return trace
     # A reward moves the memories that it credits; UPDATE and WRITE never run.
     trace = replace(trace, reward=replace(trace.reward, credited=()))
     agent.bank.commit_step(trace, {})
@@ -138,7 +143,11 @@ def _advanced(agent: Agent, task: Task, epoch: int, until: Phase | None, cancell
     while episode.phase is not until:
         if cancelled():
             raise Stopped
-        episode.advance(cancelled=cancelled)
+        try:
+            episode.advance(cancelled=cancelled)
+        except NoVector as error:
+            episode.skip(error)
+            return episode
     if until is not None and cancelled():
         raise Stopped
     return episode

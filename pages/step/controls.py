@@ -13,7 +13,7 @@ from memrl_core.analysis.decision.outline import TITLES, shortened
 from memrl_core.bank.begun import StepMark
 from memrl_core.bank.people.roles import Role
 from memrl_core.environments.tasks import LONGEST_INTENT
-from memrl_core.errors import StepError
+from memrl_core.errors import NoVector, StepError
 from memrl_core.figures.stage.player import player_html
 from memrl_core.records import Phase
 from pages.shared import place as places
@@ -190,6 +190,8 @@ def _what_failed(view: View) -> None:
         st.button("Try again", key="retry", on_click=move, args=(view, LiveRun.step), **look)
         if arrived:
             st.button("Keep what arrived", key="keep_partial", on_click=move, args=(view, LiveRun.keep_partial), **look)
+        if isinstance(live.error, NoVector):
+            st.button("Skip this task", key="skip_task", on_click=move, args=(view, LiveRun.skip), **look)
         st.button("Drop this step", key="drop", on_click=move, args=(view, LiveRun.drop), **look)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from memrl_core.agent.live import LiveRun
+from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import InputError, ModelInterrupted, StepError
+from memrl_core.errors import InputError, ModelInterrupted, NoVector, StepError
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.records import Message, Phase, Reply
 from tests.builders import an_agent
@@ -182,6 +183,44 @@ def test_a_broken_answer_can_be_tried_again_or_kept(tmp_path: Path) -> None:
     live.finish()
     assert live.wait(10)
     assert live.agent.bank.next_step("r") == 2
+
+
+def test_a_task_without_a_vector_can_be_skipped_and_the_next_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = a_live_run(tmp_path / "bank")
+    first, second = (task.intent for task in live.tasks[:2])
+    embed = HashingEmbedder.embed
+
+    def without(self: HashingEmbedder, texts: Sequence[str]) -> Any:
+        if first in texts:
+            raise NoVector(f"There is no vector of {first}. Nothing was stored; skip it.")
+        return embed(self, texts)
+
+    monkeypatch.setattr(HashingEmbedder, "embed", without)
+    live.finish()
+    assert live.wait(10) and isinstance(live.error, NoVector)
+    live.skip()
+    assert live.error is None and not live.under_way
+    trace = live.agent.bank.trace("r", 1)
+    assert trace.ending == "skipped" and trace.reward.verdict == f"Skipped: There is no vector of {first}."
+    live.finish()
+    assert live.wait(10) and live.agent.bank.trace("r", 2).task.intent == second
+
+
+def test_a_step_whose_memory_has_no_vector_keeps_its_reward_and_writes_nothing(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank")
+    tasks = sample_tasks("household-train")[:1]
+    list(agent.run(tasks))
+    before = agent.bank.utilities("r")
+    episode = agent.begin(tasks[0], 2)
+    while episode.phase is not Phase.WRITE:
+        episode.advance()
+    trace = episode.skip(NoVector("There is no vector of a note. Nothing was stored; skip it."))
+    after = agent.bank.utilities("r")
+    assert trace.ending in ("success", "failure") and trace.reward.reward is not None
+    assert before != after and before.keys() == after.keys()
+    assert trace.operations[0].why == "Skipped: There is no vector of a note."
 
 
 def test_a_task_that_a_person_judges_is_finished_without_a_reward_only_on_request(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -21,8 +23,9 @@ from typer.testing import CliRunner
 from memrl_core import __version__
 from memrl_core.bank import MemoryBank
 from memrl_core.cli.main import app
+from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import named_tasks
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, NoVector
 from memrl_core.experiments import cells as cells_module
 from memrl_core.experiments.cells import Cell, cells_of, run_cell
 from memrl_core.experiments.executors import Experiment, ResultFolder, run_experiment
@@ -76,6 +79,27 @@ def test_options_of_the_model_reach_the_runs_of_every_arm_and_an_arms_own_go_bef
             generate = bank.trace(bank.runs()[0].id, 1).generate
             found.append((generate.options["temperature"], generate.options["num_predict"]))
     assert found == [(0.2, 20), (0.9, 20)]
+
+
+def test_a_task_without_a_vector_is_skipped_in_every_phase_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = named_tasks("household-train:heat")[0].intent
+    embed = HashingEmbedder.embed
+
+    def without(self: HashingEmbedder, texts: Sequence[str]) -> Any:
+        if poison in texts:
+            raise NoVector("Nothing fits. Nothing was stored; take another embedder.")
+        return embed(self, texts)
+
+    monkeypatch.setattr(HashingEmbedder, "embed", without)
+    stages = [{"tasks": "household-train:heat", "count": 0}]
+    stream = {"stages": stages, "evaluate": ["household-train:heat"], "evaluate_count": 0}
+    found = run_experiment(a_plan(streams=[stream], epochs=1, arms=[{"name": "a"}]), tmp_path / "out", jobs=1)
+    assert (found.error, found.skipped) == ("", 2)
+    skipped = found.steps[found.steps["success"].isna()]
+    assert skipped["phase"].to_list() == ["learn", "evaluate"] and (skipped["pool"] == 0).all()
+    assert found.steps["success"].notna().sum() == len(found.steps) - 2
 
 
 def test_the_name_of_an_arm_changes_no_digest_and_names_another_cell(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -96,6 +98,47 @@ def test_a_window_of_512_tokens_leaves_memories_out_and_tells_so_everywhere(bank
         assert reported.count("over budget") == len(left_out) and f"without {len(left_out)} of the memories" in reported
 
 
+def a_list(path: Path, *intents: str) -> str:
+    """A file of tasks whose answer is 4."""
+    tasks = [{"intent": intent, "reference": "4", "checker": "exact"} for intent in intents]
+    path.write_text("\n".join(map(json.dumps, tasks)), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("poison", ["zeros", "no_json", "drop"])
+def test_a_task_that_is_never_embedded_is_skipped_reported_and_not_met_again(
+    bank: str, server: OllamaServer, tmp_path: Path, poison: Any
+) -> None:
+    server.faults.poison, server.faults.answer = poison, "4"
+    file = a_list(tmp_path / "tasks.jsonl", "add two and two", "a poison pill", "add 2 and 2")
+    parts = ["--model", "llama3.2", "--embedder", "nomic-embed-text"]
+    ended = CliRunner().invoke(cli.app, ["run", "--bank", bank, "--env", file, "--run", "r", *parts])
+    assert ended.exit_code == 1 and "1 step skipped" in ended.output and "“a poison pill”" in ended.output
+    assert "Saved 3 steps" in ended.output and "100.0" in ended.output, "a skipped step is no failure"
+    resumed = CliRunner().invoke(cli.app, ["run", "--bank", bank, "--resume", "r", "--epochs", "2"])
+    assert resumed.exit_code == 1 and "Saved 3 steps" in resumed.output
+    with MemoryBank.open(bank) as kept:
+        traces = kept.traces("r")
+        assert [trace.ending for trace in traces] == ["success", "skipped", "success"] * 2
+        skipped = traces[1]
+        assert (skipped.embed, skipped.generate, skipped.reward.reward) == (None, None, None)
+        assert [op.op for op in skipped.operations] == ["NOOP"] and "poison" in skipped.reward.verdict
+    assert "skipped" in printed("show", "2", "--bank", bank).lower()
+    assert CliRunner().invoke(cli.app, ["doctor", "--bank", bank]).exit_code == 0
+
+
+def test_steps_without_any_answer_are_counted_as_neither_success_nor_failure(
+    bank: str, server: OllamaServer, tmp_path: Path
+) -> None:
+    file = a_list(tmp_path / "tasks.jsonl", "add two and two", "add 2 and 2")
+    server.faults.answer, server.faults.thinking, server.faults.form = "hmm ", True, "hmm "
+    reported = printed("run", "--bank", bank, "--env", file, "--model", "llama3.2", "--run", "r")
+    assert "2 steps without any answer" in reported and "0.0 %" not in reported
+    with MemoryBank.open(bank) as kept:
+        assert [trace.ending for trace in kept.traces("r")] == ["no answer", "no answer"]
+        assert kept.memory_count("r") == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["endless", "empty", "thinking", "repeated", "no schema", "schema ignored"])
 def test_no_answer_that_cannot_be_used_ends_a_run(bank: str, server: OllamaServer, fault: str) -> None:
@@ -111,7 +154,7 @@ def test_no_answer_that_cannot_be_used_ends_a_run(bank: str, server: OllamaServe
     assert "Saved 1 step as" in reported and "Valid answers: 0.0%" in reported
     with MemoryBank.open(bank) as kept:
         trace = kept.trace(kept.runs()[0].id, 1)
-        assert trace.reward.outcome == "failure"
+        assert trace.reward.outcome == ("unrated" if fault in ("empty", "thinking") else "failure")
         replies = [turn.reply for turn in trace.generate.turns]
     assert all(reply.offered is False for reply in replies)
     if "schema" in fault:

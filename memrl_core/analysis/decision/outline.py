@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,21 +16,24 @@ if TYPE_CHECKING:
 
     from memrl_core.bank import StepRow
 
+WON: Mapping[str, bool | None] = {"success": True, "failure": False, "unrated": None}
+"""Whether a step ended well by its outcome; None where nobody says."""
+
 
 def by_epoch(traces: Iterable[StepTrace], earlier: Iterable[StepRow] = ()) -> pd.DataFrame:
     """One row per epoch of whole traces in the order of their steps: epoch, steps, and sums and means over them.
 
-    `success`, `memory` and `reranked` are shares of the steps: that ended well, had a memory in the prompt, in which
-    utility changed which memories were selected. `solved` is the share of the tasks so far that ended well at least
-    once (cumulative success, CSR), counting the run's `earlier` steps; `valid` the share of the answers that had to
-    come from a list and did; `moved` the mean size of the q changes.
+    `success` is the share of the rated steps that ended well; `memory` and `reranked` are shares of all steps: that had
+    a memory in the prompt, in which utility changed which memories were selected. `solved` is the share of the tasks
+    rated so far that ended well at least once (cumulative success, CSR), counting the run's `earlier` steps; `valid`
+    the share of the answers that had to come from a list and did; `moved` the mean size of the q changes.
     """
     import pandas as pd  # Every command reads this module, and most need no table.
 
     rows = []
     for t in traces:
         moves = [abs(c.after - c.before) for c in t.update.of_q] if t.update else []
-        won, reward = (t.reward.outcome == "success", t.reward.reward) if t.reward else (False, None)
+        won, reward = (WON[t.reward.outcome], t.reward.reward) if t.reward else (None, None)
         memory = bool(t.decision and t.decision.selected)
         valid, asked = valid_answers(t)
         seconds = sum(t.seconds.values())
@@ -48,12 +52,13 @@ def by_epoch(traces: Iterable[StepTrace], earlier: Iterable[StepRow] = ()) -> pd
         "moves",
         "seconds",
     ]
-    steps = pd.DataFrame(rows, columns=columns).astype({"reward": float})
+    steps = pd.DataFrame(rows, columns=columns).astype({"success": float, "reward": float})
     groups = steps.groupby("epoch")
     table = groups[["success", "memory", "reranked", "reward", "seconds"]].mean()
-    before = [(row.epoch, row.task, row.outcome == "success") for row in earlier]
-    tries = pd.DataFrame([*before, *(row[:3] for row in rows)], columns=columns[:3]).astype({"success": bool})
+    before = [(row.epoch, row.task, WON[row.outcome]) for row in earlier]
+    tries = pd.DataFrame([*before, *(row[:3] for row in rows)], columns=columns[:3])
     epochs = tries["epoch"].unique()
+    tries = tries.dropna(subset="success").astype({"success": bool})
     met, solved = (
         part.drop_duplicates("task").groupby("epoch").size().reindex(epochs, fill_value=0).cumsum()[table.index]
         for part in (tries, tries[tries["success"]])
@@ -61,6 +66,16 @@ def by_epoch(traces: Iterable[StepTrace], earlier: Iterable[StepRow] = ()) -> pd
     sums = groups[["valid", "asked", "moved", "moves"]].sum()
     shares = {"valid": sums["valid"] / sums["asked"], "moved": sums["moved"] / sums["moves"]}
     return table.assign(steps=groups.size(), solved=solved / met, **shares).reset_index()
+
+
+def not_rated(traces: Iterable[StepTrace]) -> list[str]:
+    """A sentence for each reason why steps count neither as success nor as failure, beside that nobody rated them."""
+    found = Counter(trace.ending for trace in traces)
+    return [
+        f"{found[ending]:,} {'step' if found[ending] == 1 else 'steps'} {words}: neither success nor failure."
+        for ending, words in (("no answer", "without any answer"), ("skipped", "skipped"))
+        if found[ending]
+    ]
 
 
 def valid_answers(trace: StepTrace) -> tuple[int, int]:
@@ -250,7 +265,8 @@ def _reward(trace: StepTrace) -> str:
     if record is None:
         return ""
     if record.reward is None:
-        return "no reward was given"
+        why = f"{trace.ending}: " if trace.ending not in ("unrated", record.outcome) else ""
+        return f"{why}no reward was given"
     if record.source == "environment":
         return f"{signed(record.reward)} from the environment: {shortened(record.verdict, 60)}"
     by = f"{signed(record.reward)} from {record.rater or 'a person'}"
