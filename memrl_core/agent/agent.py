@@ -303,7 +303,9 @@ class Episode:
     @property
     def follows(self) -> Follows | None:
         """Which memories of the prompt the answer follows; None where that cannot be known (see `follows_of`)."""
-        return follows_of(self.trace.task, self.trace.generate, self.judgement) if self.generated else None
+        if not self.generated or self.unanswered:
+            return None
+        return follows_of(self.trace.task, self.trace.generate, self.judgement)
 
     @property
     def credited(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import JSON, ColumnElement, Select, Subquery, and_, case, cast, func, or_, select
 
 from memrl_core.bank.storage import schema
+from memrl_core.bank.storage.codec import trace_of
 from memrl_core.bank.storage.schema import AT_ONCE, Database
 from memrl_core.records import MISSED, EventKind
 
@@ -38,9 +39,9 @@ class StepQuery:
 class FoundStep:
     """A finished step as a row of a table.
 
-    `reward` and `outcome` are those it ended with; `now` is the reward that counts by now, and `sources` who gave it.
-    Of the `asked` answers that had to come from a list, `valid` did. `reranked` of the `pool` recalled changed their
-    rank from phase A to phase B, and `used` went to the model.
+    `reward` and `outcome` are those it ended with, where an unrated one may be "no answer" or "skipped"; `now` is the
+    reward that counts by now, and `sources` who gave it. Of the `asked` answers that had to come from a list, `valid`
+    did. `reranked` of the `pool` recalled changed their rank from phase A to phase B, and `used` went to the model.
     """
 
     step: int
@@ -129,6 +130,7 @@ def _rows(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]
     found = {}
     for step, attempt, task, epoch, outcome, reward, seconds, trace, reranked, pool, used in database.rows(statement):
         intent, valid, asked = _from_trace(trace)
+        outcome = _ending(trace) if outcome == "unrated" else outcome
         found[step] = FoundStep(
             step, task, intent, epoch, outcome, reward, sources.get(attempt, ()), valid, asked,
             reranked or 0, pool or 0, used or 0, seconds or 0.0, reward,
@@ -143,6 +145,14 @@ def _sources(database: Database, run: str, steps: Sequence[int]) -> dict[str, tu
     for attempt, source, rater in database.rows(given):
         found.setdefault(attempt, {})[rater if source == "person" else str(source)] = None
     return {attempt: tuple(names) for attempt, names in found.items()}
+
+
+def _ending(trace: str) -> str:
+    """How an unrated step ended (`StepTrace.ending`)."""
+    try:
+        return trace_of(trace, None).ending or "unrated"
+    except ValueError:  # A step that cannot be read still has its row.
+        return "unrated"
 
 
 def _from_trace(trace: str) -> tuple[str, int, int]:
