@@ -16,6 +16,7 @@ from memrl_core.bank.begun import BegunStep, StepMark
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError, NoVector, StepError
 from memrl_core.logs import logger
+from memrl_core.models.gguf import PREFIX
 from memrl_core.records import LedgerEvent, Phase, Task
 
 DOING = {
@@ -33,7 +34,7 @@ class Waiting:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._answered = self._generates = False
+        self._generates = False
         self.begin("")
 
     def begin(self, doing: str) -> None:
@@ -56,7 +57,6 @@ class Waiting:
             self._first = time.monotonic()
         self.text += piece
         self._tokens += 1
-        self._answered = True
 
     @property
     def seconds(self) -> float:
@@ -72,7 +72,9 @@ class Waiting:
             if (writing := time.monotonic() - self._first) > 0 and self._tokens > 1:
                 parts.append(f"{(self._tokens - 1) / writing:.1f} a second")
         elif self._generates:
-            parts.append("reading the prompt" if self._answered else "loading the model")
+            # No server says whether it loads the model, reads the prompt or answers somebody else first.
+            here = self._agent.model.name.startswith(PREFIX)
+            parts.append("waiting for the model" if here else "waiting for the server")
         return " · ".join([*parts, f"{self.seconds:.1f} s"]) if self._doing else ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -38,6 +39,8 @@ console = Console()
 
 SLOW = 1.0
 """Seconds after which a person wonders whether anything happens."""
+PERIOD = 600.0
+"""Seconds that the speed is a mean of: a step of a real model takes up to a minute."""
 EVERY = 60.0
 """Seconds between two lines on what is done, where the output is a file and no bar moves."""
 
@@ -64,6 +67,22 @@ class AtWork(ProgressColumn):
         return Text(self._waiting.line, style="progress.remaining")
 
 
+class Pace(ProgressColumn):
+    """How many seconds one takes; nothing until the second is done."""
+
+    def render(self, task: Task) -> Text:
+        """The first of `_pace`."""
+        return Text(next(iter(_pace(task)), ""), style="progress.remaining")
+
+
+def _pace(task: Task) -> list[str]:
+    """How long one takes and what is left, in words; nothing while that is unknown."""
+    if not task.speed:
+        return []
+    left = [] if task.time_remaining is None else [f"{timedelta(seconds=int(task.time_remaining))} left"]
+    return [f"{1 / task.speed:.3g} s each", *left]
+
+
 class _Progress(Progress):
     """A bar in a terminal, and a line per minute in a file."""
 
@@ -75,7 +94,8 @@ class _Progress(Progress):
         if not self.console.is_terminal and task.completed and monotonic() - self._printed >= EVERY:
             self._printed = monotonic()
             done = f"{task.completed:g} of {task.total:g}" if task.total else f"{task.completed:g}"
-            self.console.print(f"{task.description}: {done} after {task.elapsed or 0:.0f} s", markup=False)
+            parts = [f"{task.description}: {done} after {task.elapsed or 0:.0f} s", *_pace(task)]
+            self.console.print(", ".join(parts), markup=False)
 
 
 def progress(*columns: ProgressColumn) -> Progress:
@@ -88,6 +108,7 @@ def progress(*columns: ProgressColumn) -> Progress:
         TimeRemainingColumn(),
         *columns,
         console=console,
+        speed_estimate_period=PERIOD,
     )
 
 

@@ -10,7 +10,18 @@ import typer
 from rich.markup import escape
 
 from memrl_core.agent import workspace
-from memrl_core.cli.console import ModelHost, PerHost, at_hosts, at_work, cancelled, console, open_or_create
+from memrl_core.cli.console import (
+    CtrlC,
+    ModelHost,
+    Pace,
+    PerHost,
+    at_hosts,
+    at_work,
+    cancelled,
+    console,
+    open_or_create,
+    progress,
+)
 from memrl_core.errors import InputError
 
 # Experiments and pandas are imported where they are needed: a quarter of the time in which any command starts.
@@ -239,9 +250,19 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
     from memrl_core.experiments.reports import reports
 
     console.print(escape(plan.title), style="bold")
-    with at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted) as hosts, at_work("cells") as (show, stop):
+    named = at_hosts(plan.model, plan.model_hosts, plan.per_host, trusted)
+    with named as hosts, progress(Pace()) as bars, CtrlC() as stop:
+        bar = bars.add_task("steps", total=None)
         found = run_experiment(
-            plan, out, jobs=jobs, scheduler=scheduler, banks=banks, hosts=hosts, on_progress=show, cancelled=stop
+            plan,
+            out,
+            jobs=jobs,
+            scheduler=scheduler,
+            banks=banks,
+            hosts=hosts,
+            on_progress=lambda done, cells: bars.update(bar, description=f"cells {done:,} of {cells:,}, steps"),
+            on_steps=lambda done, steps: bars.update(bar, completed=done, total=steps),
+            cancelled=stop.asked,
         )
     _write_report(out, reports(found))
     if page := picture_page(found):

@@ -107,6 +107,14 @@ class Cell(BaseModel):
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
+    def steps(self) -> int:
+        """How many steps it has, frozen uses among them."""
+        stream = self.stream
+        learned = sum((one.epochs or self.epochs) * (one.count or _tasks_in(one.tasks)) for one in stream.stages)
+        used = sum(stream.evaluate_count or _tasks_in(name) for name in stream.evaluate)
+        return learned + len(stream.stages) * used
+
+    @property
     def name(self) -> str:
         """A name for people and for folders."""
         plain = f"{self.arm.name} {self.stream.name}".lower().translate(_LATIN)
@@ -117,6 +125,11 @@ class Cell(BaseModel):
 @cache
 def _tasks_digest(name: str) -> str:
     return hashlib.sha256(TypeAdapter(list[Task]).dump_json(named_tasks(name))).hexdigest()
+
+
+@cache
+def _tasks_in(name: str) -> int:
+    return len(named_tasks(name))
 
 
 def cells_of(plan: Plan) -> list[Cell]:

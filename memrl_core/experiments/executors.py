@@ -14,7 +14,8 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.models.hosts import Hosts, repeated
 
 POLL = 0.1
+STEPS_OVER = ".steps"
+"""Ending of the files, one a cell, in which a process writes a byte for each step that is over."""
 ANSWER_WITHIN = 10
 """Seconds in which a scheduler has to answer, and for which a cluster may be without a worker."""
 LOST = "its scheduler or its workers no longer answer"
@@ -62,17 +65,22 @@ class Attempt:
 
 
 def attempt(
-    cell: Cell, banks: str, cancelled: Cancelled, hosts: Hosts | None = None, temporary: Path | None = None
+    cell: Cell,
+    banks: str,
+    cancelled: Cancelled,
+    hosts: Hosts | None = None,
+    temporary: Path | None = None,
+    on_step: Callable[[], None] | None = None,
 ) -> Attempt:
     """Run one cell with its bank below the address `banks`, or in a folder in `temporary` that is deleted when it ends.
 
-    It stops within a step when `cancelled()` turns true.
+    It stops within a step when `cancelled()` turns true. `on_step` is called after every step.
     """
     try:
         if banks:
-            return Attempt(cell, run_cell(cell, f"{banks.rstrip('/')}/{cell.name}", cancelled, hosts=hosts))
+            return Attempt(cell, run_cell(cell, f"{banks.rstrip('/')}/{cell.name}", cancelled, on_step, hosts))
         with tempfile.TemporaryDirectory(prefix="memrl-cell-", dir=temporary) as folder:
-            return Attempt(cell, run_cell(cell, f"{folder}/bank", cancelled, hosts=hosts))
+            return Attempt(cell, run_cell(cell, f"{folder}/bank", cancelled, on_step, hosts))
     except Stopped:
         return Attempt(cell)
     except MemRLError as error:
@@ -84,17 +92,31 @@ def attempt(
 
 
 def on_this_machine(
-    cells: Sequence[Cell], banks: str, jobs: int, cancelled: Cancelled, hosts: Hosts | None = None
+    cells: Sequence[Cell],
+    banks: str,
+    jobs: int,
+    cancelled: Cancelled,
+    hosts: Hosts | None = None,
+    on_steps: Callable[[int], None] | None = None,
 ) -> Generator[Attempt, None, None]:
     """The attempts at `cells` as they end, in `jobs` processes. Raises `InputError` when one is killed.
 
     0 processes are one per core, or as many as `hosts` answer at once. When `cancelled()` turns true, cells under way
-    stop within a step.
+    stop within a step. `on_steps` gets, several times a second, how many steps of all these cells are over.
     """
+    # It is raised where a process was idle for long or had grown; another takes its place and nothing is lost.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
     with tempfile.TemporaryDirectory(prefix="memrl-experiment-") as folder:
         stop_file = Path(folder) / "stop"
-        # Processes cannot ask `cancelled`.
-        with repeated(lambda: stop_file.touch() if cancelled() else None, POLL):
+
+        def look() -> None:
+            # Processes cannot ask `cancelled`, nor call `on_steps`.
+            if cancelled():
+                stop_file.touch()
+            if on_steps is not None:
+                on_steps(sum(file.stat().st_size for file in Path(folder).glob(f"*{STEPS_OVER}")))
+
+        with repeated(look, POLL):
             at_once = os.cpu_count() or 1 if hosts is None else len(hosts.addresses) * hosts.per_host
             parallel = Parallel(n_jobs=jobs or at_once, return_as="generator_unordered")
             with _without_ctrl_c():
@@ -205,7 +227,8 @@ def _in_a_process(cell: Cell, banks: str, stop_file: Path, parent: int, hosts: H
         _end_with(parent)
     if stop_file.exists():
         return Attempt(cell)
-    return attempt(cell, banks, stop_file.exists, hosts, stop_file.parent)
+    with (stop_file.parent / f"{cell.name}{STEPS_OVER}").open("wb", buffering=0) as steps:
+        return attempt(cell, banks, stop_file.exists, hosts, stop_file.parent, lambda: steps.write(b"."))
 
 
 @cache
@@ -399,6 +422,7 @@ def run_experiment(
     banks: str = "",
     hosts: Hosts | None = None,
     on_progress: Progress = unheard,
+    on_steps: Progress = unheard,
     cancelled: Cancelled = never,
 ) -> Experiment:
     """Run the cells of `plan` that the folder `out` does not hold yet, and write `results.parquet` there.
@@ -406,7 +430,8 @@ def run_experiment(
     `jobs` processes work on this machine (0: one per core, or one for each answer that `hosts` give at once); with
     `scheduler`, such as tcp://host:8786, the workers of that Dask cluster do. `banks` is the folder in which
     each cell keeps its bank; without it, a cell's bank is deleted when it ends. Where there are `hosts`, any of
-    them answers for the model. `on_progress` gets the number of finished cells and of all.
+    them answers for the model. `on_progress` gets the number of finished cells and of all, `on_steps` the same of
+    steps, those of the cells under way on this machine among them.
 
     Every finished cell is on the disk before it counts, so after a kill, a failure or a stop the same call goes on from
     there. What ends the cells stands in `error`. Raises `InputError`, before anything runs, for a folder that cannot be
@@ -421,11 +446,15 @@ def run_experiment(
         error = ""
         try:
             on_progress(len(found), len(cells))
+            before, total = (sum(cell.steps for cell in cells if cell.name in found), sum(cell.steps for cell in cells))
+            on_steps(before, total)
             if missing and not cancelled():
                 attempts = (
                     on_cluster(missing, banks, scheduler, cancelled, hosts)
                     if scheduler
-                    else on_this_machine(missing, banks, jobs, cancelled, hosts)
+                    else on_this_machine(
+                        missing, banks, jobs, cancelled, hosts, lambda over: on_steps(before + over, total)
+                    )
                 )
                 with closing(attempts):
                     for ended in attempts:
@@ -435,6 +464,8 @@ def run_experiment(
                         folder.keep(ended.cell, ended.table)
                         found[ended.cell.name] = ended.table
                         on_progress(len(found), len(cells))
+                        if scheduler:
+                            on_steps(sum(cell.steps for cell in cells if cell.name in found), total)
         except InputError as failure:
             error = str(failure)
         tables = [found[cell.name] for cell in cells if cell.name in found]

@@ -135,13 +135,15 @@ def test_what_runs_is_reported_with_its_turn_its_tokens_and_the_time(tmp_path: P
     waiting = live.waiting
     assert live.episode is not None
     waiting.on_move(live.episode)
-    assert waiting.line.startswith("turn 1 of 10 · loading the model · 0.")
+    assert waiting.line.startswith("turn 1 of 10 · waiting for the server · 0.")
     waiting.on_text("> ")
     assert waiting.line.startswith("turn 1 of 10 · 1 token · 0.")
     waiting.on_text("look")
     assert " 2 tokens · " in waiting.line and " a second · " in waiting.line
     waiting.on_move(live.episode)
-    assert "reading the prompt" in waiting.line and not waiting.text
+    assert "waiting for the server" in waiting.line and not waiting.text
+    model.name = "gguf:smollm2"
+    assert "waiting for the model" in waiting.line
 
 
 def test_stop_keeps_the_answer_under_way_and_it_earns_nothing(tmp_path: Path) -> None:

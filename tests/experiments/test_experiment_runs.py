@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 
 from memrl_core import __version__
 from memrl_core.bank import MemoryBank
+from memrl_core.cli import console
 from memrl_core.cli.main import app
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import named_tasks
@@ -119,6 +121,38 @@ def test_tasks_that_changed_since_are_another_cell(monkeypatch: pytest.MonkeyPat
         assert cell.fingerprint != before
     finally:
         cells_module._tasks_digest.cache_clear()
+
+
+def test_steps_are_counted_within_the_cells_on_the_way(tmp_path: Path) -> None:
+    evaluated = {"stages": [{"count": 3}, {"count": 2, "epochs": 1}], "evaluate": ["household-heldout"]}
+    plan = a_plan(streams=[{**evaluated, "evaluate_count": 2}])
+    seen: list[tuple[int, int]] = []
+    found = run_experiment(plan, tmp_path / "out", jobs=1, on_steps=lambda done, total: seen.append((done, total)))
+    assert seen[0][0] == 0 and {total for _, total in seen} == {len(found.steps)} == {2 * (3 * 2 + 2 + 2 * 2)}
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    again: list[tuple[int, int]] = []
+    run_experiment(plan, tmp_path / "out", on_steps=lambda done, total: again.append((done, total)))
+    assert again == [(len(found.steps), len(found.steps))], "finished cells count from the beginning"
+
+
+def test_an_experiment_says_in_a_log_how_far_it_is_within_a_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "EVERY", 0.0)
+    file = a_plan_file(tmp_path / "plan.toml", count=8)
+    message = CliRunner().invoke(app, ["experiment", str(file), "--out", str(tmp_path / "out"), "--jobs", "1"]).output
+    lines = [line for line in message.splitlines() if "cells 0 of 2, steps" in line]
+    assert any(" of 32 after " in line and " s each, " in line and " left" in line for line in lines), message
+
+
+def test_a_process_that_ends_for_being_idle_writes_no_warning_of_joblib(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        run_experiment(a_plan(), tmp_path / "out", jobs=1)
+        warnings.warn(
+            "A worker stopped while some jobs were given to the executor. This can be …", UserWarning, stacklevel=1
+        )
+        warnings.warn("Something else.", UserWarning, stacklevel=1)
+    assert [str(one.message) for one in caught if one.category is UserWarning] == ["Something else."]
 
 
 @pytest.mark.slow
