@@ -29,7 +29,7 @@ from memrl_core.learning import earned
 from memrl_core.learning.histories import Earned
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
-from memrl_core.policies.base import NewExperience, Vector, outcome_judged
+from memrl_core.policies.base import NewExperience, Vector, outcome_judged, outcome_now
 from memrl_core.prompting import USUAL, offered
 from memrl_core.records import (
     Consulted,
@@ -39,6 +39,7 @@ from memrl_core.records import (
     GenerateRecord,
     Judgement,
     LedgerEvent,
+    Memory,
     MemoryOperation,
     Outcome,
     Phase,
@@ -323,7 +324,7 @@ class Episode:
         agent, decision = self._agent, self.trace.decision
         if decision is None:
             raise StepError("There is no prompt before phase B has selected the memories.")
-        selected = [agent.bank.memory(memory_id) for memory_id in decision.selected]
+        selected = [self._as_it_counts(agent.bank.memory(memory_id)) for memory_id in decision.selected]
         messages, spans = self.policy.render(
             selected, agent.environment.instructions, self.trace.task.intent, self.observation, self._view
         )
@@ -332,6 +333,22 @@ class Episode:
         options = {**self._options.model_dump(), "layout": layout}
         usual = {name: options[name] or value for name, value in USUAL.items()}
         return GenerateRecord(agent.model.name, agent.model.simulated, {**options, **usual}, messages, spans, ())
+
+    def _as_it_counts(self, memory: Memory) -> Memory:
+        """A memory with the outcome of its step as it counts now: a person may have judged it otherwise since.
+
+        Only what the environment laid out is laid out anew; the words of a model were about the other outcome.
+        """
+        bank, world = self._agent.bank, self._agent.environment
+        reward = bank.effective_reward(memory.run, memory.step)
+        if reward is None or self.policy.outcome_of(reward) == memory.outcome:
+            return memory
+        trace = bank.trace(memory.run, memory.step)
+        outcome = outcome_now(self.policy, trace, reward)
+        own = world.distil(trace.task, trace.turns, memory.outcome) if trace.task.environment == world.name else ""
+        if outcome == memory.outcome or not own or not memory.experience.startswith(own.strip()):
+            return memory
+        return replace(memory, outcome=outcome, experience=world.distil(trace.task, trace.turns, outcome))
 
     def rate(self, value: float, rater: str, reason: str = "", given: Mapping[str, Any] | None = None) -> LedgerEvent:
         """Append a person's reward for this step at once; it takes the place of the environment's.

@@ -23,8 +23,9 @@ _RERANKED = and_(_POOLED, _C.rank_select.is_not(None), _C.rank_select != _C.rank
 class StepQuery:
     """Which steps; what is None or "" asks for nothing.
 
-    `task` is part of a task's id or intent. `source` asks for steps with a standing reward of the environment, of a
-    person, or with none. `memory` is the id of a memory that was in the pool.
+    `task` is part of a task's id or intent, `epochs` the first and the last of those asked for. `source` asks for steps
+    with a standing reward of the environment, of a person, or with none. `memory` is the id of a memory that was in the
+    pool.
     """
 
     task: str = ""
@@ -33,6 +34,7 @@ class StepQuery:
     empty_pool: bool | None = None
     reranked: bool | None = None
     memory: str = ""
+    epochs: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,9 @@ class FoundStep:
     """A finished step as a row of a table.
 
     `reward` and `outcome` are those it ended with, where an unrated one may be "no answer" or "skipped"; `now` is the
-    reward that counts by now, and `sources` who gave it. Of the `asked` answers that had to come from a list, `valid`
-    did. `reranked` of the `pool` recalled changed their rank from phase A to phase B, and `used` went to the model.
+    reward that counts by now, `sources` who gave it, and `reason` why, where they said so. Of the `asked` answers that
+    had to come from a list, `valid` did. `reranked` of the `pool` recalled changed their rank from phase A to phase B,
+    and `used` went to the model. `follows` are the memories that the answer follows; None where that is not known.
     """
 
     step: int
@@ -58,6 +61,8 @@ class FoundStep:
     used: int
     seconds: float
     now: float | None
+    reason: str = ""
+    follows: tuple[str, ...] | None = None
 
     @property
     def as_it_ended(self) -> bool:
@@ -82,6 +87,8 @@ def _conditions(database: Database, run: str, query: StepQuery) -> list[ColumnEl
         words = query.task.lower()
         columns = func.lower(_S.task), func.lower(_intent(database))
         wanted.append(or_(*(column.contains(words, autoescape=True) for column in columns)))
+    if query.epochs is not None:
+        wanted.append(_S.epoch.between(*query.epochs))
     if query.outcome:
         wanted.append(_S.outcome == query.outcome)
     if query.source:
@@ -129,22 +136,24 @@ def _rows(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]
     sources = _sources(database, run, steps)
     found = {}
     for step, attempt, task, epoch, outcome, reward, seconds, trace, reranked, pool, used in database.rows(statement):
-        intent, valid, asked = _from_trace(trace)
-        outcome = _ending(trace) if outcome == "unrated" else outcome
+        intent, valid, asked, follows = _from_trace(trace)
+        outcome, given = _ending(trace) if outcome == "unrated" else outcome, sources.get(attempt, {})
+        reason = " · ".join(filter(None, given.values()))
         found[step] = FoundStep(
-            step, task, intent, epoch, outcome, reward, sources.get(attempt, ()), valid, asked,
-            reranked or 0, pool or 0, used or 0, seconds or 0.0, reward,
+            step, task, intent, epoch, outcome, reward, tuple(given), valid, asked,
+            reranked or 0, pool or 0, used or 0, seconds or 0.0, reward, reason, follows,
         )  # fmt: skip
     return [found[step] for step in steps]
 
 
-def _sources(database: Database, run: str, steps: Sequence[int]) -> dict[str, tuple[str, ...]]:
-    """Who gave the rewards that stand, by attempt: "environment", then people by name."""
-    given = _given(run, "nobody").add_columns(_L.source, _L.rater).where(_L.step.in_(steps)).order_by(_L.position)
-    found: dict[str, dict[str, None]] = {}
-    for attempt, source, rater in database.rows(given):
-        found.setdefault(attempt, {})[rater if source == "person" else str(source)] = None
-    return {attempt: tuple(names) for attempt, names in found.items()}
+def _sources(database: Database, run: str, steps: Sequence[int]) -> dict[str, dict[str, str]]:
+    """Who gave the rewards that stand, and their reason, by attempt: "environment", then people by name."""
+    columns = _L.source, _L.rater, _L.reason
+    given = _given(run, "nobody").add_columns(*columns).where(_L.step.in_(steps)).order_by(_L.position)
+    found: dict[str, dict[str, str]] = {}
+    for attempt, source, rater, reason in database.rows(given):
+        found.setdefault(attempt, {})[rater if source == "person" else str(source)] = reason
+    return found
 
 
 def _ending(trace: str) -> str:
@@ -155,11 +164,15 @@ def _ending(trace: str) -> str:
         return "unrated"
 
 
-def _from_trace(trace: str) -> tuple[str, int, int]:
-    """The intent in a trace's JSON, how many answers were on the list offered, and how many had to be."""
+def _from_trace(trace: str) -> tuple[str, int, int, tuple[str, ...] | None]:
+    """The intent in a trace's JSON, how many answers were on the list offered, how many had to be, and what the answer
+    follows.
+    """
     try:
         record = json.loads(trace)
         offered = [turn["reply"].get("offered") for turn in (record.get("generate") or {}).get("turns", ())]
-        return str(record["task"]["intent"]), offered.count(True), len(offered) - offered.count(None)
+        follows = record.get("follows")
+        followed = None if follows is None else tuple(map(str, follows["memories"]))
+        return str(record["task"]["intent"]), offered.count(True), len(offered) - offered.count(None), followed
     except (ValueError, KeyError, TypeError, AttributeError):  # A step that cannot be read still has its row.
-        return "", 0, 0
+        return "", 0, 0, None

@@ -155,7 +155,7 @@ def run_cell(
     cell: Cell,
     uri: str,
     cancelled: Cancelled = never,
-    on_step: Callable[[], None] | None = None,
+    on_step: Callable[[], object] | None = None,
     hosts: Hosts | None = None,
 ) -> pa.Table:
     """Run a cell in a new bank at `uri`; what an earlier, unfinished attempt left there is deleted first.

@@ -70,7 +70,7 @@ def attempt(
     cancelled: Cancelled,
     hosts: Hosts | None = None,
     temporary: Path | None = None,
-    on_step: Callable[[], None] | None = None,
+    on_step: Callable[[], object] | None = None,
 ) -> Attempt:
     """Run one cell with its bank below the address `banks`, or in a folder in `temporary` that is deleted when it ends.
 

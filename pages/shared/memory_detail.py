@@ -51,13 +51,12 @@ def memory_detail(view: View) -> None:
                 st.metric("Outcome", memory.outcome, width="content")
         verbatim(memory.experience)
         parents = memory_labels(memory.parents, view.run.id)
-        st.caption(
-            literal(
-                f"written in step {memory.step} of {memory.run}, task {memory.task}, {memory.created[:19]} UTC · "
-                f"memories in its prompt: {parents}"
-            )
-        )
-        if memory.run == view.run.id and memory.step != view.place.step and memory.step <= view.place.last_step:
+        written = f"written in step {memory.step} of {memory.run}, task {memory.task}"
+        where = written if memory.step > 0 else f"given to {memory.run} before its first step"
+        prompt = f" · memories in its prompt: {parents}" if memory.step > 0 else ""
+        st.caption(literal(f"{where}, {memory.created[:19]} UTC{prompt}"))
+        steps = range(view.place.first_step, view.place.last_step + 1)
+        if memory.run == view.run.id and memory.step != view.place.step and memory.step in steps:
             st.button(
                 f"Go to step {memory.step}, which wrote it",
                 icon=":material/history:",

@@ -1,5 +1,6 @@
 """Steps: all finished steps of a run as a table to filter, sort and take away; each row leads to its step."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -7,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.analysis.decision.labels import memory_named
+from memrl_core.analysis.decision.labels import memory_labels, memory_named
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.step_search import FoundStep, StepQuery
 from memrl_core.exchange.safe_files import csv_bytes
@@ -44,13 +45,24 @@ def _asked(run: str) -> StepQuery:
         ]
         for name, words in CHOICES.items()
     }
+    epochs = _epochs(field("Epoch", placeholder="epoch: 2 or 2-4", key="epoch", width=130))
     pooled = field("Memory in the pool", placeholder="memory in pool: #7", key="pooled", width=170)
     memory = memory_named(pooled, run)
-    return StepQuery(task.strip(), chosen["outcome"], chosen["by"], chosen["empty"], chosen["reranked"], memory)
+    return StepQuery(task.strip(), chosen["outcome"], chosen["by"], chosen["empty"], chosen["reranked"], memory, epochs)
+
+
+def _epochs(text: str) -> tuple[int, int] | None:
+    """The first and the last epoch that a person asks for; None where the text names none."""
+    named = re.fullmatch(r"\s*(\d{1,9})(?:\s*[-–…]\s*(\d{1,9}))?\s*", text, re.ASCII)
+    if named is None:
+        if text.strip():
+            st.caption("An epoch is a number, such as 2, or a range, such as 2-4. All epochs are shown.")
+        return None
+    return int(named[1]), int(named[2] or named[1])
 
 
 def _clear() -> None:
-    for name in ("task", "pooled"):
+    for name in ("task", "epoch", "pooled"):
         st.session_state[name] = ""
     for name, words in CHOICES.items():
         st.session_state[name] = next(iter(words))
@@ -65,6 +77,8 @@ def _row(row: FoundStep) -> dict[str, object]:
         "reward": row.reward,
         "reward now": row.now,
         "reward by": ", ".join(row.sources),
+        "reason": row.reason,
+        "follows": None if row.follows is None else memory_labels(row.follows, run) or "none",
         "valid answers": f"{row.valid} of {row.asked}" if row.asked else "",
         "pool": row.pool,
         "used": row.used,

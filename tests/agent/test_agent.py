@@ -16,12 +16,14 @@ from memrl_core.agent import Agent
 from memrl_core.agent.asking import view_before
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.environments import make_environment
 from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import ModelError, ModelInterrupted, OllamaDown, StepError
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
+from memrl_core.prompting import CAUTION, FOLLOW, STEPS_THAT_WORKED, WHAT_WENT_WRONG
 from memrl_core.records import Message, Phase, Reply, RewardSource, StepTrace, Task, UpdateRecord
 from tests.builders import a_run, an_agent, an_agent_after
 
@@ -201,6 +203,30 @@ def test_a_conversation_waits_for_a_person(tmp_path: Path) -> None:
     trace = episode.finish()
     assert trace.reward.outcome == "success"
     assert agent.bank.memory(trace.write.operations[0].memory_id).outcome == "success"
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_a_step_that_a_person_judges_otherwise_is_laid_out_so_from_then_on(tmp_path: Path, good: bool) -> None:
+    agent = an_agent(tmp_path / "bank", k2=1, weight=0.0)
+    headings = {"success": (FOLLOW, STEPS_THAT_WORKED), "failure": (CAUTION, WHAT_WENT_WRONG)}
+    judged, other = ("failure", "success") if good else ("success", "failure")
+    rated = next(trace for trace in agent.run(sample_tasks("household-train")) if trace.reward.outcome == judged)
+    memory = rated.write.operations[0].memory_id
+
+    def shown() -> str:
+        episode = agent.begin(rated.task)
+        for _ in range(3):
+            episode.advance()
+        assert episode.trace.decision.selected == (memory,)
+        text = episode.prompt().messages[1].content
+        return next(name for name, words in headings.items() if all(word in text for word in words))
+
+    assert shown() == judged
+    event = agent.bank.ratings.rate(Rating("r", rated.step, 1.0 if good else -1.0, "ann"))
+    assert shown() == other
+    assert agent.bank.memory(memory).outcome == judged, "what was written stays"
+    agent.bank.revoke_reward(event.id, "ann")
+    assert shown() == judged
 
 
 @pytest.mark.parametrize(("duplicates", "written"), [("keep", 4), ("skip", 2), ("group", 4)])

@@ -24,7 +24,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
         patch.setenv("MEMRL_HOME", str(tmp_path_factory.mktemp("home")))
         bank = MemoryBank.open(str(workspace.demo_bank()))
     then = next(trace.reward.reward for trace in bank.traces(RUN) if trace.step == 12 and trace.reward)
-    bank.ratings.rate(Rating(RUN, 12, -1.0 if then == 1.0 else 1.0, "ann"))
+    bank.ratings.rate(Rating(RUN, 12, -1.0 if then == 1.0 else 1.0, "ann", "the wrong drawer"))
     return bank
 
 
@@ -50,6 +50,9 @@ FILTERS: dict[str, tuple[dict[str, Any], Callable[[StepTrace, MemoryBank], objec
     "words of the intent": ({"task": "CANDLE"}, lambda t, _: "candle" in t.task.intent),
     "the task's id": ({"task": "train-017"}, lambda t, _: t.task.id == "train-017"),
     "nothing is a wildcard": ({"task": "%"}, lambda t, _: False),
+    "an epoch": ({"epochs": (2, 2)}, lambda t, _: t.epoch == 2),
+    "epochs": ({"epochs": (2, 3)}, lambda t, _: t.epoch in (2, 3)),
+    "no epoch": ({"epochs": (9, 12)}, lambda t, _: False),
     "nothing recalled": ({"empty_pool": True}, lambda t, _: not _pool(t)),
     "something recalled": ({"empty_pool": False}, lambda t, _: _pool(t)),
     "a rank changed": ({"reranked": True}, lambda t, _: _moved(t)),
@@ -64,6 +67,10 @@ def test_a_filter_lets_in_the_steps_whose_traces_pass_it(bank: MemoryBank, name:
     asked, passes = FILTERS[name]
     expected = [trace.step for trace in bank.traces(RUN) if passes(trace, bank)]
     assert bank.matching_steps(RUN, StepQuery(**asked)) == expected
+
+
+def test_the_reason_of_a_reward_stands_with_its_step(bank: MemoryBank) -> None:
+    assert [row.reason for row in bank.found_steps(RUN, [11, 12])] == ["", "the wrong drawer"]
 
 
 def test_a_memory_in_the_pool_is_asked_for_by_its_id_or_number(bank: MemoryBank) -> None:

@@ -126,7 +126,12 @@ def later_reward(bank: MemoryBank, trace: StepTrace) -> str | None:
     if now is None:
         return "The reward was revoked after this step. It no longer counts."
     parts = rewards_of(bank.active_rewards(trace.run, trace.step, trace.id), bank.settings(trace.run, trace.step))
-    givers = [", ".join(part.raters) if part.raters else "the environment" for part in parts]
+    reasons = {event.rater: event.reason for event in bank.active_rewards(trace.run, trace.step, trace.id)}
+    givers = [
+        ", ".join(f"{rater} ({reasons[rater]})" if reasons.get(rater) else rater for rater in part.raters)
+        or "the environment"
+        for part in parts
+    ]
     return f"Since this step ended its reward counts as {signed(now)}, given by {' and '.join(givers)}."
 
 

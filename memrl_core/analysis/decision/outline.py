@@ -179,6 +179,8 @@ def _recall(trace: StepTrace) -> str:
         return f"nothing is recalled: {trace.recall.why}" if trace.recall.why else "nothing is recalled"
     if trace.recall.left_out and trace.recall.rule == "similarity":
         return f"nothing passed {delta}; the best was {fixed(trace.recall.left_out[0].similarity)}: no memory is used"
+    if trace.recall.memories:
+        return f"recalled none of {trace.recall.memories:,} memories: no memory is used"
     return "no memories yet: this task runs without help"
 
 
@@ -270,6 +272,7 @@ def _reward(trace: StepTrace) -> str:
     if record.source == "environment":
         return f"{signed(record.reward)} from the environment: {shortened(record.verdict, 60)}"
     by = f"{signed(record.reward)} from {record.rater or 'a person'}"
+    by += f" ({shortened(record.reason, 60)})" if record.reason else ""
     return by if record.environment is None else f"{by}, instead of the environment's {signed(record.environment)}"
 
 

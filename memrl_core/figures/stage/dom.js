@@ -49,7 +49,13 @@ export function shortened(text, longest) {
 }
 
 // Of a name the end, which tells long ones apart sooner than their beginning.
-export const ending = (name, longest) => (name.length <= longest ? name : `…${name.slice(1 - longest)}`);
+// A name in little room: of a word and a number the initial and the number, of others the beginning and the end.
+export function ending(name, longest) {
+  const short = name.length <= longest ? name : name.replace(/^(\p{L})\p{L}*[-_]0*(\d+)$/u, "$1$2");
+  if (short.length <= longest) return short;
+  const head = Math.floor((longest - 1) / 2);
+  return `${short.slice(0, head)}…${short.slice(head + 1 - longest)}`;
+}
 
 // --- colours ---------------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ export class QAxis {
         // Later steps have moved it on from here.
         if (now !== moved.after) svg("circle", { class: "stage-q-now", cx: x, cy: this.y(now), r: 4 }, group);
         dot.dot = svg("circle", { cx: x, r: 6 }, group);
-        dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, this.roomy ? ending(this.model.labels[n], 4) : this.model.labels[n].slice(-3));
+        dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, ending(this.model.labels[n], this.roomy ? 5 : 3));
         dot.delta = svg("text", { x, class: "stage-mini stage-strong", "text-anchor": "middle" }, group);
       }
       group.addEventListener("pointerenter", () => this.on.hover(n));

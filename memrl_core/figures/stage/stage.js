@@ -720,7 +720,7 @@ class Stage {
     fact("q", moved.moves ? `${signed(moved.before)} → ${signed(moved.after)}` : Number.isFinite(moved.before) ? signed(moved.before) : "not known here");
     if (Number.isFinite(moved.after) && model.now(this.index, n) !== moved.after) fact("q now", signed(model.now(this.index, n)));
     fact("updates", String(moved.visits));
-    if (table.outcome[n]) fact("written", `step ${table.step[n]}, ${table.outcome[n]}`);
+    if (table.outcome[n]) fact("written", `${table.step[n] > 0 ? `step ${table.step[n]}` : "given before the first step"}, ${table.outcome[n]}`);
     if (model.family(n)) fact("family", model.family(n));
     if (candidate?.why) el("p", `stage-why ${candidate.selected ? "stage-why-in" : ""}`, card, `${candidate.selected ? "Selected" : "Not selected"}: ${candidate.why}.`);
     else if (!candidate) el("p", "stage-why", card, "Not among the memories that phase A looked at closely in this step.");
