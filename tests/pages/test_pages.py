@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -21,7 +22,7 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.gate import suggested
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.ratings import Ratings
+from memrl_core.bank.people.ratings import Rating, Ratings
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
 from memrl_core.errors import BankDamaged
 from memrl_core.models import gguf
@@ -30,6 +31,7 @@ from memrl_core.records import EventKind, LedgerEvent, Phase, Reply
 from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import place as places
 from pages.shared.header import status_of
+from tests.builders import numbers
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
 from tests.pages.screen import RUN, Download, Stored, Visit, a_bank, full, opened, page_text, press
@@ -68,6 +70,16 @@ def test_the_step_page_tells_below_the_stage_what_it_has_no_room_for(demo: Path,
     assert "similarity_z: mean" in text and "was sent" in text and "[memory household-" in text and "Memory #7" in text
     drawn = [*app.get("plotly_chart"), *app.get("bidi_component")]
     assert {"stage", "history"} <= {chart.proto.id.rpartition("-")[2] for chart in drawn}
+
+
+def test_a_bank_from_which_something_is_missing_says_so_on_its_pages(demo: Path, visit: Visit) -> None:
+    with MemoryBank.open(str(demo)) as bank:
+        bank.ratings.rate(Rating(RUN, 40, -1.0, "ann"))
+        held = json.loads((demo / "bank.db-last").read_text())
+    held["ledger"][0] += 3
+    (demo / "bank.db-last").write_text(json.dumps(held))
+    (said,) = [warning.value for warning in visit("step", run=RUN, step=40).warning]
+    assert numbers(said)[0] == "3"
 
 
 def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None:

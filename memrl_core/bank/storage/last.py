@@ -22,7 +22,7 @@ _HEAD = (
     "SELECT (SELECT max(position) FROM ledger), (SELECT digest FROM ledger ORDER BY position DESC LIMIT 1), "
     "(SELECT max(position) FROM steps), (SELECT digest FROM steps ORDER BY position DESC LIMIT 1)"
 )
-REMEDY = "put bank.db-wal or a whole copy of the folder back, or run `memrl doctor --rebuild` to keep the bank as it is"
+REMEDY = "put bank.db-wal or a whole copy of the folder back, or run memrl doctor --rebuild to keep the bank as it is"
 
 
 class LastStored:
@@ -126,7 +126,8 @@ class LastStored:
         if not counts and not replaced:
             return ""
         what = " and ".join(counts) or "Events or steps, of which others have the numbers now,"
+        are = "is" if what.startswith("1 ") and len(counts) == 1 else "are"
         return (
-            f"{what} that were stored in the bank at {self._database.shown} are missing: its log bank.db-wal was cut, "
-            f"removed or left behind, or an older bank.db was put back. Nothing was changed; {REMEDY}."
+            f"{what} of the bank at {self._database.shown} {are} missing: its log bank.db-wal was cut, removed or left "
+            f"behind, or an older bank.db was put back. Nothing was changed; {REMEDY}."
         )
