@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -18,8 +18,10 @@ Model = TypeVar("Model", bound=BaseModel)
 Where = tuple[str | int, ...]
 MOST_NAMED = 10
 """Faults of one file that are listed one by one."""
-MOST_LINES = 300
-"""Lines in which the place of a fault is looked for."""
+MOST_LINES, MOST_LETTERS = 300, 20_000
+"""Lines, and letters, in which the place of a fault is looked for."""
+LARGEST = 2**18
+"""Letters of a file that is read; a person writes a tenth of it."""
 
 
 def read_model(path: Path, model: type[Model]) -> Model:
@@ -29,10 +31,13 @@ def read_model(path: Path, model: type[Model]) -> Model:
     was wrong and what is allowed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
         why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({type(error).__name__})"
-        raise InputError(f"{path.name} {why}. Nothing was begun; check the path of the file.") from None
+        raise InputError(f"{path.name[:80]} {why}. Nothing was begun; check the path of the file.") from None
+    if len(text) > LARGEST:
+        raise InputError(f"{path.name} has more than {LARGEST:,} letters. Nothing was begun; shorten it.")
     try:
         return model.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -50,7 +55,7 @@ def line_of(text: str, where: Sequence[str | int]) -> int | None:
 
     It is the first line with which the beginning of the file, read for itself, holds that value.
     """
-    lines = text.splitlines()[:MOST_LINES]
+    lines = text[:MOST_LETTERS].splitlines()[:MOST_LINES]
     depth = next((depth for depth in range(len(where), 0, -1) if _holds(text, where[:depth])), 0)
     ends = range(1, len(lines) + 1) if depth else ()
     return next((end for end in ends if _holds("\n".join(lines[:end]), where[:depth])), None)
@@ -58,9 +63,13 @@ def line_of(text: str, where: Sequence[str | int]) -> int | None:
 
 def _holds(text: str, where: Sequence[str | int]) -> bool:
     with suppress(ValueError, LookupError, TypeError):
-        reduce(getitem, where, tomllib.loads(text))  # type: ignore[arg-type]
+        reduce(getitem, where, _parsed(text))  # type: ignore[arg-type]
         return True
     return False
+
+
+_parsed = lru_cache(maxsize=MOST_LINES + 1)(tomllib.loads)
+"""The same beginnings of a file are read for each of its faults."""
 
 
 def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationError) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +11,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from memrl_core.errors import InputError
+from memrl_core.experiments import toml_files
+from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.toml_files import line_of, read_model
 
 TEXT = '''title = "a"
@@ -113,3 +117,23 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
     found = read_model(path, File)
     assert [arm.settings.k1 for arm in found.arms] == [3, 4]
     assert found.world.shift == [1, 2]
+
+
+def test_a_file_that_no_person_wrote_is_refused_by_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text("".join(f"k{number} = 1\n" for number in range(200_000)))
+    monkeypatch.setattr(toml_files.tomllib, "loads", lambda _: pytest.fail("it was read"))
+    with pytest.raises(InputError, match="letters"):
+        read_model(path, Plan)
+
+
+def test_a_file_with_many_faults_is_read_a_few_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = tmp_path / "plan.toml", []
+    path.write_text("".join(f"k{number} = 1\n" for number in range(10_000)))
+    monkeypatch.setattr(
+        toml_files, "_parsed", lru_cache(maxsize=301)(lambda text: read.append(len(text)) or tomllib.loads(text))
+    )
+    with pytest.raises(InputError, match="line 1: k0: there is no such key"):
+        read_model(path, Plan)
+    assert sum(length > toml_files.MOST_LETTERS for length in read) == 1
+    assert len(read) <= toml_files.MOST_LINES + 1
