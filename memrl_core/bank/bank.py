@@ -25,7 +25,7 @@ from sqlalchemy import case, func, or_, select
 
 from memrl_core.bank.ledger import Credits, Ledger, Notes, People, in_the_name_of, must_be_reward, now
 from memrl_core.bank.matrix import MovingView
-from memrl_core.bank.operations import WRITING, must_be_possible, readable, settled, task_of
+from memrl_core.bank.operations import RUN_NAME, WRITING, is_run_name, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people.batches import Batches
 from memrl_core.bank.people.editing import Editing
 from memrl_core.bank.people.ratings import Ratings
@@ -271,13 +271,13 @@ class MemoryBank:
     def start_run(self, info: RunInfo, by: str = "") -> None:
         """Append a new run, in the name of a person if one is given.
 
-        Raises `InputError` for a name that is taken or is not letters, digits, - _ and . only, `NotAllowed`.
+        Raises `InputError` for a name that is taken or that no run may have, `NotAllowed`.
         """
         with self.alone():
             if info.id in self._state.ids():
                 raise InputError(f"This bank has a run “{info.id}” already. Choose another name.")
-            if not info.id or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in info.id):
-                raise InputError("A run's name has letters, digits, “-”, “_” and “.” only.")
+            if not is_run_name(info.id):
+                raise InputError(f"{RUN_NAME} Choose another name.")
             if info.base is not None:
                 self.run(info.base)
             payload = codec.run_payload(info)

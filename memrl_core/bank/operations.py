@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,16 @@ WRITING = {
     "MERGE": EventKind.MEMORY_MERGED,
 }
 """The operations that write a memory, and the events that tell of them."""
+RUN_NAME = (
+    "A run's name has 1 to 200 letters, digits, “-”, “_” and “.” only, and begins with a letter, a digit or “_”: it "
+    "becomes a part of commands, links and names of files."
+)
 CHANGED_SINCE = "what it was about is pinned, was changed or was forgotten meanwhile"
+
+
+def is_run_name(name: str) -> bool:
+    """Whether a run may have this name (`RUN_NAME`)."""
+    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name) is not None
 
 
 def readable(trace: StepTrace) -> StepTrace:

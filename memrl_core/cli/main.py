@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import os
@@ -369,6 +370,10 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, OSError) and (problem := workspace.home_problem()):
             Console(stderr=True).print(escape(f"{one_line(str(error))}. {problem}"), style="red")
+            sys.exit(2)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            said = f"“{str(error.filename)[:80]} …” is longer than a path may be. Nothing was changed; check the path."
+            Console(stderr=True).print(escape(said), style="red")
             sys.exit(2)
         Console(stderr=True).print(escape(_unexpected(error)), style="red")
         sys.exit(1)

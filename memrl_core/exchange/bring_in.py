@@ -20,11 +20,12 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.operations import RUN_NAME, is_run_name
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import REVERSIBLE
 from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.addresses import is_local
-from memrl_core.bank.storage.places import is_bank
+from memrl_core.bank.storage.places import is_bank, must_be_path
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped
@@ -61,8 +62,13 @@ def read_any(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Conte
     Raises `InputError`, with what can be imported, for anything else, and for a zip once `cancelled` says so; nothing
     is changed.
     """
+    must_be_path(str(path))
     if path.is_file() and is_archive(path):
-        return read_bank(path, cancelled)
+        contents = read_bank(path, cancelled)
+        for event in contents.events:
+            if event.kind is EventKind.RUN_STARTED and not is_run_name(event.run):
+                raise InputError(f"{path.name} has a run of the name {event.run[:80]!r}. {NOTHING} {RUN_NAME}")
+        return contents
     if path.is_dir() and is_bank(path):
         raise InputError(f"{path.name} is a bank itself. {NOTHING} Open it instead.")
     if path.is_file() and is_export(path):

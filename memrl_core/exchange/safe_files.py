@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from memrl_core.bank.storage.addresses import is_local, shown
+from memrl_core.bank.storage.places import must_be_path
 from memrl_core.errors import BankFull, BankReadOnly, InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -33,6 +34,7 @@ def drafted(target: Path, overwrite: bool = False) -> Iterator[BinaryIO]:
 
     Raises `InputError` when `target` exists and is not to be overwritten, `BankFull`, `BankReadOnly`.
     """
+    must_be_path(str(target))
     if target.is_dir():
         raise InputError(f"{target} is a folder. Nothing was written; name a file in it.")
     if target.exists() and not overwrite:
@@ -66,6 +68,7 @@ def free_folder(uri: str, kept: str) -> Path:
     """The path of a folder of this machine that is empty or not there yet. Raises `InputError` for another place."""
     if not is_local(uri):
         raise InputError(f"A new bank is made on this machine; {shown(uri)} is not. {kept} Name a folder.")
+    must_be_path(uri)
     target = Path(uri).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"Something is already stored at {uri}. {kept} Choose another place.")

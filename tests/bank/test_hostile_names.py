@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memrl_core.agent.recorder import Recorder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import person_name
+from memrl_core.errors import InputError
+from memrl_core.exchange.archive import write_bank
+from memrl_core.exchange.bring_in import read_any
 from memrl_core.records import WriteRecord
 from tests.builders import a_bank, a_run, a_step
 
@@ -48,6 +52,24 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
         trace = replace(trace, id=f"step {name}", write=WriteRecord((replace(op, memory_id=name),)))
         opened.commit_step(trace, {name: vector})
     return opened
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".x", "-rf", "--", "a/b", "a b", "a\n", "ü", "x" * 201])
+def test_no_run_gets_a_name_that_means_something_to_a_shell_or_a_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    opened = MemoryBank.create(str(tmp_path / "bank"), "hashing-8", 8)
+    with pytest.raises(InputError, match="A run's name"):
+        opened.start_run(a_run(name))
+    with pytest.raises(InputError, match="A run's name"):
+        Recorder(opened, name)
+    assert opened.runs() == [] and opened.events() == []
+    with monkeypatch.context() as patched:  # What another program, or an earlier one, wrote.
+        patched.setattr("memrl_core.bank.bank.is_run_name", lambda _: True)
+        opened.start_run(a_run(name))
+    write_bank(opened, tmp_path / "bank.zip")
+    with pytest.raises(InputError, match="A run's name"):
+        read_any(tmp_path / "bank.zip")
 
 
 @pytest.mark.parametrize("name", NAMES)

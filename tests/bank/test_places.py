@@ -18,6 +18,7 @@ from memrl_core.bank.begun import BegunStep, StepMark
 from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.errors import BankError, BankFull, BankMisplaced, BankMissing, BankReadOnly, InputError, NotABank
+from memrl_core.exchange.bring_in import read_any
 from tests.builders import a_bank, a_step
 
 
@@ -167,9 +168,35 @@ def test_a_place_without_locks_is_told_from_one_that_is_busy(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("name", ["", "  ", "../up", "a/b", ".hidden", "x" * 61, "naïve", "tab\t", "nul\x00"])
+@pytest.mark.parametrize(
+    "name", ["", "  ", "../up", "a/b", ".hidden", "..", "-rf", "x" * 61, "naïve", "tab\t", "nul\x00"]
+)
 def test_names_that_are_no_folder_names_are_refused(name: str) -> None:
     if name == "tab\t":
         assert valid_name(name) == "tab"
         return
     with pytest.raises(InputError, match="A bank's name"):
         valid_name(name)
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "x" * 300, "y/" * 3000, "nul\x00"])
+@pytest.mark.parametrize("ending", ["", ".toml"])
+def test_a_path_that_no_file_can_have_is_said(tmp_path: Path, path: str, ending: str) -> None:
+    for uri in (path + ending, str(tmp_path / path) + ending):
+        with pytest.raises(NotABank, match=r"path may be|NUL"):
+            MemoryBank.open(uri)
+        with pytest.raises(NotABank, match=r"path may be|NUL"):
+            MemoryBank.create(uri, "x", 8)
+        with pytest.raises(NotABank, match=r"path may be|NUL"):
+            read_any(Path(uri))
+
+
+@pytest.mark.parametrize("key", ["database", "vectors"])
+def test_a_toml_file_that_names_a_path_that_cannot_be_is_said(tmp_path: Path, key: str) -> None:
+    named = {"database": "bank.db", "vectors": "vectors", key: "x" * 5000}
+    file = tmp_path / "team.toml"
+    file.write_text("".join(f'{name} = "{value}"\n' for name, value in named.items()))
+    for door in (MemoryBank.open, lambda uri: MemoryBank.create(uri, "x", 8)):
+        with pytest.raises(NotABank, match="path may be"):
+            door(str(file))
+    assert [path.name for path in tmp_path.iterdir()] == ["team.toml"]

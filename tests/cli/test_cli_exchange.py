@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import console
+from memrl_core.cli import main as cli
 from tests.builders import a_bank, a_step, an_agent_after
 from tests.cli.conftest import memrl, printed
 from tests.exchange.official_writer import CheckpointWriter, Written
@@ -66,6 +68,11 @@ def test_a_step_is_reported_in_one_file(bank: Path, tmp_path: Path) -> None:
         (["export", "--bank", "{tmp}/bank", "{tmp}/out.docx"], "Nothing was written"),
         (["export", "--bank", "{tmp}/bank", "{tmp}/foreign.zip"], "exists already"),
         (["export", "--bank", "{tmp}/none", "{tmp}/out.zip"], "no bank"),
+        (["import", "{tmp}/bank", "--bank", f"{'x' * 5000}.toml"], "is a bank itself"),
+        (["import", "x" * 5000, "--bank", "{tmp}/new"], "longer than a path may be"),
+        (["export", "--bank", f"{'x' * 5000}.toml", "{tmp}/out.zip"], "longer than a path may be"),
+        (["export", "--bank", "{tmp}/bank", f"{'x' * 5000}.zip"], "longer than a path may be"),
+        (["report", "1", f"{'x' * 5000}.html", "--bank", "{tmp}/bank"], "longer than a path may be"),
         (["merge", "{tmp}/bank", "{tmp}/other", "--bank", "{tmp}/new"], "hashing-8"),
         (["report", "99", "{tmp}/s.html", "--bank", "{tmp}/bank"], "no step 99"),
         (["report", "1", "{tmp}/s.html", "--bank", "{tmp}/bank", "--run", "nobody"], "nobody"),
@@ -102,3 +109,13 @@ def test_an_experiment_keeps_its_runs_in_the_bank(tmp_path: Path, monkeypatch: p
     assert done == total != "0"
     with MemoryBank.open(str(tmp_path / "study")) as bank:
         assert bank.runs() and all(info.simulated for info in bank.runs())
+
+
+def test_any_command_says_that_a_path_is_too_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["memrl", "tasks", "check", "x" * 5000])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "longer than a path may be" in capsys.readouterr().err

@@ -96,6 +96,8 @@ def place_of(uri: str) -> Place:
     """
     if uri.lower().startswith("memory://"):
         return Place(uri, IN_MEMORY, "", uri)
+    if is_local(uri) or uri.endswith(ENDING):
+        must_be_path(uri)
     if uri.endswith(ENDING):
         return _named_in(Path(uri))
     if not is_local(uri):
@@ -120,6 +122,9 @@ def _named_in(file: Path) -> Place:
             '"postgresql+psycopg://user@host/name" and vectors = "s3://bucket/path" (docs/format.md).'
         )
     database, vectors = map(str, named)
+    for place in (database, vectors):
+        if "://" not in place:
+            must_be_path(str(file.parent / place))
     if "://" not in database:
         database = str(file.parent / database)
     if "://" not in vectors:
@@ -127,6 +132,19 @@ def _named_in(file: Path) -> Place:
     elif not database.startswith(("postgresql", "sqlite")) and "://" in database:
         raise NotABank(f"{file} names a database that is not supported. Nothing was opened; use PostgreSQL.")
     return Place(str(file), database, vectors, str(file))
+
+
+def must_be_path(path: str) -> None:
+    """Raise `NotABank` for a path that no file of this machine can have, whether or not there is one."""
+    try:
+        os.lstat(path)
+    except (OSError, ValueError) as error:  # ValueError: of the character NUL.
+        if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
+            return
+        why = "is longer than a path may be" if isinstance(error, OSError) else "holds the character NUL"
+        raise NotABank(
+            f"{path[:CUT]!r}{' …' if len(path) > CUT else ''} {why}. Nothing was changed; check the path."
+        ) from None
 
 
 def _was_begun(path: Path) -> bool:
@@ -171,10 +189,10 @@ def valid_name(name: str) -> str:
     """`name` as the name of a folder. Raises `InputError` when it cannot be one."""
     text = name.strip()
     odd = any(not (c.isascii() and (c.isalnum() or c in "-_.")) for c in text)
-    if not text or len(text) > LONGEST_NAME or text.startswith(".") or odd:
+    if not text or len(text) > LONGEST_NAME or text[0] in ".-" or odd:
         raise InputError(
-            f"A bank's name has 1 to {LONGEST_NAME} letters, digits, “-”, “_” or “.” and does not begin with a dot. "
-            "Nothing was changed; choose another name."
+            f"A bank's name has 1 to {LONGEST_NAME} letters, digits, “-”, “_” or “.” and does not begin with “.” or "
+            "“-”. Nothing was changed; choose another name."
         )
     return text
 
