@@ -87,13 +87,18 @@ def _is_in(item: pytest.Item, part: str) -> bool:
     return _file(item).startswith(part)
 
 
+def chromium() -> str:
+    """The path of Chromium. Where there is none the tests that need it fail with a sentence and nothing else."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return path or pytest.fail("These tests need Chromium: install Debian's package chromium.", pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests of a process: Playwright can be started only once in it."""
     from playwright.sync_api import sync_playwright  # Most tests need no browser.
 
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert path, "These tests need Chromium: install Debian's package chromium."
+    path = chromium()
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
             executable_path=path,

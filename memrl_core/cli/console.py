@@ -80,7 +80,8 @@ def _pace(task: Task) -> list[str]:
     if not task.speed:
         return []
     left = [] if task.time_remaining is None else [f"{timedelta(seconds=int(task.time_remaining))} left"]
-    return [f"{1 / task.speed:.3g} s each", *left]
+    seconds = 1 / task.speed
+    return [f"{seconds:,.{1 if seconds >= 1 else 3}f} s each", *left]
 
 
 class _Progress(Progress):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from tests.browser import test_rewards as rewards
 from tests.browser.conftest import RunningApp
 from tests.browser.test_other_sites import ACCEPTED, REFUSED, answer
 from tests.browser.test_story import PARTS, choose, drawn_stage, expect_memories, part, press_step, settled, violations
+from tests.conftest import chromium
 
 SCREENS = [
     "/",
@@ -24,6 +26,15 @@ SCREENS = [
     pytest.param("/decision?bank=demo&step=29&ask=pair", marks=pytest.mark.slow),
     pytest.param("/compare?bank=demo&under=k2=1", marks=pytest.mark.slow),
 ]
+
+
+def test_a_missing_chromium_is_one_sentence_that_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(pytest.fail.Exception, match="install Debian's package chromium") as failed:
+        chromium()
+    assert failed.value.pytrace is False, "no line of code stands around it"
 
 
 @pytest.fixture(scope="module")
