@@ -8,6 +8,7 @@ import os
 import shlex
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -31,9 +32,13 @@ OPENAI_COMPATIBLE = ("an OpenAI-compatible server", "http://127.0.0.1:8080/v1")
 CONNECT_TIMEOUT = 2.0
 """Seconds until an address without a server is given up."""
 
-METADATA = frozenset({"metadata", "metadata.goog", "metadata.google.internal", "instance-data"})
-METADATA_ADDRESSES = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})
+METADATA = frozenset(
+    {"metadata", "metadata.goog", "metadata.google.internal", "metadata.azure.internal", "instance-data"}
+)
+METADATA_ADDRESSES = frozenset({"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"})
 """Where a rented machine gets its own secrets, beside the link-local addresses: no server of models is there."""
+
+_SECRETS = "“{address}” is where a rented machine gets its own secrets, and no address of {of}, so nothing was changed."
 
 LONGEST_NAME = 200
 
@@ -138,10 +143,7 @@ def checked_address(text: str, of: str = "Ollama", like: str = DEFAULT_ADDRESS) 
             f"like {like}{unset}."
         )
     if _tells_secrets(parts.hostname or ""):
-        raise InputError(
-            f"“{one_line(given)}” is where a rented machine gets its own secrets, and no address of {of}, so "
-            f"nothing was changed. Write it like {like}."
-        )
+        raise InputError(_SECRETS.format(address=one_line(given), of=of) + f" Write it like {like}.")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
@@ -178,8 +180,9 @@ def as_sent(messages: Sequence[Message]) -> list[dict[str, str]]:
 def connection(address: str, timeout: float, *, asynchronous: bool = False, http: Any = httpx) -> dict[str, Any]:
     """Arguments of every HTTP client for `address`, of `httpx` or of a library with the same interface.
 
-    Reads wait `timeout` seconds (the official default is for ever) and end at `MOST_BYTES`. Raises `ModelError` where
-    the environment has the address asked in a way that cannot be used.
+    Reads wait `timeout` seconds (the official default is for ever) and end at `MOST_BYTES`. Raises `InputError` where
+    the name leads to what `checked_address` refuses, and `ModelError` where the environment has the address asked in a
+    way that cannot be used.
     """
 
     def bound(response: Any) -> None:
@@ -195,6 +198,8 @@ def connection(address: str, timeout: float, *, asynchronous: bool = False, http
     # address that shows none.
     local = is_local(address)
     proxy = None if local else proxy_for(address)
+    if not local and proxy is None and any(map(_tells_secrets, _resolved(urlsplit(address).hostname or ""))):
+        raise InputError(_SECRETS.format(address=one_line(address), of="a server of models") + " Name another host.")
     transport = http.AsyncHTTPTransport if asynchronous else http.HTTPTransport
     try:
         carries = transport(verify=address.startswith("https:"), trust_env=not local, proxy=proxy)
@@ -324,7 +329,17 @@ def broken(error: Exception, address: str, name: str, of: str, timeout: float, p
     return ModelInterrupted(sentence, partial)
 
 
+def _resolved(host: str) -> list[str]:
+    """The addresses that a host's name stands for; none where nobody knows it, which connecting then says."""
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        return []
+
+
 def _tells_secrets(host: str) -> bool:
+    with suppress(UnicodeError):
+        host = host.encode("idna").decode()  # As it is looked up: other scripts have a full stop of their own.
     name = host.rstrip(".").lower().partition("%")[0]
     try:
         # Also the forms that an operating system reads as an address: 2852039166, 0xa9fea9fe, 169.254.43518.

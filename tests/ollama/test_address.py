@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memrl_core.embedders.ollama import OllamaEmbedder
+from memrl_core.embedders.openai import OpenAIEmbedder
 from memrl_core.errors import InputError, ModelError
 from memrl_core.models import proxies
 from memrl_core.models.base import ModelOptions
@@ -59,6 +62,7 @@ SECRETS = (
     "169.254.169.254 169.254.169.254. 169.254.43518 2852039166 0xa9fea9fe [::ffff:169.254.169.254] [fe80::1%25eth0] "
     "[64:ff9b::a9fe:a9fe] [64:ff9b:1::169.254.169.254] [2001:db8:122::a9fe:a9fe] [2002:a9fe:a9fe::1] [::a9fe:a9fe] "
     "[::ffff:0:a9fe:a9fe] [2001:0:102:304::5601:5601] [64:ff9b::6464:64c8] 169.16689662 "
+    "169。254。169。254 168.63.129.16 metadata.azure.internal "
     "[fd00:ec2::254] 100.100.100.200 metadata.google.internal METADATA.google.internal."
 )
 
@@ -67,6 +71,21 @@ SECRETS = (
 def test_where_a_machine_is_told_its_secrets_is_no_address_of_ollama(host: str) -> None:
     with pytest.raises(InputError, match="own secrets"):
         checked_address(f"http://{host}:80/latest")
+
+
+@pytest.mark.parametrize("found", ["169.254.169.254", "fe80::1%eth0", "64:ff9b::a9fe:a9fe", "100.100.100.200"])
+def test_a_name_that_leads_to_a_machines_secrets_is_not_asked(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+    asked: list[str] = []
+
+    def looked_up(host: str, *given: Any, **more: Any) -> list[Any]:
+        asked.append(host)
+        return [(0, 0, 0, "", ("10.0.0.1", 0)), (0, 0, 0, "", (found, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    for ask in (ollama_client, lambda address, timeout: OpenAIEmbedder("openai:some", f"{address}/v1", timeout)):
+        with pytest.raises(InputError, match="secrets"):
+            ask("http://models.example", 1.0)
+    assert asked == ["models.example"] * 2
 
 
 @pytest.mark.parametrize("host", ["[64:ff9b::c000:221]", "[2001:db8::1]", "10.0.0.1", "[fd00::7]", "192.168.1.5"])
