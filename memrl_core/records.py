@@ -316,6 +316,11 @@ class GenerateRecord:
     spans: tuple[MemorySpan, ...]
     turns: tuple[Turn, ...]
 
+    @property
+    def answered(self) -> bool:
+        """Whether the model said anything in some turn, or was stopped in it."""
+        return any(turn.reply.text.strip() or turn.reply.stopped for turn in self.turns)
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -483,11 +488,6 @@ class StepTrace:
         return () if self.generate is None else self.generate.turns
 
     @property
-    def answered(self) -> bool:
-        """Whether the model said anything in some turn, or was stopped in it."""
-        return any(turn.reply.text.strip() or turn.reply.stopped for turn in self.turns)
-
-    @property
     def skipped(self) -> bool:
         """Whether our own agent ended the step before the model's last turn, because a text of it has no vector."""
         last = self.turns[-1] if self.turns else None
@@ -501,7 +501,7 @@ class StepTrace:
             return ""
         if self.skipped:
             return "skipped"
-        rated = self.generate is None or self.answered or self.reward.outcome != "unrated"
+        rated = self.generate is None or self.generate.answered or self.reward.outcome != "unrated"
         return self.reward.outcome if rated else "no answer"
 
     @property

@@ -280,7 +280,7 @@ class Episode:
     @property
     def unanswered(self) -> bool:
         """Whether the episode has ended and the model said nothing in any turn: that tells nothing of its memories."""
-        return self.generated and not self.trace.answered
+        return self.generated and not (self.trace.generate and self.trace.generate.answered)
 
     @property
     def judged_by_a_person(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 from memrl_core.agent import NO_VECTOR, step_seed
 from memrl_core.agent.asking import Asking, view_before
-from memrl_core.agent.turns import Embed, ended, recalled_for, take_turn, with_turn
+from memrl_core.agent.turns import Embed, ended, no_answer, recalled_for, take_turn, with_turn
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments.base import Environment
@@ -210,6 +211,7 @@ class Rerunner:
         ask = Asking(
             self._model, ModelOptions.model_validate(record.options), Phase.GENERATE, on_text=None, cancelled=cancelled
         )
+        begun = time.perf_counter()
         while not record.turns or not ended(record.turns[-1]):
             recalled = self._recalled(len(record.turns), observation, view, ask) if record.turns else None
             turn, info = take_turn(self._model, world, record, on_text, cancelled, recalled, selected=memories)
@@ -217,11 +219,12 @@ class Rerunner:
             if on_turn is not None:
                 on_turn(record)
         last = record.turns[-1]
-        judged = self.rewarded and not last.reply.stopped and info.get("success", True) is not None
+        whole = record.answered and not last.reply.stopped
+        judged = self.rewarded and whole and info.get("success", True) is not None
         reward = self._policy.reward_of(last.reward) if judged else None
         return Rerun(
             record,
-            str(info.get("verdict", "")),
+            str(info.get("verdict", "")) if record.answered else no_answer(record.turns, time.perf_counter() - begun),
             reward,
             outcome_judged(self._policy, reward, info.get("success")),
         )

@@ -181,7 +181,8 @@ def _answer(
         if time.perf_counter() - begun >= options.in_all:
             reply = Reply("", cut=error.cut, thinking=error.thinking)
         else:
-            reply = _once_more(model, sent, options.again(1, after_nothing=True), on_text, cancelled, schema)
+            again = options.again(1, after_nothing=True)
+            reply = _once_more(model, sent, again, on_text, cancelled, schema, error.thinking)
     if reply.stopped or not choices:
         return reply
     action = read_choice(reply.text, choices)
@@ -199,12 +200,15 @@ def _once_more(
     on_text: OnText | None,
     cancelled: Cancelled | None,
     schema: Mapping[str, Any] | None,
+    thought: str,
 ) -> Reply:
+    """What `model` answers when it is asked again, after a first time when it only `thought`."""
     asked = {"seed": options.seed, "temperature": options.temperature}
     try:
         return replace(model.chat(sent, options, on_text, cancelled, schema), options=asked)
     except EmptyAnswer as error:
-        return Reply("", cut=error.cut, thinking=error.thinking, options=asked)
+        thinking = "\n".join(filter(None, (thought, error.thinking)))
+        return Reply("", cut=error.cut, thinking=thinking, options=asked)
 
 
 def read_choice(text: str, choices: Sequence[str]) -> str | None:

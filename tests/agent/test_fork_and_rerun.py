@@ -165,6 +165,14 @@ def test_a_prompt_that_is_stopped_has_no_reward(learned: MemoryBank, monkeypatch
     assert found.stopped and found.reward is None and len(found.generate.turns) == 1
 
 
+def test_a_prompt_that_is_never_answered_has_no_reward(learned: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "make_model", lambda name, preferences: Parrot(""))
+    trace = learned.trace("base", STEPS)
+    again = workspace.rerunner(learned, trace, workspace.Preferences(), "parrot")
+    found = again.rerun_prompt(trace.generate.messages, 0.0, 1)
+    assert (found.reward, found.outcome) == (None, "unrated") and found.verdict.startswith("No answer.")
+
+
 # --- shares ---------------------------------------------------------------------------------------------------------
 
 

@@ -252,7 +252,7 @@ def test_an_episode_without_any_answer_says_nothing_about_its_memories(tmp_path:
         trace = next(Agent(bank, run, Scripted(silent=True), HashingEmbedder(64), Household()).run(tasks))
         assert trace.decision.selected and len(trace.generate.turns) == Household.max_turns
         assert (trace.reward.reward, trace.reward.environment, trace.reward.outcome) == (None, None, "unrated")
-        assert "thinking: 70 characters in 10 turns" in trace.reward.verdict
+        assert "thinking: 150 characters in 10 turns" in trace.reward.verdict
         assert trace.follows is None, "of an answer that never came nothing is known"
         assert not trace.update.changes and bank.utilities(run) == before and bank.memory_count(run) == len(before)
         assert [(op.op, op.why) for op in trace.operations] == [("NOOP", "The model gave no answer.")]
