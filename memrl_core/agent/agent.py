@@ -247,7 +247,8 @@ class Episode:
         if self.phase is None:
             raise StepError("This step has ended. Begin the next task.")
         why = f"Skipped: {what_happened(error)}."
-        nothing = MemoryOperation("NOOP", "", self.trace.task.intent, "", "unrated", "", 0.0, (), why=why)
+        short = "The step was skipped." if self.trace.reward is None else why
+        nothing = MemoryOperation("NOOP", "", self.trace.task.intent, "", "unrated", "", 0.0, (), why=short)
         self.trace = replace(
             self.trace,
             reward=self.trace.reward or RewardRecord(None, None, "unrated", why, "", "", ()),

@@ -84,6 +84,9 @@ def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -
             st.caption("The agent is at it …")
         elif view.moment.trace is not None and view.moment.trace.origin != "agent":
             st.caption("This step came from elsewhere, without this part.")
+        elif view.moment.trace is not None and view.moment.trace.skipped:
+            assert view.moment.trace.reward is not None
+            st.caption(literal(f"The step ended before this part. {view.moment.trace.reward.verdict}"))
         else:
             st.caption("Not reached yet: press **Step** (N).")
 

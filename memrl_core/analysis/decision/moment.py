@@ -51,10 +51,10 @@ class Moment:
     live: bool
 
     def reached(self, phase: Phase) -> bool:
-        """Whether `phase` has run to its end; of a step from elsewhere, whether it is recorded."""
+        """Whether `phase` has run to its end; of a step from elsewhere or a skipped one, whether it is recorded."""
         if self.trace is None:
             return False
-        if self.trace.origin != "agent":
+        if self.trace.origin != "agent" or self.trace.skipped:
             return phase is Phase.EMBED or getattr(self.trace, RECORDS[phase]) is not None
         order = list(Phase)
         return self.next_phase is None or order.index(phase) < order.index(self.next_phase)

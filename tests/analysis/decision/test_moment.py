@@ -12,7 +12,7 @@ from memrl_core.analysis.decision.moment import Texts, as_it_counts, current, la
 from memrl_core.analysis.memory.relations import catalogue, in_common, matching
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, NoVector
 from memrl_core.records import Memory, Outcome, Phase
 from tests.builders import an_agent, numbers
 
@@ -54,6 +54,9 @@ def test_phases_are_reached_in_order(agent: Agent) -> None:
     episode.advance()
     moment = current(agent.bank, "r", episode)
     assert [phase for phase in Phase if moment.reached(phase)] == [Phase.EMBED, Phase.RECALL]
+    episode.skip(NoVector("There is no vector. Nothing was stored; skip it."))
+    ended = [Phase.EMBED, Phase.RECALL, Phase.REWARD, Phase.UPDATE, Phase.WRITE]
+    assert [phase for phase in Phase if current(agent.bank, "r", episode).reached(phase)] == ended
 
 
 def test_before_the_first_step_there_is_nothing_to_see(tmp_path: Path) -> None:
