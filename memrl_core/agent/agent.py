@@ -62,7 +62,7 @@ PhaseRecord = EmbedRecord | RecallRecord | Decision | GenerateRecord | RewardRec
 NO_VECTOR = np.zeros(0, dtype=np.float32)
 NO_ANSWER_YET = "The episode has not ended."
 STOPPED = "The answer was stopped: it is kept, and earns no reward unless a person gives one."
-NOTHING_TO_WRITE = "The model gave no answer."
+NOTHING_TO_WRITE = "the model gave no answer"
 
 
 class Agent:
@@ -246,12 +246,12 @@ class Episode:
         """
         if self.phase is None:
             raise StepError("This step has ended. Begin the next task.")
-        why = f"Skipped: {what_happened(error)}."
-        short = "The step was skipped." if self.trace.reward is None else why
+        why = what_happened(error)
+        short = "the step was skipped" if self.trace.reward is None else why
         nothing = MemoryOperation("NOOP", "", self.trace.task.intent, "", "unrated", "", 0.0, (), why=short)
         self.trace = replace(
             self.trace,
-            reward=self.trace.reward or RewardRecord(None, None, "unrated", why, "", "", ()),
+            reward=self.trace.reward or RewardRecord(None, None, "unrated", f"Skipped: {why}.", "", "", ()),
             update=self.trace.update or UpdateRecord(()),
             write=WriteRecord((nothing,)),
         )

@@ -222,7 +222,7 @@ def test_a_step_whose_memory_has_no_vector_keeps_its_reward_and_writes_nothing(t
     after = agent.bank.utilities("r")
     assert trace.ending in ("success", "failure") and trace.reward.reward is not None
     assert before != after and before.keys() == after.keys()
-    assert trace.operations[0].why == "Skipped: There is no vector of a note."
+    assert trace.operations[0].why == "There is no vector of a note"
 
 
 def test_a_task_that_a_person_judges_is_finished_without_a_reward_only_on_request(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_an_episode_without_any_answer_says_nothing_about_its_memories(tmp_path:
         assert "thinking: 150 characters in 10 turns" in trace.reward.verdict
         assert trace.follows is None, "of an answer that never came nothing is known"
         assert not trace.update.changes and bank.utilities(run) == before and bank.memory_count(run) == len(before)
-        assert [(op.op, op.why) for op in trace.operations] == [("NOOP", "The model gave no answer.")]
+        assert [(op.op, op.why) for op in trace.operations] == [("NOOP", "the model gave no answer")]
 
 
 def test_a_person_may_still_rate_an_episode_without_any_answer(tmp_path: Path) -> None:
