@@ -193,7 +193,7 @@ def effect_of(question: Question, seeds: int = STUDENTS) -> tuple[float, float, 
 
     def share(side: dict[str, object], seed: int) -> float:
         settings = Settings(**{"seed": seed, **side})  # type: ignore[arg-type]
-        return fmean(step.success for step in islice(Play(settings), question.steps))
+        return fmean(step.success for step in islice(Play(settings), question.since - 1, question.steps))
 
     # Students' seeds begin with 2.
     found = [

@@ -125,11 +125,13 @@ class Lesson(_Part):
 class Shelf:
     """The lessons by key (the file's name without its ending), in the order of their keys.
 
-    `troubles` has a sentence for each file that could not be used.
+    `own` are the keys of those that a person wrote: nobody has computed what their findings state. `troubles` has a
+    sentence for each file that could not be used.
     """
 
     lessons: dict[str, Lesson]
     troubles: tuple[str, ...]
+    own: frozenset[str] = frozenset()
 
 
 def shipped_folder() -> Path:
@@ -145,11 +147,12 @@ def own_folder() -> Path:
 def load_shelf() -> Shelf:
     """Everything that can be read; a file that cannot leaves the others, and the one it would replace, as they are."""
     lessons: dict[str, Lesson] = {}
-    troubles = []
+    troubles, own = [], set()
     for folder in (shipped_folder(), own_folder()):
         for path in sorted(folder.glob("*.toml")):
             try:
                 lessons[path.stem] = read_model(path, Lesson)
+                own |= {path.stem} if folder == own_folder() else set()
             except InputError as error:
                 troubles.append(str(error))
-    return Shelf(dict(sorted(lessons.items())), tuple(troubles))
+    return Shelf(dict(sorted(lessons.items())), tuple(troubles), frozenset(own))

@@ -69,7 +69,8 @@ class Question:
     """What a class is asked: one of `choices` is right, `answer` (from 0), or none is where `answer` is None.
 
     `left` and `right` are settings of the playground's world (`memrl_core.lessons.world.Settings`): each phone plays
-    both with a seed of its own, and reports how much more often `right` solved its tasks, −1 to 1: in words, `effect`.
+    both with a seed of its own for `steps` steps, and reports how much more often `right` solved its tasks from step
+    `since` on, −1 to 1: in words, `effect`.
     """
 
     text: str
@@ -80,6 +81,7 @@ class Question:
     left: Mapping[str, Any] = field(default_factory=dict)
     right: Mapping[str, Any] = field(default_factory=dict)
     steps: int = 240
+    since: int = 1
 
     def __post_init__(self) -> None:
         if not self.text.strip() or len(self.choices) < 2 or not all(choice.strip() for choice in self.choices):

@@ -56,10 +56,11 @@ def _real_model() -> str:
     low, high = (signed(100 * float(end), 0) for end in paired_interval(learned.to_numpy(), similar.to_numpy()))
     messages = rows.groupby(["arm", "seed"])["tasks"].sum().max()
     return (
-        f"SmolLM2 at the help desk, {len(learned)} seeds of {messages} new messages: "
+        f"SmolLM2 at the help desk, {len(learned)} seeds of {messages} new messages, k2 = 3: "
         f"{percent(none.mean(), 0)} right without memory, {percent(similar.mean(), 0)} with the most similar memories, "
         f"{percent(learned.mean(), 0)} with MemRL: "
-        f"{signed(100 * (learned - similar).mean(), 0)} points ({low}…{high}) by utility."
+        f"{signed(100 * (learned - similar).mean(), 0)} points ({low}…{high}) by utility. "
+        "That is too few messages to tell whether utility helps: it has to be learned."
     )
 
 

@@ -88,7 +88,7 @@ function* trailsOf(given, tell) {
 }
 
 // One page to keep: every lesson, what was predicted and what forty seeds do; a document of texts alone.
-function handout(lessons, kept) {
+function handout(lessons, kept, ownKeys) {
   const page = document.implementation.createHTMLDocument("Lessons: a frozen model, a memory that learns");
   const add = (kind, text, place = page.body) => place.appendChild(Object.assign(page.createElement(kind), { textContent: text }));
   const plain = (text) => text.replaceAll("**", "");
@@ -103,7 +103,7 @@ function handout(lessons, kept) {
     if (!mine) continue;
     add("p", `${mine === predict.answer ? "So it is." : `It is: ${predict.choices[predict.answer - 1]}.`} ${plain(predict.because)}`);
     const table = page.body.appendChild(page.createElement("table"));
-    table.createCaption().textContent = `Means of ${LESSON_SEEDS} seeds`;
+    table.createCaption().textContent = ownKeys.includes(key) ? "Means as the author of the lesson states them" : `Means of ${LESSON_SEEDS} seeds`;
     for (const { measure: name, settings, mean: value } of finding) {
       const row = table.insertRow();
       for (const text of [inWords(settings), NAMES[name], inUnit(name)(value)]) row.insertCell().textContent = text;
@@ -138,7 +138,7 @@ export default function ({ parentElement, data }) {
   if (root.dataset.ready) return;
   root.dataset.ready = "1";
   root.innerHTML = SHELL;
-  const { lessons, troubles, own } = data, keys = Object.keys(lessons), kept = stored(), submit = slices();
+  const { lessons, troubles, own, own_keys: ownKeys } = data, computed = new Map(), keys = Object.keys(lessons), kept = stored(), submit = slices();
   const $ = (selector) => root.querySelector(selector);
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   let key = null, given = {}, run, t = 0, phase = 0, band = null, baseline = null, trails = { memory: [], trained: [] }, from = [], to = [], ids = [];
@@ -182,7 +182,7 @@ export default function ({ parentElement, data }) {
     given = { ...lesson().start };
     [t, phase, rest, band, baseline, from, to, trails] = [0, 0, 0, null, null, [], [], { memory: [], trained: [] }];
     playing = lesson().picture === "map" && !still.matches;
-    if (lesson().picture === "pair" || still.matches) t = LENGTH;
+    if (predicted()) toItsEnd();
     $(".ls-list").hidden = true;
     $(".ls-one").hidden = false;
     root.dataset.lesson = key;
@@ -198,6 +198,7 @@ export default function ({ parentElement, data }) {
         if (predicted()) return;
         mine().prediction = i + 1;
         store(kept);
+        toItsEnd();
         locked();
         averages();
       });
@@ -215,6 +216,12 @@ export default function ({ parentElement, data }) {
     locked();
     settle();
     averages();
+  }
+
+  // What is not played is shown whole, but no end of a run before the prediction.
+  function toItsEnd() {
+    if (lesson().picture === "pair" || still.matches) t = LENGTH;
+    dirty = true;
   }
 
   function moved(name, value) {
@@ -261,14 +268,30 @@ export default function ({ parentElement, data }) {
     const text = document.createElement("p");
     rich(text, because);
     const table = document.createElement("table");
-    for (const { measure: name, settings, mean: value } of lesson().finding) {
-      const row = table.insertRow(), trained = name.startsWith("trained");
+    for (const finding of lesson().finding) {
+      const { measure: name, settings } = finding, row = table.insertRow(), trained = name.startsWith("trained");
       row.insertCell().textContent = trained || lesson().picture === "trails" ? "" : inWords(settings);
       row.insertCell().textContent = NAMES[name];
-      row.insertCell().textContent = inUnit(name)(value);
+      row.insertCell().textContent = meanOf(finding);
     }
     table.createCaption().textContent = `Means of ${LESSON_SEEDS} seeds`;
     place.append(head, text, table);
+  }
+
+  // The means of the lessons that come with the program were computed and are tested; those of others are not believed.
+  function meanOf({ measure: name, settings, mean: stated }) {
+    if (!ownKeys.includes(key)) return inUnit(name)(stated);
+    const of = `${name} ${JSON.stringify(settings)}`;
+    if (computed.has(of)) {
+      const [mean, other] = [inUnit(name)(computed.get(of)), inUnit(name)(stated)];
+      return mean === other ? mean : `${mean} (its file says ${other})`;
+    }
+    submit(of, seedsOf(name, settings, (made) => {
+      if (made.length < LESSON_SEEDS) return;
+      computed.set(of, made.reduce((sum, one) => sum + one, 0) / made.length);
+      locked();
+    }));
+    return "being computed …";
   }
 
   function settle() {
@@ -292,7 +315,7 @@ export default function ({ parentElement, data }) {
       dirty = true;
     };
     const same = JSON.stringify(start) === JSON.stringify(given);
-    if (lesson().picture === "map") {
+    if (lesson().picture === "map" && predicted()) {
       submit("band", bandOf({ ...settingsOf(given, 1) }, LESSON_SEEDS, tell((made) => (band = made))));
       if (!same) submit("baseline", bandOf({ ...settingsOf(start, 1) }, LESSON_SEEDS, tell((made) => (baseline = made))));
       else baseline = null;
@@ -333,6 +356,7 @@ export default function ({ parentElement, data }) {
     else if (picture !== "trails") paintMap(strip, run, t, qAfter(run, t), 0, ids[0]);
     strip.setAttribute("aria-label", "The run over its steps.");
     const hasPredicted = predicted();
+    strip.hidden = !hasPredicted && name === "gap";
     $(".ls-seeds-title").textContent = !hasPredicted ? `What happens in ${LESSON_SEEDS} seeds shows after your prediction.`
       : picture === "trails" ? "Can do of the old tasks at the end" : `${NAMES[name][0].toUpperCase()}${NAMES[name].slice(1)} (pink: your seed)`;
     seeds.hidden = !hasPredicted;
@@ -389,7 +413,7 @@ export default function ({ parentElement, data }) {
   };
   $(".ls-handout").addEventListener("click", () => {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([handout(lessons, kept)], { type: "text/html" }));
+    link.href = URL.createObjectURL(new Blob([handout(lessons, kept, ownKeys)], { type: "text/html" }));
     link.download = "lessons.html";
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);

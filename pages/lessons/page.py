@@ -29,5 +29,6 @@ _lessons(
         "lessons": {key: lesson.model_dump(by_alias=True) for key, lesson in shelf.lessons.items()},
         "troubles": list(shelf.troubles),
         "own": str(own_folder()),
+        "own_keys": sorted(shelf.own),
     },
 )

@@ -107,6 +107,9 @@ export default function ({ parentElement, data }) {
     }, 150);
   }
 
+  // Its numbers are of the shift at which everybody begins: with another one, or none, there is nothing to say.
+  const sentenceOf = (preset) => (String(state.shifts) === String(defaults().shifts) ? (preset?.sentence ?? "") : "");
+
   function changed(tell = "") {
     delete root.dataset.seeds;
     controls();
@@ -253,7 +256,7 @@ export default function ({ parentElement, data }) {
     const preset = presets[target.dataset.preset];
     if (!preset) return;
     state = { ...defaults(), ...preset.settings, seed: state.seed, speed: state.speed, shifts: state.shifts };
-    changed(preset.sentence);
+    changed(sentenceOf(preset));
   });
   $(".pg-link").addEventListener("click", async () => {
     const link = window.location.origin + window.location.pathname + addressOf(state, t);
@@ -306,7 +309,7 @@ export default function ({ parentElement, data }) {
   // The theme can change under the page.
   const themed = setInterval(() => (dirty = true), 1000);
   controls();
-  changed(opened.notes.length ? `Of this link: ${opened.notes.join("; ")}.` : presets.find((one, i) => $(`[data-preset="${i}"]`).ariaPressed === "true")?.sentence);
+  changed(opened.notes.length ? `Of this link: ${opened.notes.join("; ")}.` : sentenceOf(presets.find((one, i) => $(`[data-preset="${i}"]`).ariaPressed === "true")));
   requestAnimationFrame((time) => {
     last = time;
     frame(time);

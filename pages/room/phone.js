@@ -81,9 +81,15 @@ function shares(settings, seed, steps) {
   return found;
 }
 
+// Of the tasks that count, the share that is solved in the end.
+function since(solved, { steps, since: first }) {
+  const before = first > 1 ? solved[first - 2] * (first - 1) : 0;
+  return (solved[steps - 1] * steps - before) / (steps - first + 1);
+}
+
 function played(state) {
   const left = shares(state.left, state.seed, state.steps), right = shares(state.right, state.seed, state.steps);
-  const difference = right[right.length - 1] - left[left.length - 1];
+  const difference = since(right, state) - since(left, state);
   if (state.result === null && playing !== state.number) {
     playing = state.number;
     setTimeout(() => act("report", { number: state.number, result: difference }), 0);

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from memrl_core.lessons.lesson import load_shelf
+from memrl_core.lessons.lesson import load_shelf, shipped_folder
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import violations
 
@@ -91,6 +91,34 @@ def test_a_presenter_sees_one_screen_and_turns_it_by_keys(page: Page, app: Runni
     page.keyboard.press("Escape")
     expect(page.locator(".ls-presenting")).to_have_count(0)
     page.set_viewport_size({"width": 1440, "height": 900})
+
+
+def test_a_lesson_of_ones_own_shows_computed_means_and_what_its_file_says(page: Page, app: RunningApp) -> None:
+    own = app.home / "lessons" / "99-own.toml"
+    own.parent.mkdir(exist_ok=True)
+    shipped = (shipped_folder() / "05-the-gate.toml").read_text(encoding="utf-8")
+    own.write_text(re.sub(r"(?m)^mean = .*$", "mean = 0.123", shipped), encoding="utf-8")
+    opened(page, app, "99-own")
+    predict(page, 1)
+    page.locator(".ls-hand input").first.press("ArrowRight")
+    mean = LESSONS["05-the-gate"].finding[0].mean
+    expect(page.locator(".ls-verdict tr").first).to_contain_text(f"{100 * mean:.0f}")
+    expect(page.locator(".ls-verdict tr").first).to_contain_text("its file says 12")
+    own.unlink()
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+@pytest.mark.parametrize("key", LESSONS)
+def test_before_the_prediction_no_run_is_at_its_end_and_no_seeds_are_averaged(
+    browser: Browser, app: RunningApp, key: str, motion: Any
+) -> None:
+    page = browser.new_page(reduced_motion=motion)
+    opened(page, app, key)
+    page.wait_for_timeout(300)
+    assert int(page.get_by_test_id("lessons").get_attribute("data-steps") or 0) < 100
+    assert page.locator(".ls-seeds canvas").is_hidden() and not page.locator(".ls-verdict").inner_text()
+    assert key != "10-the-gap" or page.locator(".ls-strip canvas").is_hidden()
+    page.close()
 
 
 def test_a_link_to_no_lesson_leads_to_the_list(page: Page, app: RunningApp) -> None:
