@@ -24,7 +24,7 @@ from memrl_core.analysis.people.rating_queue import (
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.storage.addresses import ENDING
-from memrl_core.cli.console import BankOption, RunOption, at_work, cancelled, console, plain, run_of
+from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, plain, run_of
 from memrl_core.embedders.base import texts_cut
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
@@ -47,8 +47,8 @@ def import_file(
     bank: BankOption,
 ) -> None:
     """Import a file or a checkpoint folder into a bank, all of it or nothing, and list what was skipped."""
-    with at_work("file") as (_, stop):
-        contents = read_any(path, stop)
+    with console.status("Reading and checking …"), CtrlC() as stop:
+        contents = read_any(path, stop.asked)
     _report(bring_in(contents, bank))
 
 
