@@ -105,7 +105,9 @@ def reward_wanted(view: View) -> None:
 
 def hand(view: View) -> None:
     """The form for an answer that waits for nobody: below the stage, so that its keys rate whatever part is open."""
-    if view.moment.reached(Phase.REWARD) and not view.awaits_reward:
+    # A step that others report may have a reward and no answer; one of ours can be judged before its world does.
+    judged = view.moment.reached(Phase.GENERATE) or view.moment.reached(Phase.REWARD)
+    if judged and not view.awaits_reward:
         with st.container(key="hand", gap="small"):
             _reward_form(view)
 
