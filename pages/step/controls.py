@@ -40,7 +40,7 @@ def controls(view: View) -> None:
         return
     _note(view, view.live)
     look = _look(view)
-    on_key("step", lambda count: _step(view, count))
+    on_key("step", lambda count: move(view, lambda live: live.step(count)))
     with st.container(horizontal=True, vertical_alignment="bottom", key="controls"):
         st.button(
             _step_label(view),
@@ -48,8 +48,8 @@ def controls(view: View) -> None:
             icon=":material/skip_next:",
             shortcut="n",
             key="step",
-            on_click=_step,
-            args=(view,),
+            on_click=move,
+            args=(view, LiveRun.step),
             **look,
         )
         st.button(
@@ -103,20 +103,6 @@ def _step_label(view: View) -> str:
     return f"Step · {TITLES[following]}"
 
 
-def _step(view: View, count: int = 1) -> None:
-    """Run the next phases, unless somebody else has moved the run since this screen was drawn."""
-
-    def forward(live: LiveRun) -> None:
-        if st.session_state.get(SEEN_AT) not in (None, (view.run.id, live.at)):
-            raise StepError(
-                "This run was moved on elsewhere since this screen was drawn, so nothing was run. The screen now shows "
-                "where the run is; press N again to go on."
-            )
-        live.step(count)
-
-    move(view, forward)
-
-
 def _finish(view: View) -> None:
     """Run the task to its end, or say that the reward is still to be given."""
     if view.awaits_reward:
@@ -134,13 +120,24 @@ def _run_many(view: View, count: int) -> None:
 
 
 def move(view: View, forward: Callable[[LiveRun], None]) -> None:
-    """Advance the run; a failure gets its sentence."""
+    """Advance the run, unless others have moved it on since this screen was drawn; a failure gets its sentence."""
     with failure_kept():
         live = places.live(view.place)
         try:
+            if forward is not LiveRun.stop and st.session_state.get(SEEN_AT) not in (None, (view.run.id, live.at)):
+                raise StepError(_moved_on(live))
             forward(live)
         finally:
             _note(view, live)
+
+
+def _moved_on(live: LiveRun) -> str:
+    episode = live.episode
+    if episode is not None and episode.phase is not None:
+        now = f"step {episode.trace.step:,} is under way, {TITLES[episode.phase]} comes next"
+    else:
+        now = f"step {live.agent.bank.next_step(live.agent.run_id) - 1:,} has ended"
+    return f"This run was moved on elsewhere since this screen was drawn, so nothing was run. By now {now}."
 
 
 def _note(view: View, live: LiveRun | None) -> None:
@@ -272,6 +269,8 @@ def _task_form(view: View) -> None:
 
 
 def _ask(view: View) -> None:
-    with failure_kept():
-        places.live(view.place).begin(st.session_state["typed_intent"])
+    def begin(live: LiveRun) -> None:
+        live.begin(st.session_state["typed_intent"])
         st.session_state["typed_intent"] = ""
+
+    move(view, begin)

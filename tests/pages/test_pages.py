@@ -21,6 +21,7 @@ from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.gate import suggested
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.decision.outline import TITLES
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Ratings
 from memrl_core.environments.tasks import sample_data_path, sample_tasks
@@ -183,6 +184,25 @@ def test_a_person_who_overrules_the_environment_is_reported_with_what_it_said(de
     text = page_text(app).replace("\\", "")
     assert f"{signed(-world)} from someone" in text
     assert f"**{signed(-world)}** from someone" in text and f"The environment: reward **{signed(world)}**" in text
+
+
+@pytest.mark.parametrize("button", ["step", "finish"])
+def test_a_page_that_others_have_moved_on_since_says_where_the_run_is_and_runs_nothing(
+    demo: Path, visit: Visit, button: str
+) -> None:
+    stale, other = visit("step", bank="demo"), visit("step", bank="demo")
+    for _ in range(3):
+        other.button(key="step").click().run()
+    live = places.live_runs()[str(demo), "household"]
+    before = live.episode.phase
+    stale.button(key=button).click().run()
+    assert live.episode.phase is before
+    said = page_text(stale)
+    assert "step 41" in said and TITLES[before] in said and "nothing was run" in said
+    stale.button(key=button).click().run()
+    assert live.episode.phase is not before
+    stale.button(key=button).click().run()
+    assert "nothing was run" not in page_text(stale), "its own moves are no others'"
 
 
 def test_a_reward_that_cannot_be_saved_is_reported_and_can_be_given_again(
