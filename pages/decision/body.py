@@ -267,12 +267,18 @@ def settings_tried(case: Case) -> None:
 
 def _normaliser(recorded: MemRLSettings, looked_at: MemRLSettings) -> None:
     key = "what_if_normaliser"
-    st.session_state[key] = looked_at.normaliser
+    _stand_at(key, looked_at.normaliser)
     st.segmented_control(
         "Normaliser", NORMALISERS, key=key, required=True,
         help=MemRLSettings.model_fields["normaliser"].description,
         on_change=lambda: state.try_out("normaliser", st.session_state[key], recorded.normaliser),
     )  # fmt: skip
+
+
+def _stand_at(key: str, value: object) -> None:
+    # A value that is put there goes to the browser, where by now a person may have moved the field on.
+    if st.session_state.get(key) != value:
+        st.session_state[key] = value
 
 
 def _control(
@@ -282,7 +288,7 @@ def _control(
         return
     key = f"what_if_{name}"
     value = getattr(looked_at, name)
-    st.session_state[key] = value
+    _stand_at(key, value)
     st.slider(
         label,
         min(limits[0], value),

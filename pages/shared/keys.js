@@ -16,6 +16,8 @@ const typing = (at) => {
 };
 // What arrows move by themselves; in a group that the mouse was in last they are free.
 const movedByArrows = (at, key) => {
+  // The page draws this slider anew with every step, so that it would miss the next arrow.
+  if (at.closest(".st-key-header_slider")) return false;
   const own = "input[type=range], canvas, [role=slider], [role=menu], [role=listbox], [role=grid]";
   if (at.closest(own) || (key.startsWith("Arrow") && at.closest(".stage"))) return true;
   return !window.memrlByMouse && at.closest("[role=radiogroup], [role=tablist]");

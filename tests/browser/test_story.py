@@ -7,6 +7,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from urllib.parse import parse_qs
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -304,6 +305,29 @@ def test_a_second_tab_that_is_behind_runs_nothing_and_says_so(context: BrowserCo
     expect(second.locator(".st-key-step button")).not_to_have_text(label)
     for one in (first, second):
         one.close()
+
+
+def test_every_arrow_moves_a_slider_however_quickly_they_come(page: Page, app: RunningApp) -> None:
+    def pressed_twenty_times(slider: Locator) -> None:
+        slider.focus()
+        for _ in range(20):
+            page.keyboard.press("ArrowRight")
+            page.wait_for_timeout(80)
+        settled(page)
+
+    page.goto(f"{app.url}/decision?bank=demo&step=14")
+    settled(page)
+    for name, step in (("alpha", 0.01), ("k1", 1)):
+        slider = page.locator(f".st-key-what_if_{name} input[type=range]")
+        before = float(slider.input_value())
+        pressed_twenty_times(slider)
+        assert float(slider.input_value()) == pytest.approx(before + 20 * step)
+        assert float(parse_qs(page.url)[name][0]) == pytest.approx(before + 20 * step)
+    page.goto(f"{app.url}/step?bank=demo&step=5")
+    drawn_stage(page)
+    settled(page)
+    pressed_twenty_times(page.locator(".st-key-header_slider input[type=range]"))
+    expect(page.get_by_text("Replay of step 25 ")).to_be_visible()
 
 
 def test_quick_presses_of_n_are_a_phase_each(page: Page, app: RunningApp) -> None:
