@@ -43,6 +43,7 @@ def origin(case: Case, a: str) -> None:
                 "q after": c.after,
                 "share of q now": c.share,
                 WITHOUT: c.without,
+                **({"reason": c.reason} if any(one.reason for one in found.contributions) else {}),
             }
             for c in found.contributions
         ],
@@ -52,7 +53,9 @@ def origin(case: Case, a: str) -> None:
         signs=("reward", "q before", "q after", WITHOUT),
         shares=("share of q now",),
     )
-    if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
+    if step is not None and step < case.place.first_step:
+        st.caption(f"Step {step} is of the run that this one began with: what was known then came along.")
+    elif step is not None and st.button(f"Open step {step}", icon=":material/history:", key="origin_step"):
         places.go_to_steps(step=step)
     show(history_picture(history, case.recorded.model_dump(), a, case.run), "origin_history")
 

@@ -305,7 +305,7 @@ def unused(case: Case) -> None:
     }
     chosen = st.segmented_control("Show", list(lists), default="Never in a pool", required=True, key="unused_list")
     rows = [
-        {"memory": case.label(i), "written in step": case.memory(i).step, "intent": case.memory(i).intent}
+        {"memory": case.label(i), "written in step": case.memory(i).step or None, "intent": case.memory(i).intent}
         for i in lists[str(chosen)][:SHOWN]
     ]
     if rows:

@@ -74,5 +74,6 @@ def show_or_say(picture: Picture, key: str, empty: bool, what_to_do: str) -> Non
 def memory_text(case: Case, memory: Memory, remark: str = "") -> None:
     """A memory as it is, under its name, its outcome and a remark in our own words."""
     with st.container(border=True, key=f"learned_text_{memory.id}"):
-        st.markdown(f"**{literal(case.label(memory.id))}** · {memory.outcome}, step {memory.step}{remark}")
+        written = f"step {memory.step}" if memory.step > 0 else "given before the first step"
+        st.markdown(f"**{literal(case.label(memory.id))}** · {memory.outcome}, {written}{remark}")
         verbatim(memory.experience)

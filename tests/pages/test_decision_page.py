@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from memrl_core.agent import workspace
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.explain import names
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.records import EventKind
 from pages.decision import one_memory
 from pages.decision.catalogue import BY_KEY
@@ -196,6 +199,20 @@ def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: 
     app = visit("decision", bank="foreign", ask="probe")
     app.text_input(key="probe").set_value("anything").run()
     assert "made by hashing-elsewhere" in plain(app)
+
+
+def test_the_history_of_a_q_says_why_a_person_gave_a_reward(bank: Stored, visit: Visit) -> None:
+    memory = bank.trace(RUN, 20).reward.credited[0]
+
+    def rewards() -> pd.DataFrame:
+        app = visit("decision", bank="demo", run=RUN, ask="origin", a=memory)
+        (table,) = [one.value for one in app.dataframe if "share of q now" in one.value]
+        return table.set_index("step")
+
+    assert "reason" not in rewards(), "nobody gave one"
+    with MemoryBank.open(str(workspace.demo_bank())) as opened:
+        opened.ratings.rate(Rating(RUN, 20, -1.0, "ann", "the wrong shelf"))
+    assert rewards()["reason"][20] == "the wrong shelf" and set(rewards()["reason"].drop(20)) == {""}
 
 
 @pytest.mark.parametrize("question", [name for name, _ in ACTIONS])

@@ -36,7 +36,7 @@ class Contribution:
     `value` is the reward, or the memory's own one where a person let that count in its place. `share` is its weight in
     today's q: α (1 − α)^(updates since), times its part in what the run's rules made of the step's rewards, with less
     than α where a q floor stopped the move. `without` is what q would be today had this reward never been given: the
-    step then counts by the rewards that are left, or does not move q.
+    step then counts by the rewards that are left, or does not move q. `reason` is what its giver said, "" for nothing.
     """
 
     step: int
@@ -48,6 +48,7 @@ class Contribution:
     after: float
     share: float
     without: float
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = N
                         after=point.after,
                         share=share * part[event.id],
                         without=_replayed(q0, steps, position, left),
+                        reason=event.reason,
                     )
                 )
     q0_share = math.prod(1 - alpha for step in steps for alpha in step.alphas)
