@@ -92,8 +92,9 @@ export default function ({ setTriggerValue, setStateValue }) {
       const stands = moves ? ".st-key-header_step" : `.st-key-${name} button`;
       if (document.querySelector(stands)) return counted(event, stands);
     }
-    // Streamlit hears no key in a field, and a letter would open the list.
-    if (closedList(at) && !LISTS_OWN.test(event.key)) {
+    // Streamlit hears no key in an input, be it a slider, and a letter would open the list.
+    const letter = event.key.length === 1 && event.key !== " " && !event.shiftKey;
+    if (closedList(at) ? !LISTS_OWN.test(event.key) : at.tagName === "INPUT" && letter) {
       event.preventDefault();
       event.stopImmediatePropagation();
       const { key, code, keyCode, which, shiftKey } = event;

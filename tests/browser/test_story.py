@@ -231,10 +231,14 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     # Digits rate, with every part closed and the focus within the stage; with Shift they are phases.
     page.keyboard.press("Shift+Digit3")
     expect(page.locator("[data-phase='3']")).to_have_attribute("data-state", "current")
-    page.keyboard.press("5")
-    expect(page.locator(".st-key-hand")).to_contain_text("Saved: +1.000")
-    page.keyboard.press("u")
-    expect(page.locator(".st-key-hand")).not_to_contain_text("Saved:")
+    for slider in (None, ".stage-lambda input", ".st-key-header_slider input"):
+        if slider is not None:
+            page.locator(slider).focus()
+        page.keyboard.press("5")
+        expect(page.locator(".st-key-hand")).to_contain_text("Saved: +1.000")
+        page.keyboard.press("u")
+        expect(page.locator(".st-key-hand")).not_to_contain_text("Saved:")
+        settled(page)
     page.locator(".st-key-reason_box input").first.click()
     page.keyboard.type("nnn")
     page.keyboard.press("ArrowLeft")
