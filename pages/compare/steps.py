@@ -20,9 +20,9 @@ from memrl_core.analysis.compare.comparison import (
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
 from memrl_core.exchange.safe_files import csv_bytes, file_name
-from memrl_core.numerals import NOTHING, signed
+from memrl_core.numerals import signed
 from pages.shared import place as places
-from pages.shared.picture import download
+from pages.shared.picture import download, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal, verbatim
 
@@ -188,16 +188,14 @@ def task_table(place: Place, comparison: Comparison, line: int) -> None:
         if picked and picked[0] < len(pairs):
             _go(place, pairs[picked[0]])
 
-    st.dataframe(
+    show_table(
         shown,
-        key="compare_rows",
-        hide_index=True,
+        "compare_rows",
+        "All pairs of steps with the memories that are shared, added and removed, and the rewards",
         on_select=chosen,
         selection_mode="single-row",
         height=min(420, 38 + 35 * len(shown)),
-        placeholder=NOTHING,
-        column_config={"intent": st.column_config.TextColumn("intent", width="medium")},
-        alt="All pairs of steps with the memories that are shared, added and removed, and the rewards",
+        columns={"intent": st.column_config.TextColumn("intent", width="medium")},
     )
     download(
         f"These {len(shown):,} pairs as CSV",

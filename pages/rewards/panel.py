@@ -28,6 +28,7 @@ from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, StepTrace
 from pages.rewards.queue import save
 from pages.shared.person import allowed, is_distinct, person, within_role
+from pages.shared.picture import show_table
 from pages.shared.rewards import CHOSEN, later_selections, option_button
 from pages.shared.text import literal
 
@@ -139,7 +140,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
             for name, value in values.items():
                 row[f"q if {name} {signed(value)}"] = signed(moved[name]) if name in moved else "–"
         rows.append({**row, "intent": panel.bank.memory(memory_id).intent})
-    st.dataframe(rows, hide_index=True, key="would_move", alt="The memories in the prompt, with q after each choice")
+    show_table(rows, "would_move", "The memories in the prompt, with q after each choice")
     later_selections(panel.bank, panel.trace, ends, blind)
 
 

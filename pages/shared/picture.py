@@ -19,7 +19,7 @@ from memrl_core.figures.picture import Picture
 from memrl_core.figures.report.document import picture_report
 from memrl_core.numerals import NOTHING, fixed, percent, signed
 from pages.shared.place import download_name
-from pages.shared.text import literal
+from pages.shared.text import in_order, literal
 
 
 def show(picture: Picture, key: str) -> None:
@@ -46,9 +46,7 @@ def table_twin(picture: Picture, key: str) -> None:
             table = download_name(picture.title, kind="csv")
             download("Table as CSV", lambda: csv_bytes(picture.table.to_dict("records"), columns), table, f"{key}_csv")
     if as_table:
-        st.dataframe(
-            with_one_precision(picture.table), key=f"{key}_rows", hide_index=True, alt=picture.alt, placeholder=NOTHING
-        )
+        show_table(with_one_precision(picture.table), f"{key}_rows", picture.alt)
 
 
 def image_options(key: str) -> dict[str, object]:
@@ -67,9 +65,11 @@ def written(rows: Rows, **by_name: Callable[[float], str]) -> pd.DataFrame | Sty
     """The rows with the columns named written by a function each, and whole numbers as such, with a separator of
     thousands.
 
-    Very long tables are left as they are.
+    Very long tables keep their numbers as they are. No text turns its letters round.
     """
     table = pd.DataFrame(rows)
+    for name in table.select_dtypes(include=["object", "string"]):
+        table[name] = [in_order(cell) if isinstance(cell, str) else cell for cell in table[name]]
     known: dict[Any, Callable[[float], str]] = {name: write for name, write in by_name.items() if name in table}
     table = table.astype(dict.fromkeys(known, float)) if len(table) <= MOST_STYLED else table
     whole = {name: partial(fixed, places=0) for name, column in table.items() if _is_misread(column)}

@@ -19,6 +19,7 @@ from memrl_core.learning.scales import Option, options
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, Phase
 from pages.shared.person import allowed, name_field, person, within_role
+from pages.shared.picture import show_table
 from pages.shared.rewards import CHOSEN, later_selections, option_button
 from pages.shared.text import answer, failure_kept, literal
 from pages.shared.view import View, spec_of
@@ -50,7 +51,7 @@ def credit(view: View) -> None:
     before = {i: known.q for i, known in now.items()} | {c.memory_id: c.before for c in reversed(changes)}
     after = before | {change.memory_id: change.after for change in changes}
     moved_since = trace.update is not None and any(now[i].q != after[i] for i in credited if i in now)
-    st.dataframe(
+    show_table(
         [
             {
                 "memory": memory_label(i, view.run.id),
@@ -63,9 +64,8 @@ def credit(view: View) -> None:
             for i in credited
             if i in after
         ],
-        hide_index=True,
-        key="credit",
-        alt="The memories that are credited, each with its q before and after",
+        "credit",
+        "The memories that are credited, each with its q before and after",
     )
 
 

@@ -23,6 +23,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.prompting import first_messages
 from memrl_core.records import Task
 from pages.shared.forms import start_run_form, tasks_in
+from pages.shared.picture import show_table
 from pages.shared.place import Place, notice
 from pages.shared.text import literal, verbatim
 
@@ -99,18 +100,17 @@ def chosen_set(place: Place | None, name: str) -> list[Task] | None:
 
 def set_table(tasks: Sequence[Task]) -> Task:
     """All tasks under each other; the one whose row is chosen."""
-    chosen = st.dataframe(
+    chosen = show_table(
         pd.DataFrame([(task.family, task.intent, task.id) for task in tasks], columns=["family", "asked", "task"]),
-        key=f"tasks_table_{tasks[0].environment}_{st.query_params.get(SET)}",
-        hide_index=True,
+        f"tasks_table_{tasks[0].environment}_{st.query_params.get(SET)}",
+        "The tasks of this set with their family and what is asked",
         height=PROMPT_HEIGHT + 40,
         on_select="rerun",
         selection_mode="single-row",
-        column_config={
+        columns={
             "family": st.column_config.TextColumn("family", width=120),
             "asked": st.column_config.TextColumn("asked", width="large"),
         },
-        alt="The tasks of this set with their family and what is asked",
     )
     rows = chosen.selection.rows
     if rows:

@@ -40,3 +40,8 @@ def test_what_has_nothing_to_write_or_is_very_long_is_left_as_it_is(rows: int) -
     assert isinstance(
         written(pd.DataFrame({"q": [0.5] * rows}).head(rows), **({"q": signed} if rows else {})), pd.DataFrame
     )
+
+
+def test_no_text_of_a_table_turns_its_letters_round() -> None:
+    table = written([{"memory": "\u202egnp.exe", "q": 1.0}, {"memory": "\u2066a\u2069\u200fb", "q": 2.0}])
+    assert list(getattr(table, "data", table)["memory"]) == ["gnp.exe", "ab"]
