@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, pairs
+from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, assigned_to, pairs
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role, actor_of
 from memrl_core.bank.people.undo import REWARDS, Action
@@ -296,21 +296,23 @@ def moves(bank: MemoryBank, session: RatingSession) -> None:
             "Redo", icon=":material/redo:", type="tertiary", shortcut="y", key="queue_redo",
             on_click=_redo, args=(bank, session), **within_role(bank, Role.RATE, not undone, _help("Do again", undone)),
         )  # fmt: skip
-        _progress_line(session)
+        _progress_line(bank, session)
 
 
-def _progress_line(session: RatingSession) -> None:
-    """How many are done since the queue was opened; at which pace, and how long the rest takes, in its help."""
+def _progress_line(bank: MemoryBank, session: RatingSession) -> None:
+    """How many are done of a person's batch, or else since the queue was opened; pace and time left in its help."""
     now = session.progress
-    if not now.total:
+    total = len(assigned_to(bank.batches.of(), person())) if asked_filter().show == "batch" else now.total
+    if not total:
         return
-    more = ["since the queue was opened"]
+    more = ["of your batch" if asked_filter().show == "batch" else "since the queue was opened"]
     if now.pace is not None and now.total > now.done:
         more.append(f"{now.pace:.0f} s each")
         more.append(f"about {now.pace * (now.total - now.done) / 60:.0f} min left")
     if session.skipped:
         more.append(f"{len(session.skipped):,} skipped")
-    st.markdown(f"**{now.done} of {now.total}** rated", width="content", help=" · ".join(more))
+    done = total - (now.total - now.done)
+    st.markdown(f"**{done} of {total}** rated", width="content", help=" · ".join(more))
 
 
 def _help(verb: str, actions: Sequence[Action]) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import streamlit as st
 
 from memrl_core.bank import MemoryBank
+from memrl_core.environments import environment_class
 from memrl_core.errors import MemRLError
 from memrl_core.records import StepTrace, Turn
 
@@ -132,12 +133,27 @@ def said(environment: str, text: str) -> None:
 
 
 def _observed(trace: StepTrace, turn: Turn) -> str:
-    """What the environment said to a turn; of the last one, what comes before its verdict, if that can be told."""
+    """What the environment said to a turn; of the last one, what happened, without the words of its verdict.
+
+    Where an episode has one turn only, all that is said to it is the verdict.
+    """
     assert trace.generate is not None
     if turn is not trace.generate.turns[-1]:
         return turn.observation
     verdict = trace.reward.verdict if trace.reward else ""
-    return turn.observation.removesuffix(verdict) if verdict and turn.observation.endswith(verdict) else ""
+    if verdict and turn.observation.endswith(verdict):
+        return turn.observation.removesuffix(verdict)
+    return _SAYS_HOW_IT_ENDED.sub("", turn.observation) if _has_turns(trace.task.environment) else ""
+
+
+_SAYS_HOW_IT_ENDED = re.compile(r"(?m)^\s*\*\*\*.*\*\*\*\s*$|^.*\b(?:score|won|lost)\b.*$", re.IGNORECASE)
+
+
+def _has_turns(environment: str) -> bool:
+    try:
+        return getattr(environment_class(environment), "max_turns", 2) > 1
+    except MemRLError:
+        return False
 
 
 def _lines(trace: StepTrace, turn: Turn) -> list[str]:

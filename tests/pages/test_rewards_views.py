@@ -77,7 +77,10 @@ def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_
     app = visit("rewards", bank="demo")
     assert (at(app), app.query_params["show"]) == (made.parts["ann"][0], "batch")
     verdicts = {reward.verdict for reward in truth.values()}
-    for step in made.parts["ann"]:
+    for number, step in enumerate(made.parts["ann"]):
+        if number == 2:  # Who comes back finds the count of the whole batch.
+            app = visit("rewards", bank="demo")
+        assert any(f"**{number} of 4** rated" in one.value for one in app.markdown)
         assert at(app) == step
         app = press(app, "5")
         assert not any(verdict in everything(app) for verdict in verdicts if verdict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 
-from pages.shared.text import WORD_JOINER, harmless, literal
+from memrl_core.records import GenerateRecord, Reply, RewardRecord, StepTrace, Task, Turn
+from pages.shared.text import WORD_JOINER, _lines, harmless, literal
 
 EVIL = (
     "<b>x</b> <script>alert(1)</script> **stars** _under_ [a](http://b.test) ![i](x) `code` # head > quote ~~no~~",
@@ -76,3 +78,25 @@ def test_a_reply_is_drawn_as_what_it_is() -> None:
     ]  # fmt: skip
     prose = [text.value for text in app.markdown]
     assert prose[0].startswith("# Pans") and "**big**" in prose[0] and prose[1].strip() == "\\<img src=x>"
+
+
+@pytest.mark.parametrize(
+    ("environment", "observation", "verdict", "shown"),
+    [
+        ("household", "You put the radio on the counter.", "Failed: not done after 10 turns.", True),
+        ("household", "The stove fails and the egg is ruined.", "Failed: The stove fails and the egg is ruined.", True),
+        ("textworld", "*** You won! ***\nYou eat the meal.", "Solved.", True),
+        ("helpdesk", "Blue sent it back.", "Failed: Blue sent it back.", False),
+        ("of another package", "It is done.", "Solved.", False),
+    ],
+)
+def test_a_rater_sees_what_happened_last_and_no_word_of_the_verdict(
+    environment: str, observation: str, verdict: str, shown: bool
+) -> None:
+    turn = Turn(Reply("act"), observation, 0.0, True, False)
+    task = Task("t", "do it", environment, "")
+    reward = RewardRecord(-1.0, "environment", "failure", verdict, "", "", ())
+    trace = StepTrace("i", "r", 1, 1, task, "memrl", {}, "", generate=GenerateRecord("m", True, {}, (), (), (turn,)))
+    lines = "\n".join(_lines(replace(trace, reward=reward), turn))
+    last = observation.splitlines()[-1]
+    assert (last in lines) is shown and "won" not in lines and verdict not in lines.splitlines()
