@@ -145,7 +145,7 @@ def test_an_answer_kept_as_it_had_arrived_credits_what_was_sent_alone(tmp_path: 
 
 def test_a_prompt_that_never_fits_costs_turns_and_ends_no_run(tmp_path: Path) -> None:
     trace, model, visits = _trace(tmp_path, 10)
-    assert model.sent == [] and trace.reward.outcome == "failure" and trace.decision.selected == ()
+    assert model.sent == [] and trace.reward.outcome == "unrated" and trace.decision.selected == ()
     assert {turn.reply.offered for turn in trace.generate.turns} == {False}
     assert "not asked" in trace.generate.turns[0].reply.notes[0] and not any(visits.values())
     assert not {FOLLOW, CAUTION} & set(trace.generate.messages[1].content.splitlines())
