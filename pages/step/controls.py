@@ -22,7 +22,7 @@ from pages.shared.person import within_role
 from pages.shared.place import PLAYING, Place, play
 from pages.shared.text import failure_kept, literal, minute, verbatim
 from pages.shared.view import View
-from pages.step.stage import stage_arriving
+from pages.step.stage import look_in_link, stage_arriving
 
 RUNS_STARTED = "runs_started"
 SEEN_AT = "seen_at"
@@ -218,15 +218,17 @@ def _replay_note(view: View) -> None:
         )
         _player(view.place)
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
+        at = view.place.link | look_in_link()
         st.download_button(
             "Share",
-            lambda: player_html(view.place.bank, view.run.id).encode("utf-8"),
+            lambda: player_html(view.place.bank, view.run.id, at).encode("utf-8"),
             file_name=places.download_name("player", kind="html"),
             mime="text/html",
             icon=":material/share:",
             on_click="ignore",
             key="share_run",
-            help="The whole run as one file that opens by double click, without this program and without a network.",
+            help="The whole run as one file that opens by double click, without this program and without a network. "
+            "It opens with what the stage shows now.",
         )
 
 

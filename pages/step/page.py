@@ -11,9 +11,9 @@ from pages.shared.view import view_of
 from pages.step.controls import controls, model_banner
 from pages.step.parts import parts
 from pages.step.reward_form import hand, reward_wanted
-from pages.step.stage import layout_choice, layout_notes, stage
+from pages.step.stage import layout_choice, layout_notes, look_in_link, stage
 
-place = places.current()
+place = places.current(keep=look_in_link())
 if place is None or place.run is None:
     if place is not None:
         header(place)

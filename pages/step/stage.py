@@ -49,6 +49,8 @@ ACTIONS = (
     ("twin", "Has it a twin?"),
 )
 """Questions of Decision that a memory's card leads to."""
+LOOK = ("phase", "lambda")
+"""What the address says of the view besides the place: how far the step is shown, and a λ that is tried."""
 SELECTING = (("bank", "Open in Bank"),)
 
 _stage = st.components.v2.component(
@@ -100,6 +102,7 @@ def stage(view: View) -> bool:
         "first": rows,
         "at": at,
         "memory": view.place.memory,
+        "look": look_in_link(),
         "replays": not view.moment.live,
         "playing": st.session_state.get(places.PLAYING) == (view.place.bank_name, view.run.id, view.place.step),
         "heard": st.session_state.get(HEARD),
@@ -108,7 +111,9 @@ def stage(view: View) -> bool:
         "actions": [list(action) for action in ACTIONS] if view.moment.next_phase is None else [],
         "selecting": [list(action) for action in SELECTING],
     }
-    shown = _stage(key=KEY, data=data, on_went_change=_went, on_asked_change=_nothing, height="content")
+    shown = _stage(
+        key=KEY, data=data, on_went_change=_went, on_look_change=_nothing, on_asked_change=_nothing, height="content"
+    )
     if shown.asked:
         _ask(*shown.asked)
     if st.session_state.get(f"{KEY}_taken") != key:
@@ -156,6 +161,17 @@ def _went() -> None:
         places.go(step=went["step"] if went["step"] <= last else None)
     if went["memory"] != at.get("memory"):
         places.go(memory=went["memory"])
+
+
+def look_in_link() -> dict[str, str]:
+    """How the stage shows the step, as parameters of the address: as the browser reports, at first as a link says."""
+    look: dict[str, str] | None = st.session_state.get(KEY, {}).get("look")
+    if look is None:
+        return {name: st.query_params[name] for name in LOOK if name in st.query_params}
+    for name in LOOK:
+        if name not in look:
+            st.query_params.pop(name, None)
+    return {name: str(look[name]) for name in LOOK if name in look}
 
 
 def _ask(what: str, asked: str | list[str]) -> None:

@@ -48,6 +48,15 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   const turn = own.turn;
   own.send = (went) => setStateValue("went", went);
   own.ask = (what) => setTriggerValue("asked", what);
+  own.sendLook = (look) => setStateValue("look", look);
+  // What the address says of the view follows when a person rests.
+  own.looked = () => {
+    clearTimeout(own.lookClock);
+    own.lookClock = setTimeout(() => {
+      const { look } = own.stage;
+      if (host.isConnected && JSON.stringify(look) !== JSON.stringify(own.look)) own.sendLook((own.look = look));
+    }, REPORT_AFTER);
+  };
   // What the page below has to follow: reported when a person rests, or before the steps at hand run out.
   own.report = (at_once) => {
     own.count += 1;
@@ -104,6 +113,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         onAct: (name, id) => own.ask([name, id]),
         onStep: (_, index) => {
           if (own.quiet) return;
+          own.looked();
           if (!own.advancing) own.stop();
           const { steps } = own.stage.model;
           own.report(Math.min(index, steps.length - 1 - index) < NEAR_THE_EDGE);
@@ -116,14 +126,18 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
           if (own.playing) setTimeout(own.playNext, BETWEEN_STEPS);
           return false;
         },
+        onPhase: () => own.looked(),
+        onWeight: () => own.looked(),
         onToggle: (plays) => {
+          own.looked();
           if (plays || !own.playing) return;
           own.stop();
           own.report(true);
         },
         onPin: () => own.quiet || own.report(true),
       });
-      own.stage.show(Math.max(0, own.stage.model.indexOf(data.at)), 7);
+      own.stage.show(Math.max(0, own.stage.model.indexOf(data.at)));
+      own.stage.lookAt(data.look);
       own.quiet = false;
     } else {
       own.quiet = true;
@@ -155,6 +169,8 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     }
     own.reached = Math.max(own.reached ?? 0, data.newest);
     own.quiet = true;
+    own.look = data.look;
+    own.looked();
     const pinned = own.stage.pinnedId ?? null;
     if (pinned !== data.memory && (data.heard?.of !== own.of || data.heard.count >= own.count)) {
       const n = data.memory === null ? null : (own.stage.model.numbers.get(data.memory) ?? null);
@@ -191,6 +207,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       if (host.isConnected) return;
       own.stage?.destroy();
       clearTimeout(own.clock);
+      clearTimeout(own.lookClock);
     });
   };
 }

@@ -39,6 +39,7 @@ function openPlayer(data) {
     height: () => window.innerHeight - place.offsetTop - FOOTER - 8,
     onStep: () => shown(),
     onPhase: () => addressed(),
+    onToggle: () => addressed(),
     onPin: () => addressed(),
     onWeight: () => {
       addressed();
@@ -114,8 +115,7 @@ function openPlayer(data) {
     if (!stage) return;
     cancelAnimationFrame(asked);
     asked = requestAnimationFrame(() => {
-      const at = new URLSearchParams({ step: stage.step.step, phase: Math.max(1, Math.ceil(stage.goal)) });
-      if (stage.weight !== null) at.set("lambda", stage.weight);
+      const at = new URLSearchParams({ step: stage.step.step, phase: LAST, ...stage.look });
       if (stage.pinnedId) at.set("memory", stage.pinnedId);
       if (location.hash !== `#${at}`) history.replaceState(null, "", `#${at}`);
     });
@@ -132,12 +132,11 @@ function openPlayer(data) {
   }
 
   function followAddress() {
-    const at = new URLSearchParams(location.hash.slice(1));
+    // Opened without an address, the file shows what was looked at when it was saved.
+    const at = new URLSearchParams(location.hash.slice(1) || main.dataset.at);
     const index = stage.model.indexOf(Number(at.get("step")));
-    const phase = clamp(Number(at.get("phase")) || LAST, 1, LAST);
-    stage.show(index < 0 ? tellingStep() : index, phase);
-    const weight = Number(at.get("lambda"));
-    stage.setWeight(at.has("lambda") && weight >= 0 && weight <= 1 ? weight : null, true);
+    stage.show(index < 0 ? tellingStep() : index);
+    stage.lookAt(Object.fromEntries(at));
     const memory = stage.model.numbers.get(at.get("memory"));
     if (memory !== undefined && memory !== stage.pinned) stage.pin(memory);
     countDiffering();

@@ -8,8 +8,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 
@@ -65,18 +68,24 @@ def write_player(bank: MemoryBank, run: str, target: Path, overwrite: bool = Fal
     return len(html)
 
 
-def player_html(bank: MemoryBank, run: str) -> str:
-    """The player of a run as one HTML document. Raises `UnknownRun`, and `InputError` for a run without a step."""
-    return player_document(stage_data(source_of_run(bank, run)))
+def player_html(bank: MemoryBank, run: str, at: Mapping[str, object] = MappingProxyType({})) -> str:
+    """The player of a run as one HTML document, opening as `player_document` says.
+
+    Raises `UnknownRun`, and `InputError` for a run without a step.
+    """
+    return player_document(stage_data(source_of_run(bank, run)), at)
 
 
-def player_document(data: Mapping[str, Any]) -> str:
-    """Stage data as an HTML document that plays it, loads nothing and runs no script but its own."""
+def player_document(data: Mapping[str, Any], at: Mapping[str, object] = MappingProxyType({})) -> str:
+    """Stage data as an HTML document that plays it, loads nothing and runs no script but its own.
+
+    It opens `at` a step, phase, lambda and memory, as its address names them; what is not given it chooses itself.
+    """
     style = stage_style() + (_HERE / "player.css").read_text(encoding="utf-8")
     script = stage_script() + (_HERE / "player.js").read_text(encoding="utf-8")
     packed = gzip.compress(json.dumps(finite(data), separators=(",", ":"), allow_nan=False).encode("utf-8"), 9, mtime=0)
     body = (
-        '<main id="player"><p id="opening">Opening …</p></main>',
+        f'<main id="player" data-at="{escape(urlencode(at))}"><p id="opening">Opening …</p></main>',
         f'<script type="application/gzip+base64" id="data">{base64.b64encode(packed).decode("ascii")}</script>',
         f'<script type="module">{script}</script>',
     )

@@ -85,6 +85,7 @@ class Stage {
     this.track.addEventListener("input", () => {
       this.halt().pause();
       this.t = this.goal = Math.min(Number(this.track.value), this.most());
+      this.callbacks.onPhase?.(this.phase);
       this.redraw();
     });
     const slider = (this.lambdaBox = el("label", "stage-lambda", top));
@@ -481,6 +482,20 @@ class Stage {
     this.callbacks.onStep?.(this.step.step, index);
     this.redraw();
     return true;
+  }
+
+  // What an address says of the view besides step and memory: the moment of the step, unless it is the end, and a λ that
+  // was tried.
+  get look() {
+    const moment = this.goal < this.most() ? { phase: String(Math.round(100 * this.goal) / 100) } : {};
+    return this.weight === null ? moment : { ...moment, lambda: String(this.weight) };
+  }
+
+  // Show what an address says; where it says nothing that can be shown, the step's end and its own λ.
+  lookAt({ phase, lambda }) {
+    const [moment, weight] = [parseFloat(phase), parseFloat(lambda)];
+    this.show(this.index, moment >= 0 && moment <= LAST ? moment : LAST);
+    this.setWeight(weight >= 0 && weight <= 1 ? weight : null, true);
   }
 
   // One phase on or back, over the ends of the step into the next.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -54,19 +55,55 @@ def test_a_step_of_a_replay_is_there_after_two_frames_and_the_page_follows(page:
     assert page.evaluate("node => node.isConnected", node), "the stage was not made anew"
 
 
+VIEWED = """({ step, weight, pinnedId, goal, chosen }) => [step.step, weight, pinnedId, goal, chosen]"""
+"""What of a stage a person sees: step, λ, memory, moment, and the memories selected under that λ."""
+
+
 @pytest.mark.slow
-def test_a_run_is_shared_as_one_file_that_plays(page: Page, app: RunningApp, context: BrowserContext) -> None:
-    page.goto(f"{app.url}/step?bank=demo&step=11")
+def test_any_view_reopens_by_its_address_and_as_the_file_that_share_writes(
+    page: Page, app: RunningApp, context: BrowserContext
+) -> None:
+    rng = random.Random(5)
+    page.goto(f"{app.url}/step?bank=demo&step=20")
     drawn_stage(page)
-    settled(page)
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Share").click()
-    path = app.home / "shared.html"
-    saved.value.save_as(path)
-    shared = context.new_page()
-    shared.goto(f"{path.as_uri()}#step=11")
-    expect(shared.locator(".stage")).to_have_attribute("data-step", "11")
-    shared.close()
+    for number in range(4):
+        settled(page)
+        rows = page.locator(".stage-row")
+        rows.nth(rng.randrange(rows.count())).dispatch_event("click")
+        for _ in range(rng.randrange(4)):
+            page.keyboard.press(rng.choice(["ArrowLeft", "ArrowRight"]))
+        page.locator(f"[data-phase='{rng.randint(1, 7)}']").click()
+        page.wait_for_function(f"{STAGE}.t === {STAGE}.goal")
+        if weight := rng.choice(["", "0", "0.13", "0.62", "1"]):
+            page.get_by_label("Weight λ").fill(weight)
+        elif page.get_by_role("button", name="as recorded").is_visible():
+            page.get_by_role("button", name="as recorded").click()
+        settled(page)
+        page.wait_for_function(f"{STAGE}.t === {STAGE}.goal")
+        seen = page.evaluate(f"({VIEWED})({STAGE})")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Share").click()
+        path = app.home / f"shared-{number}.html"
+        saved.value.save_as(path)
+        shared = context.new_page()
+        shared.goto(path.as_uri())
+        shared.wait_for_selector(".stage [data-state=current]")
+        assert shared.evaluate(f"({VIEWED})(player)") == seen
+        shared.goto(page.url)
+        drawn_stage(shared)
+        settled(shared)
+        assert shared.evaluate(f"({VIEWED})({STAGE})") == seen
+        shared.close()
+
+
+@pytest.mark.slow
+def test_a_view_in_the_address_that_cannot_be_is_the_end_of_the_step_under_its_own_weight(
+    page: Page, app: RunningApp
+) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=20&phase=x&lambda=7")
+    drawn_stage(page)
+    expect(page).not_to_have_url(re.compile("phase|lambda"))
+    assert page.evaluate(f"[{STAGE}.weight, {STAGE}.goal]") == [None, 7]
 
 
 @pytest.mark.slow
