@@ -46,7 +46,8 @@ def table_twin(picture: Picture, key: str) -> None:
             table = download_name(picture.title, kind="csv")
             download("Table as CSV", lambda: csv_bytes(picture.table.to_dict("records"), columns), table, f"{key}_csv")
     if as_table:
-        show_table(with_one_precision(picture.table), f"{key}_rows", picture.alt)
+        rows = with_one_precision(picture.table)
+        st.dataframe(rows, key=f"{key}_rows", hide_index=True, alt=picture.alt, placeholder=NOTHING)
 
 
 def image_options(key: str) -> dict[str, object]:
@@ -67,7 +68,7 @@ def written(rows: Rows, **by_name: Callable[[float], str]) -> pd.DataFrame | Sty
 
     Very long tables keep their numbers as they are. No text turns its letters round.
     """
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows).copy()
     for name in table.select_dtypes(include=["object", "string"]):
         table[name] = [in_order(cell) if isinstance(cell, str) else cell for cell in table[name]]
     known: dict[Any, Callable[[float], str]] = {name: write for name, write in by_name.items() if name in table}
