@@ -30,7 +30,7 @@ from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.toml_files import read_model
 from memrl_core.lessons.lesson import PRESETS, Finding, Lesson, Preset, shipped_folder
-from memrl_core.lessons.measures import OF_RUN, run_of
+from memrl_core.lessons.measures import OF_RUN, measured, run_of
 from memrl_core.lessons.room import QUESTIONS, Question
 from memrl_core.lessons.world import Play, Settings
 
@@ -91,6 +91,19 @@ def _teaching(results: Path | None) -> list[Interval]:
     return [exactly(100 * finding.computed(SEEDS)) for finding in (one, half)]
 
 
+def _of_step_size(results: Path | None) -> list[Interval]:
+    """What α = 0.7 adds to 0.3 for what changed, and what it costs before the shift; points, 1.96 standard errors."""
+    found: list[Interval] = []
+    for measure, sign in (("changed", 100), ("before", -100)):
+        of = [
+            [measured(measure, Settings(seed=seed, alpha=alpha)) for seed in range(1, SEEDS + 1)]
+            for alpha in (0.3, 0.7)
+        ]
+        points = [sign * (large - usual) for usual, large in zip(*of, strict=True)]
+        found += [exactly(fmean(points), 1), exactly(1.96 * stdev(points) / SEEDS**0.5, 1)]
+    return found
+
+
 def _of_lesson(finding: Finding, results: Path | None) -> list[Interval]:
     return [exactly(finding.computed(SEEDS), 3)]
 
@@ -134,9 +147,13 @@ def _playground() -> Iterator[Claim]:
     sentences = (
         ("λ = 0.5: {} % before the shift; of what changes, {} % at the end.", "default", (before, changed)),
         ("Of what changes, {} % at the end, not {}.", "stiff", (changed,)),
-        ("{} % and not {} while the world stays; of what changes, {} % and not {}.", "nervous", (before, changed)),
+        ("{} % and not {} before the shift; of what changes, {} % and not {}.", "nervous", (before, changed)),
         ("kept: {} % before the shift, not {}.", "forgetful", (before,)),
-        ("stays ({} %). Of what changes, {} % at the end and not {}.", "blind to q", (before, changed)),
+        (
+            "144 ({} %), better before them, worse later. Of what changes, {} % at the end and not {}.",
+            "blind to q",
+            (before, changed),
+        ),
         ("first. {} % before the shift, not {}; of what changes, {} %, not {}.", "blind to meaning", (before, changed)),
     )
     for says, name, columns in sentences:
@@ -299,6 +316,11 @@ def _mean_with_interval(values: pd.Series) -> tuple[float, float, float]:
 
 CLAIMS: tuple[Claim, ...] = (
     *_lessons(),
+    Claim(
+        "sample_data/lessons/03-alpha.toml",
+        "over forty seeds {} points (±{}) better than 0.3 for what changed, and {} worse (±{}) before",
+        _of_step_size,
+    ),
     Claim("docs/teaching.md", "at λ = 1 the agent does {} % and not {} before the shift", _teaching),
     *_playground(),
     *_room(),

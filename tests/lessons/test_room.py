@@ -14,7 +14,16 @@ import httpx
 import pytest
 
 from memrl_core.errors import InputError
-from memrl_core.lessons.room import BACK_WITHIN, MOST_OF_AN_ADDRESS, MOST_STUDENTS, OpenRoom, Overview, Question, Room
+from memrl_core.lessons.room import (
+    BACK_WITHIN,
+    MOST_OF_AN_ADDRESS,
+    MOST_STUDENTS,
+    QUESTIONS,
+    OpenRoom,
+    Overview,
+    Question,
+    Room,
+)
 
 QUESTION = Question("Which?", ("a", "b", "c"), answer=1, because="since b", left={"weight": 0.0}, right={"weight": 1.0})
 
@@ -259,3 +268,10 @@ def test_a_full_room_and_a_question_without_choices_are_sentences() -> None:
         room.join("one more")
     with pytest.raises(InputError):
         Question("Which?", ("a",))
+
+
+@pytest.mark.parametrize("title", QUESTIONS)
+def test_no_question_mixes_what_is_solved_before_its_shift_with_what_is_solved_after(title: str) -> None:
+    question = QUESTIONS[title]
+    for side in (question.left, question.right):
+        assert not [shift for shift in side["shifts"] if question.since < shift <= question.steps]
