@@ -57,6 +57,43 @@ export function ending(name, longest) {
   return `${short.slice(0, head)}…${short.slice(head + 1 - longest)}`;
 }
 
+// --- labels ----------------------------------------------------------------------------------------------------------
+
+const ruler = document.createElement("canvas").getContext("2d");
+const measured = new Map();
+
+// Width of a label and its reach above and below its baseline, in pixels. A canvas measures without a layout of the page.
+function measure(text, size, weight) {
+  const font = `${weight} ${size}px system-ui, sans-serif`;
+  const key = font + text;
+  if (!measured.has(key)) {
+    if (measured.size > 5000) measured.clear();
+    ruler.font = font;
+    const { width, fontBoundingBoxAscent: above, fontBoundingBoxDescent: below } = ruler.measureText(text);
+    measured.set(key, { width, above, below });
+  }
+  return measured.get(key);
+}
+
+// The box of a label whose baseline is at (x, y): [left, top, right, bottom].
+export function boxOf(text, { x, y, anchor = "start", size = 11.5, weight = 400 }) {
+  const { width, above, below } = measure(text, size, weight);
+  const left = x - { start: 0, middle: 0.5, end: 1 }[anchor] * width;
+  return [left, y - above, left + width, y + below];
+}
+
+const overlap = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+
+// The first place whose boxes lie within a frame and on nothing that is taken; they are taken then. None: undefined.
+export function firstFree(places, taken, [left, top, right, bottom]) {
+  for (const place of places) {
+    const fits = place.boxes.every((box) => box[0] >= left && box[1] >= top && box[2] <= right && box[3] <= bottom && !taken.some((other) => overlap(box, other)));
+    if (!fits) continue;
+    taken.push(...place.boxes);
+    return place;
+  }
+}
+
 // --- colours ---------------------------------------------------------------------------------------------------------
 
 // Orange below the middle of q, purple above it (ColorBrewer's PuOr): safe for colour-blind people, in both themes.

@@ -1,4 +1,4 @@
-import { amountColour, clamp, css, ease, el, mix, NAMED, namedColour, outcomeColour, qColour, set, shortened, signed, svg } from "./dom.js";
+import { amountColour, boxOf, clamp, css, ease, el, firstFree, mix, NAMED, namedColour, outcomeColour, qColour, set, shortened, signed, svg } from "./dom.js";
 
 // The map: all memories on a canvas, and what this step is about as elements above it. Places are the stored ones: only
 // a person's zoom and pan move anything.
@@ -15,6 +15,8 @@ const MOST_SLICES = 24;
 const GOLDEN = 2.399963229728653;
 const FIRST_RING = 15;
 const CELL = 7;
+// How far above or below its dot a name may stand, nearest first.
+const NAME_SHIFTS = [0, 13, -13, 26, -26, 39, -39, 52, -52, 65, -65, 78, -78, 91, -91];
 const STAR = "M0,-9 2.1,-2.9 8.6,-2.8 3.4,1.1 5.3,7.3 0,3.6 -5.3,7.3 -3.4,1.1 -8.6,-2.8 -2.1,-2.9Z";
 export const MAP_COLOURS = ["q", "outcome", "age", "family", "run"];
 
@@ -129,7 +131,10 @@ export class MemoryMap {
     const [left, top] = this.placeOf(n);
     const group = svg("g", { class: `stage-dot stage-dot-${kind}`, ...this.model.marks(this.index, n), transform: `translate(${left} ${top})` }, parent);
     const parts = { group, ring: svg("circle", { class: "stage-ring" }, group), shape: svg("path", { class: "stage-shape" }, group) };
-    if (kind !== "copy") parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, group, shortened(this.model.labels[n], 14));
+    if (kind !== "copy") {
+      parts.lead = svg("line", { class: "stage-lead" }, group);
+      parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, group, shortened(this.model.labels[n], 14));
+    }
     group.addEventListener("pointerenter", () => this.on.hover(n));
     group.addEventListener("pointerleave", () => this.on.hover(null));
     group.addEventListener("click", () => this.on.pin(n));
@@ -405,7 +410,6 @@ export class MemoryMap {
     const query = step.query ? this.at(...step.query) : null;
     const landed = phases[1] >= 1;
     set(this.star, { transform: query ? `translate(${query[0]} ${query[1]})` : "", opacity: query && landed ? 1 - 0.8 * phases[7] : 0 });
-    this.setAside();
     for (const one of this.cast) {
       const [x, y] = this.placeOf(one.n);
       const isLit = lit.has(one.n);
@@ -425,12 +429,13 @@ export class MemoryMap {
       const ownQ = one.kind === "new" ? model.now(this.index, one.n) : q;
       set(one.shape, { d: shapePath(size, this.signOf(one.n, q, visits)), fill: css(this.colourOf(one.n, Number.isNaN(ownQ) ? model.run.q[1] : ownQ)) });
       set(one.ring, { r: size + 3 + 1.5 * strong, opacity: ring, "stroke-width": 1.2 + 1.6 * strong });
-      set(one.name, { opacity: isLit || one.kind === "new" ? 1 : strong, x: one.flips ? -size - 5 : size + 5, y: 3.5 + one.aside, "text-anchor": one.flips ? "end" : "start" });
+      Object.assign(one, { isLit, size, named: isLit ? 1 : one.kind === "new" ? phases[7] : strong });
       if (one.link) {
         const shown = query && landed ? come * (chosen ? 0.75 : 0.35 * (1 - 0.75 * phases[3])) : 0;
         set(one.link, { x1: query?.[0] ?? 0, y1: query?.[1] ?? 0, x2: x, y2: y, opacity: shown });
       }
     }
+    this.setNames();
     for (const node of this.opened.children) {
       const n = model.numbers.get(node.dataset.memory);
       const [x, y] = this.placeOf(n);
@@ -438,23 +443,34 @@ export class MemoryMap {
     }
   }
 
-  // Names of what was selected or written stand below one another where they would overlap.
-  setAside() {
-    const named = this.cast.filter((one) => ["selected", "credited", "new"].includes(one.kind));
-    const places = named.map((one) => [...this.placeOf(one.n), one]).sort((a, b) => a[1] - b[1]);
-    const taken = [];
-    for (const one of this.cast) {
-      one.aside = 0;
-      one.wide = 16 + 7 * Math.min(14, this.model.labels[one.n].length);
-      one.flips = this.placeOf(one.n)[0] > this.width - one.wide;
+  // Each name stands beside its dot, or as near as nothing else stands, with a line to it; what is lit comes first.
+  setNames() {
+    const dots = this.cast.filter((one) => one.named).map((one) => [...this.placeOf(one.n), one.size + 4.5]);
+    const taken = [...this.countBoxes(), ...dots.map(([x, y, r]) => [x - r, y - r, x + r, y + r])];
+    const rank = (one) => (one.isLit ? 0 : one.kind === "new" ? 1 : 2);
+    for (const one of [...this.cast].sort((a, b) => rank(a) - rank(b))) {
+      const [x, y] = this.placeOf(one.n);
+      const place = (shift, right) => {
+        const anchor = right ? "start" : "end";
+        const at = right ? one.size + 5 : -one.size - 5;
+        const box = boxOf(one.name.textContent, { x: x + at, y: y + 3.5 + shift, anchor, weight: 650 });
+        return { boxes: [box], shift, at, anchor };
+      };
+      const places = one.named ? NAME_SHIFTS.flatMap((shift) => [place(shift, true), place(shift, false)]) : [];
+      const found = firstFree(places, taken, [0, 0, this.width, this.height]);
+      const { at, shift, anchor } = found ?? place(0, true);
+      set(one.name, { opacity: one.named, x: at, y: 3.5 + shift, "text-anchor": anchor, display: found ? "inline" : "none" });
+      set(one.lead, { opacity: one.named, x2: at, y2: shift, display: found && Math.abs(shift) > 13 ? "inline" : "none" });
     }
-    for (const [x, y, one] of places) {
-      const [from, to] = one.flips ? [x - one.wide, x] : [x, x + one.wide];
-      let at = y;
-      for (const [left, right, top] of taken) if (from < right && to > left && Math.abs(at - top) < 13) at = top + 13;
-      taken.push([from, to, at]);
-      one.aside = at - y;
-    }
+  }
+
+  // The boxes of the counts of copies on the canvas.
+  countBoxes() {
+    if (this.order.length > MOST_GLYPHS) return [];
+    return [...this.counted(this.glyphs)].map(({ group, outer, seen }) => {
+      const [x, y] = this.at(group.x, group.y);
+      return boxOf(String(seen.length), { x: x + outer + 1, y: y - outer + 5, size: 9 });
+    });
   }
 
   // --- copies opened into a ring, hints, zoom, lasso ----------------------------------------------------------------

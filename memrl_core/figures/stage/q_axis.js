@@ -1,4 +1,4 @@
-import { clamp, css, ending, mix, qColour, set, signed, svg } from "./dom.js";
+import { boxOf, clamp, css, ending, firstFree, mix, qColour, set, signed, svg } from "./dom.js";
 
 // The axis of q beside the map, which is also the legend of its colours: what was selected has a lane of its own, in
 // which it moves from q before to q after; the others of the pool are ticks.
@@ -6,6 +6,11 @@ import { clamp, css, ending, mix, qColour, set, signed, svg } from "./dom.js";
 const AXIS_TOP = 22;
 const AXIS_BOTTOM = 16;
 const BAR = 8;
+const LINE = 12;
+const LANE_TEXT = { size: 10, anchor: "middle" };
+const STRONG_TEXT = { ...LANE_TEXT, weight: 650 };
+// How far a label may stand from its dot, nearest first.
+const LABEL_SHIFTS = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((lines) => lines * LINE);
 
 export class QAxis {
   constructor(parent, on) {
@@ -32,6 +37,7 @@ export class QAxis {
     for (const q of ticks) svg("line", { x1: 0, x2: width, y1: this.y(q), y2: this.y(q), class: "stage-rule" }, this.svg);
     // A trail that crosses the number of a tick goes behind it.
     this.trails = svg("g", {}, this.svg);
+    this.fixed = ticks.map((q) => boxOf(signed(q, 1), { x: width, y: this.y(q) - 3, anchor: "end", size: 11 }));
     for (const q of ticks) svg("text", { x: width, y: this.y(q) - 3, class: "stage-caption stage-halo", "text-anchor": "end" }, this.svg, signed(q, 1));
     this.layer = svg("g", {}, this.svg);
   }
@@ -48,7 +54,6 @@ export class QAxis {
     this.dots = [];
     const lanes = [...new Set([...(step.decision?.selected ?? []), ...(step.update?.changes ?? []).map((one) => one.memory)])];
     const wide = Math.min(39, (this.width - BAR - 10) / Math.max(1, lanes.length));
-    this.roomy = wide > 32;
     const inPool = step.candidates.filter((one) => !one.missed).map((one) => one.memory);
     for (const n of new Set([...inPool, ...lanes])) {
       const moved = this.model.moved(index, n);
@@ -64,8 +69,9 @@ export class QAxis {
         dot.trail = svg("line", { class: "stage-trail", x1: x, x2: x }, this.trails);
         // Later steps have moved it on from here.
         if (now !== moved.after) svg("circle", { class: "stage-q-now", cx: x, cy: this.y(now), r: 4 }, group);
+        dot.lead = svg("line", { class: "stage-lead", x1: x }, group);
         dot.dot = svg("circle", { cx: x, r: 6 }, group);
-        dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, ending(this.model.labels[n], this.roomy ? 5 : 3));
+        dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, ending(this.model.labels[n], 5));
         dot.delta = svg("text", { x, class: "stage-mini stage-strong", "text-anchor": "middle" }, group);
       }
       group.addEventListener("pointerenter", () => this.on.hover(n));
@@ -77,9 +83,11 @@ export class QAxis {
 
   // `shown` from 0 to 1 lets the pool appear, `share` is how far q has moved.
   render(shown, share) {
-    // Of two neighbours at the same height one writes its Δ a line further, or they would run into each other.
-    let beside = null;
-    for (const { n, moved, lane, group, trail, dot, name, delta } of this.dots.toSorted((a, b) => a.lane - b.lane)) {
+    const lanes = this.dots.filter((one) => one.lane >= 0).sort((a, b) => a.lane - b.lane);
+    const heights = lanes.map(({ moved }) => this.y(mix(moved.before, moved.after, share)));
+    const taken = [...this.fixed, ...lanes.map(({ x }, i) => [x - 7.5, heights[i] - 7.5, x + 7.5, heights[i] + 7.5])];
+    for (const one of [...this.dots.filter((other) => other.lane < 0), ...lanes]) {
+      const { n, x, moved, lane, group, trail, dot } = one;
       const q = mix(moved.before, moved.after, share);
       set(group, { opacity: shown });
       if (lane < 0) {
@@ -90,15 +98,30 @@ export class QAxis {
       const [from, to] = [this.y(moved.before), this.y(q)];
       set(trail, { y1: from, y2: to, opacity: shown });
       set(dot, { cy: to, fill: css(qColour(q, this.model.run.q, this.theme)), r: 6 + 1.5 * share * (moved.moves ? 1 : 0) });
-      // Beyond the ends of the axis no name can be read.
-      const above = to < AXIS_TOP + 30 ? false : up || to > this.height - AXIS_BOTTOM - 30;
-      set(name, { y: above ? to - 10 : to + 18 });
-      const further = beside && beside.above === above && !beside.further && Math.abs(beside.to - to) < 11 ? 11 : 0;
-      beside = { above, further, to };
-      set(delta, { y: above ? to - 20 - further : to + 29 + further });
-      const text = this.roomy && moved.moves && share > 0 ? `Δ${signed((moved.after - moved.before) * share, 2)}` : "";
-      if (delta.textContent !== text) delta.textContent = text;
+      const change = moved.moves && share > 0 ? `Δ${signed((moved.after - moved.before) * share, 2)}` : "";
+      if (one.delta.textContent !== change) one.delta.textContent = change;
+      this.label(one, x, to, up, taken);
       set(group, { "aria-label": `${this.model.labels[n]}, q ${signed(q)}` });
     }
+  }
+
+  // The name of a dot and its Δ stand above or below it, where nothing else does; further off a line leads to them.
+  // Where there is no room for both the Δ goes, then the name: the stage's list of updates has them.
+  label({ name, delta, lead }, x, to, up, taken) {
+    const place = (withDelta, shift, above) => {
+      const wide = Math.max(0, ...[name, delta].map(({ textContent: text }) => boxOf(text, { x: 0, y: 0, ...STRONG_TEXT })[2]));
+      const at = clamp(x, BAR + 1 + wide, this.width - wide);
+      const y = above ? to - 10 - shift : to + 19 + shift;
+      const further = above ? y - LINE : y + LINE;
+      const boxes = [boxOf(name.textContent, { x: at, y, ...LANE_TEXT })];
+      if (withDelta) boxes.push(boxOf(delta.textContent, { x: at, y: further, ...STRONG_TEXT }));
+      return { boxes, withDelta, shift, at, y, further, end: above ? y + 3 : y - 9 };
+    };
+    const sides = up ? [true, false] : [false, true];
+    const places = (delta.textContent ? [true, false] : [false]).flatMap((both) => LABEL_SHIFTS.flatMap((shift) => sides.map((above) => place(both, shift, above))));
+    const found = firstFree(places, taken, [BAR, 0, this.width, this.height]);
+    set(name, { x: found?.at ?? x, y: found?.y ?? to, display: found ? "inline" : "none" });
+    set(delta, { x: found?.at ?? x, y: found?.further ?? to, display: found?.withDelta ? "inline" : "none" });
+    set(lead, { x2: found?.at ?? x, y1: to, y2: found?.end ?? to, display: found?.shift ? "inline" : "none" });
   }
 }

@@ -1,5 +1,5 @@
 import { reranked, selectedAt } from "./phase_b.js";
-import { clamp, css, ease, ending, fixed, qColour, set, shortened, signed, svg } from "./dom.js";
+import { boxOf, clamp, css, ease, ending, fixed, qColour, set, shortened, signed, svg } from "./dom.js";
 
 // The pool and the rerank on one grid of rows: a bar of similarity in phase A's rank, a slope to phase B's rank, and
 // there both parts of the score.
@@ -82,7 +82,7 @@ export class Ranks {
         texts.push(name);
         if (!this.slim) texts.push(svg("text", { class: "stage-mini", x: x.bar + 4, y: 3.5, "clip-path": `url(#${clip})` }, group, shortened(model.intent(n), 60)));
         texts.push(svg("text", { class: "stage-mini stage-number", x: x.barEnd + 4, y: 3.5 }, group, fixed(candidate.similarity)));
-        if (candidate.missed) texts.push(svg("text", { class: "stage-mini stage-quiet", x: x.slope - 4, y: 3.5 }, group, this.slim ? "" : candidate.short));
+        if (candidate.missed) texts.push(svg("text", { class: "stage-mini stage-quiet", x: Math.max(x.slope - 4, boxOf(fixed(candidate.similarity), { x: x.barEnd + 8, y: 0 })[2]), y: 3.5 }, group, this.slim ? "" : candidate.short));
       }
       const row = { n, candidate, order, y, group, bar, texts };
       this.listen(group, n);

@@ -281,6 +281,48 @@ def test_a_digit_shows_its_phase_at_once_and_space_plays(demo_data: Any, play: P
     until(page, "player.t > 5 && player.playing")
 
 
+# Of each step: pairs of labels in one picture whose boxes overlap, and what was selected without a name on the map or
+# beside the axis of q.
+LABELS = """async ([steps, phase]) => {
+  const found = [];
+  const frame = () => new Promise(requestAnimationFrame);
+  const hidden = (node) => Number(node.getAttribute("opacity") ?? 1) === 0 || getComputedStyle(node).display === "none";
+  const seen = (text) => {
+    for (let at = text; at.tagName !== "svg"; at = at.parentNode) if (hidden(at)) return false;
+    return text.textContent && !text.hasAttribute("clip-path");
+  };
+  for (const index of steps) {
+    player.show(index, phase);
+    const pool = player.step.candidates;
+    player.hover(pool.length ? pool[index % pool.length].memory : null);
+    for (const _ of [1, 2]) await frame();
+    for (const part of [".stage-plot svg", ".stage-q", ".stage-ranks svg"]) {
+      const texts = [...document.querySelector(part).querySelectorAll("text")].filter(seen);
+      const boxes = texts.map((one) => one.getBoundingClientRect());
+      boxes.forEach((a, i) => boxes.slice(0, i).forEach((b, j) => {
+        const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (Math.min(wide, high) > 0.5) found.push([index, part, texts[i].textContent, texts[j].textContent]);
+      }));
+      for (const n of part === ".stage-ranks svg" ? [] : player.step.decision?.selected ?? []) {
+        if (!texts.some((one) => one.textContent === player.model.labels[n])) found.push([index, part, n, "no name"]);
+      }
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1440, 1024])
+def test_no_label_lies_on_another_and_whatever_was_selected_has_its_name(
+    demo_data: Any, play: Play, width: int
+) -> None:
+    page = play(demo_data, width=width)
+    for phase in (7, 3):
+        assert page.evaluate(LABELS, [list(range(len(demo_data["steps"]))), phase]) == []
+
+
 def test_of_the_pool_one_row_takes_the_focus_and_the_arrows_go_on_from_it(demo_data: Any, play: Play) -> None:
     page = play(demo_data, "step=11&phase=7", reduced_motion="reduce")
     # An element of SVG that listens to the focus takes it in Chromium, with a tabindex or without.
