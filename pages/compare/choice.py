@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
+from pydantic.fields import FieldInfo
 
 from memrl_core.errors import SettingsError
 from memrl_core.policies import settings_of
@@ -19,6 +20,8 @@ AGAINST, UNDER, WAY = "against", "under", "compare"
 OTHER_RUNS, OTHER_SETTINGS, METHODS = "Other runs", "Itself under other settings", "Methods side by side"
 MOST = 4
 LEARNING = ("alpha", "q0_success", "q0_failure")
+SLIDERS = {"weight": 1.0, "k1": 50, "k2": 10, "delta": 1.0, "epsilon": 1.0}
+"""What is tried first, and where its slider ends."""
 DECIDING = ("k1", "k1_counts", "delta", "k2", "weight", "normaliser", "fixed_mean", "fixed_sd", "epsilon")
 
 
@@ -86,24 +89,67 @@ def _settings(place: Place) -> Choice:
         except SettingsError as error:
             st.error(literal(str(error)))
             wanted = ""
-    with st.form("compare_settings", border=True):
-        st.caption(
-            "Every decision of the run is made again under these settings, from what the run knew then, with the same "
-            "seeds. Only phases A and B are: nobody knows what the model would have answered."
-        )
-        columns, values = st.columns(3), supposed.model_dump()
-        deciding = deciding_settings(place.info.policy)
-        for place_of, column in enumerate(columns):
-            names = deciding[place_of::3]
-            with column:
-                fields = settings_fields(supposed, f"compare_{place.info.id}_{wanted}", names)
-                values |= {name: fields[name] for name in names}
-        if st.form_submit_button("Compare", type="primary", icon=":material/compare_arrows:"):
-            _take_settings(place.info.policy, current, values)
+    _fields(place.info.policy, current, supposed, f"compare_{place.info.id}_{wanted}")
     if not wanted or supposed == current:
         st.info("Change at least one setting above and press Compare.")
         return Choice()
     return Choice(under={n: v for n, v in supposed.model_dump().items() if v != getattr(current, n)})
+
+
+@st.fragment
+def _fields(policy: str, current: PolicySettings, supposed: PolicySettings, key: str) -> None:
+    """The settings to suppose: those that one tries first as sliders with a field each, the others folded."""
+    deciding, values = deciding_settings(policy), supposed.model_dump()
+    first = [name for name in SLIDERS if name in deciding]
+    rest = [name for name in deciding if name not in first]
+    with st.container(border=True, key="compare_settings"):
+        st.caption(
+            "Every decision of the run is made again under these settings, from what the run knew then, with the same "
+            "seeds. Only phases A and B are: nobody knows what the model would have answered."
+        )
+        columns = st.columns(len(first) or 1, gap="medium", vertical_alignment="bottom")
+        for name, column in zip(first, columns, strict=False):
+            with column:
+                field, own = type(supposed).model_fields[name], f"{key}_{name}_{values[name]}"
+                values[name] = _slider(field, values[name], own, SLIDERS[name])
+        if rest:
+            with st.expander(f"{len(rest)} more settings", key=f"{key}_more"):
+                for place_of, column in enumerate(st.columns(3)):
+                    names = tuple(rest[place_of::3])
+                    with column:
+                        fields = settings_fields(supposed, key, names)
+                        values |= {name: fields[name] for name in names}
+        if st.button("Compare", type="primary", icon=":material/compare_arrows:", key="compare_go"):
+            _take_settings(policy, current, values)
+
+
+def _slider(field: FieldInfo, value: float, key: str, most: float) -> float:
+    """A setting as a slider and as a field for the exact number, which move together.
+
+    The slider ends at `most`, unless more is given; the field goes as far as the setting does.
+    """
+    kind, step = (int, 1) if isinstance(value, int) else (float, 0.05)
+    bounds = {name: getattr(one, name) for one in field.metadata for name in ("ge", "le") if hasattr(one, name)}
+    low, high = kind(bounds["ge"]), kind(bounds["le"])
+    slid, typed = f"{key}_slid", f"{key}_typed"
+    now: float = st.session_state.setdefault(key, value)
+
+    def take(given: str) -> None:
+        # An emptied field goes back to what it was.
+        if st.session_state[given] is not None:
+            st.session_state[key] = st.session_state[given]
+
+    st.session_state[slid] = st.session_state[typed] = now
+    label, written = field.title or key, "%.3f" if kind is float else None
+    st.slider(
+        label, low, max(now, kind(most)), step=step, format=written, key=slid, on_change=take, args=(slid,),
+        help=field.description,
+    )  # fmt: skip
+    st.number_input(
+        label, low, high, None, step=step, format=written, key=typed, on_change=take, args=(typed,),
+        label_visibility="collapsed",
+    )  # fmt: skip
+    return now
 
 
 def deciding_settings(policy: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import begun, commit, go_on
 from tests.builders import a_bank as bank_with_a_run
 from tests.builders import a_vector
-from tests.pages.screen import Download, Visit, a_bank, click, page_text, plain, submit
+from tests.pages.screen import Download, Visit, a_bank, click, page_text, plain
 
 HOSTILE = (
     "=1+1 [x](https://evil.example) :red[y] <img src=x onerror=hacked()> **z** $a$ ![p](https://evil.example/p.png)"
@@ -196,11 +196,31 @@ def test_settings_chosen_on_the_page_are_compared_and_kept_in_the_link(mine: Pat
     app.segmented_control(key="compare").set_value("Itself under other settings").run()
     assert "least one setting" in plain(app)
     next(field for field in app.number_input if field.label.startswith("k2")).set_value(1)
-    submit(app, "Compare")
+    click(app, "compare_go")
     app = until_decided(app)
     assert app.query_params["under"] == "k2=1"
     app.segmented_control(key="compare").set_value("Other runs").run()
     assert "under" not in app.query_params and "What they achieved" in [h.value for h in app.subheader]
+
+
+def test_what_is_tried_first_has_a_slider_and_a_field_that_move_together(mine: Path, compared: Visit) -> None:
+    app = compared(compare="Itself under other settings")
+    first = ["λ", "k1", "k2", "δ", "ε"]
+    assert [slider.label.split(" ")[0] for slider in app.slider][-5:] == first
+
+    def of(fields: Any, sign: str) -> Any:
+        return next(field for field in fields if field.label.startswith(f"{sign} "))
+
+    of(app.slider, "λ").set_value(0.8).run()
+    assert of(app.number_input, "λ").value == 0.8
+    of(app.number_input, "k1").set_value(120).run()
+    assert (of(app.slider, "k1").value, of(app.slider, "k1").max) == (120, 120)
+    of(app.number_input, "δ").set_value(0.123).run()
+    assert of(app.slider, "δ").value == 0.123
+    of(app.number_input, "δ").set_value(None).run()
+    assert of(app.number_input, "δ").value == 0.123
+    click(app, "compare_go")
+    assert app.query_params["under"] == "k1=120,delta=0.123,weight=0.8"
 
 
 @pytest.mark.parametrize("under", ["k2=11", "nothing", "k1=2,k2=5", "weight=<b>", ","])
