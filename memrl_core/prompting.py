@@ -49,6 +49,7 @@ of choices stands in the prompt or in the schema alone, by the option `choices`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -59,7 +60,8 @@ Layout = Literal["block", "transcript", "turns"]
 Choices = Literal["schema", "prompt"]
 Best = Literal["first", "last"]
 Seen = Literal["latest", "all"]
-USUAL: Mapping[str, str] = {"choices": "schema", "best": "first", "seen": "latest"}
+Failures = Literal["named", "unnamed"]
+USUAL: Mapping[str, str] = {"choices": "schema", "best": "first", "seen": "latest", "failures": "named"}
 """How a transcript is laid out where nobody chose."""
 
 FOLLOW = "## Memories that worked (follow)"
@@ -79,6 +81,9 @@ CHOICES = "You can:"
 CHOICE_MARK = "- "
 CONTINUE = "Continue the list of actions."
 """What stood in place of the instructions in steps that were recorded without the option `choices`."""
+TRIED = "Already tried here: "
+UNNAMED = "…"
+"""What stands for an action that led to a failure, where failures are not named."""
 NEXT = "Next."
 """What stands for the observations of a memory's actions, which memories do not keep."""
 
@@ -207,7 +212,7 @@ def sent(
     text = added
     for memory_id, memory in sorted(memories, key=lambda one: WHAT_WENT_WRONG not in one[1]):
         start = len(text)
-        text += _as_transcript(memory, bool(bound))
+        text += _as_transcript(memory, bool(bound), record.options.get("failures") != "unnamed")
         spans_sent.append(MemorySpan(memory_id, len(first), start, len(text)))
         text += "\n\n"
     text += "".join(f"{part}\n" for part in (line, *here))
@@ -247,21 +252,36 @@ def _split(content: str) -> tuple[str, list[tuple[str, str]]]:
     return "".join(f"{line}\n" for line in before if line), [(i, "\n".join(lines).strip()) for i, lines in memories]
 
 
-def _as_transcript(memory: str, bound: bool) -> str:
+def _as_transcript(memory: str, bound: bool, named: bool) -> str:
     """A memory as the very form that is asked for: its task, what went wrong if anything did, and its actions.
 
-    What is to be avoided stands there in words: whatever looks like an answer is done by a small model.
+    What is to be avoided stands there in words, or not at all where it is not `named`: whatever looks like an answer is
+    done by a small model.
     """
-    lines, avoided = [], False
+    kept: list[str] = []
+    to_avoid: list[str] = []
+    avoided = False
     for line in memory.splitlines():
-        if bound and line.startswith(ANSWER_MARK):
-            action = line.removeprefix(ANSWER_MARK)
-            lines.append(f"{AVOID} {action}" if avoided else json.dumps(action))
-            continue
-        avoided = line == AVOID or (avoided and line.startswith(ANSWER_MARK))
-        if line != STEPS_THAT_WORKED and not (bound and avoided):
-            lines.append(line)
-    return "\n".join(lines)
+        is_action = line.startswith(ANSWER_MARK)
+        avoided = line == AVOID or (avoided and is_action)
+        if avoided:
+            to_avoid += [line.removeprefix(ANSWER_MARK)] if is_action else []
+            if not named or (bound and not is_action):
+                continue
+        action = line.removeprefix(ANSWER_MARK)
+        if bound and is_action:
+            kept.append(f"{AVOID} {action}" if avoided else json.dumps(action))
+        elif line != STEPS_THAT_WORKED:
+            kept.append(line)
+    if not named:
+        kept = [_without_names(line, to_avoid) if line.startswith(WHAT_WENT_WRONG) else line for line in kept]
+    return "\n".join(kept)
+
+
+def _without_names(line: str, actions: Sequence[str]) -> str:
+    for action in sorted(actions, key=len, reverse=True):
+        line = re.sub(rf"(?<!\w){re.escape(action)}(?!\w)", UNNAMED, line)
+    return line
 
 
 def _as_turns(memory: str, bound: bool) -> list[Message]:
@@ -289,6 +309,20 @@ def with_recalled(observation: str, recalled: str) -> str:
         return observation
     content, found, choices = observation.rpartition(CHOICES)
     return f"{content}{recalled}\n\n{found}{choices}" if found else f"{observation}\n\n{recalled}"
+
+
+def with_tried(observation: str, actions: Sequence[str]) -> str:
+    """An observation with the actions that were tried before in the state that it describes."""
+    return with_recalled(observation, TRIED + "; ".join(" ".join(action.split()) for action in actions))
+
+
+def without_tried(observation: str) -> str:
+    """The observation as the world gave it (see `with_tried`)."""
+    content, found, marked = observation.rpartition(f"\n{TRIED}")
+    if not found:
+        return observation.partition("\n\n")[2] if observation.startswith(TRIED) else observation
+    _, blank, choices = marked.partition("\n\n")
+    return content + "\n" + choices if blank else content.removesuffix("\n")
 
 
 def _without_choices(observation: str) -> str:

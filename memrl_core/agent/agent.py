@@ -30,7 +30,7 @@ from memrl_core.learning.histories import Earned
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience, Vector, outcome_judged, outcome_now
-from memrl_core.prompting import USUAL, offered
+from memrl_core.prompting import USUAL, offered, without_tried
 from memrl_core.records import (
     Consulted,
     Decision,
@@ -378,7 +378,8 @@ class Episode:
 
     def _asked(self, embedding: Vector, turn: int = 0, answers: Mapping[str, Any] | None = None) -> Asked:
         task = self.trace.task
-        return Asked(embedding, task.id, task.intent, self.observation, turn, self.trace.step, answers or {}, self.seed)
+        seen = without_tried(self.observation)
+        return Asked(embedding, task.id, task.intent, seen, turn, self.trace.step, answers or {}, self.seed)
 
     def _recall(self, on_text: OnText | None, cancelled: Cancelled | None) -> RecallRecord:
         bank, run = self._agent.bank, self.trace.run

@@ -27,14 +27,14 @@ def follows_of(task: Task, record: GenerateRecord | None, judgement: Judgement |
     """
     if record is None or not record.turns or any(turn.reply.offered is None for turn in record.turns):
         return None
-    shown = {memory_id: shown_actions(text) for memory_id, text in memory_texts(record).items()}
-    if shown and not any(actions for actions, _ in shown.values()):
+    shown = {memory_id: actions_in(text) for memory_id, text in memory_texts(record).items()}
+    if shown and not any(actions for actions, _, _ in shown.values()):
         return None
     taken = [turn.reply.text for turn in record.turns if turn.reply.offered]
-    followed = tuple(m for m, (actions, about) in shown.items() if _follows(taken, task.intent, actions, about))
+    followed = tuple(m for m, (actions, _, about) in shown.items() if _follows(taken, task.intent, actions, about))
     if judgement is None or not judgement.expected or len(record.turns) > 1:
         return Follows(followed)
-    at_hand = any(judgement.expected in actions for actions, _ in shown.values())
+    at_hand = any(judgement.expected in actions for actions, _, _ in shown.values())
     return Follows(followed, at_hand, at_hand and taken == [judgement.expected])
 
 
@@ -47,17 +47,16 @@ def memory_texts(record: GenerateRecord) -> dict[str, str]:
     return texts
 
 
-def shown_actions(text: str) -> tuple[tuple[str, ...], str]:
-    """The actions that a memory shows as ones to take, in order, and its task; () where it shows none."""
-    actions, task, avoided = [], "", False
+def actions_in(text: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """The actions that a memory shows as ones to take, those that it says to avoid, in order, and its task."""
+    shown, to_avoid, task, avoided = list[str](), list[str](), "", False
     for line in text.splitlines():
         if line.startswith(ANSWER_MARK):
-            if not avoided:
-                actions.append(line.removeprefix(ANSWER_MARK))
+            (to_avoid if avoided else shown).append(line.removeprefix(ANSWER_MARK))
             continue
         avoided = line == AVOID or line.startswith(DISCOURAGED)
         task = task or (line.removeprefix(TASK_LINE) if line.startswith(TASK_LINE) else "")
-    return tuple(actions), task
+    return tuple(shown), tuple(to_avoid), task
 
 
 def _follows(taken: Sequence[str], intent: str, shown: Sequence[str], task: str) -> bool:

@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import Any
 
 from memrl_core.embedders.base import Vectors
-from memrl_core.environments.base import Environment
+from memrl_core.environments.base import Environment, spoken
 from memrl_core.errors import EmptyAnswer, ModelInterrupted, NotBound, PromptTooLong
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Ask, Policy
-from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered, without
+from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered, with_tried, without, without_tried
 from memrl_core.records import Decision, GenerateRecord, Message, Reason, Reply, StepTrace, Turn, TurnRecall
 from memrl_core.retrieval.view import Asked, MemoryView
 
@@ -132,7 +132,26 @@ def take_turn(
     if reply.stopped:
         return Turn(reply, "", 0.0, terminated=False, truncated=False, recalled=recalled, left_out=left_out), {}
     observation, reward, terminated, truncated, info = environment.step(reply.text)
-    return Turn(reply, observation, reward, terminated, truncated, recalled, left_out), info
+    turn = Turn(reply, observation, reward, terminated, truncated, recalled, left_out)
+    if environment.repeats and not ended(turn):
+        return _heeding_repeats(record, turn, environment.repeats, info)
+    return turn, info
+
+
+def _heeding_repeats(
+    record: GenerateRecord, turn: Turn, most: int, info: Mapping[str, Any]
+) -> tuple[Turn, Mapping[str, Any]]:
+    """`turn` with what was tried before in the state that it leads to; the last one of its episode, where its action
+    repeats for the time number `most` what was done in the same state before.
+    """
+    states = [record.messages[-1].content, *(without_tried(one.observation) for one in record.turns)]
+    done = [(state, one.reply.text) for state, one in zip(states, (*record.turns, turn), strict=True)]
+    if done.count(done[-1]) > most:
+        times = "once" if most == 1 else f"{most} times"
+        verdict = f"Failed: “{spoken(turn.reply.text)}” was repeated {times} in the same state."
+        return replace(turn, reward=0.0, truncated=True), {**info, "verdict": verdict, "success": False}
+    tried = dict.fromkeys(spoken(action) for state, action in done if state == turn.observation)
+    return replace(turn, observation=with_tried(turn.observation, [*tried])) if tried else turn, info
 
 
 def with_turn(record: GenerateRecord, turn: Turn) -> GenerateRecord:

@@ -35,7 +35,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.embedders.wordllama import NAMES as WORDLLAMA
 from memrl_core.embedders.wordllama import WordLlamaEmbedder, is_installed
-from memrl_core.environments import OWN_WORDS, environment_class, environment_names, make_environment
+from memrl_core.environments import OWN_WORDS, REPEATS, environment_class, environment_names, make_environment
 from memrl_core.environments.tasks import sample_data_path, tasks_of_set
 from memrl_core.errors import (
     BankMissing,
@@ -70,6 +70,8 @@ from memrl_core.settings import home as home
 
 SMALL = "gguf:smollm2"
 """The weights that come with the program."""
+REPEATED = 3
+"""So many repeats in the same state end an episode of a language model: small ones go round in circles."""
 DEMO, REAL_DEMO = "demo", "demo-smollm2"
 RECORDINGS = {DEMO: "demo_bank", REAL_DEMO: "demo_smollm2_bank"}
 """The banks that come recorded, and their folders in the sample data: one with the simulated model, one with a real."""
@@ -547,10 +549,12 @@ def start_run(
 
 def begins_with(environment: str, model: str) -> Mapping[str, Any]:
     """The options of `environment` that a run with `model` begins with, where nobody chose."""
+    found = environment_class(environment)
     if is_simulated(model):
-        return environment_class(environment).simulated_options
+        return found.simulated_options
     # Asked for a lesson, a model of this size writes prose that has nothing to do with it, and memories fill with it.
-    return {OWN_WORDS: False} if model == SMALL else {}
+    begun: dict[str, Any] = {OWN_WORDS: False} if model == SMALL else {}
+    return begun | ({REPEATS: REPEATED} if REPEATS in found.Options.model_fields else {})
 
 
 def tasks_of(info: RunInfo) -> list[Task]:

@@ -171,16 +171,23 @@ def layouts(
     on: Annotated[str, typer.Option(help="A set of tasks, in the place of an environment's first.")] = "",
     tasks: Tasks = 20,
     seeds: Seeds = 3,
-    epochs: Epochs = 3,
+    epochs: Epochs = 1,
+    k2: Annotated[
+        list[int] | None, typer.Option("--k2", help="Memories in the prompt; repeatable. Left out: 1, 3 and 5.", min=1)
+    ] = None,
+    layout: Annotated[list[str] | None, typer.Option(help="Only this layout; repeatable. Left out: all.")] = None,
+    embedder: Annotated[
+        str, typer.Option(help="What finds the memories, for a new bank; wordllama where none is named.")
+    ] = "",
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the results; the same again goes on where it ended. Left out: beside the bank."),
     ] = None,
 ) -> None:
-    """Let language models use the same memories in each layout of the prompt, and answer without any."""
+    """Let language models use the same memories for new tasks in each layout of the prompt, and answer without any."""
     from memrl_core.environments.tasks import first_sets
     from memrl_core.experiments.executors import REPORT, RESULTS
-    from memrl_core.experiments.prompt_layouts import layout_reports, run_layouts
+    from memrl_core.experiments.prompt_layouts import K2, layout_reports, run_layouts
 
     sets = [on] if on else [] if env else ["household-train"]
     if env:
@@ -189,10 +196,13 @@ def layouts(
         for environment, why in left_out.items():
             console.print(escape(f"Left out: {environment}, because {why}"))
     folder = out or Path(f"{bank.rstrip('/')}-layouts")
-    with open_or_create(bank, default=workspace.HASHING) as memory, at_work("episodes") as (on_progress, stop):
+    with (
+        open_or_create(bank, embedder, default=workspace.default_embedder()) as memory,
+        at_work("episodes") as (on_progress, stop),
+    ):
         found = run_layouts(
-            memory, folder, model, sets, tasks=tasks, seeds=range(seeds), epochs=epochs, on_progress=on_progress,
-            cancelled=stop,
+            memory, folder, model, sets, tasks=tasks, seeds=range(seeds), epochs=epochs, k2=k2 or K2,
+            layouts=layout or (), on_progress=on_progress, cancelled=stop,
         )  # fmt: skip
     tables = layout_reports(found)
     _write_report(folder, tables)

@@ -18,6 +18,8 @@ from memrl_core.settings import sentence_of
 
 OWN_WORDS = "own_words"
 """The option that every environment has."""
+REPEATS = "repeats"
+"""The option that environments with several turns have (`environments.base.TurnsOptions`)."""
 
 _OWN: Mapping[str, str] = {
     "household": "household:Household",
@@ -73,8 +75,9 @@ def make_environment(name: str, **options: Any) -> Environment:
     """The environment `name`; raises `InputError` for an unknown name, or an option it does not have or take."""
     found, given = environment_class(name), options_of(name, options)
     own_words = given.pop(OWN_WORDS, found.Options.model_fields[OWN_WORDS].default)
+    repeats = given.pop(REPEATS, 0)
     made = found(**given)
-    made.own_words = own_words
+    made.own_words, made.repeats = own_words, repeats
     return made
 
 

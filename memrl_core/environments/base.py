@@ -57,6 +57,19 @@ class EnvironmentOptions(BaseModel):
     )
 
 
+class TurnsOptions(EnvironmentOptions):
+    """The options of a world in which an episode has several turns."""
+
+    repeats: int = Field(
+        0,
+        ge=0,
+        le=100,
+        title="Repeats that end an episode",
+        description="What was tried before in the same state is marked in the prompt, and an action that is repeated "
+        "there so often ends the episode. 0: neither. A run with a language model begins with 3.",
+    )
+
+
 class Environment(ABC):
     """Gives observations and rewards for tasks.
 
@@ -65,7 +78,8 @@ class Environment(ABC):
     the names of the lists of tasks that it offers by itself, the first one for a run that names none. It is made with
     the fields of `Options` by name; `simulated_options` are those that a run with the simulated model begins with,
     where nobody chose, and `seed_option` names the one that is then the run's seed. `own_words`, an option of every
-    environment, is not passed to `__init__`: `make_environment` sets it.
+    environment, and `repeats`, one of those with several turns (`TurnsOptions`), are not passed to `__init__`:
+    `make_environment` sets them, and the agent heeds them.
     """
 
     name: str
@@ -75,6 +89,7 @@ class Environment(ABC):
     simulated_options: ClassVar[Mapping[str, Any]] = {}
     seed_option: ClassVar[str] = ""
     own_words: bool = True
+    repeats: int = 0
     reward_source: RewardSource = "environment"
     instructions: str
     max_turns: int

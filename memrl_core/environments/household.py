@@ -17,9 +17,9 @@ from pydantic import Field
 
 from memrl_core.environments.base import (
     Environment,
-    EnvironmentOptions,
     EnvironmentSpec,
     StepResult,
+    TurnsOptions,
     choices_listed,
     last_step,
     layout,
@@ -65,7 +65,7 @@ INSTRUCTIONS = (
 )
 
 
-class HouseholdOptions(EnvironmentOptions):
+class HouseholdOptions(TurnsOptions):
     """What can change in the household."""
 
     house: int = Field(

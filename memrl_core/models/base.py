@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memrl_core.errors import SettingsError
-from memrl_core.prompting import Best, Choices, Layout, Seen
+from memrl_core.prompting import Best, Choices, Failures, Layout, Seen
 from memrl_core.records import Message, Reply
 from memrl_core.settings import sentence_of
 
@@ -109,6 +109,12 @@ class ModelOptions(BaseModel):
         title="Observations",
         description="In a transcript with several turns. latest: the latest observation, then the actions so far. all: "
         "each action after what was seen before it. Where nobody chose: latest.",
+    )
+    failures: Failures | None = Field(
+        None,
+        title="Failures",
+        description="In a transcript. named: a failure says which actions to avoid. unnamed: it only says what went "
+        "wrong, because some models do whatever action they read. Where nobody chose: named.",
     )
     think: bool = Field(
         False,

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from memrl_core.agent import Agent
+from memrl_core.agent import Agent, workspace
 from memrl_core.agent.asking import view_before
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.bank import MemoryBank
@@ -20,10 +20,10 @@ from memrl_core.bank.people.ratings import Rating
 from memrl_core.environments import make_environment
 from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.environments.tasks import sample_tasks
-from memrl_core.errors import ModelError, ModelInterrupted, OllamaDown, StepError
+from memrl_core.errors import InputError, ModelError, ModelInterrupted, OllamaDown, StepError
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.prompting import CAUTION, FOLLOW, STEPS_THAT_WORKED, WHAT_WENT_WRONG
+from memrl_core.prompting import CAUTION, FOLLOW, STEPS_THAT_WORKED, TRIED, WHAT_WENT_WRONG, offered, without_tried
 from memrl_core.records import Message, Phase, Reply, RewardSource, StepTrace, Task, UpdateRecord
 from tests.builders import a_run, an_agent, an_agent_after
 
@@ -336,3 +336,48 @@ def test_a_run_that_goes_on_in_another_process_keeps_its_mini_batches(tmp_path: 
     begun = [next(steps) for steps in [first.run(tasks)] for _ in range(2)]
     again = Agent(first.bank, "r", SimulatedModel(), first.embedder, make_environment("household"))
     assert decisions([*begun, *again.run(tasks, after=2)]) == whole
+
+
+class InCircles(SimulatedModel):
+    """A model that looks into the drawer and takes and puts the same thing for ever."""
+
+    name, simulated, binds = "in-circles", False, True
+
+    def __init__(self) -> None:
+        self.sent: list[Sequence[Message]] = []
+
+    def chat(self, messages: Sequence[Message], *args: Any, **kwargs: Any) -> Reply:
+        self.sent.append(messages)
+        choices = offered(messages[-1].content) or args[-1]["enum"]
+        return Reply(next(one for one in choices if one.startswith(("take", "put"))))
+
+
+@pytest.mark.parametrize("repeats", [0, 1, 3])
+def test_who_goes_round_in_circles_is_shown_what_was_tried_and_ended_in_time(tmp_path: Path, repeats: int) -> None:
+    model = InCircles()
+    agent = an_agent(tmp_path / "bank", model)
+    agent.environment = make_environment("household", repeats=repeats, own_words=False)
+    (trace,) = agent.run(sample_tasks("household-train")[:1])
+    turns, states = trace.turns, [without_tried(turn.observation) for turn in trace.turns]
+    done = list(zip(["", *states], (turn.reply.text for turn in turns), strict=False))
+    marked = [TRIED in turn.observation for turn in turns]
+    assert trace.reward is not None and trace.reward.outcome == "failure"
+    if not repeats:
+        assert not any(marked) and len(turns) == agent.environment.max_turns
+        return
+    assert done.count(done[-1]) == repeats + 1 and turns[-1].truncated
+    assert f"repeated {'once' if repeats == 1 else '3 times'} in the same state" in trace.reward.verdict
+    for number, turn in enumerate(turns[:-1]):
+        tried = {action for state, action in done[1 : number + 1] if state == states[number]}
+        assert all(action in turn.observation.partition(TRIED)[2] for action in tried)
+        assert marked[number] is bool(tried)
+    assert any(TRIED in message.content for sent in model.sent for message in sent)
+    assert TRIED not in trace.write.operations[0].experience if trace.write else False
+
+
+def test_only_language_models_begin_with_an_end_of_circles(tmp_path: Path) -> None:
+    assert "repeats" not in workspace.begins_with("household", workspace.SIMULATED)
+    assert workspace.begins_with("household", "any-model")["repeats"] == workspace.REPEATED
+    assert "repeats" not in workspace.begins_with("helpdesk", "any-model")
+    with pytest.raises(InputError, match="repeats"):
+        make_environment("helpdesk", repeats=3)

@@ -19,10 +19,20 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import ENVIRONMENTS, environment_class
 from memrl_core.environments.household import Household
 from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted
-from memrl_core.experiments.prompt_layouts import Layouts, layout_reports, run_layouts
+from memrl_core.experiments.prompt_layouts import LAYOUTS, Layouts, layout_reports, layouts_of, run_layouts
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
-from memrl_core.prompting import CONTINUE, USUAL, first_messages, messages_sent, sent
+from memrl_core.prompting import (
+    CONTINUE,
+    TRIED,
+    USUAL,
+    first_messages,
+    messages_sent,
+    offered,
+    sent,
+    with_tried,
+    without_tried,
+)
 from memrl_core.records import GenerateRecord, Memory, Message, Outcome, Phase, Reply, Turn
 
 OFFERED = ["take egg from fridge", "take egg from table", "search drawer", "put egg on desk"]
@@ -115,6 +125,28 @@ def test_the_best_memory_and_what_was_seen_stand_where_the_options_say() -> None
     assert places["last"][0] < places["last"][2] < places["last"][1], "failures first, then the best next to the task"
     assert texts["first"].endswith('now\no2\n"a0"\n"a1"\n"a2"\n')
     assert texts["last"].endswith('now\nbegun\n"a0"\no0\n"a1"\no1\n"a2"\no2\n')
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_failure_that_is_not_named_says_what_went_wrong_without_its_action(bound: bool) -> None:
+    blamed = replace(FAILED, experience=FAILED.experience.replace("It broke.", "You cannot cool egg here."))
+    for failures, shown in (("named", True), ("unnamed", False)):
+        messages, spans = first_messages("Act.", [WORKED, blamed], "now", "You see.\nYou can:\n- wait")
+        options = {"layout": "transcript", **USUAL, "failures": failures}
+        record = GenerateRecord("model", False, options, messages, spans, ())
+        text = messages_sent(record, 0, bound=bound)[-1].content
+        assert ("cool egg" in text) is shown and ("You cannot … here." in text) is not shown
+        assert "take egg" in text and "What went wrong: You cannot" in text
+
+
+@pytest.mark.parametrize(
+    "seen", ["You see.\nYou can:\n- a\n- b", "You can:\n- a", "Text.", "One.\n\nYou can:\n- a", ""]
+)
+def test_what_was_tried_stands_before_the_choices_and_can_be_taken_out(seen: str) -> None:
+    marked = with_tried(seen, ["open the box", "two\nlines"])
+    assert f"{TRIED}open the box; two lines" in marked.splitlines()
+    assert offered(marked) == offered(seen)
+    assert without_tried(marked) == seen == without_tried(seen)
 
 
 def test_a_transcript_shows_actions_in_the_very_form_that_is_asked_for() -> None:
@@ -306,7 +338,7 @@ def test_an_attempt_after_a_failed_one_takes_another_seed_which_the_trace_keeps(
 
 
 @pytest.mark.slow
-def test_each_layout_is_tried_with_the_same_memories_and_without(
+def test_each_layout_is_tried_with_the_same_memories_on_new_tasks_and_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Reader(SimulatedModel):
@@ -315,30 +347,42 @@ def test_each_layout_is_tried_with_the_same_memories_and_without(
     made = workspace.make_model
     monkeypatch.setattr(workspace, "make_model", lambda name, *own: Reader() if name == "reader" else made(name, *own))
     monkeypatch.setattr(workspace, "must_be_there", lambda *_: {})
-    sets, options = ["household-train", "helpdesk-train"], {"tasks": 4, "seeds": [0], "epochs": 4}
+    sets = ["household-train", "helpdesk-train"]
+    options = {"tasks": 8, "seeds": [0], "k2": [1, 3], "layouts": ["transcript", "turns"]}
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-256", 256) as bank:
         steps = [0]
         stopped = run_layouts(
             bank, tmp_path / "out", ["reader"], sets, **options,
-            on_progress=lambda done, total: steps.append(done), cancelled=lambda: steps[-1] >= 30,
+            on_progress=lambda done, total: steps.append(done), cancelled=lambda: steps[-1] >= 50,
         )  # fmt: skip
-        assert stopped.stopped and len(stopped.steps) == 12
+        assert stopped.stopped and len(stopped.steps) == 24
         found = run_layouts(bank, tmp_path / "out", ["reader"], sets, **options).steps
         again = len(bank.runs())
         assert run_layouts(bank, tmp_path / "out", ["reader"], sets, **options).steps.equals(found)
         assert len(bank.runs()) == again, "what is finished is not done again"
-        with pytest.raises(InputError):
-            run_layouts(bank, tmp_path / "out", ["reader"], sets, **{**options, "tasks": 5})
+        for other in ({"tasks": 5}, {"epochs": 2}, {"layouts": ["upside down"]}, {"k2": [0]}, {"tasks": 240}):
+            with pytest.raises(InputError, match="Nothing was started"):
+                run_layouts(bank, tmp_path / "out", ["reader"], sets, **{**options, **other})
         infos = {run: bank.run(run) for run in found["run"]}
-    assert len(found) == 2 * 3 * 2 * 4 and found["run"].nunique() == 12
+        learned = {base: {trace.task.id for trace in bank.each_trace(base)} for base in found["base"].unique()}
+    assert len(found) == 2 * (2 * 2 + 1) * 8 and found["run"].nunique() == 10
     assert set(stopped.steps["run"]) <= set(found["run"])
     for row in found.itertuples():
         info = infos[row.run]
-        assert (info.base, info.model_options["layout"]) == (row.base, row.layout)
-        assert info.settings["k2"] == (0 if row.memory == "no memory" else 1)
+        assert info.base == row.base and info.settings["k2"] == row.memories
+        assert not row.memories or LAYOUTS[row.layout].items() <= info.model_options.items()
+        assert row.task not in learned[row.base], "no task was met before"
     assert found.groupby(["set", "seed"])["base"].nunique().max() == 1
     assert (found["valid"] == found["asked"]).all() and (found["asked"] > 0).all()
     tables = layout_reports(Layouts(found, False))
-    assert [len(table.rows) for table in tables] == [3, 3]
-    gains = found.groupby(["set", "layout", "memory"])["success"].mean().unstack()
-    assert (gains["learned"] > gains["no memory"]).loc["household-train"].all(), "it reads its memories in every layout"
+    assert [len(table.rows) for table in tables] == [4, 4]
+    desk = found[(found["set"] == "helpdesk-train") & (found["memories"] == 3)]
+    known = desk[desk["at_hand"].notna()]
+    assert (known["taken"].astype(bool) == known["success"].astype(bool))[known["at_hand"].astype(bool)].all()
+    assert known["follows"].gt(0).mean() > 0.9, "the simulated reader does what it reads"
+
+
+def test_each_form_of_a_prompt_is_measured_once() -> None:
+    forms = layouts_of(())
+    assert "transcript" in forms and len(forms) == len({tuple(sorted(form.items())) for form in forms.values()})
+    assert list(layouts_of(["block"])) == ["block"]

@@ -13,9 +13,9 @@ from pydantic import Field
 
 from memrl_core.environments.base import (
     Environment,
-    EnvironmentOptions,
     EnvironmentSpec,
     StepResult,
+    TurnsOptions,
     choices_listed,
     last_step,
 )
@@ -72,7 +72,7 @@ OFFERED = "You can also answer with one of the lines that are offered, without t
 _LAST_WORD = re.compile(r"\s(commit|rollback)\Z", re.IGNORECASE)
 
 
-class DatabaseOptions(EnvironmentOptions):
+class DatabaseOptions(TurnsOptions):
     """How much of the work is done for the model."""
 
     drafts: bool = Field(

@@ -26,9 +26,9 @@ from typing import Any, Literal, NoReturn
 from pydantic import Field
 
 from memrl_core.environments.base import (
-    EnvironmentOptions,
     EnvironmentSpec,
     StepResult,
+    TurnsOptions,
     choices_listed,
     layout,
     script,
@@ -62,7 +62,7 @@ INSTRUCTIONS = (
 )
 
 
-class ScienceWorldOptions(EnvironmentOptions):
+class ScienceWorldOptions(TurnsOptions):
     """How long an episode lasts, how hard it is made, and how much is offered."""
 
     max_turns: int = Field(

@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from memrl_core.environments.base import (
     NOT_DONE_IN_TIME,
-    EnvironmentOptions,
     EnvironmentSpec,
     StepResult,
+    TurnsOptions,
     block,
     choices_listed,
     layout,
@@ -87,7 +87,7 @@ class Game(BaseModel):
         return "cooking-" + "-".join(f"{key}{int(value)}" for key, value in self.model_dump().items())
 
 
-class TextWorldOptions(EnvironmentOptions):
+class TextWorldOptions(TurnsOptions):
     """How long a game may last."""
 
     max_turns: int = Field(

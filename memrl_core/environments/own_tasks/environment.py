@@ -10,7 +10,14 @@ from difflib import get_close_matches
 from string import ascii_uppercase
 from typing import Any
 
-from memrl_core.environments.base import Environment, EnvironmentSpec, StepResult, choices_listed, last_step
+from memrl_core.environments.base import (
+    Environment,
+    EnvironmentSpec,
+    StepResult,
+    TurnsOptions,
+    choices_listed,
+    last_step,
+)
 from memrl_core.environments.databases.judging import database_data
 from memrl_core.environments.databases.sql_world import Sql
 from memrl_core.environments.own_tasks.answers import (
@@ -155,6 +162,7 @@ class TaskFile(Environment):
         "choices, or what a statement of SQL does. A person judges tasks that come without an answer.",
         source="Your file, in JSON Lines; it stays on this machine.",
     )
+    Options = TurnsOptions
     reward_source: RewardSource = "environment"
     instructions = ANSWERING
     max_turns = Sql.max_turns
