@@ -229,6 +229,7 @@ def experiment(
     ],
     out: Annotated[Path, typer.Option(help="Folder of the results; the same again goes on where it ended.")],
     seeds: Annotated[int | None, typer.Option(help="How many seeds, in the place of the file's.")] = None,
+    first_seed: Annotated[int | None, typer.Option(help="The first seed, in the place of the file's.")] = None,
     epochs: Annotated[int | None, typer.Option(help="How many epochs, in the place of the file's.")] = None,
     model: Annotated[str | None, typer.Option(help="A model, in the place of the file's.")] = None,
     stream: Annotated[
@@ -245,7 +246,7 @@ def experiment(
     """Run an experiment: every cell of policies × settings × streams × seeds. Ctrl-C ends it; finished cells stay."""
     from memrl_core.experiments.plan import read_plan
 
-    plan = read_plan(file, seeds=seeds, epochs=epochs, model=model, streams=stream or ())
+    plan = read_plan(file, seeds=seeds, first_seed=first_seed, epochs=epochs, model=model, streams=stream or ())
     if model_host:
         plan = plan.model_copy(update={"model_hosts": model_host.split(","), "per_host": per_host})
     _run(plan, out, jobs, scheduler, banks, trusted=bool(model_host))

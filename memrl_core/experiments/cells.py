@@ -145,7 +145,7 @@ def cells_of(plan: Plan) -> list[Cell]:
             model_options={**plan.model_options, **arm.model_options},
             embedder=plan.embedder,
         )
-        for seed in range(plan.seeds)
+        for seed in plan.all_seeds()
         for stream in plan.streams
         for arm in plan.all_arms()
     ]

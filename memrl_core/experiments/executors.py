@@ -319,7 +319,7 @@ class ResultFolder:
         versions |= {name: version(name) for name in LIBRARIES}
         description = {
             "plan": plan.model_dump(mode="json"),
-            "seeds": list(range(plan.seeds)),
+            "seeds": list(plan.all_seeds()),
             "versions": versions,
             "machine": f"{platform.system()} {platform.machine()}",
             "written": datetime.now(UTC).isoformat(timespec="seconds"),

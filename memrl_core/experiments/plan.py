@@ -25,6 +25,7 @@ from memrl_core.agent.workspace import HASHING, SIMULATED
 from memrl_core.environments import environment_class, make_environment
 from memrl_core.environments.tasks import environment_of, named_tasks
 from memrl_core.errors import InputError, SettingsError
+from memrl_core.experiments.study import USE_SEED
 from memrl_core.experiments.toml_files import read_model
 from memrl_core.models.base import checked_options
 from memrl_core.models.hosts import MOST_AT_ONCE
@@ -247,6 +248,7 @@ class Plan(_Part):
     title: str = Field(min_length=1, max_length=200)
     question: str = ""
     seeds: int = Field(10, ge=1, le=1000)
+    first_seed: int = Field(0, ge=0, le=USE_SEED - 1000, description="The first of the seeds, which follow one another.")
     epochs: int = Field(10, ge=1, le=1000)
     model: str = SIMULATED
     model_options: ModelChoices = Field(default_factory=dict, description="Options of the model, such as temperature.")
@@ -337,6 +339,10 @@ class Plan(_Part):
         """The arms of `arms`, then every combination of `grid`; MemRL as it is when there are none."""
         return _all_arms(self.arms, self.grid)
 
+    def all_seeds(self) -> range:
+        """The seeds, in order."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
     def settings_of(self, arm: ArmPlan) -> PolicySettings:
         """The settings that an arm runs under: the plan's, where its policy has them, and its own over them.
 
@@ -359,11 +365,13 @@ def read_plan(
     path: Path,
     *,
     seeds: int | None = None,
+    first_seed: int | None = None,
     epochs: int | None = None,
     model: str | None = None,
     streams: Sequence[str] = (),
 ) -> Plan:
-    """The experiment of a TOML file; `seeds`, `epochs` (of the stages, too) and `model` replace those of the file.
+    """The experiment of a TOML file; `seeds`, `first_seed`, `epochs` (of the stages, too) and `model` replace those of
+    the file.
 
     With `streams` only the streams of these names are run. Raises `InputError` with line, key and what is allowed.
     """
@@ -374,9 +382,8 @@ def read_plan(
             f"{path} has no stream {', '.join(unknown)}. Nothing was started; its streams are {', '.join(known)}."
         )
     chosen = plan.model_dump()
-    chosen |= {
-        key: value for key, value in (("seeds", seeds), ("epochs", epochs), ("model", model)) if value is not None
-    }
+    given = {"seeds": seeds, "first_seed": first_seed, "epochs": epochs, "model": model}
+    chosen |= {key: value for key, value in given.items() if value is not None}
     if streams:
         chosen["streams"] = [stream for stream in chosen["streams"] if stream["name"] in streams]
     if epochs is not None:
