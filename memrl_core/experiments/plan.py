@@ -248,7 +248,7 @@ class Plan(_Part):
     title: str = Field(min_length=1, max_length=200)
     question: str = ""
     seeds: int = Field(10, ge=1, le=1000)
-    first_seed: int = Field(0, ge=0, le=USE_SEED - 1000, description="The first of the seeds, which follow one another.")
+    first_seed: int = Field(0, ge=0, le=USE_SEED - 1000, description="The first seed; the others follow it.")
     epochs: int = Field(10, ge=1, le=1000)
     model: str = SIMULATED
     model_options: ModelChoices = Field(default_factory=dict, description="Options of the model, such as temperature.")
