@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from memrl_core.agent import Agent
 from memrl_core.agent.live import LiveRun
@@ -47,6 +47,7 @@ from memrl_core.errors import (
     ModelError,
     ModelMissing,
     NotABank,
+    SettingsError,
     one_line,
 )
 from memrl_core.models import gguf, ollama
@@ -97,6 +98,19 @@ class Preferences(BaseModel):
     timeout: float = Field(60.0, ge=1, le=3600)
     rater: str = Field("", max_length=80)
     opened: dict[str, str] = Field(default_factory=dict, description="Banks outside the home folder: name to URI.")
+    model_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="What new runs of a model begin with: the model's name to its options."
+    )
+
+    @field_validator("model_options")
+    @classmethod
+    def _usable(cls, kept: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Without what is no option of a model, as a file that was changed by hand may have."""
+        usable = {}
+        for model, options in kept.items():
+            with suppress(SettingsError):
+                usable[model] = checked_options(options)
+        return usable
 
 
 # --- preferences and banks --------------------------------------------------------------------------------------------
@@ -144,6 +158,18 @@ def save_preferences(preferences: Preferences) -> None:
             f"The preferences could not be saved ({error.strerror}). They stay in force until the app ends; make "
             f"{target.parent} writable, or set MEMRL_HOME to another folder, to keep them."
         ) from None
+
+
+def keep_options(model: str, options: Mapping[str, Any]) -> None:
+    """Begin every new run of `model` on this machine with these options, those of before forgotten.
+
+    Raises `SettingsError` for what is no option, and `InputError` where the preferences cannot be written.
+    """
+    preferences = load_preferences()
+    kept = {name: known for name, known in preferences.model_options.items() if name != model}
+    if usable := checked_options(options):
+        kept[model] = usable
+    save_preferences(preferences.model_copy(update={"model_options": kept}))
 
 
 def remember_bank(uri: str) -> str:

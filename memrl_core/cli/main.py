@@ -192,6 +192,9 @@ def run(
     layout: Annotated[
         str, typer.Option(help="How memories are laid out in the prompt: transcript, turns or block.")
     ] = "",
+    keep_options: Annotated[
+        bool, typer.Option("--keep-options", help="Begin new runs of this model so from now on, in the app too.")
+    ] = False,
     resume: Annotated[
         str, typer.Option(help="Go on with this run where it ended; its own settings, model and tasks are used.")
     ] = "",
@@ -205,7 +208,8 @@ def run(
     chosen = settings_of(policy, _pairs(settings or [], "a setting", "weight=0.5"), preset)
     env, task_set = environment_and_set(env, task_set)
     given_options = _pairs(model_options or [], "a model option", "temperature=0.7")
-    chosen_options = checked_options({**given_options, **({"layout": layout} if layout else {})})
+    given_options |= {"layout": layout} if layout else {}
+    chosen_options = checked_options({**preferences.model_options.get(model, {}), **given_options})
     world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
     hosts = None if resume else ctx.with_resource(at_hosts(model, model_host, per_host))
     facts = {} if resume else workspace.must_be_there(model, preferences, hosts)
@@ -231,6 +235,8 @@ def run(
                 model_options=chosen_options,
                 model_facts=facts,
             )
+            if keep_options:
+                workspace.keep_options(model, chosen_options)
         live = workspace.live_run(memory, info.id, preferences, hosts)
         total = len(live.tasks) * epochs
         before, earlier = memory.next_step(info.id) - info.first_step, memory.step_rows(info.id)

@@ -31,6 +31,7 @@ from pages.shared.view import arm_line
 
 TYPED = "type my own"
 UNCHOSEN = "as usual"
+KEPT = "new_run_keep_options"
 OFTEN_CHANGED = ("k1", "delta", "k2", "weight", "alpha", "epsilon", "normaliser", "exclude_same_task")
 
 
@@ -92,6 +93,8 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
             model_facts=facts,
             by=person(),
         )
+        if st.session_state.get(KEPT):
+            workspace.keep_options(model, model_options)
     except MemRLError as error:
         if made:
             _take_back(made)
@@ -181,12 +184,17 @@ def _model_options(environment: str, model: str) -> dict[str, Any]:
     if workspace.is_simulated(model):
         return {}
     usual = ModelOptions(num_predict=environment_class(environment).spec.answer_tokens).model_dump()
+    begins = {**usual, **workspace.load_preferences().model_options.get(model, {})}
     st.markdown("**Model options**")
     columns, chosen = st.columns(2), {}
     for at, name in enumerate(CHOSEN):
         with columns[2 * at // len(CHOSEN)]:
-            key = f"new_{environment}_model_{name}"
-            chosen[name] = _field_input(name, ModelOptions.model_fields[name], usual[name], key)
+            # A widget keeps what it began with: where that is another value, it is another widget.
+            key = f"new_{environment}_model_{name}" + (f"_{begins[name]}" if begins[name] != usual[name] else "")
+            chosen[name] = _field_input(name, ModelOptions.model_fields[name], begins[name], key)
+    st.checkbox(
+        "Begin new runs of this model so", key=KEPT, help="On this machine, from now on, for options that differ."
+    )
     return {name: value for name, value in chosen.items() if value != usual[name]}
 
 
@@ -273,7 +281,7 @@ def _field_input(name: str, field: FieldInfo, value: Any, key: str) -> Any:
         return st.toggle(value=value, **asked)
     if isinstance(value, str) or (value is None and str in kinds):
         text = st.text_input(value=value or "", placeholder=UNCHOSEN, **asked)
-        return text or (None if value is None else "")
+        return text or (None if value is None or NoneType in kinds else "")
     step, number = (1, value) if int in kinds else (0.05, None if value is None else float(value))
     written = "%.3f" if float in kinds and value is not None else None
     # An emptied field gives None, for which the settings would take their default without a word.

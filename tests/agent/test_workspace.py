@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -208,3 +209,19 @@ def test_a_step_that_lost_its_server_goes_on_at_another_address(tmp_path: Path) 
         assert live.wait(20)
     assert live.error is None
     assert bank.trace("r", 1).id == attempt
+
+
+def test_what_a_model_begins_with_is_kept_without_what_is_no_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path))
+    workspace.keep_options("small", {"choices": "prompt"})
+    workspace.keep_options("other", {"layout": "turns"})
+    workspace.keep_options("other", {})
+    assert workspace.load_preferences().model_options == {"small": {"choices": "prompt"}}
+    with pytest.raises(SettingsError, match="choices"):
+        workspace.keep_options("small", {"choices": "everywhere"})
+    kept = tmp_path / "preferences.json"
+    kept.write_text(json.dumps({"rater": "ann", "model_options": {"small": {"best": "last"}, "bad": {"best": "so"}}}))
+    preferences = workspace.load_preferences()
+    assert (preferences.rater, preferences.model_options) == ("ann", {"small": {"best": "last"}})

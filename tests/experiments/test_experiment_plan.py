@@ -137,8 +137,10 @@ def test_epochs_that_are_asked_for_are_checked_and_hold_for_every_stage(tmp_path
     path = a_file(tmp_path, "[[streams]]\n[[streams.stages]]\nepochs = 7\n[[streams.stages]]\n")
     assert "epochs" in refusal(path, epochs=0)
     assert [stage.epochs for stage in read_plan(path).streams[0].stages] == [7, None]
-    plan = read_plan(path, seeds=2, epochs=3)
-    assert (plan.seeds, plan.epochs) == (2, 3)
+    plan = read_plan(path, seeds=2, first_seed=40, epochs=3)
+    assert (list(plan.all_seeds()), plan.epochs) == ([40, 41], 3)
+    assert sorted({cell.seed for cell in cells_of(plan)}) == [40, 41]
+    assert "first_seed" in refusal(path, first_seed=-1)
     assert [stage.epochs for stage in plan.streams[0].stages] == [None, None]
 
 
@@ -205,7 +207,7 @@ def test_a_shipped_experiment_is_whole_and_each_of_its_cells_has_a_name_of_its_o
     assert len({cell.name for cell in cells}) == len({cell.fingerprint for cell in cells}) == len(cells)
     assert plan.question and plan.reference in [arm.name for arm in plan.all_arms()]
     begin = [cell.seed for cell in cells[: len(cells) // plan.seeds]]
-    assert set(begin) == {0}
+    assert set(begin) == {plan.first_seed}
 
 
 def test_the_shipped_comparison_of_methods_has_every_policy_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -516,6 +516,7 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
     app.selectbox(key="new_household_model_layout").set_value("turns")
     app.text_input(key="new_household_model_stop").set_value(".")
     app.number_input(key="new_household_model_num_thread").set_value(1)
+    app.checkbox(key="new_run_keep_options").check()
     ollama.models.clear()
     app.button(key="start_run").click().run()
     assert "ollama pull llama3.2" in page_text(app).replace("\\", "")
@@ -525,6 +526,16 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
     with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
         chosen = {"temperature": 0.4, "num_predict": 64, "layout": "turns", "stop": ".", "num_thread": 1}
         assert dict(bank.runs()[0].model_options) == chosen
+    assert workspace.load_preferences().model_options == {"llama3.2": chosen}
+    app = visit("home")
+    app.selectbox(key="new_run_model").set_value("llama3.2").run()
+    app.number_input(key="new_household_model_temperature_0.4").set_value(0.7)
+    app.text_input(key="new_household_model_stop_.").set_value("")
+    app.button(key="start_run").click().run()
+    with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
+        del chosen["stop"]
+        assert dict(bank.runs()[-1].model_options) == {**chosen, "temperature": 0.7}
+    assert "stop" in workspace.load_preferences().model_options["llama3.2"], "only a run that says so changes them"
 
 
 def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, visit: Visit) -> None:
