@@ -40,7 +40,7 @@ def refusal(path: Path, **changes: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "line", "key", "allowed"),
     [
-        ("seed = 3\n", 2, "seed", "Allowed: title, question, seeds, epochs"),
+        ("seed = 3\n", 2, "seed", "Allowed: title, question, seeds, first_seed, epochs"),
         (
             f"{ARM}polcy = 'memrl'\n",
             4,
