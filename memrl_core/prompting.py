@@ -39,11 +39,12 @@ choices. A memory may also give advice for the very state that is described besi
     > heat egg with microwave
 
 Small language models follow a memory only where it looks like what is asked of them. Two other layouts say the same so:
-`transcript` puts each memory's actions under its task, failures first and what they avoid in words, then the new task
-with what has been done so far, and what is asked for is the next line; `turns` makes of each memory a conversation that
-has taken place. A model that is bound to a list by a schema reads and writes actions as JSON strings, any other as
-lines that start with "> ". The environment's instructions stand in every prompt. In a transcript with memories the list
-of choices stands in the prompt or in the schema alone, by the option `choices`.
+`transcript` puts each memory's actions under its task, failures first, then the new task with what has been done so
+far, and what is asked for is the next line; `turns` makes of each memory a conversation that has taken place. A model
+that is bound to a list by a schema reads and writes actions as JSON strings, any other as lines that start with "> ".
+The environment's instructions stand in every prompt. In a transcript, what a failure avoids is left out or stands there
+in words, by the option `failures`, and with memories the list of choices stands in the prompt or in the schema alone,
+by the option `choices`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Choices = Literal["schema", "prompt"]
 Best = Literal["first", "last"]
 Seen = Literal["latest", "all"]
 Failures = Literal["named", "unnamed"]
-USUAL: Mapping[str, str] = {"choices": "schema", "best": "first", "seen": "latest", "failures": "named"}
+USUAL: Mapping[str, str] = {"choices": "schema", "best": "first", "seen": "latest", "failures": "unnamed"}
 """How a transcript is laid out where nobody chose."""
 
 FOLLOW = "## Memories that worked (follow)"

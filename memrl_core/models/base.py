@@ -114,7 +114,7 @@ class ModelOptions(BaseModel):
         None,
         title="Failures",
         description="In a transcript. named: a failure says which actions to avoid. unnamed: it only says what went "
-        "wrong, because some models do whatever action they read. Where nobody chose: named.",
+        "wrong, because small models do whatever action they read. Where nobody chose: unnamed.",
     )
     think: bool = Field(
         False,

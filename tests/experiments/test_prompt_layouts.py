@@ -81,7 +81,9 @@ def _record(layout: str, **options: str) -> GenerateRecord:
 @pytest.mark.parametrize("layout", ["transcript", "turns"])
 @pytest.mark.parametrize("bound", [True, False])
 def test_every_action_and_what_went_wrong_is_in_each_layout(layout: str, bound: bool) -> None:
-    reported = "\n".join(message.content for message in messages_sent(_record(layout), 0, bound=bound))
+    reported = "\n".join(
+        message.content for message in messages_sent(_record(layout, failures="named"), 0, bound=bound)
+    )
     for word in ("heat the egg", "take egg", "heat egg", "cool it", "It broke.", "cool egg", "heat the egg now"):
         assert word in reported
     assert ("- wait" in reported) is (layout == "turns" or not bound), "in a bound transcript the schema holds the list"
@@ -151,7 +153,7 @@ def test_what_was_tried_stands_before_the_choices_and_can_be_taken_out(seen: str
 
 def test_a_transcript_shows_actions_in_the_very_form_that_is_asked_for() -> None:
     turn = Turn(Reply("take egg", bound=True, offered=True), "You hold it.\nYou can:\n- wait", 0.0, False, False)
-    record = replace(_record("transcript"), turns=(turn,))
+    record = replace(_record("transcript", failures="named"), turns=(turn,))
     *_, last = messages_sent(record, 1, bound=True)
     lines = last.content.splitlines()
     begin = lines.index("Task: heat the egg")
