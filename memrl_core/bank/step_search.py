@@ -25,7 +25,8 @@ class StepQuery:
 
     `task` is part of a task's id or intent, `epochs` the first and the last of those asked for. `source` asks for steps
     with a standing reward of the environment, of a person, or with none. `memory` is the id of a memory that was in the
-    pool.
+    pool. `follows` asks for steps with memories in the prompt whose answer follows one of them, or is known to follow
+    none.
     """
 
     task: str = ""
@@ -35,6 +36,7 @@ class StepQuery:
     reranked: bool | None = None
     memory: str = ""
     epochs: tuple[int, int] | None = None
+    follows: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def _conditions(database: Database, run: str, query: StepQuery) -> list[ColumnEl
     wanted: list[ColumnElement[bool]] = [_S.run == run]
     if query.task:
         words = query.task.lower()
-        columns = func.lower(_S.task), func.lower(_intent(database))
+        columns = func.lower(_S.task), func.lower(_of_trace(database, "task", "intent"))
         wanted.append(or_(*(column.contains(words, autoescape=True) for column in columns)))
     if query.epochs is not None:
         wanted.append(_S.epoch.between(*query.epochs))
@@ -102,14 +104,22 @@ def _conditions(database: Database, run: str, query: StepQuery) -> list[ColumnEl
         wanted.append(_S.step.in_(moved) if query.reranked else _S.step.not_in(moved))
     if query.memory:
         wanted.append(_S.step.in_(select(_C.step).where(_C.run == run, _C.memory_id == query.memory, _POOLED)))
+    if query.follows is not None:
+        followed = _of_trace(database, "follows", "memories")
+        given = select(_C.step).where(_C.run == run, _C.selected)
+        wanted += [_S.step.in_(given), followed != "[]" if query.follows else followed == "[]"]
     return wanted
 
 
-def _intent(database: Database) -> ColumnElement[Any]:
+def _of_trace(database: Database, *path: str) -> ColumnElement[Any]:
+    """A text or a list in a trace's JSON; null where there is none. A bank of before has no column for it."""
     if database.is_sqlite:
-        return func.json_extract(_S.trace, "$.task.intent")
-    intent: ColumnElement[Any] = cast(_S.trace, JSON)["task"]["intent"].as_string()
-    return intent
+        return func.json_extract(_S.trace, "$." + ".".join(path))
+    part: Any = cast(_S.trace, JSON)
+    for name in path:
+        part = part[name]
+    found: ColumnElement[Any] = part.as_string()
+    return found
 
 
 def _given(run: str, source: str) -> Select[Any]:

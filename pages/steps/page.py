@@ -24,8 +24,9 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
            "reward by a person": "person", "no reward stands": "nobody"},
     "empty": {"any pool": None, "empty pool": True, "something recalled": False},
     "reranked": {"any ranks": None, "a rank changed": True, "no rank changed": False},
+    "follows": {"any answer": None, "follows a memory": True, "follows none": False},
 }  # fmt: skip
-WIDTHS = {"outcome": 140, "by": 240, "empty": 180, "reranked": 170}
+WIDTHS = {"outcome": 140, "by": 240, "empty": 180, "reranked": 170, "follows": 170}
 
 
 @st.cache_data(max_entries=16, show_spinner="Looking through the steps …")
@@ -48,7 +49,10 @@ def _asked(run: str) -> StepQuery:
     epochs = _epochs(field("Epoch", placeholder="epoch: 2 or 2-4", key="epoch", width=130))
     pooled = field("Memory in the pool", placeholder="memory in pool: #7", key="pooled", width=170)
     memory = memory_named(pooled, run)
-    return StepQuery(task.strip(), chosen["outcome"], chosen["by"], chosen["empty"], chosen["reranked"], memory, epochs)
+    return StepQuery(
+        task.strip(), chosen["outcome"], chosen["by"], chosen["empty"], chosen["reranked"], memory, epochs,
+        chosen["follows"],
+    )  # fmt: skip
 
 
 def _epochs(text: str) -> tuple[int, int] | None:

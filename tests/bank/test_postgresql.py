@@ -92,6 +92,7 @@ def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: 
             (StepQuery(task="TASK 2"), [2]),
             (StepQuery(source="person", empty_pool=True), [1, 2, 3]),
             (StepQuery(reranked=True), []),
+            (StepQuery(follows=True), []),
         ):
             assert bank.matching_steps("r", query) == steps
         assert [sorted(row.sources[1:]) for row in bank.found_steps("r", [1, 2, 3])] == 3 * [["ann", "bo"]]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +14,64 @@ import pytest
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import memory_named
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.step_search import StepQuery
-from memrl_core.records import StepTrace
+from memrl_core.environments.helpdesk import Helpdesk
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.prompting import offered
+from memrl_core.records import Message, Reply, StepTrace
+from tests.builders import an_agent
 
 RUN = "household"
+
+
+class _Deaf(SimulatedModel):
+    """A model that reads no memory: it answers what is offered, one after the other."""
+
+    asked = 0
+
+    def chat(self, messages: Sequence[Message], *args: Any, **kwargs: Any) -> Reply:
+        choices = offered(messages[-1].content)
+        self.asked += 1
+        return Reply(choices[self.asked**2 % len(choices)])
+
+
+@pytest.mark.parametrize("model", [SimulatedModel, _Deaf])
+def test_steps_are_found_by_what_their_answer_follows(tmp_path: Path, model: type[SimulatedModel]) -> None:
+    agent = an_agent(tmp_path / "bank", model(), "helpdesk")
+    list(agent.run(Helpdesk.make_tasks("helpdesk-train")[:40]))
+    traces, bank = agent.bank.traces("r"), agent.bank
+    known = [trace for trace in traces if trace.follows is not None and trace.decision and trace.decision.selected]
+    for wanted in (True, False):
+        steps = [trace.step for trace in known if trace.follows and bool(trace.follows.memories) is wanted]
+        assert bank.matching_steps("r", StepQuery(follows=wanted)) == steps
+        assert steps or wanted is (model is _Deaf), "a reader follows, who does not read does not"
+    with closing(sqlite3.connect(tmp_path / "bank" / "bank.db")) as tables:
+        stored = [json.loads(cell or "null") for (cell,) in tables.execute("SELECT follows FROM steps ORDER BY step")]
+    assert stored == [None if trace.follows is None else [*trace.follows.memories] for trace in traces]
+    assert any(stored) or model is _Deaf
+
+
+def test_a_bank_of_before_gets_the_column_when_it_is_next_written(tmp_path: Path) -> None:
+    agent = an_agent(tmp_path / "bank", environment="helpdesk")
+    list(agent.run(Helpdesk.make_tasks("helpdesk-train")[:8]))
+    agent.bank.close()
+    path = tmp_path / "bank" / "bank.db"
+    with closing(sqlite3.connect(path)) as tables:
+        (before,) = tables.execute("SELECT count(follows) FROM steps").fetchone()
+        tables.execute("ALTER TABLE steps DROP COLUMN follows")
+        tables.commit()
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        assert bank.matching_steps("r", StepQuery(follows=True)), "it is read as before"
+        assert all(finding.ok for finding in check(str(tmp_path / "bank")))
+    with closing(sqlite3.connect(path)) as tables:
+        assert "follows" not in [column for _, column, *_ in tables.execute("PRAGMA table_xinfo(steps)")]
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        bank.ratings.rate(Rating("r", 3, 1.0, "ann", ""))
+    with closing(sqlite3.connect(path)) as tables:
+        assert tables.execute("SELECT count(follows) FROM steps").fetchone() == (before,) != (0,)
+    assert all(finding.ok for finding in check(str(tmp_path / "bank")))
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,19 @@ steps = Table(
     Column("digest", Text, nullable=False),
     UniqueConstraint("run", "step"),
 )
+FOLLOWS = {
+    "sqlite": "follows TEXT GENERATED ALWAYS AS "
+    "(CASE WHEN json_valid(trace) THEN json_extract(trace, '$.follows.memories') END) VIRTUAL",
+    "postgresql": "follows TEXT GENERATED ALWAYS AS (trace::json -> 'follows' ->> 'memories') STORED",
+}
+"""The memories that an answer follows, as a JSON list, null where that is not known: what the trace says, as a column
+for whoever asks the tables. Banks of before get it with the first that is written; no row is stored otherwise."""
+_ADD_FOLLOWS = "ALTER TABLE steps ADD COLUMN "
+COMPUTES = sqlite3.sqlite_version_info >= (3, 31)
+"""Whether this SQLite knows columns that it computes; without them a bank is the same, but for that column."""
+for _dialect, _column in FOLLOWS.items():
+    if COMPUTES or _dialect != "sqlite":
+        event.listen(steps, "after_create", DDL(_ADD_FOLLOWS + _column).execute_if(dialect=_dialect))  # type: ignore[no-untyped-call]
 candidates = Table(
     "candidates",
     metadata,
@@ -283,6 +296,7 @@ class Database:
         self._folder = None if file is None else file.parent
         self._turn = FileLock(f"{file}{TURNS}", thread_local=False)
         self._in_transaction = False
+        self._is_complete = False
         self._version: Any = None
         self._open: Connection | None = None
         self._inserts: dict[tuple[str, tuple[str, ...], bool], tuple[str, Sequence[str] | None]] = {}
@@ -380,6 +394,8 @@ class Database:
         ours = _own_schema()
         query = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master LIMIT ?"
         found = {(kind, name): (table, _plain_sql(sql)) for kind, name, table, sql in self.raw(query, (PARTS_READ,))}
+        if found.get(_STEPS) == _steps_before():
+            found[_STEPS] = ours[_STEPS]
         if only:
             found, ours = ({key: parts[key] for key in parts if key[1] == only} for parts in (found, ours))
         odd = [("not a bank's own", key) for key in sorted(found.keys() - ours.keys())]
@@ -493,6 +509,7 @@ class Database:
                     with self._sentences("the database"):
                         self._connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
                         self._connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ONE_WRITER})")
+                self._complete()
                 yield
                 with self._sentences("the database"):
                     self._run("COMMIT")
@@ -503,6 +520,20 @@ class Database:
                 raise
             finally:
                 self._in_transaction = False
+
+    def _complete(self) -> None:
+        """Give a bank of an earlier version the column that it lacks; one look per handle at any other."""
+        if self._is_complete:
+            return
+        with self._sentences("the database"):
+            if self.is_sqlite:
+                columns = [name for _, name, *_ in self._run("PRAGMA table_xinfo(steps)").fetchall()]
+            else:
+                there = inspect(self._connection)
+                columns = [one["name"] for one in there.get_columns("steps")] if there.has_table("steps") else []
+            if columns and "follows" not in columns and (COMPUTES or not self.is_sqlite):
+                self._run(_ADD_FOLLOWS + FOLLOWS[self._engine.dialect.name])
+        self._is_complete = bool(columns)
 
     def _begin(self) -> None:
         """Begin to write, in turn: whoever waits shows it by a file, before which the others stand back.
@@ -648,6 +679,16 @@ def _own_schema() -> dict[tuple[str, str], tuple[str, str]]:
             metadata.create_all(opened)
         parts = connection.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master")
         return {(kind, name): (table, _plain_sql(sql)) for kind, name, table, sql in parts}
+
+
+_STEPS = "table", "steps"
+
+
+@cache
+def _steps_before() -> tuple[str, str]:
+    """The table `steps` of a bank that was made without the column `follows`."""
+    table, made = _own_schema()[_STEPS]
+    return table, made.replace(f", {_plain_sql(FOLLOWS['sqlite'])}", "")
 
 
 def _plain_sql(sql: str) -> str:
