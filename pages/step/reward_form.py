@@ -10,6 +10,7 @@ import streamlit as st
 
 from memrl_core.agent import Episode
 from memrl_core.agent.live import LiveRun
+from memrl_core.analysis.decision.explain import credited_because
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
@@ -88,6 +89,8 @@ def _credited(view: View) -> tuple[str, ...]:
 
 def _nobody_credited(view: View) -> str:
     spec = spec_of(view.trace)
+    if view.moment.selected and (why := credited_because(view.trace)):
+        return f"{why} A reward is kept with the step and moves no q."
     if spec is None or spec.keeps_q or not view.moment.selected:
         return "No memory was in the prompt, so none is credited: a reward is kept with the step and moves no q."
     return f"{spec.title} keeps no q of single memories: what it learns from a reward, if anything, is under “Update”."

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from memrl_core.analysis.decision.labels import memory_label, memory_labels
 from memrl_core.errors import few
 from memrl_core.numerals import fixed, percent, signed
-from memrl_core.records import MISSED, Candidate, Decision, NormaliserLine, Reason, RecallRecord, ValueChange
+from memrl_core.records import (
+    MISSED,
+    Candidate,
+    Decision,
+    NormaliserLine,
+    Reason,
+    RecallRecord,
+    StepTrace,
+    ValueChange,
+)
 from memrl_core.retrieval import DIGITS
 from memrl_core.retrieval.exploration import SEEDED_TIES
 
@@ -44,6 +53,38 @@ def update_formula(change: ValueChange, run: str) -> str:
         f"q({memory_label(change.memory_id, run)}) = {signed(change.before)} + {change.alpha:g} × "
         f"({signed(change.reward)} − ({signed(change.before)})) = {signed(moved)}{raised}"
     )
+
+
+def followed(trace: StepTrace) -> str:
+    """Which memories the answer of a step follows, and whether it took what was right; "" where no memory was in the
+    prompt or there is no answer.
+    """
+    if trace.decision is None or not trace.decision.selected or not trace.turns:
+        return ""
+    found = trace.follows
+    if found is None:
+        return "" if trace.reward is None else "which memory it follows is not known"
+    said = f"follows {memory_labels(found.memories, trace.run)}" if found.memories else "follows no memory"
+    if found.at_hand is None:
+        return said
+    at_hand = f"right one at hand, {'taken' if found.taken else 'not taken'}"
+    return f"{said} · {at_hand if found.at_hand else 'right one not at hand'}"
+
+
+def credited_because(trace: StepTrace) -> str:
+    """Whom the reward of a step credits, and why; "" before the reward and where no memory was in the prompt."""
+    if trace.reward is None or trace.decision is None or not trace.decision.selected:
+        return ""
+    in_prompt, credited = trace.decision.selected, trace.reward.credited
+    left = memory_labels([one for one in in_prompt if one not in credited], trace.run)
+    if trace.settings.get("credit") != "followed":
+        return "All of the prompt are credited." if set(credited) == set(in_prompt) else ""
+    if trace.follows is None:
+        return "Which memory the answer follows is not known: all of the prompt are credited."
+    if not trace.follows.memories:
+        return f"The answer follows no memory: {'all of the prompt are' if credited else 'none is'} credited."
+    both = f"Credited, because the answer follows: {memory_labels(credited, trace.run)}."
+    return both if left == "none" else f"{both} In the prompt, not followed, not credited: {left}."
 
 
 def _value(change: ValueChange, run: str) -> str:

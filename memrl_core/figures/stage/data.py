@@ -18,6 +18,7 @@ Memories are named by their place in the table `memories`; what is not known is 
                          grows with λ]], score, tie: place among equals, selected, missed: not in the pool, short, why,
                          taken: [[λ, λ]]}]
             prompt:   [{role, parts: [[text, n | null]]}] | null
+            follows:  [n] | null, followed and credit: a sentence each, or "",
             answer:   {model, simulated, turns: [{text, observation, recalled, notes: [text]}]} | null
             reward:   {reward, source, rater, reason, outcome, verdict, environment, credited: [n]} | null
             update:   {changes: [{memory: n, before, after, reward, formula}], others} | null
@@ -37,7 +38,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.analysis.decision.explain import update_formula, warnings
+from memrl_core.analysis.decision.explain import credited_because, followed, update_formula, warnings
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, reason_sentence
 from memrl_core.analysis.decision.outline import line, operation_line, passages, reply_notes
 from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
@@ -355,6 +356,9 @@ def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Pha
         "candidates": _candidates(trace, number, lines),
         "prompt": _prompt(trace.generate, number) if trace.generate and trace.generate.messages else None,
         "answer": trace.generate and stage_answer(trace.generate),
+        "follows": None if trace.follows is None else list(map(number, trace.follows.memories)),
+        "followed": followed(trace),
+        "credit": credited_because(trace),
         "reward": trace.reward and _reward(trace.reward, number),
         "update": trace.update and _update(trace.update, trace.run, number),
         "write": trace.write and {"operations": [_written(one, trace.run, number) for one in trace.write.operations]},
@@ -367,6 +371,7 @@ def _no_step() -> dict[str, Any]:
     return {
         **nothing, "step": 0, "epoch": 0, "task": {"id": "", "intent": "No step yet.", "family": ""},
         "origin": "agent", "lacks": [], "next": 1, "lines": [""] * len(Phase), "candidates": [],
+        "follows": None, "followed": "", "credit": "",
         "missing": {str(n + 1): NOT_YET for n in range(len(Phase))},
     }  # fmt: skip
 

@@ -119,6 +119,7 @@ class Stage {
     this.axis = new QAxis(this.axisBox, on);
     this.legend = el("div", "stage-legend", mapPanel);
     this.flights = svg("svg", { class: "stage-flights", "aria-hidden": "true" }, root);
+    this.lines = svg("svg", { class: "stage-flights", "aria-hidden": "true" }, root);
     root.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -139,6 +140,7 @@ class Stage {
     const [answer, answerHead] = part("Answer", "stage-answer");
     this.answerBox = answer;
     this.model_ = el("span", "stage-caption", answerHead);
+    this.followed = el("p", "stage-caption stage-followed", answer);
     this.answer = set(el("div", "stage-text", answer), { tabindex: 0, role: "group", "aria-label": "The answer" });
     [this.rewardBox] = part("Reward", "stage-reward");
     const row = el("div", "stage-reward-row", this.rewardBox);
@@ -146,6 +148,7 @@ class Stage {
     this.verdict = el("div", "stage-verdict", row);
     [this.updateBox] = part("Q update", "stage-update");
     this.updateRows = el("div", "", this.updateBox);
+    this.credit = el("p", "stage-caption", this.updateBox);
     [this.writeBox] = part("New memory", "stage-write");
     this.writeRows = el("div", "", this.writeBox);
     this.card = set(el("div", "stage-card", rest), { role: "region", "aria-label": "Memory", tabindex: 0 });
@@ -289,6 +292,8 @@ class Stage {
       this.link(row, change.memory);
       return { change, swatch, after, delta };
     });
+    this.credit.textContent = step.credit;
+    this.credit.hidden = !step.credit;
     if (!this.changes.length) el("p", "stage-caption", this.updateRows, step.missing[6] ?? (step.lines[5] || "No q moved."));
     else if (step.update.others) el("p", "stage-caption", this.updateRows, `and ${step.update.others} other values`);
     this.writeRows.replaceChildren();
@@ -323,6 +328,7 @@ class Stage {
       if (!recorded.has(n)) chip.classList.add("stage-chip-new");
       el("b", "", chip, shortened(model.labels[n], 10));
       el("span", "", chip, shortened(model.intent(n), 34));
+      if (step.follows?.includes(n)) chip.setAttribute("data-followed", "true");
       this.link(chip, n);
     }
     for (const n of recorded) {
@@ -351,6 +357,8 @@ class Stage {
       this.letters += text.length;
     };
     this.letters = 0;
+    this.followed.textContent = step.followed;
+    this.followed.hidden = !step.followed;
     const turns = step.answer?.turns ?? [];
     this.turnsShown = turns.length;
     for (const part of turns.flatMap(turnTexts)) add(...part);
@@ -580,6 +588,37 @@ class Stage {
     }
     this.writeBox.style.opacity = clamp(phases[7] * 2);
     this.fly(phases);
+    this.drawFollowed(phases);
+  }
+
+  // A line from each memory that the answer follows to the answer: its height says where the action came from.
+  drawFollowed(phases) {
+    const chips = phases[4] >= 1 && !this.waiting ? [...this.chips.querySelectorAll("[data-followed]")] : [];
+    const shown = [this.step.step, chips.length, this.size, this.root.clientWidth, this.chips.scrollTop, this.chosen].join();
+    if (shown === this.linesShown) return;
+    this.linesShown = shown;
+    this.lines.replaceChildren();
+    const root = this.root.getBoundingClientRect();
+    const to = this.followed.getBoundingClientRect();
+    const list = this.chips.getBoundingClientRect();
+    for (const chip of chips) {
+      const from = chip.getBoundingClientRect();
+      if (!to.width || from.bottom < list.top || from.top > list.bottom) continue;
+      const [x, y] = [from.right - root.left, from.top + from.height / 2 - root.top];
+      const endY = to.top + to.height / 2 - root.top;
+      // The answer stands below the memories or, in a middle stage, beside them.
+      const beside = to.left >= from.right;
+      const endX = (beside ? to.left - 2 : Math.min(to.left + this.followedWidth(), to.right) + 4) - root.left;
+      const path = beside ? `M${x} ${y} H${(x + endX) / 2} V${endY} H${endX}` : `M${x} ${y} h4 q4 0 4 4 V${endY - 4} q0 4 -4 4 H${endX}`;
+      svg("path", { class: "stage-followed-line", "data-memory": chip.dataset.memory, d: path }, this.lines);
+    }
+  }
+
+  // How wide the words about the answer are.
+  followedWidth() {
+    const range = document.createRange();
+    range.selectNodeContents(this.followed);
+    return range.getBoundingClientRect().width;
   }
 
   // What the current phase did, in words; under another λ, what that would have changed.

@@ -12,16 +12,27 @@ import pytest
 
 from memrl_core.analysis.compare import counterfactual
 from memrl_core.analysis.compare.counterfactual import overtaking, reversal
-from memrl_core.analysis.decision.explain import normaliser_line, score_formula, setting_notes, update_formula, warnings
+from memrl_core.analysis.decision.explain import (
+    credited_because,
+    followed,
+    normaliser_line,
+    score_formula,
+    setting_notes,
+    update_formula,
+    warnings,
+)
 from memrl_core.analysis.decision.labels import memory_label, reason_sentence
 from memrl_core.records import (
     Decision,
+    Follows,
     GenerateRecord,
     Recalled,
     RecallRecord,
+    Reply,
     RewardRecord,
     StepTrace,
     Task,
+    Turn,
     ValueChange,
 )
 from memrl_core.retrieval import select
@@ -155,3 +166,32 @@ def test_it_counts_only_where_the_choice_by_similarity_fails_and_not_by_luck(
 )
 def test_a_memory_of_the_run_is_called_by_its_number_and_wording(memory_id: str, label: str) -> None:
     assert memory_label(memory_id, "run") == label
+
+
+@pytest.mark.parametrize(
+    ("follows", "credit", "credited", "said", "why"),
+    [
+        (Follows(("r-0001",), True, True), "followed", ("r-0001",), "follows #1 · right one at hand, taken",
+         "Credited, because the answer follows: #1. In the prompt, not followed, not credited: #2."),
+        (Follows((), True, False), "followed", (), "follows no memory · right one at hand, not taken",
+         "The answer follows no memory: none is credited."),
+        (Follows((), False, False), "followed", ("r-0001", "r-0002"), "follows no memory · right one not at hand",
+         "The answer follows no memory: all of the prompt are credited."),
+        (Follows(("r-0002",)), "prompt", ("r-0001", "r-0002"), "follows #2", "All of the prompt are credited."),
+        (None, "followed", ("r-0001", "r-0002"), "which memory it follows is not known",
+         "Which memory the answer follows is not known: all of the prompt are credited."),
+    ],
+)  # fmt: skip
+def test_a_step_says_what_it_follows_and_whom_that_credits(
+    follows: Follows | None, credit: str, credited: tuple[str, ...], said: str, why: str
+) -> None:
+    recall, decision = a_decision([(0.9, 0.0), (0.8, 0.0)])
+    answer = GenerateRecord("m", False, {}, (), (), (Turn(Reply("Blue"), "", 1.0, True, False),))
+    reward = RewardRecord(1.0, "environment", "success", "Solved.", "", "", credited)
+    trace = StepTrace(
+        "r-0003-a", "r", 3, 1, Task("t", "?", "helpdesk"), "memrl", {"credit": credit}, "",
+        recall=recall, decision=decision, generate=answer, reward=reward, follows=follows,
+    )  # fmt: skip
+    assert followed(trace) == said and credited_because(trace) == why
+    nothing = replace(trace, decision=replace(trace.decision, selected=())) if trace.decision else trace
+    assert followed(nothing) == credited_because(nothing) == ""

@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import FUNCTION_WORDS
 from memrl_core.bank import MemoryBank
+from memrl_core.environments.helpdesk import Helpdesk
 from memrl_core.figures.stage.data import stage_data
 from memrl_core.figures.stage.player import source_of_run, stage_script, write_player
 from memrl_core.numerals import fixed, signed
@@ -26,6 +27,7 @@ from memrl_core.records import Recalled, RecallRecord
 from memrl_core.retrieval import select
 from memrl_core.retrieval.exploration import Exploration, Ties, order_of_equals
 from memrl_core.settings import MemRLSettings
+from tests.builders import an_agent
 from tests.figures.stage.conftest import SAMPLES
 
 Play = Callable[..., Page]
@@ -321,6 +323,29 @@ def test_no_label_lies_on_another_and_whatever_was_selected_has_its_name(
     page = play(demo_data, width=width)
     for phase in (7, 3):
         assert page.evaluate(LABELS, [list(range(len(demo_data["steps"]))), phase]) == []
+
+
+@pytest.mark.parametrize("width", [1440, 1024])
+def test_a_line_leads_from_each_memory_that_the_answer_follows_to_the_answer(
+    tmp_path: Path, play: Play, width: int
+) -> None:
+    agent = an_agent(tmp_path / "bank", environment="helpdesk", credit="followed", k2=3)
+    traces = list(agent.run(Helpdesk.make_tasks("helpdesk-train")[:40]))
+    data = stage_data(source_of_run(agent.bank, "r"))
+    followed = [len(trace.follows.memories) if trace.follows else 0 for trace in traces]
+    at = next(n for n in range(39, 0, -1) if 0 < followed[n] < len(traces[n].decision.selected))
+    page = play(data, f"step={traces[at].step}&phase=7", width=width, reduced_motion="reduce")
+    lines = page.locator(".stage-followed-line")
+    assert lines.count() == followed[at]
+    assert set(lines.evaluate_all("all => all.map(one => one.dataset.memory)")) == set(traces[at].follows.memories)
+    assert page.locator(".stage-chip[data-followed]").count() == followed[at]
+    shown = page.locator(".stage-followed").bounding_box()
+    for line in lines.all():
+        box = line.bounding_box()
+        assert shown and box and box["y"] <= shown["y"] + shown["height"] and box["width"] > 2
+    assert "not credited" in page.locator(".stage-update").inner_text()
+    page.keyboard.press("2")
+    until(page, "document.querySelectorAll('.stage-followed-line').length === 0")
 
 
 def test_of_the_pool_one_row_takes_the_focus_and_the_arrows_go_on_from_it(demo_data: Any, play: Play) -> None:
