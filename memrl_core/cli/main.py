@@ -24,7 +24,8 @@ from rich.markup import escape
 from memrl_core import __version__
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import weights_label
-from memrl_core.analysis.decision.outline import by_epoch, follow_counts, not_rated, valid_answers
+from memrl_core.analysis.decision.outline import by_epoch, not_rated, valid_answers
+from memrl_core.analysis.run.following import LATEST, follow_counts
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
 from memrl_core.cli import exchange, measure, parts, terminal
@@ -271,6 +272,8 @@ def run(
             console.print(f"Valid answers: {valid / asked:.1%} ({valid:,} of {asked:,} were among the lines offered).")
         if followed := follow_counts(done).sentence:
             console.print(f"{followed[0].upper()}{followed[1:]}.")
+        if ignores := follow_counts(done[-LATEST:]).warning:
+            console.print(escape(ignores), style="yellow")
         for line in (*not_rated(done), *terminal.lines_of(done)):
             console.print(escape(line))
         if stop.pressed:

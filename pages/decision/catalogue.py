@@ -61,6 +61,8 @@ QUESTIONS = (
              needs="run", rules="q"),
     Question("contrary", RUN, "Which failures help, and which successes were luck?", whole_run.contrary,
              needs="run", rules="q"),
+    Question("funnel", RUN, "How far do recalls get: recalled, selected, followed by the answer, right?",
+             whole_run.came_how_far, needs="run"),
     Question("spread", RUN, "How are the q spread, epoch by epoch?", whole_run.spread, needs="run", rules="q"),
     Question("calibrated", RUN, "Is q calibrated?", whole_run.calibrated, needs="run", rules="q"),
     Question("changed", RUN, "What changed between two steps?", whole_run.changed, needs="run"),

@@ -22,12 +22,13 @@ from memrl_core.analysis.memory.exposure import (
     with_role,
 )
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
+from memrl_core.analysis.run.following import follow_counts, funnel
 from memrl_core.analysis.run.over_time import forgetting, losses, q_by_epoch, transfer
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.figures.decision.recall import similarity_picture
 from memrl_core.figures.memory.utility import use_picture
-from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_picture
+from memrl_core.figures.run.reliability import funnel_picture, q_by_epoch_picture, reliability_picture
 from memrl_core.numerals import fixed, percent, signed
 from pages.decision.case import Case, chosen_step, over_steps, uses_of
 from pages.shared import place as places
@@ -143,6 +144,23 @@ def _calibration(case: Case, found: Calibration) -> None:
         st.caption("No rated use yet.")
     else:
         show(reliability_picture(found, case.recorded.model_dump()), f"reliability_{found.kind}")
+
+
+def came_how_far(case: Case) -> None:
+    """How far do recalls get: recalled, selected, followed, right?"""
+    found = over_steps(case, "funnel", lambda *progress: funnel(case.bank, case.run, *progress))
+    if found is None:
+        return
+    show(funnel_picture(found), "funnel")
+    counts = follow_counts(case.bank.each_trace(case.run))
+    if counts.sentence:
+        st.markdown(literal(f"{counts.sentence[0].upper()}{counts.sentence[1:]}."))
+    if counts.warning:
+        st.warning(literal(counts.warning))
+    st.caption(
+        "Each stage counts among the steps that came to the stage before, where that is known: an answer in free text "
+        "follows nobody knows what. Right: such an answer is a success as rewards count now; it may be right by luck."
+    )
 
 
 def changed(case: Case) -> None:

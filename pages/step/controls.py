@@ -10,6 +10,8 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.outline import TITLES, shortened
+from memrl_core.analysis.run.following import latest_follows
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.begun import StepMark
 from memrl_core.bank.people.roles import Role
 from memrl_core.environments.tasks import LONGEST_INTENT
@@ -257,6 +259,21 @@ def model_banner(view: View) -> None:
                 st.code(status.remedy, language=None, width="content")
             st.button("Check again", key="banner_check", on_click=status_of.clear)
             st.page_link("pages/home/page.py", label="Look at the models")
+
+
+TOLD_EVERY = 10  # Steps between two looks at what the model follows: each reads the latest traces.
+
+
+def follows_banner(view: View) -> None:
+    """That the model of a run does not follow its memories, with what to try."""
+    last = view.place.last_step // TOLD_EVERY * TOLD_EVERY
+    if last and (ignores := _ignores(view.place.bank, view.place.bank.uri, view.run.id, last)):
+        st.warning(literal(ignores), icon=":material/hearing_disabled:")
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _ignores(_bank: MemoryBank, uri: str, run: str, last: int) -> str:
+    return latest_follows(_bank, run, last).warning
 
 
 def _task_form(view: View) -> None:

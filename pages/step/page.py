@@ -8,7 +8,7 @@ from pages.shared.header import bar, follow_others, header, keys_help
 from pages.shared.memory_detail import memory_detail
 from pages.shared.picture import layout_of
 from pages.shared.view import view_of
-from pages.step.controls import controls, model_banner
+from pages.step.controls import controls, follows_banner, model_banner
 from pages.step.parts import parts
 from pages.step.reward_form import hand, reward_wanted
 from pages.step.stage import layout_choice, layout_notes, look_in_link, stage
@@ -40,6 +40,7 @@ with above:
     else:
         header(place)
     model_banner(view)
+    follows_banner(view)
     controls(view)
 with wanted:
     reward_wanted(view)

@@ -39,6 +39,9 @@ class ComparedStep:
     tokens_read: int | None = None
     tokens_written: int | None = None
     valid: float | None = None
+    follows: bool | None = None
+    at_hand: bool | None = None
+    taken: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,7 @@ def _steps_of(bank: MemoryBank, run: str) -> tuple[ComparedStep, ...]:
 def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> ComparedStep:
     turns = trace.generate.turns if trace.generate else None
     valid, asked = valid_answers(trace)
+    found = trace.follows if trace.decision is not None and trace.decision.selected else None
     return ComparedStep(
         run=trace.run,
         step=trace.step,
@@ -200,6 +204,9 @@ def _step_of(trace: StepTrace, reward: float | None, outcome: Outcome) -> Compar
         tokens_read=_total([turn.reply.prompt_tokens for turn in turns or ()]),
         tokens_written=_total([turn.reply.answer_tokens for turn in turns or ()]),
         valid=valid / asked if asked else None,
+        follows=bool(found.memories) if found else None,
+        at_hand=found.at_hand if found else None,
+        taken=found.taken if found and found.at_hand else None,
     )
 
 

@@ -420,6 +420,9 @@ def _ratios(rows: Sequence[Row]) -> list[_Ratio]:
 _MEANS: tuple[tuple[str, str, Callable[[ComparedStep], float | None]], ...] = (
     ("mean reward", "of the rewards that count now", lambda step: step.reward),
     ("valid answers", "share of a task's answers that were among the lines offered, mean", lambda step: step.valid),
+    ("follows a memory", "share of the answers that take what a memory of the prompt shows", lambda step: step.follows),
+    ("right one at hand", "share of the prompts in which a memory shows the right answer", lambda step: step.at_hand),
+    ("right one taken", "share of the answers that take it, where it is at hand", lambda step: step.taken),
     ("turns", "answers to the end of a task, mean", lambda step: step.turns),
     ("tokens read", "prompt tokens of all turns of a task, mean", lambda step: step.tokens_read),
     ("tokens written", "answer tokens of all turns of a task, mean", lambda step: step.tokens_written),

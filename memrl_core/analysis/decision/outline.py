@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memrl_core.analysis.decision.labels import memory_label, memory_labels
@@ -82,40 +81,6 @@ def valid_answers(trace: StepTrace) -> tuple[int, int]:
     """How many answers of a step were on the list offered, and how many had to be."""
     offered = [turn.reply.offered for turn in trace.generate.turns] if trace.generate else []
     return offered.count(True), len(offered) - offered.count(None)
-
-
-@dataclass(frozen=True, slots=True)
-class FollowCounts:
-    """Of how many steps that had memories in the prompt, and of which it is known, the answer follows one of them; of
-    those of which it is known what was right, in how many it was at hand, and in how many of these it was taken.
-    """
-
-    steps: int
-    followed: int
-    judged: int
-    at_hand: int
-    taken: int
-
-    @property
-    def sentence(self) -> str:
-        """The counts in words; "" where nothing is known."""
-        if not self.steps:
-            return ""
-        right = f", right one at hand {self.at_hand:,} of {self.judged:,}, taken {self.taken:,}" if self.judged else ""
-        return f"answer from a memory {self.followed:,} of {self.steps:,}{right}"
-
-
-def follow_counts(traces: Iterable[StepTrace]) -> FollowCounts:
-    """How often the answers of `traces` follow their memories."""
-    found = [t.follows for t in traces if t.follows is not None and t.decision is not None and t.decision.selected]
-    judged = [one for one in found if one.at_hand is not None]
-    return FollowCounts(
-        len(found),
-        sum(bool(one.memories) for one in found),
-        len(judged),
-        sum(bool(one.at_hand) for one in judged),
-        sum(bool(one.taken) for one in judged),
-    )
 
 
 def utility_changed_selection(trace: StepTrace) -> bool:

@@ -14,6 +14,7 @@ from memrl_core.figures.palette import (
     ENTERED,
     INSIDE,
     LEFT,
+    SELECTED,
     UTILITY,
     band,
     bare_layout,
@@ -23,8 +24,10 @@ from memrl_core.figures.palette import (
     interval_bars,
     level,
     marks,
+    note,
     pale,
     q_range,
+    row_axis,
     titled,
 )
 from memrl_core.figures.picture import Picture
@@ -73,6 +76,31 @@ def reliability_picture(calibration: Calibration, settings: Mapping[str, Any]) -
     )
     title = _title(calibration, sentence)
     return Picture(figure, table, title, f"Dots of success against q with their intervals and a diagonal. {title}.")
+
+
+def funnel_picture(found: pd.DataFrame) -> Picture:
+    """A bar for each stage of `analysis.run.following.funnel`: the steps that came so far, and those that did not."""
+    stages, steps, of = found["stage"], found["steps"], found["of"]
+    hover = "%{customdata:,} of %{x:,} steps"
+    bars_shown = (
+        bars(of, stages, "did not", CUT, "", orientation="h"),
+        bars(steps, stages, "came so far", SELECTED, hover, orientation="h", customdata=steps),
+    )
+    labels = [
+        note(total, stage, f"{count:,} of {total:,}", xanchor="left", xshift=6)
+        for stage, count, total in zip(stages, steps, of, strict=True)
+    ]
+    figure = drawn(
+        bars_shown,
+        height=240,
+        barmode="overlay",
+        annotations=labels,
+        xaxis=titled("steps", rangemode="tozero"),
+        yaxis={**row_axis(list(stages))},
+    )
+    last = found.iloc[-1]
+    title = f"Of {int(of.iloc[0]):,} steps, {int(last['steps']):,} got a right answer from a memory"
+    return Picture(figure, lambda: found, title, f"Bars, one for each stage. {title}.")
 
 
 SUCCESS = titled("success", range=[-0.03, 1.03], tickformat=".0%")

@@ -82,6 +82,9 @@ def counted(alignment: Alignment, line: int) -> dict[str, float | None]:
     for name, field, read in (
         ("mean reward", "reward", float),
         ("valid answers", "valid", float),
+        ("follows a memory", "follows", float),
+        ("right one at hand", "at_hand", float),
+        ("right one taken", "taken", float),
         ("turns", "turns", float),
         ("tokens read", "tokens_read", float),
         ("tokens written", "tokens_written", float),
@@ -113,6 +116,9 @@ def some_lines(draw: st.DrawFn) -> list[Line]:
                 tokens_read=draw(number),
                 tokens_written=draw(number),
                 valid=draw(st.none() | st.sampled_from([0.0, 0.7, 1.0])),
+                follows=draw(st.none() | st.booleans()),
+                at_hand=draw(st.none() | st.booleans()),
+                taken=draw(st.none() | st.booleans()),
                 pool=draw(number),
                 selected=draw(st.none() | st.integers(0, 3).map(lambda n: tuple("klm"[:n]))),
             )

@@ -1,0 +1,135 @@
+"""How far recalls get: recalled, selected, followed by the answer, right; and whether a model follows at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from memrl_core.agent.follows import actions_in, memory_texts
+from memrl_core.bank import MemoryBank
+from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.policies import outcome_of
+from memrl_core.prompting import offered
+from memrl_core.records import StepTrace
+
+ENOUGH = 30
+"""Steps from which on it is said that a model does not follow its memories."""
+LATEST = 60
+"""Steps of a run in which that is looked for: who does not follow now may have followed another prompt."""
+NORMAL_95 = 1.645
+"""One-sided."""
+LEAST_CHANCE = 0.05
+"""The chance that an answer takes what a memory shows without reading it, where it cannot be counted."""
+IGNORES = (
+    "This model does not follow its memories; utilities learn noise: {}, where {} would by chance. Try a larger model, "
+    "another layout or the model option choices=prompt (`memrl layouts` compares them), or the setting credit=followed."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowCounts:
+    """Of how many steps whose memories show an action, and of which it is known, the answer follows a memory; of those
+    of which it is known what was right, in how many it was at hand, and in how many of these it was taken.
+
+    `by_chance` is in how many an answer that reads no memory follows one, and `variance` that of this number.
+    """
+
+    steps: int
+    followed: int
+    judged: int
+    at_hand: int
+    taken: int
+    by_chance: float
+    variance: float
+
+    @property
+    def sentence(self) -> str:
+        """The counts in words; "" where nothing is known."""
+        if not self.steps:
+            return ""
+        right = f", right one at hand {self.at_hand:,} of {self.judged:,}, taken {self.taken:,}" if self.judged else ""
+        return f"answer from a memory {self.followed:,} of {self.steps:,}{right}"
+
+    @property
+    def warning(self) -> str:
+        """That the model does not follow its memories, with what to try; "" where it does, or too few steps tell.
+
+        It does not where it follows no more often than at most one in twenty models would that read no memory.
+        """
+        most = self.by_chance + NORMAL_95 * math.sqrt(self.variance)
+        if self.steps < ENOUGH or self.followed > most:
+            return ""
+        return IGNORES.format(f"answer from a memory {self.followed:,} of {self.steps:,}", f"{self.by_chance:.0f}")
+
+
+def follow_counts(traces: Iterable[StepTrace]) -> FollowCounts:
+    """How often the answers of `traces` follow their memories."""
+    steps = followed = judged = at_hand = taken = 0
+    by_chance = variance = 0.0
+    for trace in traces:
+        found = trace.follows
+        if found is None or trace.decision is None or not trace.decision.selected:
+            continue
+        steps, followed = steps + 1, followed + bool(found.memories)
+        judged, at_hand = judged + (found.at_hand is not None), at_hand + bool(found.at_hand)
+        taken += bool(found.taken)
+        chance = _chance(trace)
+        by_chance, variance = by_chance + chance, variance + chance * (1 - chance)
+    return FollowCounts(steps, followed, judged, at_hand, taken, by_chance, variance)
+
+
+def latest_follows(bank: MemoryBank, run: str, last: int) -> FollowCounts:
+    """The same of the last steps of a run, of which `last` is the newest."""
+    return follow_counts(bank.traces(run, (max(1, last - LATEST + 1), last)))
+
+
+def _chance(trace: StepTrace) -> float:
+    """How probable it is that an answer drawn from what was offered is one that a memory of the prompt shows."""
+    assert trace.generate is not None
+    choices = set(offered(trace.generate.messages[-1].content)) if trace.generate.messages else set()
+    if len(trace.turns) > 1 or not choices:
+        return LEAST_CHANCE
+    shown = {action for text in memory_texts(trace.generate).values() for action in actions_in(text)[0]}
+    return max(LEAST_CHANCE, len(shown & choices) / len(choices))
+
+
+def funnel(bank: MemoryBank, run: str, on_progress: Progress = unheard, cancelled: Cancelled = never) -> pd.DataFrame:
+    """How many steps of a run came how far (4, 3): `stage`, `steps`, and of how many of the stage before it is known.
+
+    A step is recalled where phase A found a memory, selected where one was in the prompt, followed where the answer
+    takes what one of these shows, and right where that answer is a success as rewards count now. Raises `UnknownRun`.
+    """
+    total = bank.next_step(run) - bank.run(run).first_step
+    of = {"recalled": 0, "selected": 0, "followed": 0, "right": 0}
+    known = dict(of)
+    for number, trace in enumerate(bank.each_trace(run), start=1):
+        if cancelled():
+            break
+        _count(bank, trace, of, known)
+        on_progress(number, total)
+    return pd.DataFrame({"stage": list(of), "steps": list(of.values()), "of": list(known.values())})
+
+
+def _count(bank: MemoryBank, trace: StepTrace, of: dict[str, int], known: dict[str, int]) -> None:
+    known["recalled"] += 1
+    if trace.recall is None or not trace.recall.pool:
+        return
+    of["recalled"] += 1
+    known["selected"] += 1
+    if trace.decision is None or not trace.decision.selected:
+        return
+    of["selected"] += 1
+    if trace.follows is None:
+        return
+    known["followed"] += 1
+    if not trace.follows.memories:
+        return
+    of["followed"] += 1
+    reward = bank.effective_reward(trace.run, trace.step)
+    if reward is None:
+        return
+    known["right"] += 1
+    of["right"] += outcome_of(trace.policy, trace.settings, reward) == "success"
