@@ -271,7 +271,8 @@ def _normaliser(recorded: MemRLSettings, looked_at: MemRLSettings) -> None:
     st.segmented_control(
         "Normaliser", NORMALISERS, key=key, required=True,
         help=MemRLSettings.model_fields["normaliser"].description,
-        on_change=lambda: state.try_out("normaliser", st.session_state[key], recorded.normaliser),
+        # A field that the browser has only just drawn may report that nothing is chosen.
+        on_change=lambda: state.try_out("normaliser", st.session_state[key] or looked_at.normaliser, recorded.normaliser),
     )  # fmt: skip
 
 
