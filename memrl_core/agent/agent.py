@@ -30,6 +30,7 @@ from memrl_core.learning.histories import Earned
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience, Vector, outcome_judged, outcome_now
+from memrl_core.policies.decide import decide
 from memrl_core.prompting import USUAL, offered, without_tried
 from memrl_core.records import (
     Consulted,
@@ -393,10 +394,12 @@ class Episode:
     def _select(self, on_text: OnText | None, cancelled: Cancelled | None) -> Decision:
         assert self.trace.recall is not None
         ask = self._asking(Phase.SELECT, on_text, cancelled)
-        answers = self.policy.consult(self.trace.recall, self._view, ask)
-        self._keep(ask)
-        self._view = replace(self._view, asked=self._asked(self._query, answers=answers))
-        return self.policy.select(self.trace.recall, self._view, self.seed)
+        try:
+            made = decide(self.policy, self._view, self.seed, pool=self.trace.recall, ask=ask)
+        finally:
+            self._keep(ask)
+        self._view = made.view
+        return made.decision
 
     def _recalled_in_turn(self, turn: int, cancelled: Cancelled | None) -> TurnRecall | None:
         """Both phases before a later turn of the episode, where the policy asks for them.

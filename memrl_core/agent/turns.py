@@ -20,6 +20,7 @@ from memrl_core.environments.base import Environment, spoken
 from memrl_core.errors import EmptyAnswer, ModelInterrupted, NotBound, PromptTooLong
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText
 from memrl_core.policies.base import Ask, Policy
+from memrl_core.policies.decide import decide
 from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered, with_tried, without, without_tried
 from memrl_core.records import Decision, GenerateRecord, Message, Reason, Reply, StepTrace, Turn, TurnRecall
 from memrl_core.retrieval.view import Asked, MemoryView
@@ -286,10 +287,7 @@ def recalled_for(
     if not when.now:
         return None
     asked = replace(asked, embedding=embed([policy.key(asked)])[0], seed=seed)
-    seen = replace(view, asked=asked)
-    recall = policy.recall(asked.embedding, seen)
-    seen = replace(seen, asked=replace(asked, answers=policy.consult(recall, seen, ask)))
-    decision = policy.select(recall, seen, seed)
+    recall, decision, seen = decide(policy, replace(view, asked=asked), seed, ask=ask)
     memories_read = [seen.memories[memory_id] for memory_id in decision.selected]
     return TurnRecall(when.why, recall, decision, policy.render_turn(memories_read, seen))
 

@@ -33,6 +33,7 @@ from memrl_core.policies.base import (
     Written,
     changed_value,
 )
+from memrl_core.policies.decide import decide
 from memrl_core.records import (
     Consulted,
     Decision,
@@ -122,14 +123,11 @@ class World:
     def look(self, step: int = 90, turn: int = 0) -> Looked:
         """Both phases for a new task, or before a later turn of it."""
         asked = self._asked(step, turn)
-        view = self.view(asked)
-        recalled = self.policy.recall(asked.embedding, view)
         asked_of_model: list[Consulted] = []
         ask = by_template(Phase.GENERATE if turn else Phase.SELECT, asked_of_model)
-        answers = self.policy.consult(recalled, view, ask)
-        view = replace(view, asked=replace(asked, answers=answers))
-        decision = self.policy.select(recalled, view, seed=self._seed * 100 + step + 1000 * turn)
-        return Looked(view, asked_of_model, answers, recalled, decision)
+        seed = self._seed * 100 + step + 1000 * turn
+        recalled, decision, view = decide(self.policy, self.view(asked), seed, ask=ask)
+        return Looked(view, asked_of_model, view.answers, recalled, decision)
 
     def look_in_turn(self, step: int, turn: int) -> tuple[Looked, TurnRecall] | None:
         """What memory adds before a later turn; None where the policy does not ask for it."""

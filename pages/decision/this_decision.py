@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,6 +21,7 @@ from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.figures.decision.rerank import difference_picture, score_picture
 from memrl_core.numerals import fixed, weight
 from memrl_core.records import Reason
+from memrl_core.retrieval.view import Asked
 from pages.decision.case import Case
 from pages.shared.models import EMBEDDERS, embedders_at_hand
 from pages.shared.picture import show, show_table
@@ -214,7 +216,8 @@ def probe(case: Case) -> None:
         query = np.asarray(embedder.embed([intent])[0], dtype=np.float32)
         greedy = {**case.settings.model_dump(), "epsilon": 0.0}
         policy = case.bank.run(case.run).policy
-        recall, decision = decided(Situation(policy, greedy, query, case.bank.view(case.run), seed=0))
+        view = replace(case.bank.view(case.run), asked=Asked(query, intent=intent))
+        recall, decision = decided(Situation(policy, greedy, view, seed=0))
     except MemRLError as error:
         st.error(literal(str(error)))
         st.caption("A probe needs the embedder that made this bank's vectors; everything else on this page does not.")

@@ -91,6 +91,21 @@ def test_a_core_module_imports_nothing_from_above() -> None:
     assert upward == []
 
 
+def test_one_place_decides() -> None:
+    # Methods of policies may refine what another one selects; the contract tries `select` with many seeds.
+    known = {CORE / "policies" / "decide.py", CORE / "policies" / "contract.py"}
+    files = [file for file in FILES if file not in known and "methods" not in file.parts]
+    calls = (
+        (file, node) for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    )  # fmt: skip
+    deciding = [
+        f"{module_of(file)}:{node.lineno}" for file, node in calls
+        if node.func.attr in ("select", "consult") and "policy" in ast.unparse(node.func.value).lower()
+    ]  # fmt: skip
+    assert deciding == []
+
+
 def test_no_core_module_imports_relatively() -> None:
     assert [module for module in core() if any(name.startswith(".") for name in imports()[module])] == []
 

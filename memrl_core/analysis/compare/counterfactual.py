@@ -29,13 +29,14 @@ from memrl_core.agent.asking import asked_by
 from memrl_core.agent.learned_state import learned_before, learned_steps, learns
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.decision.explain import tied_at
-from memrl_core.analysis.decision.whatif import as_recorded, decided, situation_of
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
+from memrl_core.policies.decide import decide
 from memrl_core.records import Decision, RecallRecord, StepTrace
 from memrl_core.retrieval import DIGITS, Floats
 from memrl_core.retrieval.exploration import chance_by_ties, tied_at_cut
@@ -139,9 +140,8 @@ def counterfactual(
         learned, known_then = beyond_q(step)
         asked = known_then or Asked(query, task, step=step, seed=then["seed"])
         q = {candidate["memory_id"]: candidate["q"] for candidate in then["candidates"]}
-        view = replace(as_recorded(view, q), asked=asked, learned=learned)
-        recall = policy.recall(query, view, coarse.pop(step))
-        decision = policy.select(recall, view, then["seed"])
+        view = replace(view, asked=asked, learned=learned)
+        recall, decision, _ = decide(policy, view, then["seed"], q=q, coarse=coarse.pop(step))
         found.append(Supposed(step, task, tuple(then["selected"]), decision.selected, recall, decision))
         on_progress(len(found), total)
     return found

@@ -19,6 +19,7 @@ from memrl_core.errors import InputError, MemRLError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.base import PolicySpec, seed_of
+from memrl_core.policies.decide import decide, with_q
 from memrl_core.prompting import YOUR_TASK
 from memrl_core.records import Decision, RecallRecord, StepTrace
 from memrl_core.retrieval import exact_similarity, turns_of
@@ -35,13 +36,18 @@ NORMALISERS = ("pool", "fixed", "raw")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Situation:
-    """What a decision was made from: the intent's embedding `query` (d,), what the run saw, and the seed."""
+    """What a decision was made from: the policy's rules, what the run saw and was asked, and the seed."""
 
     policy: str
     settings: Mapping[str, Any]
-    query: npt.NDArray[np.float32]
     view: MemoryView
     seed: int
+
+    @property
+    def query(self) -> npt.NDArray[np.float32]:
+        """The embedding (d,) of what memory was asked for."""
+        assert self.view.asked is not None
+        return self.view.asked.embedding
 
 
 def situation_of(bank: MemoryBank, trace: StepTrace) -> Situation:
@@ -58,9 +64,8 @@ def situation_of(bank: MemoryBank, trace: StepTrace) -> Situation:
         raise InputError(NOT_REPLAYABLE.format(what="without a decision"))
     if trace.origin == "import":
         raise InputError(NOT_REPLAYABLE.format(what="without the memory as it was then"))
-    view = as_recorded(view_before(bank, trace), {c.memory_id: c.q for c in trace.decision.candidates})
-    query = np.asarray(trace.embed.embedding, dtype=np.float32)
-    situation = Situation(trace.policy, trace.settings, query, view, trace.decision.seed)
+    view = with_q(view_before(bank, trace), recorded_q(trace.decision))
+    situation = Situation(trace.policy, trace.settings, view, trace.decision.seed)
     if trace.origin == "recorder" and not _explains(situation, trace.recall, trace.decision):
         raise InputError(NOT_REPLAYABLE.format(what="by an agent that selects by rules of its own"))
     return situation
@@ -73,33 +78,25 @@ def _explains(situation: Situation, recall: RecallRecord, decision: Decision) ->
     return pool == {member.memory_id for member in again.pool} and set(chosen.selected) == set(decision.selected)
 
 
-def as_recorded(view: MemoryView, recorded: Mapping[str, float]) -> MemoryView:
-    """A view as the step saw it: a reward that came between the step's beginning and its decision counted already.
-
-    `recorded` maps the memories that the step considered to the q it recorded; others keep the q of the view.
-    """
-    q = view.q.copy()
-    for memory_id, value in recorded.items():
-        position = view.rows.get(memory_id, -1) - view.first_row
-        if 0 <= position < len(q):
-            q[position] = value
-    return replace(view, q=q)
+def recorded_q(decision: Decision) -> dict[str, float]:
+    """The q of the memories that a step considered; a reward between its beginning and its decision counted already."""
+    return {candidate.memory_id: candidate.q for candidate in decision.candidates}
 
 
 def decided(situation: Situation, settings: Mapping[str, Any] | None = None) -> tuple[RecallRecord, Decision]:
     """Both phases in a situation, under its own or other settings. Raises `SettingsError` for a value out of range."""
     policy = make_policy(situation.policy, situation.settings if settings is None else settings)
-    recall = policy.recall(situation.query, situation.view)
-    return recall, policy.select(recall, situation.view, situation.seed)
+    recall, decision, _ = decide(policy, situation.view, situation.seed)
+    return recall, decision
 
 
 def by_normaliser(situation: Situation, settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """What greedy selection takes under each normaliser of MemRL from the pool of `settings`, best first."""
-    recall, _ = decided(situation, settings)
+    pool, _ = decided(situation, settings)
     greedy = {**settings, "epsilon": 0.0, "exploration": "epsilon"}
     policies = {name: make_policy(situation.policy, {**greedy, "normaliser": name}) for name in NORMALISERS}
     view, seed = situation.view, situation.seed
-    return {name: policy.select(recall, view, seed).greedy for name, policy in policies.items()}
+    return {name: decide(policy, view, seed, pool=pool).decision.greedy for name, policy in policies.items()}
 
 
 def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:
@@ -198,7 +195,7 @@ def embedded_anew(
         memories=view.memories,
         asked=replace(view.asked, embedding=vectors[0]),
     )
-    return replace(situation, query=vectors[0], view=anew)
+    return replace(situation, view=anew)
 
 
 def moved(
@@ -277,14 +274,16 @@ def _asked(bank: MemoryBank, trace: StepTrace, name: str, own_recall: bool) -> O
     settings = trace.settings if name == trace.policy else {k: trace.settings[k] for k in SHARED if k in trace.settings}
     policy = make_policy(name, settings_that_fit(name, settings).model_dump())
     try:
-        view = view_before(bank, trace, name)
-        assert view.asked is not None
-        recalled = policy.recall(view.asked.embedding, view) if own_recall else replace(trace.recall, left_out=())
-        notes: tuple[str, ...] = ()
-        if "model on read" in policy.spec.needs:
-            notes = (NOT_ASKED,)
-            view = replace(view, asked=replace(view.asked, answers=policy.consult(recalled, view, templates)))
-        decision = policy.select(recalled, view, trace.decision.seed)
+        consults = "model on read" in policy.spec.needs
+        recalled, decision, view = decide(
+            policy,
+            view_before(bank, trace, name),
+            trace.decision.seed,
+            pool=None if own_recall else replace(trace.recall, left_out=()),
+            q=recorded_q(trace.decision),
+            ask=templates if consults else None,
+        )
+        notes = (NOT_ASKED,) if consults else ()
         chosen = [bank.memory(memory_id) for memory_id in decision.selected]
         messages, _ = policy.render(chosen, "", trace.task.intent, "", view)
     except MemRLError as error:

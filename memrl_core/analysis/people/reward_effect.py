@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.memory.provenance import refolded
 from memrl_core.bank import MemoryBank
@@ -26,8 +24,8 @@ from memrl_core.learning import REWARDING
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
-from memrl_core.records import LedgerEvent, Outcome, RecallRecord, StepTrace, UtilityPoint
-from memrl_core.retrieval.view import MemoryView
+from memrl_core.policies.decide import decide, view_of_pool
+from memrl_core.records import Decision, LedgerEvent, Outcome, RecallRecord, StepTrace, UtilityPoint
 
 Histories = Mapping[str, Sequence[UtilityPoint]]
 """Every memory's entries in the order of their steps, as `bank.histories` gives them."""
@@ -50,21 +48,13 @@ class Choice:
     visits: tuple[int, ...]
     selected: tuple[str, ...]
 
-    def decided(self, q: Mapping[str, float]) -> tuple[str, ...]:
-        """The policy's selection with this q of the pool; the same seed makes the same draw.
+    def decided(self, q: Mapping[str, float]) -> Decision:
+        """The policy's decision with this q of the pool; the same seed makes the same draw.
 
         Raises `InputError` when a q is not finite.
         """
-        ids = [member.memory_id for member in self.recall.pool]
-        view = MemoryView(
-            ids=ids,
-            embeddings=np.zeros((len(ids), 0), dtype=np.float32),
-            q=np.array([q[memory_id] for memory_id in ids], dtype=np.float64),
-            visits=np.array(self.visits, dtype=np.int64),
-            intent_groups=np.zeros(len(ids), dtype=np.int64),
-            rows={memory_id: row for row, memory_id in enumerate(ids)},
-        )
-        return self.policy.select(self.recall, view, self.seed).selected
+        view = view_of_pool(self.recall, q, self.visits)
+        return decide(self.policy, view, self.seed, pool=self.recall).decision
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +135,7 @@ def selections_with(
     for step in choices.of_step if steps is None else steps:
         choice = choices.of_step[step]
         q = {i: _q_before(histories.get(i, ()), step, recorded) for i, recorded in choice.q.items()}
-        selections[step] = choice.selected if q == choice.q else choice.decided(q)
+        selections[step] = choice.selected if q == choice.q else choice.decided(q).selected
     return selections
 
 
@@ -200,7 +190,7 @@ def _choice(trace: StepTrace, policies: dict[str, Policy[Any]]) -> Choice | str:
         tuple(one.visits for one in pool),
         decision.selected,
     )
-    return choice if set(choice.decided(choice.q)) == set(decision.selected) else OTHER_RULES
+    return choice if set(choice.decided(choice.q).selected) == set(decision.selected) else OTHER_RULES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

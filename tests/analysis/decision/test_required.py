@@ -15,6 +15,7 @@ from memrl_core.analysis.decision.spectrum import Requirement, required_q
 from memrl_core.analysis.decision.whatif import Situation, decided
 from memrl_core.errors import InputError
 from memrl_core.retrieval import exact_similarity
+from memrl_core.retrieval.view import Asked
 from memrl_core.settings import MemRLSettings
 from tests.builders import view_of
 from tests.oracles.selection import given_to_the_model
@@ -26,9 +27,12 @@ def situation(similarity: list[float], q: list[float], **chosen: Any) -> Situati
     """Memories m0, m1, … (oldest first) at these similarities to the intent, with these q."""
     s = np.array(similarity, dtype=np.float64)
     view = view_of(
-        [f"m{i}" for i in range(len(s))], np.column_stack([s, np.sqrt(1 - s**2)]), q=np.array(q, dtype=float)
+        [f"m{i}" for i in range(len(s))],
+        np.column_stack([s, np.sqrt(1 - s**2)]),
+        q=np.array(q, dtype=float),
+        asked=Asked(QUERY),
     )
-    return Situation("memrl", MemRLSettings.of(chosen).model_dump(), QUERY, view, 0)
+    return Situation("memrl", MemRLSettings.of(chosen).model_dump(), view, 0)
 
 
 def taken(where: Situation, number: int, q: float | None = None) -> bool:

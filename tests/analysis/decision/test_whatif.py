@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from memrl_core.agent import Agent
+from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision import whatif
 from memrl_core.analysis.decision.whatif import Situation, decided, embedded_anew, moved, on_this_pool, situation_of
+from memrl_core.analysis.people.reward_effect import compiled
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -46,6 +50,30 @@ def test_the_runs_own_method_says_what_it_did(recorded: Agent) -> None:
         (one,) = on_this_pool(recorded.bank, trace, ["memrl"], own_recall) or ()
         assert one.decision.selected == trace.decision.selected
         assert one.given and trace.generate.messages[-1].content.startswith(one.given)
+
+
+@pytest.mark.parametrize("chosen", [{"epsilon": 0.5}, {"exploration": "thompson"}, {"weight": 1.0}], ids=str)
+def test_whoever_asks_gets_the_decision_of_the_step_with_its_propensity(tmp_path: Path, chosen: dict[str, Any]) -> None:
+    agent = an_agent(tmp_path / "bank", delta=-1.0, k2=2, **chosen)
+    bank, tasks = agent.bank, sample_tasks("household-train")[:4]
+    earlier = list(agent.run(tasks, epochs=2))[-1]
+    for task in tasks:
+        episode = agent.begin(task)
+        episode.advance()
+        # Between the step's beginning and its decision, so that q as of its beginning is not what decided.
+        bank.give_reward("r", earlier.step, earlier.id, earlier.decision.selected, -9.0, "ann")
+        earlier = episode.finish()
+    in_one_pass = {one.step: one.decision for one in counterfactual(bank, "r", {})}
+    choices = compiled(bank, "r")
+    assert choices is not None and len(choices.of_step) == len(in_one_pass) == 12
+    for trace in bank.traces("r"):
+        (by_method,) = on_this_pool(bank, trace, ["memrl"], own_recall=True) or ()
+        (on_its_pool,) = on_this_pool(bank, trace, ["memrl"]) or ()
+        choice = choices.of_step[trace.step]
+        by_q = choice.decided(choice.q)
+        assert trace.decision == decided(situation_of(bank, trace))[1] == in_one_pass[trace.step] == by_method.decision
+        for again in (by_q, on_its_pool.decision):
+            assert (again.selected, again.propensity) == (trace.decision.selected, trace.decision.propensity)
 
 
 def test_with_its_own_recall_a_method_goes_by_recency(recorded: Agent) -> None:
@@ -91,7 +119,7 @@ def by_hand() -> Situation:
     visible, asked = np.array([True, False, True, True]), Asked(query, intent="heat one egg")
     view = view_of(ids, vectors, q=np.array([0.0, 9.0, 0.0, 1.0]), visible=visible, memories=memories, asked=asked)
     settings = MemRLSettings.of({"k1": 2, "k2": 1, "delta": 0.1, "weight": 0.5}).model_dump()
-    return Situation("memrl", settings, query, view, 0)
+    return Situation("memrl", settings, view, 0)
 
 
 def test_the_other_vectors_make_another_pool_and_another_choice_with_the_q_of_then() -> None:
