@@ -197,10 +197,10 @@ class Decision:
 
     `selected` is the order in which the memories are put before the model. `draw` is the uniform number compared with
     `epsilon` (None when no number was drawn). `greedy` is what would have been selected without exploration.
-    `propensity` is the probability with which this policy selects this set, given the pool; `log_propensity` the
-    logarithm of that of this order, where the order was drawn. `mode` says how it came about: greedy, explored, nothing
-    in the pool (fallback), too little learned yet (cold), drawn by its scores (sampled), or kept back on purpose
-    (silent). `note` says so in words.
+    `propensity` is the probability with which this policy selects this set, given the pool, and 0 where it is not
+    known; `log_propensity` the logarithm of that of this order, where the order was drawn. `mode` says how it came
+    about: greedy, explored, nothing in the pool (fallback), too little learned yet (cold), drawn by its scores
+    (sampled), or kept back on purpose (silent). `note` says so in words.
     """
 
     k2: int

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from memrl_core.policies.base import (
 )
 from memrl_core.policies.decide import decide
 from memrl_core.records import (
+    Candidate,
     Consulted,
     Decision,
     EmbedRecord,
@@ -60,7 +61,12 @@ from memrl_core.retrieval.view import Asked, Embeddings, MemoryView
 
 Make = Callable[[], Policy[Any]]
 SEEDS = 200
-DRAWS = 2000
+DRAWS = 1000
+FEW = 20
+"""Draws of one and the same certain choice after which no more are made: `says_when_chance_chooses` has made them."""
+ROUNDED = 1e-6
+"""How far the probabilities of one choice may lie apart: some are found by numerical integration."""
+DRAWN = ("explore", "sampled")
 FARTHEST = 5
 """Standard deviations between a probability and a share of `DRAWS` that are still taken for chance."""
 
@@ -99,11 +105,19 @@ class Looked(NamedTuple):
 class World:
     """A made-up run of a policy, from `seed`: `size` memories of another's, then `steps` steps of its own.
 
-    `label` is what only the environment may know of its tasks. `unmoved` is "q" or "visits" where these stay 0.
+    `label` is what only the environment may know of its tasks. `unmoved` names those of "q" and "visits" that stay 0.
+    In a run of `equals` all memories of another's have the same vector.
     """
 
     def __init__(
-        self, policy: Policy[Any], seed: int, size: int = 8, steps: int = 6, label: str = "", unmoved: str = ""
+        self,
+        policy: Policy[Any],
+        seed: int,
+        size: int = 8,
+        steps: int = 6,
+        label: str = "",
+        unmoved: Sequence[str] = (),
+        equals: bool = False,
     ) -> None:
         self.policy, self._label, self._unmoved = policy, label, unmoved
         self.memories: dict[str, Memory] = {}
@@ -115,7 +129,7 @@ class World:
             intent = f"put a hot thing {number % 5} on the table"
             outcome = OUTCOMES[number % 3]
             memory = _memory(f"m-{number:04d}", intent, EXPERIENCE.format(intent=intent), outcome, number)
-            self._keep(memory, _unit(rng))
+            self._keep(memory, self._vectors[0] if equals and number else _unit(rng))
         self.state = policy.start(list(self.memories.values()))
         for step in range(1, steps + 1):
             self.step(step)
@@ -244,8 +258,7 @@ class World:
             asked=asked,
             learned=self.state,
         )
-        unmoved = {self._unmoved: np.zeros_like(getattr(view, self._unmoved))} if self._unmoved else {}
-        return replace(view, **unmoved)
+        return replace(view, **{name: np.zeros_like(getattr(view, name)) for name in self._unmoved})
 
     def _keep(self, memory: Memory, vector: Vector) -> None:
         self.memories[memory.id] = memory
@@ -371,7 +384,7 @@ def learns_where_its_card_says(make: Make) -> None:
         assert learns != "nothing" or not policy.values(world.state), "Values are learned, and `learns` is “nothing”."
         for name in ("q", "visits"):
             # Many tasks, so that a branch taken by chance is seen.
-            depends = _depends(world, World(make(), seed, unmoved=name), tasks=range(90, 120))
+            depends = _depends(world, World(make(), seed, unmoved=(name,)), tasks=range(90, 120))
             assert not depends, (
                 f"{depends} depends on the {name} of memories, and `learns` is “{learns}”: no memory is credited, so "
                 "that q and visits stay as they began."
@@ -460,49 +473,99 @@ def reads_no_hidden_label(make: Make) -> None:
 
 
 def says_when_chance_chooses(make: Make) -> None:
-    """A set of memories to which a decision gives the probability 1 is what every seed selects from that pool."""
-    for seed, size, steps in ((0, 3, 0), (1, 5, 2), (2, 8, 6), (3, 12, 0)):
-        world = World(make(), seed, size, steps)
-        in_turn = world.look_in_turn(90, 1)
-        for looked in (world.look(), *([in_turn[0]] if in_turn else ())):
-            first_of: dict[frozenset[str], int] = {}
-            certain = None
-            for draw in range(SEEDS):
-                decision = world.policy.select(looked.recalled, looked.view, draw)
-                first_of.setdefault(frozenset(decision.selected), draw)
-                if decision.propensity >= 1 - TOLERANCE:
-                    certain = decision
-            assert certain is None or len(first_of) == 1, (
-                f"Of one pool of {len(looked.recalled.pool)}, {SEEDS} seeds select {len(first_of)} sets of memories, "
-                f"while a decision says that chance had no part in it (mode {certain.mode}, propensity 1): give "
-                "`Chosen` the mode “sampled” and the probability of the set."
-            )
-
-
-def says_how_likely_its_order_was(make: Make) -> None:
-    """Where the probability of an order is given, orders are drawn as often as it says."""
-    for size in (3, 4):
-        world = World(make(), 14, size=size, steps=0)
-        looked = world.look()
-        if looked.decision.log_propensity is None:
+    """What a decision calls certain is what every seed gives: the set, its order and its scores, also among equals."""
+    many = _many(make)
+    for policy, looked, equals in _looks(
+        make, (3, 0, False), (5, 2, False), (8, 6, False), (many, 0, False), (many, 0, True)
+    ):
+        told: dict[frozenset[str], int] = {}
+        certain: list[Decision] = []
+        for seed in range(SEEDS):
+            decision = decide(policy, looked.view, seed, pool=looked.recalled).decision
+            told.setdefault(frozenset(decision.selected), seed)
+            if decision.propensity >= 1 - TOLERANCE and decision.mode not in DRAWN:
+                certain.append(decision)
+        if not certain:
             continue
-        likely: dict[tuple[str, ...], float] = {}
-        drawn: Counter[tuple[str, ...]] = Counter()
+        pool = f"Of one pool of {len(looked.recalled.pool)}, {SEEDS} seeds select"
+        says = f"a decision says that chance had no part in it (mode {certain[0].mode}, propensity 1)"
+        assert len(told) == 1, (
+            f"{pool} {len(told)} sets of memories, while {says}: give `Chosen` the mode “sampled” and the probability "
+            "of the set."
+        )
+        scores = {tuple((one.memory_id, one.score) for one in sorted(d.candidates, key=_by_id)) for d in certain}
+        assert len(scores) == 1, (
+            f"{pool} by {len(scores)} different lists of scores, while {says}: where a score holds noise, give "
+            "`Chosen` the mode “sampled” and the probability of the set, 1 where there is no other."
+        )
+        # Among equals the seed decides which stands first, as it does in `ranked`.
+        orders = {decision.selected for decision in certain}
+        assert equals or len(orders) == 1, (
+            f"{pool} one set in {len(orders)} orders, while {says}: give `Chosen` the mode “sampled” and "
+            "`log_propensity`, the logarithm of the probability of the order."
+        )
+
+
+def recalls_the_same_whatever_the_seed(make: Make) -> None:
+    """Phase A draws only among equally similar memories: no propensity speaks of a pool that was drawn."""
+    for policy, looked, _ in _looks(make, (_many(make), 0, False)):
+        asked = looked.view.asked
+        assert asked is not None
+        views = (replace(looked.view, asked=replace(asked, seed=seed)) for seed in range(SEEDS // 4))
+        pools = {frozenset(one.memory_id for one in policy.recall(asked.embedding, view).pool) for view in views}
+        assert len(pools) == 1, (
+            f"{SEEDS // 4} seeds recall {len(pools)} different pools, and the probability of none is recorded: draw in "
+            "`select`, from a pool that does not depend on the seed."
+        )
+
+
+def says_how_likely_its_choice_was(make: Make) -> None:
+    """A set of memories, or their order where `log_propensity` is given, is drawn as often as its probability says."""
+    k2 = make().settings.k2
+    for policy, looked, _ in _looks(make, (k2 + 1, 0, False), (k2 + 2, 0, True)):
+        likely: dict[object, float] = {}
+        drawn: Counter[object] = Counter()
         for seed in range(DRAWS):
-            decision = world.policy.select(looked.recalled, looked.view, seed)
+            decision = decide(policy, looked.view, seed, pool=looked.recalled).decision
             broken = decision_breaks(looked.recalled, decision)
             assert not broken, f"Seed {seed}: {broken}."
-            log_propensity = decision.log_propensity
-            assert log_propensity is not None, f"Seed {seed}: the probability of the order is missing."
-            chance = likely.setdefault(decision.selected, math.exp(log_propensity))
-            assert abs(chance - math.exp(log_propensity)) < TOLERANCE, "One order has two probabilities."
-            drawn[decision.selected] += 1
-        assert sum(likely.values()) <= 1 + TOLERANCE, "The probabilities of the orders add up to more than 1."
-        for order, chance in likely.items():
-            far = FARTHEST * math.sqrt(DRAWS * chance * (1 - chance)) + 1
-            assert abs(drawn[order] - DRAWS * chance) <= far, (
-                f"An order of probability {chance:.3f} was drawn {drawn[order]} times of {DRAWS}."
+            if seed == FEW and len(drawn) == 1 and next(iter(likely.values())) >= 1 - TOLERANCE:
+                break
+            ordered = decision.log_propensity is not None
+            choice: object = decision.selected if ordered else frozenset(decision.selected)
+            chance = likely.setdefault(choice, decision.propensity)
+            assert abs(chance - decision.propensity) < ROUNDED, "One choice has two probabilities."
+            drawn[choice] += 1
+        total = sum(likely.values())
+        assert total <= 1 + len(likely) * ROUNDED, f"The probabilities of the choices add up to {total:.3g}."
+        count = drawn.total()
+        for made, chance in likely.items():
+            far = FARTHEST * math.sqrt(count * chance * max(0.0, 1 - chance)) + 2
+            assert abs(drawn[made] - count * chance) <= far, (
+                f"A choice of probability {chance:.3f} was drawn {drawn[made]} times of {count}."
             )
+
+
+def _looks(make: Make, *runs: tuple[int, int, bool]) -> Iterator[tuple[Policy[Any], Looked, bool]]:
+    """Pools to draw from many times, at the beginning and within a step, and whether they may hold equals.
+
+    `runs` are those of so many memories and steps, of equals or not. What a policy writes in its steps may be alike.
+    """
+    for seed, (size, steps, equals) in enumerate(runs):
+        world = World(make(), seed, size, steps, unmoved=("q", "visits") if equals else (), equals=equals)
+        in_turn = world.look_in_turn(90, 1)
+        for looked in (world.look(), *([in_turn[0]] if in_turn else ())):
+            yield world.policy, looked, equals or steps > 0
+
+
+def _many(make: Make) -> int:
+    """More memories than one decision takes."""
+    k2: int = make().settings.k2
+    return max(12, k2 + 4)
+
+
+def _by_id(candidate: Candidate) -> str:
+    return candidate.memory_id
 
 
 CHECKS: tuple[Callable[[Make], None], ...] = (
@@ -520,7 +583,8 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     decides_alike_however_the_step_ends,
     reads_no_hidden_label,
     says_when_chance_chooses,
-    says_how_likely_its_order_was,
+    recalls_the_same_whatever_the_seed,
+    says_how_likely_its_choice_was,
 )
 """Every check of the contract; each takes a function that makes the policy anew."""
 

@@ -272,7 +272,9 @@ def _normaliser(recorded: MemRLSettings, looked_at: MemRLSettings) -> None:
         "Normaliser", NORMALISERS, key=key, required=True,
         help=MemRLSettings.model_fields["normaliser"].description,
         # A field that the browser has only just drawn may report that nothing is chosen.
-        on_change=lambda: state.try_out("normaliser", st.session_state[key] or looked_at.normaliser, recorded.normaliser),
+        on_change=lambda: state.try_out(
+            "normaliser", st.session_state[key] or looked_at.normaliser, recorded.normaliser
+        ),
     )  # fmt: skip
 
 

@@ -17,10 +17,10 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import SettingsError
 from memrl_core.learning import unmoved
 from memrl_core.policies import POLICIES, contract, make_policy, policy_class
-from memrl_core.policies.base import BADGES, Lesson, Policy, When, added, deleted
+from memrl_core.policies.base import BADGES, Lesson, Policy, When, added, deleted, seed_of
 from memrl_core.policies.contract import CHECKS
 from memrl_core.policies.methods.rmm_reranker import RMMReranker, RMMSettings
-from memrl_core.policies.ranking import Chosen, TermColumn, positions, ranked, z
+from memrl_core.policies.ranking import Chosen, TermColumn, gumbel_top, positions, ranked, similarities, z
 from memrl_core.records import Decision, Memory, MemoryOperation, RecallRecord, ValueChange
 from memrl_core.retrieval.view import MemoryView
 from tests.policies.foreign import Newest, NewestSettings
@@ -277,13 +277,69 @@ class Thompson(Newest):
         return ranked(recalled, view, [TermColumn("drawn", drawn)], k2=self.settings.k2, seed=seed, chosen=chosen)
 
 
+class Softmax(Newest):
+    """Draws memories by softmax of their similarity; with a chance told, that is the same for every set."""
+
+    told: float | None = None
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        similarity = similarities(recalled)
+        order, _ = gumbel_top(5 * similarity, self.settings.k2, np.random.default_rng(seed))
+        chosen = Chosen(order, "greedy" if self.told is None else "sampled", propensity=self.told or 1.0)
+        return self.ranked(recalled, view, [TermColumn("similarity", similarity)], seed, chosen=chosen)
+
+
+class RandomTies(Newest):
+    """The largest q; the seed draws among equals, without a word of it."""
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        q = view.q[positions(recalled, view)]
+        order = np.lexsort((np.random.default_rng(seed).random(len(q)), -q))[: self.settings.k2]
+        chosen = Chosen(order.tolist(), "greedy" if len(q) else "fallback")
+        return self.ranked(recalled, view, [TermColumn("q", q)], seed, chosen=chosen)
+
+
+class Shuffled(Newest):
+    """The most similar, in an order that the seed draws."""
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        made = self.by_similarity(recalled, view, seed)
+        selected = tuple(np.random.default_rng(seed).permutation(made.selected).tolist())
+        return replace(made, selected=selected)
+
+
+class Noisy(Newest):
+    """Noise in each score that is too small to change what is taken."""
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        noise = TermColumn("noise", 1e-6 * np.random.default_rng(seed).random(len(recalled.pool)))
+        return self.ranked(recalled, view, [TermColumn("similarity", similarities(recalled)), noise], seed)
+
+
+class DrawnPool(Newest):
+    """A pool that the seed draws from all memories."""
+
+    def recall(self, query: Any, view: MemoryView, coarse: Any = None) -> RecallRecord:
+        found = super().recall(query, view, coarse)
+        drawn = np.random.default_rng(seed_of(view)).random(len(found.pool)) < 0.5
+        return replace(found, pool=tuple(m for m, kept in zip(found.pool, drawn, strict=True) if kept))
+
+
 def thompson(**attributes: Any) -> Make:
     return lambda: type("Own", (Thompson,), attributes)(NewestSettings())
 
 
+class ToldTies(Newest):
+    """The largest q; the seed draws among equals, and the probability of each draw is recorded."""
+
+    def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
+        return self.ranked(recalled, view, [TermColumn("q", view.q[positions(recalled, view)])], seed)
+
+
 def test_a_policy_that_draws_and_says_how_likely_its_choice_was_keeps_the_contract() -> None:
-    for make in (thompson(told=True), lambda: Newest(NewestSettings())):
-        contract.says_when_chance_chooses(make)
+    for check in CHECKS:
+        check(lambda: ToldTies(NewestSettings()))
+    contract.says_when_chance_chooses(thompson(told=True))
 
 
 class Rarely(Newest):
@@ -323,7 +379,17 @@ class Rarely(Newest):
         (contract.reads_no_hidden_label, lambda: ByLabel(lambda: {"lessons": 0.0}), "learned"),
         (contract.says_when_chance_chooses, thompson(), "greedy, propensity 1.*sampled"),
         (contract.says_when_chance_chooses, thompson(every=40), "greedy, propensity 1.*sampled"),
-        (contract.says_how_likely_its_order_was, lambda: Unmeasured(RMMSettings()), "probabilit"),
+        (contract.says_when_chance_chooses, lambda: Softmax(NewestSettings()), "greedy, propensity 1"),
+        (contract.says_when_chance_chooses, lambda: RandomTies(NewestSettings()), "sets.*greedy, propensity 1"),
+        (contract.says_when_chance_chooses, lambda: Shuffled(NewestSettings()), "orders.*log_propensity"),
+        (contract.says_when_chance_chooses, lambda: Noisy(NewestSettings()), "scores.*sampled"),
+        (contract.recalls_the_same_whatever_the_seed, lambda: DrawnPool(NewestSettings()), "pools"),
+        (
+            contract.says_how_likely_its_choice_was,
+            lambda: type("Odd", (Softmax,), {"told": 0.3})(NewestSettings()),
+            "probabilit",
+        ),
+        (contract.says_how_likely_its_choice_was, lambda: Unmeasured(RMMSettings()), "probabilit"),
         (contract.works_in_later_turns, a_policy(when=lambda s, asked: True), "no When"),
         (contract.gives_what_can_be_stored, a_policy(consult=lambda *given: {"a": 1}), "model said"),
         (

@@ -257,9 +257,15 @@ def would_have_earned(
     """What `settings` of MemRL, in the place of the run's own, would have earned in its rewarded steps.
 
     The model of the reward is the mean q of a set, 0 without memories. Raises `InputError` with a sentence where the
-    run cannot tell: it has no reward, it never tried what these settings would select, or these draw by noise.
+    run cannot tell: it has no reward, the probabilities of its choices are not known, it never tried what these
+    settings would select, or these draw by noise.
     """
+    if any(trace.origin != "agent" for trace in bank.each_trace(run) if trace.decision is not None):
+        raise InputError(UNKNOWN.format(what="another program's agent made them"))
     supposed = counterfactual(bank, run, settings, on_progress, cancelled)
+    if drawn := _draws_unsaid(bank, run, [one.step for one in supposed]):
+        what = f"in step {drawn} this policy selects other memories with another seed, and calls its choice certain"
+        raise InputError(UNKNOWN.format(what=what))
     rows = []
     reachable, could_explore = [], False
     for one in supposed:
@@ -288,6 +294,28 @@ def would_have_earned(
     if (support := float(np.mean(reachable))) < LEAST_SUPPORT:
         raise InputError(_no_support(support, could_explore, settings))
     return estimates(*np.array(rows, dtype=np.float64).T)
+
+
+UNKNOWN = (
+    "The probabilities of this run's choices are not known: {what}. An estimate would be wrong, so nothing was "
+    "estimated. A run of a policy that records how likely each choice was makes it possible."
+)
+CHECKED = 20
+"""How many steps are decided again, and with how many other seeds: a policy that draws is seen at once."""
+
+
+def _draws_unsaid(bank: MemoryBank, run: str, steps: Sequence[int]) -> int | None:
+    """The first of some steps whose recorded choice is called certain and would be another with another seed."""
+    for step in steps[:: max(1, len(steps) // CHECKED)]:
+        trace = bank.trace(run, step)
+        if trace.recall is None or trace.decision is None or trace.decision.propensity < 1:
+            continue
+        then, selected = situation_of(bank, trace), set(trace.decision.selected)
+        policy = make_policy(then.policy, then.settings)
+        again = (decide(policy, then.view, seed, pool=trace.recall).decision for seed in range(CHECKED))
+        if any(set(decision.selected) != selected for decision in again):
+            return step
+    return None
 
 
 def _no_support(support: float, could_explore: bool, settings: Mapping[str, Any]) -> str:

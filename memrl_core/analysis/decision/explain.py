@@ -277,6 +277,11 @@ def draw(decision: Decision, run: str) -> str:
     if decision.draw is None and (decision.mode == "sampled" or set(decision.selected) != set(decision.greedy)):
         chance = f"a chance of {decision.propensity:.3g} for this set"
         return f"Yes. {decision.note} Taken: {names(decision.selected, run)} ({chance}); greedy: {greedy}."
+    if decision.propensity <= 0:
+        return f"Not known: how likely this choice was is not recorded. Taken: {names(decision.selected, run)}."
+    if decision.draw is None and decision.propensity < 1:
+        chance = f"a chance of {decision.propensity:.3g} for this set"
+        return f"Among equals only: ε = {decision.epsilon:g}. {decision.note} Taken: {greedy} ({chance})."
     if decision.draw is None:
         return f"No exploration: ε = {decision.epsilon:g}, so no number was drawn. Greedy selection took {greedy}."
     drawn = f"ε = {decision.epsilon:g} and the number drawn was {decision.draw:.3f}"

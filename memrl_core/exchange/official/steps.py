@@ -277,7 +277,7 @@ def _choice(params: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> C
         epsilon=0.0,
         draw=None,
         seed=0,
-        propensity=1.0,
+        propensity=0.0,
     )
     return recall, decision
 

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import comb
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel
 
 from memrl_core.policies.base import Ask, Question, answer_to, seed_of
 from memrl_core.policies.methods.exprag import LAID_OUT, ExpRag
-from memrl_core.policies.ranking import Chosen
+from memrl_core.policies.ranking import Chosen, similarities
 from memrl_core.policies.texts import as_sentence, members_of, memories_shown, task_shown
 from memrl_core.records import Decision, Reason, Recalled, RecallRecord
+from memrl_core.retrieval import DIGITS
+from memrl_core.retrieval.exploration import tied_at_cut
 from memrl_core.retrieval.view import MemoryView
 
 PRUNE = "memories to drop"
@@ -77,8 +81,23 @@ class ReMem(ExpRag):
         stands = {member.memory_id: position for position, member in enumerate(recalled.pool)}
         kept = [stands[memory_id] for memory_id in retrieved if memory_id not in dropped]
         reasons = {stands[memory_id]: Reason.PRUNED_BY_MODEL for memory_id in dropped}
-        chosen = Chosen(kept, "greedy", reasons=reasons)
+        chosen = Chosen(kept, "greedy", self._chance(recalled, retrieved, kept, view), reasons=reasons)
         return self.by_similarity(recalled, view, seed, chosen=chosen, note=note)
+
+    def _chance(self, recalled: RecallRecord, retrieved: list[str], kept: list[int], view: MemoryView) -> float:
+        """The probability of the positions `kept`, by the draw among equals at the cut of what is retrieved.
+
+        Every other draw that differs only in equals which are dropped keeps the same.
+        """
+        if self.settings.ties == "older":
+            return 1.0
+        similarity, ids = similarities(recalled), [member.memory_id for member in recalled.pool]
+        inside = [ids.index(memory_id) for memory_id in retrieved]
+        order = [*inside, *(position for position in np.argsort(-similarity).tolist() if position not in inside)]
+        tied = tied_at_cut(order, len(inside), similarity.round(DIGITS), similarity)
+        drawn = len(tied & {*inside})
+        dropped = [ids[i] for i in tied if ids[i] in self._dropped(recalled, [*{*retrieved, ids[i]}], view)[0]]
+        return comb(len(dropped), drawn - len(tied & {*kept})) / comb(len(tied), drawn)
 
     def _retrieved(self, recalled: RecallRecord, view: MemoryView, seed: int) -> list[Recalled]:
         return members_of(recalled, self.by_similarity(recalled, view, seed).selected)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memrl_core.agent.recorder import Recorder
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.compare.counterfactual import Supposed, counterfactual, estimates, ties_of, would_have_earned
 from memrl_core.analysis.decision.whatif import decided, situation_of
@@ -26,7 +27,10 @@ from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import POLICIES, policy_class
 from memrl_core.records import Phase, StepTrace
 from tests.analysis.many_methods import a_bank_of
-from tests.builders import a_bank, a_run, a_step, an_agent, an_agent_after
+from tests.builders import a_bank, a_run, a_step, a_vector, an_agent, an_agent_after
+from tests.policies.foreign import installed
+from tests.policies.policy_run import an_agent_of
+from tests.policies.test_policy_contract import Softmax, ToldTies
 
 STEPS = 40
 OWN = {"epsilon": 0.2, "delta": 0.1}
@@ -248,6 +252,29 @@ def test_a_run_that_explored_tells_what_other_settings_earn_and_a_greedy_one_say
     greedy = an_agent_after(tmp_path / "greedy", 6, 4, k1=4, k2=1, delta=-1.0)
     with pytest.raises(InputError, match=r"ε of 0\.1"):
         would_have_earned(greedy.bank, "r", {"weight": 0.0})
+
+
+def test_where_the_probabilities_of_choices_are_not_known_nothing_is_estimated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bank = a_bank(tmp_path / "recorded")
+    ids = [Recorder(bank, "theirs").remember(f"intent {n}", "x", embedding=a_vector(n)) for n in range(3)]
+    with Recorder(bank, "theirs").step("do it", embedding=a_vector(9)) as step:
+        step.recalled([(memory_id, 0.9) for memory_id in ids])
+        step.selected(ids[:1])
+        step.rewarded(1.0)
+    with pytest.raises(InputError, match="another program"):
+        would_have_earned(bank, "theirs", {"k2": 2})
+    # A policy that draws, and calls each of its choices certain.
+    with installed(monkeypatch, softmax=Softmax, told=ToldTies):
+        for name in ("softmax", "told"):
+            agent = an_agent_of(tmp_path / name, name, k2=1, delta=-1.0)
+            list(agent.run(sample_tasks("household-train")[:8]))
+            if name == "told":
+                assert would_have_earned(agent.bank, "r", {}).steps > 0
+                continue
+            with pytest.raises(InputError, match="calls its choice certain"):
+                would_have_earned(agent.bank, "r", {})
 
 
 def again_in(bank: MemoryBank) -> Callable[[StepTrace], Rerunner]:

@@ -14,6 +14,7 @@ from memrl_core.analysis.compare import counterfactual
 from memrl_core.analysis.compare.counterfactual import overtaking, reversal
 from memrl_core.analysis.decision.explain import (
     credited_because,
+    draw,
     followed,
     normaliser_line,
     score_formula,
@@ -52,6 +53,14 @@ def a_decision(pool: list[tuple[float, float]], **settings: object) -> tuple[Rec
 def test_the_formula_holds_this_candidates_numbers() -> None:
     _, decision = a_decision([(0.9, -1.0), (0.7, 1.0)])
     assert numbers(score_formula(decision.candidates[0], "r")) == ["1", "0.5", "+1.000", "0.5", "−1.000", "+0.000"]
+
+
+def test_a_draw_among_equals_is_told_with_its_chance_and_an_unknown_one_as_unknown() -> None:
+    _, decision = a_decision([(0.9, 0.0), (0.9, 0.0), (0.9, 0.0)], k2=1)
+    assert "0.333" in numbers(draw(decision, "r"))
+    assert "no number" not in draw(decision, "r")
+    assert draw(replace(decision, propensity=0.0), "r").startswith("Not known")
+    assert "no number" in draw(a_decision([(0.9, 0.0), (0.7, 0.0)], k2=1)[1], "r")
 
 
 def test_the_normaliser_line_tells_mean_sd_and_where_they_come_from() -> None:
