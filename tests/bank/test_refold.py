@@ -332,6 +332,25 @@ def test_a_reward_for_a_step_after_the_rewording_leaves_the_new_wording_as_it_wa
     assert bank.utilities("r")[new] == before
 
 
+@pytest.mark.parametrize("deep", [False, True], ids=["fork", "fork of a fork"])
+def test_a_fork_follows_what_its_base_learns_at_the_moment_from_which_it_was_begun(
+    bank: MemoryBank, deep: bool
+) -> None:
+    forks = {STEPS: "now", STEPS - 1: "before"}
+    for at, name in forks.items():
+        bank.start_run(a_run(name, base="r", base_step=at))
+    if deep:
+        bank.start_run(a_run("deep", base="now", base_step=STEPS))
+    before = {name: reported(live(bank, name)) for name in (*forks.values(), *(["deep"] if deep else []))}
+    # Known at step 4, which is the newest that has begun: for the one fork in time, for the other too late.
+    bank.ratings.rate(Rating("r", STEPS, -1.0, "bob"))
+    for name, then in before.items():
+        assert (
+            reported(live(bank, name)) == reported(anew(bank, name)) == reported(live(MemoryBank.open(bank.uri), name))
+        )
+        assert (reported(live(bank, name)) == then) is (name == "before")
+
+
 def test_what_took_a_place_before_a_fork_began_follows_no_reward_of_the_fork(
     bank: MemoryBank, request: pytest.FixtureRequest
 ) -> None:

@@ -21,7 +21,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.policies import make_policy
 from memrl_core.records import Decision, Reason, RecallRecord
-from memrl_core.retrieval.exploration import chance_of_best, drawn_keys, ucb_bonus
+from memrl_core.retrieval.exploration import chance_by_ties, chance_of_best, drawn_keys, ucb_bonus
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import alike_tasks, an_agent, view_of
 from tests.oracles import retrieval as oracle
@@ -308,3 +308,18 @@ def test_a_run_that_explores_is_decided_again_to_the_bit(tmp_path: Path, explora
     assert last.decision is not None
     assert decided(situation_of(agent.bank, last)) == (last.recall, last.decision)
     assert any(t.decision and set(t.decision.selected) != set(t.decision.greedy) for t in traces)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "tied", "chance"),
+    [
+        ({0, 1, 2}, {1, 2, 3, 4}, 1 / 6),  # One is certain, two of four equals are drawn.
+        ({0, 3, 4}, {1, 2, 3, 4}, 1 / 6),
+        ({1, 2, 3}, {1, 2, 3, 4}, 0.0),  # Without the one that is certain.
+        ({0, 1, 5}, {1, 2, 3, 4}, 0.0),
+        ({0, 1, 2}, {0, 1, 2, 3, 4}, 1 / 10),
+        ({0, 1, 2}, set(), 1.0),
+    ],
+)
+def test_each_choice_among_equals_is_as_likely(chosen: set[int], tied: set[int], chance: float) -> None:
+    assert chance_by_ties(chosen, (0, 1, 2), tied) == pytest.approx(chance)

@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memrl_core.errors import InputError
-from memrl_core.records import Decision, Reason, Recalled, RecallRecord
+from memrl_core.records import Decision, Memory, Reason, Recalled, RecallRecord
 from memrl_core.retrieval import positions_in, recall, select
 from memrl_core.retrieval.exploration import Exploration
 from memrl_core.retrieval.view import MemoryView
@@ -107,6 +107,23 @@ def test_those_that_missed_the_pool_are_listed_with_the_reason() -> None:
     reasons = {m.memory_id: m.reason for m in got.left_out}
     assert reasons["m2"] is Reason.BEYOND_K1 and reasons["m5"] is Reason.BEYOND_K1
     assert reasons["m6"] is Reason.BELOW_DELTA
+
+
+def test_the_tasks_own_memories_stand_behind_all_others_with_ranks_that_follow() -> None:
+    angles = np.linspace(0.1, 1.2, 9)
+    vectors = np.column_stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+    own = {"m-1", "m-4", "m-7"}
+    ids = [f"m-{number}" for number in range(9)]
+    tasks = {i: Memory(i, i, "x", "success", i, (), "r", 1, "mine" if i in own else "other", "") for i in ids}
+    view = view_of(ids, vectors, memories=tasks)
+    found = recall(
+        np.array([1, 0], np.float32), view, k1=2, k1_counts="record", delta=-1.0, strict=True, exclude_task="mine"
+    )
+    listed = [(member.memory_id, member.rank_recall, member.reason) for member in (*found.pool, *found.left_out)]
+    others = [i for i in ids if i not in own]
+    beyond = [(i, rank, Reason.BEYOND_K1) for rank, i in enumerate(others, start=1)][2:]
+    same = [(i, rank, Reason.SAME_TASK) for rank, i in enumerate(sorted(own), start=len(others) + 1)]
+    assert listed == [("m-0", 1, None), ("m-2", 2, None), *beyond, *same]
 
 
 def test_memories_of_other_runs_are_never_recalled() -> None:

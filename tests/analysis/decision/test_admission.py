@@ -33,6 +33,19 @@ def test_a_memory_is_admitted_exactly_when_phase_a_recalls_it(situation, delta, 
         assert admission(situation, memory_id, chosen).in_pool == (memory_id in pool)
 
 
+@pytest.mark.parametrize("normaliser", ["pool", "fixed"])
+def test_a_memory_just_at_the_gate_is_admitted_as_phase_a_says(situation: Situation, normaliser: str) -> None:
+    recalled = []
+    for memory_id in situation.view.ids:
+        at = admission(situation, memory_id, MemRLSettings()).similarity
+        chosen = MemRLSettings.of({"delta": at, "k1": 20, "normaliser": normaliser})
+        pool = {member.memory_id for member in decided(situation, chosen.model_dump())[0].pool}
+        assert admission(situation, memory_id, chosen).in_pool == (memory_id in pool)
+        recalled.append(memory_id in pool)
+    # The paper's gate is strict, the official code's is not.
+    assert all(recalled) == any(recalled) == (normaliser == "fixed")
+
+
 def test_the_delta_and_k1_that_are_named_let_the_memory_in(situation: Situation) -> None:
     shut = MemRLSettings.of({"delta": 0.99, "k1": 3})
     for memory_id in situation.view.ids:
