@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from memrl_core.agent import workspace
 from memrl_core.agent.live import InBackground
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Vectors
-from memrl_core.environments import make_environment
-from memrl_core.errors import InputError, SettingsError, StepError
+from memrl_core.environments import environment_class, make_environment
+from memrl_core.errors import InputError, MemRLError, SettingsError, StepError
 from memrl_core.models.base import Cancelled, never
 from memrl_core.policies import make_policy, policy_class, settings_of
 from memrl_core.records import Task
@@ -48,6 +48,7 @@ class TwinRuns(InBackground):
     """Two runs that are advanced together.
 
     `runs` are their names, left and right; `tasks` the list that an epoch goes through; `error` what stopped the play.
+    Where the step of one fails, the other goes on: `errors` has what stopped each, None for who has not been stopped.
     """
 
     unexpected = UNEXPECTED
@@ -60,8 +61,10 @@ class TwinRuns(InBackground):
         self.tasks: tuple[Task, ...] = tuple(workspace.tasks_of(bank.run(left)))
         self._agents = [workspace.live_run(bank, run, preferences).agent for run in self.runs]
         self._pause = threading.Event()
+        self.errors: list[MemRLError | None] = [None, None]
         self._pace = 1.0
         self._written = 0
+        self._is_simulated = bank.run(left).simulated
         self._between = threading.Lock()
 
     @property
@@ -71,7 +74,9 @@ class TwinRuns(InBackground):
 
     @property
     def _finished(self) -> int:
-        return min(self.bank.next_step(run) for run in self.runs) - 1
+        """The steps that both, or the one that is not stopped, have finished."""
+        going = [run for run, error in zip(self.runs, self.errors, strict=True) if error is None]
+        return min(self.bank.next_step(run) for run in going or self.runs) - 1
 
     @property
     def shifts(self) -> tuple[int, ...]:
@@ -82,17 +87,20 @@ class TwinRuns(InBackground):
         """Do `count` steps in each run. Raises `StepError` while they play, and what a step raises."""
         if self.playing:
             raise StepError("The runs are playing. Pause them first.")
-        self.error = None
+        self.error, self.errors = None, [None, None]
         with self.bank.batch(2 * count):
             for _ in range(count):
                 with self._between:
                     self._advance(never)
+        for error in filter(None, self.errors):
+            raise error
 
     def play(self, per_second: float, steps: int | None = None) -> None:
         """Do `steps` steps in each run (None: until paused) in the background, at most `per_second` of them a second.
 
-        The steps of `WRITE_EVERY` seconds are written together; a crash loses at most those, and `steps` counts what
-        is written. Raises `InputError` for a speed that is not above 0 and at most `FASTEST`.
+        The steps of `WRITE_EVERY` seconds are written together, those of a language model one by one; a crash loses at
+        most these, and `steps` counts what is written. Who was stopped by an error is tried again. Raises `InputError`
+        for a speed that is not above 0 and at most `FASTEST`.
         """
         self.change_speed(per_second)
         if self._pause.is_set():
@@ -100,6 +108,7 @@ class TwinRuns(InBackground):
         if self.playing:
             return
         self._pause.clear()
+        self.errors = [None, None]
         self._written = self._finished
         last = None if steps is None else self._written + steps
         self._begin_work(lambda: self._play(last))
@@ -115,12 +124,12 @@ class TwinRuns(InBackground):
         self._pause.set()
 
     def shift(self) -> int:
-        """Swap the reliabilities under both from the next step on; returns that step.
+        """Change the world under both from the next step on; returns that step.
 
         Raises `InputError` where the world is not one that can shift.
         """
-        if self.bank.run(self.runs[0]).environment != "household":
-            raise InputError("Only the household world can shift.")
+        if not can_shift(self.bank.run(self.runs[0]).environment):
+            raise InputError("Only the household and the help desk can shift.")
         with self._between:
             at = max(self.bank.next_step(run) for run in self.runs)
             # A second shift before the next step takes the first one back.
@@ -149,7 +158,7 @@ class TwinRuns(InBackground):
 
     def _play(self, last: int | None) -> None:
         while not self._pause.is_set() and (last is None or self._finished < last):
-            together = max(1, round(WRITE_EVERY / self._pace))
+            together = max(1, round(WRITE_EVERY / self._pace)) if self._is_simulated else 1
             if last is not None:
                 together = min(together, last - self._finished)
             with self.bank.batch(2 * together):
@@ -166,40 +175,53 @@ class TwinRuns(InBackground):
         self._pause.wait(max(0.0, self._pace - (time.monotonic() - begun)))
 
     def _advance(self, cancelled: Cancelled) -> None:
-        """One step in each run; a run that is behind catches up alone."""
-        following = [self.bank.next_step(run) for run in self.runs]
-        epoch, task = divmod(min(following) - 1, len(self.tasks))
-        for agent, step in zip(self._agents, following, strict=True):
-            episode = agent.begin(self.tasks[task], epoch + 1) if step == min(following) else None
-            while episode is not None and episode.phase is not None and not cancelled():
-                episode.advance(cancelled=cancelled)
+        """One step in each run; a run that is behind catches up alone. Raises what has stopped both."""
+        following = {n: self.bank.next_step(self.runs[n]) for n, error in enumerate(self.errors) if error is None}
+        first = min(following.values())
+        epoch, task = divmod(first - 1, len(self.tasks))
+        for n in [n for n, step in following.items() if step == first]:
+            try:
+                episode = self._agents[n].begin(self.tasks[task], epoch + 1)
+                while episode.phase is not None and not cancelled():
+                    episode.advance(cancelled=cancelled)
+            except MemRLError as error:
+                self.errors[n] = error
+        if (one := self.errors[0]) is not None and self.errors[1] is not None:
+            raise one
 
 
 def start_twins(
     bank: MemoryBank,
     sides: tuple[Side, Side],
     *,
+    kind: str = "twins",
+    environment: str = "household",
     tasks: str = "household-train",
     task_count: int = 30,
     seed: int = 0,
     shift_at: Sequence[int] = (),
+    model: str = workspace.SIMULATED,
+    model_options: Mapping[str, Any] | None = None,
 ) -> TwinRuns:
-    """Start two runs with empty memories in `bank` on the first `task_count` tasks of the set `tasks` (0: all).
+    """Start two runs in `bank` on the first `task_count` tasks of the set `tasks` (0: all).
 
-    The world shifts at the steps `shift_at` by itself.
+    The world shifts at the steps `shift_at` by itself. `kind` is what the names of the runs begin with.
 
-    Raises `InputError` or `SettingsError` for a part that does not exist, before anything is written.
+    Raises `InputError` or `SettingsError` for a part that does not exist, and `ModelError` for a model that cannot be
+    asked, before anything is written.
     """
     for side in sides:
         make_policy(side.policy, side.settings.model_dump() if side.settings is not None else {})
-    pair = bank.new_run_id("twins")
-    options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed}
+    facts = workspace.must_be_there(model, workspace.load_preferences())
+    pair = bank.new_run_id(kind)
+    options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed, "model": model}
+    options |= {"model_options": model_options, "model_facts": facts}
     if shift_at:
         options["environment_options"] = {"shift_at": sorted(shift_at)}
     names = []
     for side, place in zip(sides, ("left", "right"), strict=True):
         info = workspace.start_run(
-            bank, environment="household", settings=side.settings, policy=side.policy, run=f"{pair}-{place}", **options
+            bank, environment=environment, settings=side.settings, policy=side.policy, run=f"{pair}-{place}", **options
         )
         names.append(info.id)
     return open_twins(bank, names[0], names[1])
@@ -224,8 +246,13 @@ def open_twins(bank: MemoryBank, left: str, right: str) -> TwinRuns:
     return TwinRuns(bank, left, right, workspace.load_preferences())
 
 
+def can_shift(environment: str) -> bool:
+    """Whether the world of this name can change in the course of a run."""
+    return "shift_at" in environment_class(environment).Options.model_fields
+
+
 def shifts_of(bank: MemoryBank, run: str) -> tuple[int, ...]:
-    """The steps of a run from which on the household's reliabilities are swapped."""
+    """The steps of a run from which on its world is another."""
     given = bank.run(run).environment_options.get("shift_at", 0)
     return tuple(sorted(step for step in ([given] if isinstance(given, int) else given) if step))
 

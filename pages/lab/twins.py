@@ -68,8 +68,9 @@ def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
             disabled=always["disabled"],
         )
         pair_menus(place, twins)
-    if twins.error is not None:
-        st.error(literal(str(twins.error)), icon=":material/error:")
+    errors = [twins.error] if twins.error is not None else [error for error in twins.errors if error is not None]
+    for error in errors:
+        st.error(literal(str(error)), icon=":material/error:")
 
 
 def settings_of_both(twins: TwinRuns) -> None:

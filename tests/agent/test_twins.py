@@ -215,18 +215,42 @@ def failing() -> None:
     raise ModelError(MODEL_GONE)
 
 
-@pytest.mark.parametrize(("act", "message"), [(failing, MODEL_GONE), (lambda: 1 / 0, "ZeroDivisionError")])
 @pytest.mark.parametrize("side", [0, 1])
-def test_an_error_stops_the_play_and_loses_nothing(
-    bank: MemoryBank, models: Callable[..., None], act: Callable[[], object], message: str, side: int
+def test_where_the_step_of_one_fails_the_other_goes_on_and_both_go_on_later(
+    bank: MemoryBank, models: Callable[..., None], side: int
 ) -> None:
     given = [Interrupted(), Interrupted()]
-    given[side] = Interrupted(12, act)
+    given[side] = Interrupted(12, failing)
+    models(*given)
+    twins = twins_of(bank)
+    twins.play(FASTEST, 16)
+    assert twins.wait(LONG) and twins.error is None
+    assert MODEL_GONE in str(twins.errors[side]) and twins.errors[1 - side] is None
+    done = [len(steps) for steps in steps_of(twins)]
+    assert done[1 - side] == 16 > done[side] > 0
+    twins.play(FASTEST, 16 - done[side])
+    assert twins.wait(LONG) and twins.errors == [None, None]
+    whole(twins, 16)
+
+
+def test_where_both_fail_the_play_ends(bank: MemoryBank, models: Callable[..., None]) -> None:
+    models(Interrupted(12, failing), Interrupted(15, failing))
+    twins = twins_of(bank)
+    twins.play(FASTEST)
+    assert twins.wait(LONG) and MODEL_GONE in str(twins.error)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_an_unexpected_error_stops_the_play_and_loses_nothing(
+    bank: MemoryBank, models: Callable[..., None], side: int
+) -> None:
+    given = [Interrupted(), Interrupted()]
+    given[side] = Interrupted(12, lambda: 1 / 0)
     models(*given)
     twins = twins_of(bank)
     twins.play(FASTEST)
     assert twins.wait(LONG)
-    assert twins.error is not None and message in str(twins.error)
+    assert twins.error is not None and "ZeroDivisionError" in str(twins.error)
     done = twins.steps
     assert done > 0 and [len(steps) for steps in steps_of(twins)] == [done + side, done]
     twins.play(FASTEST, 2)
