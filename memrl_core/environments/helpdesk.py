@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,13 @@ INSTRUCTIONS = (
     "You pass messages on to teams. Which team takes care of what is a rule of the house. "
     "Answer with exactly one of the teams offered, without the dash. If earlier messages are given, go by them."
 )
+
+
+@cache
+def topics() -> Mapping[str, str]:
+    """Every message of tasks and handbook, and what it is about: for pictures and studies, never for an agent."""
+    when = (*WHEN, *WHEN_BEFORE)
+    return {message: topic for topic, texts in MESSAGES.items() for message in _written(texts, when)}
 
 
 class HelpdeskOptions(EnvironmentOptions):
@@ -126,8 +134,7 @@ class Helpdesk(Environment):
         topic = task.data.get("topic")
         if topic not in MESSAGES:
             raise InputError(f"Task {task.id[:80]} is not a message to a help desk. Choose tasks of the helpdesk.")
-        changes = sum(at_step >= step for step in self._shifts)
-        self._right = self._rules(changes + 1)[str(topic)]
+        self._right = self.right_team(str(topic), at_step)
         self._flipped = bool(np.random.default_rng(seed).random() < self._options.noise)
         self._task = task
         return choices_listed(self._teams)
@@ -169,6 +176,10 @@ class Helpdesk(Environment):
                 rules = before if number < stale else now
                 written.append((known[position], script(known[position], "success", [rules[topic]])))
         return [written[position] for position in rng.permutation(len(written))]
+
+    def right_team(self, topic: str, at_step: int) -> str:
+        """The team that takes care of a topic at a step: for pictures and studies, never for an agent."""
+        return self._rules(1 + sum(at_step >= step for step in self._shifts))[topic]
 
     def _rules(self, number: int) -> Mapping[str, str]:
         """Topic to team, of the rules that came as `number` (0: those before this house's); each time all change."""

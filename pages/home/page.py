@@ -25,6 +25,8 @@ PLAYGROUND = HERE.parent / "playground"
 LESSONS = 3
 LAST = 50  # Steps of a run whose answers are counted: enough to see how it goes, and soon read.
 
+RACE = "λ = 0 against λ = ½ at a help desk, live, with a real language model that runs in this program."
+
 _running = st.components.v2.component(
     "memrl_running",
     html='<canvas class="home-running" role="img" aria-label="The memory of the playground while it learns"></canvas>',
@@ -102,8 +104,11 @@ with about:
         "See **why** a memory-based agent recalled, reranked and used each memory — give the answer a reward, "
         "and watch the memory's utilities move."
     )
-    if st.button("Open the playground", icon=":material/play_circle:", type="primary", key="open_playground"):
-        st.switch_page("pages/playground/page.py")
+    with st.container(horizontal=True, key="home_ways"):
+        if st.button("Open the playground", icon=":material/play_circle:", type="primary", key="open_playground"):
+            st.switch_page("pages/playground/page.py")
+        if st.button("Race two agents", icon=":material/flag:", key="open_race", help=RACE):
+            st.switch_page("pages/race/page.py")
     st.caption(
         "The picture: a frozen model gets memories (blue lines) for each task, and each reward moves their q. In the "
         "playground you change the settings and the world."

@@ -68,6 +68,7 @@ def controls(place: LabPlace, twins: TwinRuns, playing: bool) -> None:
             disabled=always["disabled"],
         )
         pair_menus(place, twins)
+        st.page_link("pages/race/page.py", label="Race with a real model", icon=":material/flag:")
     errors = [twins.error] if twins.error is not None else [error for error in twins.errors if error is not None]
     for error in errors:
         st.error(literal(str(error)), icon=":material/error:")
