@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.roles import person_name
 from memrl_core.records import (
     EmbedRecord,
+    EventKind,
+    LedgerEvent,
     MemoryOperation,
     RewardRecord,
     RunInfo,
@@ -35,10 +39,31 @@ def a_bank(path: Any, run: str = "r", **settings: Any) -> MemoryBank:
     return bank
 
 
+def give_reward(
+    bank: MemoryBank,
+    run: str,
+    step: int,
+    step_id: str,
+    memory_ids: Sequence[str],
+    value: float,
+    rater: str,
+    reason: str = "",
+    given: Mapping[str, Any] | None = None,
+) -> LedgerEvent:
+    """A person's reward as it may come from elsewhere: of any value, for any attempt, credited as it says."""
+    with bank.alone():
+        event = bank._ledger.event(
+            run, step, step_id, EventKind.REWARD_GIVEN, memory_ids=tuple(memory_ids), value=float(value),
+            source="person", rater=person_name(rater), reason=reason, payload=dict(given or {}),
+        )  # fmt: skip
+        bank._ledger.append(event)
+        return event
+
+
 def withdraw(bank: MemoryBank, run: str, step: int, person: str) -> Any:
     """Take back the person's reward for a step, where they have one: the event that does it."""
     mine = bank.ratings.mine(run, step, person)
-    return mine and bank.revoke_reward(mine.id, person)
+    return mine and bank.ratings.revoke(mine.id, person)
 
 
 def a_run(run: str = "r", base: str | None = None, base_step: int = 0, **settings: Any) -> RunInfo:

@@ -21,6 +21,7 @@ from memrl_core.agent.follows import follows_of
 from memrl_core.agent.learned_state import learn_at, learned_before, learned_now
 from memrl_core.agent.turns import ended, no_answer, recalled_for, take_turn, unsent, with_turn, write_experience
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.base import Embedder, Vectors, embedded, texts_cut
 from memrl_core.environments.base import Environment
 from memrl_core.environments.tasks import check_intent
@@ -357,13 +358,13 @@ class Episode:
 
         `given` is kept with it: the scale and what they chose there.
 
-        Raises `StepError` before there is an answer and after the reward was applied.
+        Raises `StepError` before there is an answer and after the reward was applied, and as `Ratings.rate`.
         """
         if self.phase is not Phase.REWARD:
             raise StepError("A reward can be given here once the answer has ended and until it is applied.")
-        return self._agent.bank.give_reward(
-            self.trace.run, self.trace.step, self.trace.id, self.credited, value, rater, reason, given
-        )
+        trace, attempt = self.trace, self.trace.id
+        rating = Rating(trace.run, trace.step, value, rater, reason, given or {}, attempt, self.credited)
+        return self._agent.bank.ratings.rate(rating)
 
     def _after(self, phase: Phase) -> Phase | None:
         if phase is Phase.GENERATE and not ended(self.trace.turns[-1]):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlalchemy import case, func, or_, select
 
-from memrl_core.bank.ledger import Credits, Ledger, Notes, People, in_the_name_of, must_be_reward, now
+from memrl_core.bank.ledger import Credits, Ledger, Notes, People, in_the_name_of, now
 from memrl_core.bank.matrix import MovingView
 from memrl_core.bank.operations import RUN_NAME, WRITING, is_run_name, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people.batches import Batches
@@ -843,46 +843,6 @@ class MemoryBank:
                 row = state.step_row(trace.run, trace.step)
                 if row is None or row.id != trace.id:
                     state.take_step(trace, now())
-
-    def give_reward(
-        self,
-        run: str,
-        step: int,
-        step_id: str,
-        memory_ids: Sequence[str],
-        value: float,
-        rater: str,
-        reason: str = "",
-        given: Mapping[str, Any] | None = None,
-    ) -> LedgerEvent:
-        """Append a person's reward for a step, in the place of an earlier one of the same person.
-
-        `given` is kept with it: the scale and what they chose there.
-
-        Raises `InputError` for a value that is not a number from −10 to 10, `NotAllowed`, `UnknownRun`.
-        """
-        must_be_reward(value)
-        with self.alone():
-            event = self._ledger.rewarding(run, step, step_id, memory_ids, value, rater, reason, given)
-            self._ledger.append(event)
-            return event
-
-    def revoke_reward(self, event_id: str, rater: str) -> LedgerEvent:
-        """Append that a reward no longer counts; of one that was taken back before, the event that did it.
-
-        Raises `InputError` when there is no such reward, `NotAllowed`.
-        """
-        with self.alone():
-            given = self._state.event(event_id)
-            if given is None or given.kind is not EventKind.REWARD_GIVEN:
-                raise InputError("That reward is not in this bank. Nothing was changed.")
-            at_step = self._state.at(given.run, given.step)
-            revoked = next((e for e in at_step if e.revokes == event_id), None)
-            if revoked is not None:
-                return revoked
-            event = self._ledger.revoking(given, rater)
-            self._ledger.append(event)
-            return event
 
     @contextmanager
     def batch(self, steps: int) -> Iterator[None]:

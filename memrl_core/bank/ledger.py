@@ -13,24 +13,16 @@ from memrl_core.bank.people.roles import COVERS, LONGEST_NAME, NEWCOMERS, RATING
 from memrl_core.bank.state import BankState, locked
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import assigned_credit, in_ledger, order_key
-from memrl_core.learning.scales import LARGEST_REWARD
+from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind, LedgerEvent
 
 LONGEST_NOTE = 4000
+ROUNDING = 1e-9
 
 
 def now() -> str:
     """This moment as it is stored."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def must_be_reward(value: float) -> None:
-    """Raise `InputError` for what is not a number that any reward can be."""
-    if not abs(value) <= LARGEST_REWARD:
-        raise InputError(
-            f"{value:g} is not a reward: give a finite number from −{LARGEST_REWARD:g} to {LARGEST_REWARD:g}. Nothing "
-            "was saved."
-        )
 
 
 def in_the_name_of(person: str) -> dict[str, Any]:
@@ -77,30 +69,23 @@ class Ledger:
         state = self._state.of(run)
         return max(state.begun, state.newest or 0)
 
-    def rewarding(
-        self,
-        run: str,
-        step: int,
-        step_id: str,
-        memory_ids: Sequence[str],
-        value: float,
-        rater: str,
-        reason: str = "",
-        given: Mapping[str, Any] | None = None,
-    ) -> LedgerEvent:
-        """A new event by which a person gives a reward, not appended yet."""
-        return self.event(
-            run,
-            step,
-            step_id,
-            EventKind.REWARD_GIVEN,
-            memory_ids=tuple(memory_ids),
-            value=float(value),
-            source="person",
-            rater=person_name(rater),
-            reason=reason.strip(),
-            payload=dict(given or {}),
-        )
+    def scales(self, run: str) -> RatingScales:
+        """How ratings of a run become rewards now. Raises `UnknownRun`."""
+        changes = self._state.of(run).scales
+        return RatingScales.of(max(changes, key=in_ledger).payload["scales"]) if changes else RatingScales()
+
+    def bounds(self, run: str, step: int) -> tuple[float, float]:
+        """r− and r+ in force at a step. Raises `UnknownRun`."""
+        settings = self._state.settings_at(run)(step)
+        return float(settings.get("reward_failure", -1.0)), float(settings.get("reward_success", 1.0))
+
+    def must_be_reward(self, run: str, step: int, value: float) -> None:
+        """Raise `InputError` for a reward of a person that lies outside what the run's scales give at a step."""
+        low, high = self.scales(run).bounds(*self.bounds(run, step))
+        if not low - ROUNDING <= value <= high + ROUNDING:
+            raise InputError(
+                f"{value:g} is outside the scale of run {run[:80]}: give {low:g} to {high:g}. Nothing was saved."
+            )
 
     def revoking(self, reward: LedgerEvent, rater: str) -> LedgerEvent:
         """A new event by which a reward no longer counts, not appended yet."""
@@ -251,13 +236,12 @@ class Credits(Part):
     ) -> LedgerEvent:
         """Let each memory move towards its own reward in this step; `reason` says how the rewards were found.
 
-        Raises `InputError` for a reward that is not a number from −10 to 10 and for a memory that was not in the prompt
-        of a finished step, `NotAllowed`, `UnknownRun`.
+        Raises `InputError` for a reward outside the run's scale and for a memory that was not in the prompt of a
+        finished step, `NotAllowed`, `UnknownRun`.
         """
-        for reward in rewards.values():
-            must_be_reward(reward)
         with self._alone():
-            self._state.run(run)
+            for reward in rewards.values():
+                self._ledger.must_be_reward(run, step, reward)
             if self._state.step_row(run, step) is not None:
                 strangers = rewards.keys() - set(self._credited(run, step))
                 if strangers:

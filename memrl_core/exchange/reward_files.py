@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
-from memrl_core.bank.people.ratings import LONGEST_REASON, Rating
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role, person_name
 from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
 from memrl_core.errors import InputError, printable
@@ -201,7 +201,7 @@ class _Judge:
         self._bank = bank
         self._default_run = bank.run(default_run).id if default_run else runs[0] if len(runs) == 1 else ""
         self._default_rater = person_name(default_rater) if default_rater.strip() else ""
-        self._scales = {run: bank.ratings.scales(run) for run in runs}
+        self._runs = set(runs)
         self._by_id = {row.id: (run, row.step) for run in runs for row in bank.step_rows(run)}
         self._finished = set(self._by_id.values())
 
@@ -222,14 +222,12 @@ class _Judge:
         rater, value = person_name(rater) if rater else self._default_rater, _reward(fields)
         standing = self._bank.ratings.mine(run, step, rater)
         agreed = standing if standing is not None and standing.value == value else None
-        reason = _reason(fields) if agreed is None or "reason" in fields else agreed.reason
+        reason = _text(fields, "reason") if agreed is None or "reason" in fields else agreed.reason
         choice = _given(fields) if agreed is None or {"scale", "given"} & fields.keys() else _choice(agreed)
         rating = Rating(run, step, value, rater, reason, choice)
         if agreed is not None and agreed.reason == reason and _choice(agreed) == choice:
             return RewardLine(number, Effect.SAME, rating, "same as now")
-        low, high = self._scales[run].bounds(*self._bank.ratings.bounds(run, step))
-        if not low - 1e-9 <= value <= high + 1e-9:
-            raise InputError(f"{value:g} is outside the scale of run {run}: give {low:g} to {high:g}.")
+        rating = self._bank.ratings.checked(rating)
         if standing is None:
             return RewardLine(number, Effect.NEW, rating, "new")
         if agreed is None:
@@ -254,7 +252,7 @@ class _Judge:
         run = run or self._default_run
         if not run:
             raise InputError("It names no run, and the bank has several: name one here or for the whole file.")
-        if run not in self._scales:
+        if run not in self._runs:
             raise InputError(f"This bank has no run {_quoted(run)}.")
         if step is None or (run, step) not in self._finished:
             raise InputError(f"Run {run} has no finished step {step}.")
@@ -362,13 +360,6 @@ def _reward(fields: Fields) -> float:
     if not math.isfinite(value):
         raise InputError(f"Its reward {_quoted(text)} is not a finite number: give one with a point, such as 0.5.")
     return value
-
-
-def _reason(fields: Fields) -> str:
-    text = _text(fields, "reason")
-    if len(text) > LONGEST_REASON:
-        raise InputError(f"Its reason has more than {LONGEST_REASON:,} characters: shorten it.")
-    return text
 
 
 def _given(fields: Fields) -> dict[str, Any]:

@@ -215,5 +215,5 @@ def _undo(view: View, mine: LedgerEvent) -> None:
         if done and mine in done[-1].events:
             bank.undo.undo(person(), REWARDS)
         else:
-            bank.revoke_reward(mine.id, person())
+            bank.ratings.revoke(mine.id, person())
         st.toast("Undone: every q is what it was before.", icon=":material/undo:")

@@ -166,7 +166,7 @@ def test_a_persons_reward_takes_the_place_of_the_environments(tmp_path: Path) ->
     while episode.phase is not Phase.REWARD:
         episode.advance()
     wrong = episode.rate(-1.0, "ann")
-    agent.bank.revoke_reward(wrong.id, "ann")
+    agent.bank.ratings.revoke(wrong.id, "ann")
     episode.rate(0.5, "ann", "nearly")
     trace = episode.finish()
     assert (trace.reward.reward, trace.reward.source, trace.reward.rater) == (0.5, "person", "ann")
@@ -225,7 +225,7 @@ def test_a_step_that_a_person_judges_otherwise_is_laid_out_so_from_then_on(tmp_p
     event = agent.bank.ratings.rate(Rating("r", rated.step, 1.0 if good else -1.0, "ann"))
     assert shown() == other
     assert agent.bank.memory(memory).outcome == judged, "what was written stays"
-    agent.bank.revoke_reward(event.id, "ann")
+    agent.bank.ratings.revoke(event.id, "ann")
     assert shown() == judged
 
 

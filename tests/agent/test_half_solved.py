@@ -11,6 +11,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments.base import Environment, EnvironmentSpec
 from memrl_core.records import Judgement, StepTrace, Task
 from tests.builders import an_agent
+from tests.small_banks import give_reward
 
 
 class Points(Environment):
@@ -58,5 +59,5 @@ def test_how_the_verdict_came_about_is_kept_and_reaches_no_memory(tmp_path: Path
 def test_a_person_who_rewards_it_decides_what_it_came_to(tmp_path: Path) -> None:
     bank, trace = a_finished_step(tmp_path / "bank", 80)
     assert lesson_of(bank, trace).outcome == "failure"
-    bank.give_reward(trace.run, trace.step, trace.id, (), 1.0, "ann")
+    give_reward(bank, trace.run, trace.step, trace.id, (), 1.0, "ann")
     assert lesson_of(bank, trace).outcome == "success"

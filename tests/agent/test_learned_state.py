@@ -21,6 +21,7 @@ from memrl_core.policies.base import Lesson
 from memrl_core.policies.methods.rag import Rag
 from memrl_core.records import Memory, Phase, ValueChange
 from tests.builders import a_run, an_agent
+from tests.small_banks import give_reward
 
 
 @dataclass
@@ -116,9 +117,9 @@ def test_a_late_reward_and_its_undo_make_the_fold_anew(agent: Agent) -> None:
     steps(agent, 5)
     before = learned_now(agent.bank, "r").rewards
     row = agent.bank.step_rows("r")[1]
-    given = agent.bank.give_reward("r", 2, row.id, (), 0.25, "ann")
+    given = give_reward(agent.bank, "r", 2, row.id, (), 0.25, "ann")
     assert 0.25 in learned_now(agent.bank, "r").rewards[row.task]
-    agent.bank.revoke_reward(given.id, "ann")
+    agent.bank.ratings.revoke(given.id, "ann")
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r")
     steps(agent, 1)
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r") != before
@@ -128,9 +129,9 @@ def test_a_reward_counts_for_the_steps_that_began_after_it(agent: Agent) -> None
     steps(agent, 6)
     as_it_was = {step: learned_before(agent.bank, "r", step).rewards for step in range(1, 7)}
     row = agent.bank.step_rows("r")[1]
-    agent.bank.give_reward("r", 2, row.id, (), 0.25, "ann")
+    give_reward(agent.bank, "r", 2, row.id, (), 0.25, "ann")
     steps(agent, 2)
-    agent.bank.give_reward("r", 3, agent.bank.step_rows("r")[2].id, (), 0.75, "ann")
+    give_reward(agent.bank, "r", 3, agent.bank.step_rows("r")[2].id, (), 0.75, "ann")
     steps(agent, 1)
     for step, rewards in as_it_was.items():
         assert learned_before(agent.bank, "r", step).rewards == rewards

@@ -13,6 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind, LedgerEvent, Memory
 from tests.builders import a_bank, a_run, a_step, a_vector
 from tests.oracles.ledger import Believed, believed
+from tests.small_banks import give_reward
 
 
 def an_eventful_bank(path: Path, seed: int, happenings: int = 60, **settings: float) -> MemoryBank:
@@ -40,12 +41,14 @@ def happen(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:
     what = int(rng.integers(8))
     rater = str(rng.choice(["ann", "bob"]))
     if what in (0, 1):
-        bank.give_reward(run, trace.step, trace.id, credited, float(rng.normal()), rater)
+        give_reward(bank, run, trace.step, trace.id, credited, float(rng.normal()), rater)
     elif what == 2:
         given = [e for e in bank.events(run) if e.kind is EventKind.REWARD_GIVEN]
-        bank.revoke_reward(given[int(rng.integers(len(given)))].id, rater)
+        bank.ratings.revoke(given[int(rng.integers(len(given)))].id, rater)
     elif what == 3:
-        bank.credits.assign(run, trace.step, trace.id, {m: float(rng.normal()) for m in credited}, rater, "shares")
+        bank.credits.assign(
+            run, trace.step, trace.id, {m: float(np.clip(rng.normal(), -1, 1)) for m in credited}, rater, "shares"
+        )
     elif what == 4:
         assigned = [e for e in bank.events(run) if e.kind is EventKind.CREDIT_ASSIGNED]
         if assigned:
@@ -58,8 +61,8 @@ def happen(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:
     else:
         # A step that began, saw a reward for an earlier one, and never ended.
         bank.begin_step(run, bank.next_step(run))
-        bank.give_reward(run, trace.step, trace.id, credited, float(rng.normal()), rater)
-        bank.give_reward(run, bank.next_step(run), uuid.uuid4().hex, credited, 9.0, rater)
+        give_reward(bank, run, trace.step, trace.id, credited, float(rng.normal()), rater)
+        give_reward(bank, run, bank.next_step(run), uuid.uuid4().hex, credited, 9.0, rater)
 
 
 def _step(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:

@@ -13,6 +13,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankError, BankFull, InputError
 from tests.analysis.eventful import an_eventful_bank
 from tests.builders import DIMENSION, a_bank, a_step
+from tests.small_banks import give_reward
 
 
 def _all(bank: MemoryBank) -> tuple[Any, ...]:
@@ -57,7 +58,7 @@ def test_steps_adopted_into_a_run_that_is_known_move_its_q(tmp_path: Path) -> No
     bank.adopt(*_all(source))
     assert bank.utilities("r")["r-0001"].q == 0
     source.commit_step(*a_step(2, ("r-0001",), 1.0))
-    source.give_reward("r", 2, source.trace("r", 2).id, ("r-0001",), -1.0, "ann")
+    give_reward(source, "r", 2, source.trace("r", 2).id, ("r-0001",), -1.0, "ann")
     bank.adopt(*_all(source))
     assert dict(bank.utilities("r")) == dict(source.utilities("r"))
     assert bank.history("r", "r-0001") == source.history("r", "r-0001")

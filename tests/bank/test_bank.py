@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.storage.schema import FILE, TURNS, Database
 from memrl_core.embedders.base import Vectors
 from memrl_core.errors import (
@@ -34,6 +35,7 @@ from memrl_core.errors import (
 )
 from tests.builders import DIMENSION, a_bank, a_run, a_step
 from tests.oracles.fold import Given, utilities_by_definition
+from tests.small_banks import give_reward
 
 moves = st.lists(
     st.tuples(
@@ -72,14 +74,14 @@ def test_any_sequence_of_steps_and_rewards_folds_as_defined(
             seen.append({m: (u.q, u.visits) for m, u in bank.utilities("r").items()})
         elif move == "rate" and steps:
             step = number % len(steps)
-            event = bank.give_reward("r", step + 1, steps[step][0], steps[step][1], value, rater)
+            event = give_reward(bank, "r", step + 1, steps[step][0], steps[step][1], value, rater)
             log.append(Given(event.id, step, rater, value))
         elif move == "revoke" and log:
             chosen = log[number % len(log)]
-            bank.revoke_reward(chosen.id, rater)
+            bank.ratings.revoke(chosen.id, rater)
             chosen.revoked = True
         elif move == "interrupt":
-            bank.give_reward("r", len(steps) + 1, "never finished", ("r-0001",), value, rater)
+            give_reward(bank, "r", len(steps) + 1, "never finished", ("r-0001",), value, rater)
     expected = utilities_by_definition([(c, r) for _, c, r in steps], log, alpha=0.3)
     live = {m: (u.q, u.visits) for m, u in bank.utilities("r").items()}
     assert live == expected
@@ -98,7 +100,7 @@ def test_another_handle_follows_what_is_appended(bank: MemoryBank) -> None:
         bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
         assert other.refresh()
     assert other.utilities("r") == bank.utilities("r")
-    other.give_reward("r", 3, bank.step_rows("r")[-1].id, ("r-0002",), -1.0, "bo")
+    give_reward(other, "r", 3, bank.step_rows("r")[-1].id, ("r-0002",), -1.0, "bo")
     bank.refresh()
     assert bank.utilities("r") == other.utilities("r")
 
@@ -161,6 +163,7 @@ FULL_DISK = """
 import resource, sys
 sys.path.insert(0, {root!r})
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.errors import BankFull
 from tests.small_banks import a_step
 import signal
@@ -271,8 +274,8 @@ def test_a_name_of_a_run_that_is_taken_or_odd_is_refused(bank: MemoryBank) -> No
 def test_a_reward_that_is_not_a_number_is_refused(bank: MemoryBank) -> None:
     trace, vectors = a_step(1)
     bank.commit_step(trace, vectors)
-    with pytest.raises(InputError, match="not a reward"):
-        bank.give_reward("r", 1, trace.id, (), float("nan"), "ann")
+    with pytest.raises(InputError, match="scale"):
+        bank.ratings.rate(Rating("r", 1, float("nan"), "ann"))
 
 
 def test_frozen_coordinates_stay(bank: MemoryBank) -> None:
@@ -328,7 +331,7 @@ def test_what_is_stored_is_what_a_handle_knows(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     bank.commit_step(*a_step(1))
     bank.commit_step(*a_step(2, ("r-0001",)))
-    bank.give_reward("r", 2, bank.step_rows("r")[1].id, ("r-0001",), -1.0, "ann")
+    give_reward(bank, "r", 2, bank.step_rows("r")[1].id, ("r-0001",), -1.0, "ann")
     database = sqlite3.connect(tmp_path / "bank" / "bank.db")
     assert database.execute("SELECT run, memory_id, q, visits FROM q_values ORDER BY memory_id").fetchall() == [
         (run, memory_id, utility.q, utility.visits)

@@ -19,6 +19,7 @@ from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.errors import BankDamaged, BankError, BankTooNew
 from tests.builders import a_bank, a_chain, a_run, a_step, an_agent_after, numbers
+from tests.small_banks import give_reward
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def of_everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("everything") / "bank"
     with an_agent_after(path, 6).bank as bank:
         bank.start_run(a_run("fork", base="r", base_step=4))
-        bank.give_reward("r", 6, bank.trace("r", 6).id, bank.credited("r", 6), -1.0, "ann", "too slow")
+        give_reward(bank, "r", 6, bank.trace("r", 6).id, bank.credited("r", 6), -1.0, "ann", "too slow")
         ids = bank.memory_ids()
         bank.layouts.save("umap", {ids[0]: (0.0, 0.5)})
         newest = bank.layouts.save("umap", {memory_id: (float(n), 0.5) for n, memory_id in enumerate(ids[:-1])})
@@ -302,9 +303,10 @@ KILLED = """
 import os, sys
 from memrl_core.bank import MemoryBank
 from tests.builders import a_chain
+from tests.small_banks import give_reward
 bank = a_chain(sys.argv[1], 3)
 for value in (1.0, 0.5, 0.0, -1.0):
-    bank.give_reward("r", 3, bank.trace("r", 3).id, (), value, "ann")
+    give_reward(bank, "r", 3, bank.trace("r", 3).id, (), value, "ann")
 os._exit(9)
 """
 
@@ -374,12 +376,12 @@ def test_what_is_missing_stays_known_after_more_was_stored_until_it_is_given_up(
     cut_to(9, killed)
     with MemoryBank.open(str(killed)) as bank:
         for _ in range(4):
-            bank.give_reward("r", 3, bank.trace("r", 3).id, (), 1.0, "bob")
+            give_reward(bank, "r", 3, bank.trace("r", 3).id, (), 1.0, "bob")
     assert set(problems(killed)) == {"newest"}
     assert rebuild(str(killed)) == 1
     assert problems(killed) == {}
     with MemoryBank.open(str(killed)) as bank:
-        bank.give_reward("r", 3, bank.trace("r", 3).id, (), 0.5, "bob")
+        give_reward(bank, "r", 3, bank.trace("r", 3).id, (), 0.5, "bob")
     assert problems(killed) == {}
 
 
@@ -403,7 +405,7 @@ def test_a_copy_of_the_database_without_its_log_is_reported_and_stays_so(killed:
 
 def test_copies_that_are_whole_miss_nothing(killed: Path, tmp_path: Path) -> None:
     with MemoryBank.open(str(killed)) as bank:
-        bank.give_reward("r", 3, bank.trace("r", 3).id, (), 1.0, "bob")
+        give_reward(bank, "r", 3, bank.trace("r", 3).id, (), 1.0, "bob")
         copy_bank(killed, tmp_path / "copied")
         shutil.copytree(killed, tmp_path / "whole folder")
     assert problems(tmp_path / "copied") == {} == problems(tmp_path / "whole folder")
@@ -421,7 +423,7 @@ def test_of_several_writers_each_leaves_a_file_that_tells_whether_it_is_in_use(b
         return tmp_path / name
 
     def rate(opened: MemoryBank, person: str) -> None:
-        opened.give_reward("r", 3, opened.trace("r", 3).id, (), 1.0, person)
+        give_reward(opened, "r", 3, opened.trace("r", 3).id, (), 1.0, person)
 
     one, two = MemoryBank.open(str(bank)), MemoryBank.open(str(bank))
     rate(one, "ann")
@@ -437,7 +439,7 @@ def test_of_several_writers_each_leaves_a_file_that_tells_whether_it_is_in_use(b
 def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:
     made = a_bank(bank.with_name("open"))
     made.begin_step("r", 1)
-    made.give_reward("r", 1, "an-attempt", (), 1.0, "ann")
+    give_reward(made, "r", 1, "an-attempt", (), 1.0, "ann")
     made.close()
     assert problems(bank.with_name("open")) == {}
     unfinished = next(one.sentence for one in check(str(bank.with_name("open"))) if one.name == "unfinished")

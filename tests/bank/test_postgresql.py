@@ -20,6 +20,7 @@ from memrl_core.errors import BankDamaged, BankError, BankMissing, BankUnreachab
 from memrl_core.exchange.archive import read_bank, write_bank
 from tests.builders import a_bank, a_chain, a_step
 from tests.object_store import object_store, set_environment
+from tests.small_banks import give_reward
 
 pytestmark = pytest.mark.slow
 
@@ -140,5 +141,5 @@ def test_a_character_that_the_server_does_not_store_is_named(uri: str) -> None:
         bank.commit_step(*a_step(1))
         row = bank.step_rows("r")[0]
         with pytest.raises(BankError, match="NUL"):
-            bank.give_reward("r", 1, row.id, ("r-0001",), 0.5, "ann", "a\0b")
+            give_reward(bank, "r", 1, row.id, ("r-0001",), 0.5, "ann", "a\0b")
         assert [event for event in bank.events("r") if event.rater] == []

@@ -225,10 +225,10 @@ def _ratings(bank: MemoryBank, job: Job) -> Iterator[Stored]:
         elif action == 3 and bank.undo.undo(person) is not None:
             event = next(event for event in bank.lately() if event.rater == person)
         else:
-            event = bank.give_reward(run, step, step_id, bank.credited(run, step), value, person)
+            event = bank.ratings.rate(Rating(run, step, value, person, attempt=step_id))
             if value < 0:
                 yield Stored(events=(event.id,))
-                event = bank.revoke_reward(event.id, person)
+                event = bank.ratings.revoke(event.id, person)
         yield Stored(events=(event.id,))
 
 

@@ -38,6 +38,7 @@ from memrl_core.exchange.archive import MANIFEST, bank_bytes, read_bank, write_b
 from memrl_core.exchange.bring_in import bring_in, read_any
 from memrl_core.records import EventKind, LedgerEvent, Reason, StepTrace
 from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent
+from tests.small_banks import give_reward
 
 RECORDS = [found for found in vars(records).values() if isinstance(found, type) and is_dataclass(found)]
 
@@ -51,9 +52,9 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     traces = list(agent.run(sample_tasks("household-train")[:7]))
     last = traces[-1]
     credited = last.reward.credited
-    given_reward = made.give_reward("r", last.step, last.id, credited, 0.25, "Ada", "half right")
-    made.revoke_reward(given_reward.id, "Ada")
-    made.give_reward("r", last.step, last.id, credited, -0.125, "Bob")
+    given_reward = give_reward(made, "r", last.step, last.id, credited, 0.25, "Ada", "half right")
+    made.ratings.revoke(given_reward.id, "Ada")
+    give_reward(made, "r", last.step, last.id, credited, -0.125, "Bob")
     made.credits.assign("r", last.step, last.id, {credited[0]: 0.75}, "Ada", "tried without it")
     made.notes.pin("r", 2, "why?", "Ada", credited[:1], a=credited[0], ask="drop")
     made.change_settings("r", {**made.settings("r"), "alpha": 0.7}, 8)
@@ -277,7 +278,7 @@ def test_any_bank_survives_the_way_out_and_back(
     for at, value, rater in late:
         if at < len(steps):
             row = bank.step_rows("r")[at]
-            bank.give_reward("r", row.step, row.id, tuple(bank.memory_ids()[:at]), value, rater)
+            give_reward(bank, "r", row.step, row.id, tuple(bank.memory_ids()[:at]), value, rater)
     write_bank(bank, folder / "x.zip")
     bring_in(read_bank(folder / "x.zip"), str(folder / "again"))
     assert_same(bank, MemoryBank.open(str(folder / "again")))

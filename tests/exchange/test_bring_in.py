@@ -24,6 +24,7 @@ from memrl_core.exchange.contents import Contents, contents_of
 from memrl_core.records import Candidate, Decision, EventKind, LedgerEvent, MemoryOperation, Reason, WriteRecord
 from tests.builders import DIMENSION, a_bank, a_run, a_step, an_agent_after
 from tests.exchange.official_writer import CheckpointWriter, Written
+from tests.small_banks import give_reward
 
 
 def grown(path: Path, steps: Sequence[int], text: str = "did it", run: str = "r") -> MemoryBank:
@@ -218,9 +219,9 @@ def test_every_mention_of_a_renamed_memory_follows_it(tmp_path: Path) -> None:
     last = there.trace("r", 6)
     assert last.reward.credited
     credited = last.reward.credited
-    revoked = there.give_reward("r", 6, last.id, credited, 0.5, "Ada")
-    there.revoke_reward(revoked.id, "Ada")
-    there.give_reward("r", 6, last.id, credited, -1.0, "Bob")
+    revoked = give_reward(there, "r", 6, last.id, credited, 0.5, "Ada")
+    there.ratings.revoke(revoked.id, "Ada")
+    give_reward(there, "r", 6, last.id, credited, -1.0, "Bob")
     there.credits.assign("r", 6, last.id, {credited[0]: 0.75}, "Ada", "tried")
     there.notes.pin("r", 6, "look", "Ada", credited, a=credited[0])
     there.start_run(replace(a_run("s"), embedder=there.embedder.name))

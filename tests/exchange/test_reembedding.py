@@ -27,6 +27,7 @@ from memrl_core.policies import settings_of, usable_policies
 from tests.builders import a_run, an_agent
 from tests.cli.conftest import memrl, printed
 from tests.ollama.server import OllamaServer
+from tests.small_banks import give_reward
 
 TASKS = sample_tasks("household-train")
 MESSAGES = named_tasks("helpdesk-train")[:10]
@@ -37,7 +38,7 @@ def bank(tmp_path: Path) -> MemoryBank:
     """Seven steps, one with a person's reward, and a fork."""
     agent = an_agent(tmp_path / "bank", delta=0.0)
     last = list(agent.run(TASKS[:7]))[-1]
-    agent.bank.give_reward("r", 7, last.id, last.reward.credited, 0.25, "Ada", "half right")
+    give_reward(agent.bank, "r", 7, last.id, last.reward.credited, 0.25, "Ada", "half right")
     agent.bank.start_run(replace(a_run("fork", base="r", base_step=4), embedder=agent.bank.embedder.name, first_step=5))
     return agent.bank
 

@@ -14,6 +14,7 @@ from memrl_core.analysis.memory.relations import Landscape, landscape
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.palette import q_colorscale, q_range
 from tests.builders import a_bank, a_step, an_agent_after, numbers
+from tests.small_banks import give_reward
 
 SETTINGS = {"reward_failure": -1.0, "reward_success": 1.0}
 STEPS = 12
@@ -77,7 +78,7 @@ def test_a_reward_that_came_late_counts_only_from_when_it_was_known(tmp_path: Pa
         trace, vectors = a_step(step, credited=("r-0001",) if step > 1 else ())
         bank.commit_step(trace, vectors)
         if step == 4:
-            bank.give_reward("r", 2, bank.trace("r", 2).id, ["r-0001"], -1.0, "a rater")
+            give_reward(bank, "r", 2, bank.trace("r", 2).id, ["r-0001"], -1.0, "a rater")
     found = landscape(bank, "r", dict.fromkeys((memory.intent for memory in bank.memories()), (0.0, 0.0)))
     first = found.q[:, found.ids.index("r-0001")]
     expected = [bank.utilities("r", step)["r-0001"].q for step in range(1, 6)]

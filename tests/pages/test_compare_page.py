@@ -22,6 +22,7 @@ from tests.analysis.lockstep import begun, commit, go_on
 from tests.builders import a_bank as bank_with_a_run
 from tests.builders import a_vector
 from tests.pages.screen import Download, Visit, a_bank, click, page_text, plain
+from tests.small_banks import give_reward
 
 HOSTILE = (
     "=1+1 [x](https://evil.example) :red[y] <img src=x onerror=hacked()> **z** $a$ ![p](https://evil.example/p.png)"
@@ -314,7 +315,7 @@ def test_a_reward_given_since_is_in_the_comparison(mine: Path, compared: Visit) 
     assert finding(before) in plain(compared(against="other"))
     with MemoryBank.open(str(mine)) as bank:
         for trace in bank.traces("other"):
-            bank.give_reward("other", trace.step, trace.id, (), 0.9, "ann")
+            give_reward(bank, "other", trace.step, trace.id, (), 0.9, "ann")
     after = comparison_of(mine, "base", "other")
     assert finding(after) != finding(before)
     assert finding(after) in plain(compared(against="other"))

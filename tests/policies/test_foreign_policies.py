@@ -28,6 +28,7 @@ from memrl_core.settings import PolicySettings
 from tests.builders import a_bank, a_step, alike_tasks
 from tests.policies.foreign import Newest, NewestSettings, installed
 from tests.policies.policy_run import an_agent_of
+from tests.small_banks import give_reward
 
 TASKS = alike_tasks()
 OPERATION = MemoryOperation("ADD", "m-1", "a", "b", "success", "a", 0.0, ())
@@ -277,14 +278,14 @@ def test_without_its_package_a_run_keeps_its_q_and_what_would_move_it_is_refused
     with MemoryBank.open(str(tmp_path / "bank")) as again:
         credited = again.credited("r", step.step)
         with pytest.raises(InputError, match=r"“newest”.*not installed"):
-            again.give_reward("r", step.step, step.id, credited, -1.0, "Ada")
+            give_reward(again, "r", step.step, step.id, credited, -1.0, "Ada")
         with pytest.raises(InputError, match=r"“newest”.*not installed"):
             again.rebuild()
         assert again.utilities("r") == believed
     assert MemoryBank.open(str(tmp_path / "bank")).utilities("r") == believed
     assert [finding for finding in check(str(tmp_path / "bank")) if not finding.ok] == []
     with installed(monkeypatch, newest=Newest), MemoryBank.open(str(tmp_path / "bank")) as back:
-        back.give_reward("r", step.step, step.id, credited, -1.0, "Ada")
+        give_reward(back, "r", step.step, step.id, credited, -1.0, "Ada")
         assert dict(back.utilities("r")) != believed
 
 

@@ -22,6 +22,7 @@ from memrl_core.policies.methods.pass_at_k import PassAtK, Tries
 from memrl_core.records import Outcome, Reason, RewardRecord, StepTrace, Task
 from tests.builders import a_step, numbers
 from tests.policies.policy_run import a_view, an_agent_of, cosines, outcomes, prompt_of
+from tests.small_banks import give_reward
 
 FOUR = sample_tasks("household-train")[:4]
 CONTROLS = ("none", "pass_at_k")
@@ -109,7 +110,7 @@ def test_a_reward_that_is_given_later_sets_the_flag(tmp_path: Path) -> None:
     trace = next(agent.run(FOUR))
     assert outcomes([trace]) == ["failure"]
     assert learned_now(agent.bank, "r") == Tries({FOUR[0].id: 1}, set())
-    agent.bank.give_reward("r", 1, trace.id, (), 1.0, "ann", "")
+    give_reward(agent.bank, "r", 1, trace.id, (), 1.0, "ann", "")
     assert learned_now(agent.bank, "r") == Tries({FOUR[0].id: 1}, {FOUR[0].id})
 
 

@@ -21,6 +21,7 @@ from memrl_core.records import Decision, Outcome, Reason, StepTrace
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import alike_tasks
 from tests.policies.policy_run import a_view, an_agent_of
+from tests.small_banks import give_reward
 
 HOUSEHOLD = alike_tasks()
 
@@ -147,9 +148,9 @@ def test_a_late_reward_changes_the_score_of_the_tips(ran: Any) -> None:
     trace = next(trace for trace in traces if trace.reward.outcome == "failure" and written(trace))
     tip = written(trace)[0].memory_id
     assert learned_now(agent.bank, "r").kept[tip].score == 0.0
-    event = agent.bank.give_reward("r", trace.step, trace.id, (), 0.5, "ada")
+    event = give_reward(agent.bank, "r", trace.step, trace.id, (), 0.5, "ada")
     assert learned_now(agent.bank, "r").kept[tip].score == 0.75
-    agent.bank.revoke_reward(event.id, "ada")
+    agent.bank.ratings.revoke(event.id, "ada")
     assert learned_now(agent.bank, "r").kept[tip].score == 0.0
 
 

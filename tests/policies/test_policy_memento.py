@@ -36,6 +36,7 @@ from memrl_core.records import Reason, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView
 from tests.builders import DIMENSION, a_vector, alike_tasks, numbers
 from tests.policies.policy_run import a_lesson, a_view, an_agent_of, cosines, decided
+from tests.small_banks import give_reward
 
 FOUR = alike_tasks()[:4]
 # Uses of the cases c0 … c3: which case, the seed of the state, the outcome.
@@ -320,7 +321,7 @@ def test_the_kernel_predicts_by_past_uses_and_a_late_reward_changes_them(tmp_pat
     assert all(math.isnan(reported) or reported == score for reported, score in zip(predicted, scores, strict=True))
     first = prompted[0]
     won = first.reward.outcome == "success"
-    agent.bank.give_reward("r", first.step, first.id, (), 0.0 if won else 1.0, "ann", "")
+    give_reward(agent.bank, "r", first.step, first.id, (), 0.0 if won else 1.0, "ann", "")
     again = learned_now(agent.bank, "r").rows["outcome"].tolist()
     count = len(first.decision.selected)
     assert again == [1.0 - labels[0]] * count + labels[count:]

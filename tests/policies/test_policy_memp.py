@@ -34,6 +34,7 @@ from memrl_core.records import (
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import a_vector, alike_tasks
 from tests.policies.policy_run import a_view, an_agent_of
+from tests.small_banks import give_reward
 
 WORKED = "Task: {0}\nSteps that worked:\n> take egg from table\n> heat egg with microwave\n> put egg on desk\n"
 FAILED = (
@@ -267,7 +268,7 @@ def test_what_a_late_reward_condemns_is_deleted_at_the_end_of_the_next_step(tmp_
     doomed = next(i for i, known in agent.bank.utilities("r").items() if known.visits >= 3 and known.q >= 0.5)
     for trace in traces:
         if trace.decision and trace.decision.selected[:1] == (doomed,):
-            agent.bank.give_reward("r", trace.step, trace.id, (doomed,), 0.0, "ann")
+            give_reward(agent.bank, "r", trace.step, trace.id, (doomed,), 0.0, "ann")
     assert agent.bank.utilities("r")[doomed].q == 0
     list(agent.run(tasks[:1]))
     assert doomed not in agent.bank.utilities("r")

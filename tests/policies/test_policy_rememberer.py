@@ -25,6 +25,7 @@ from memrl_core.records import Message, Reason, Reply, StepTrace, Task
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import alike_tasks, an_agent, numbers
 from tests.policies.policy_run import a_view, an_agent_of, cosines, prompt_of
+from tests.small_banks import give_reward
 
 HOUSEHOLD = alike_tasks()
 EXAMINE = HOUSEHOLD[14]
@@ -36,7 +37,7 @@ class Rooms:
     """Three rooms in a row; the only reward is at the end of the last."""
 
     spec = Household.spec
-    name, reward_source, instructions, max_turns = "household", "environment", "Walk.", 3
+    name, reward_source, instructions, max_turns, repeats = "household", "environment", "Walk.", 3, 0
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         self._room = 0
@@ -167,9 +168,9 @@ def a_lesson_of(intent: str) -> Any:
 def test_a_persons_reward_takes_the_place_of_the_last(tmp_path: Path) -> None:
     agent = a_walk(tmp_path / "bank")
     (trace,) = agent.run([WALK])
-    event = agent.bank.give_reward("r", 1, trace.id, (), -1.0, "ada")
+    event = give_reward(agent.bank, "r", 1, trace.id, (), -1.0, "ada")
     assert list(values_of(agent).values()) == [0.0, 0.0, 0.0]
-    agent.bank.give_reward("r", 1, trace.id, (), 0.0, "ada")
+    give_reward(agent.bank, "r", 1, trace.id, (), 0.0, "ada")
     assert list(values_of(agent).values()) == [0.5, 0.5, 0.5]
     assert event.value == -1.0
 
@@ -182,7 +183,7 @@ def test_an_unrated_episode_teaches_nothing_until_somebody_rates_it(tmp_path: Pa
     assert (first.update.changes, values_of(agent)) == ((), {})
     assert [one.op for one in first.operations] == ["ADD"] * 3
     assert second.decision.selected == ()
-    agent.bank.give_reward("r", 1, first.id, (), 1.0, "ada")
+    give_reward(agent.bank, "r", 1, first.id, (), 1.0, "ada")
     assert list(values_of(agent).values()) == [1.0, 1.0, 1.0]
 
 

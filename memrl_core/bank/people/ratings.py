@@ -1,11 +1,14 @@
-"""Rewards that people give to finished steps: one active reward a person and step, given, changed and taken back."""
+"""The one door for a person's reward, whoever calls: screen, key, file of rewards, or a program.
+
+Each person has one active reward per step, which is given, changed and taken back. Bounds, role, the rater's name,
+repeats and credit are decided here; `undo` takes back what was given here.
+"""
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from memrl_core.bank.ledger import Part
@@ -23,7 +26,11 @@ LONGEST_REASON = 2000
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A person's reward for a finished step; `given` says on which scale and what they chose there."""
+    """A person's reward for a step; `given` says on which scale and what they chose there.
+
+    Of a step that has not ended, `attempt` is the id and `credited` are the memories in its prompt; of one that has,
+    both are known.
+    """
 
     run: str
     step: int
@@ -31,6 +38,8 @@ class Rating:
     rater: str
     reason: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
+    attempt: str = ""
+    credited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class Supposed:
 
 @dataclass(frozen=True)
 class Ratings(Part):
-    """What people make of finished steps. Every change is an event; what it replaces stays in the ledger.
+    """What people make of steps. Every change is an event; what it replaces stays in the ledger.
 
     `credited(run, step)` names the memories that were in a step's prompt: no others are ever credited.
     """
@@ -66,19 +75,18 @@ class Ratings(Part):
 
     def rate_all(self, ratings: Sequence[Rating]) -> list[LedgerEvent]:
         """Append several rewards in one write, as one action; of each, the event that stands now. Raises as `rate`."""
-        checked = [self._checked(rating) for rating in ratings]
+        checked = [self.checked(rating) for rating in ratings]
         with self._alone():
             standing: dict[tuple[str, str], LedgerEvent] = {}
             new: list[LedgerEvent] = []
             keys = []
             together = {TOGETHER: uuid.uuid4().hex} if len(ratings) > 1 else {}
-            for rating in checked:
-                row = self._row(rating.run, rating.step)
-                key = row.id, rating.rater
+            for rating in map(self._placed, checked):
+                key = rating.attempt, rating.rater
                 keys.append(key)
-                before = standing.get(key) or self.mine(rating.run, rating.step, rating.rater)
+                before = standing.get(key) or self._standing(rating)
                 if before is None or not _same(before, rating):
-                    new.append(self._giving(row, rating, together))
+                    new.append(self._giving(rating, together))
                     before = new[-1]
                 standing[key] = before
             if new:
@@ -118,14 +126,39 @@ class Ratings(Part):
         )
         return one, two
 
+    def revoke(self, event_id: str, rater: str) -> LedgerEvent:
+        """Append that a reward no longer counts; of one that was taken back before, the event that did it.
+
+        Raises `InputError` when there is no such reward, `NotAllowed`.
+        """
+        with self._alone():
+            given = self._state.event(event_id)
+            if given is None or given.kind is not EventKind.REWARD_GIVEN:
+                raise InputError("That reward is not in this bank. Nothing was changed.")
+            at_step = self._state.at(given.run, given.step)
+            revoked = next((e for e in at_step if e.revokes == event_id), None)
+            if revoked is None:
+                revoked = self._ledger.revoking(given, rater)
+                self._ledger.append(revoked)
+            return revoked
+
+    @locked
+    def checked(self, rating: Rating) -> Rating:
+        """A rating as it would be stored. Raises `InputError` for a value that no scale of the run gives, a reason that
+        is too long and an impossible name, and `UnknownRun`.
+        """
+        self._ledger.must_be_reward(rating.run, rating.step, rating.value)
+        if len(rating.reason) > LONGEST_REASON:
+            raise InputError(f"A reason has at most {LONGEST_REASON:,} characters: shorten it. Nothing was saved.")
+        name, reason = person_name(rating.rater), rating.reason.strip()
+        return replace(rating, value=float(rating.value), rater=name, reason=reason)
+
     # --- what stands --------------------------------------------------------------------------------------------------
 
     @locked
     def of(self, run: str, step: int) -> list[LedgerEvent]:
         """The rewards that stand for a finished step: the environment's and each person's. Raises `InputError`."""
-        row = self._row(run, step)
-        at_step = [e for e in self._state.at(run, step) if e.step_id == row.id]
-        return active_rewards(sorted(at_step, key=in_ledger))
+        return self._of_attempt(run, step, self._row(run, step).id)
 
     def mine(self, run: str, step: int, rater: str) -> LedgerEvent | None:
         """The person's reward that stands for a finished step."""
@@ -139,7 +172,7 @@ class Ratings(Part):
         Raises as `rate`.
         """
         if rating is not None:
-            event = self._giving(self._row(rating.run, rating.step), self._checked(rating), {})
+            event = self._giving(self._placed(self.checked(rating)), {})
         else:
             assert withdrawn is not None
             event = self._ledger.revoking(withdrawn, withdrawn.rater)
@@ -153,8 +186,7 @@ class Ratings(Part):
     @locked
     def scales(self, run: str) -> RatingScales:
         """How ratings of a run become rewards now. Raises `UnknownRun`."""
-        changes = self._state.of(run).scales
-        return RatingScales.of(max(changes, key=in_ledger).payload["scales"]) if changes else RatingScales()
+        return self._ledger.scales(run)
 
     def change_scales(self, run: str, scales: RatingScales, by: str) -> None:
         """Append how ratings become rewards from now on; rewards that were given stay.
@@ -170,29 +202,9 @@ class Ratings(Part):
     @locked
     def bounds(self, run: str, step: int) -> tuple[float, float]:
         """r− and r+ in force at a step. Raises `UnknownRun`."""
-        settings = self._state.settings_at(run)(step)
-        return float(settings.get("reward_failure", -1.0)), float(settings.get("reward_success", 1.0))
+        return self._ledger.bounds(run, step)
 
     # --- within -------------------------------------------------------------------------------------------------------
-
-    def _checked(self, rating: Rating) -> Rating:
-        if not math.isfinite(rating.value):
-            raise InputError(f"{rating.value} is not a reward: give a finite number. Nothing was saved.")
-        low, high = self.scales(rating.run).bounds(*self.bounds(rating.run, rating.step))
-        if not low - 1e-9 <= rating.value <= high + 1e-9:
-            raise InputError(
-                f"{rating.value:g} is outside the scale of this run, {low:g} to {high:g}. Nothing was saved."
-            )
-        if len(rating.reason) > LONGEST_REASON:
-            raise InputError(f"A reason has at most {LONGEST_REASON:,} characters. Nothing was saved; shorten it.")
-        return Rating(
-            rating.run,
-            rating.step,
-            float(rating.value),
-            person_name(rating.rater),
-            rating.reason.strip(),
-            rating.given,
-        )
 
     def _row(self, run: str, step: int) -> StepRow:
         row = self._state.step_row(run, step)
@@ -200,10 +212,37 @@ class Ratings(Part):
             raise InputError(f"Run {run} has no finished step {step}. Nothing was saved.")
         return row
 
-    def _giving(self, row: StepRow, rating: Rating, together: Mapping[str, str]) -> LedgerEvent:
-        credited, given = self._credited(row.run, row.step), {**rating.given, **together}
-        return self._ledger.rewarding(
-            row.run, row.step, row.id, credited, rating.value, rating.rater, rating.reason, given
+    def _placed(self, rating: Rating) -> Rating:
+        """A rating with the attempt that it is about and the memories that it credits."""
+        if rating.attempt and self._state.step_row(rating.run, rating.step) is None:
+            return rating
+        row = self._row(rating.run, rating.step)
+        if rating.attempt not in ("", row.id):
+            raise InputError(
+                f"Step {row.step} of run {row.run} has ended as another attempt. Nothing was saved; rate that one."
+            )
+        return replace(rating, attempt=row.id, credited=self._credited(row.run, row.step))
+
+    def _of_attempt(self, run: str, step: int, attempt: str) -> list[LedgerEvent]:
+        at_step = [event for event in self._state.at(run, step) if event.step_id == attempt]
+        return active_rewards(sorted(at_step, key=in_ledger))
+
+    def _standing(self, rating: Rating) -> LedgerEvent | None:
+        standing = self._of_attempt(rating.run, rating.step, rating.attempt)
+        return next((e for e in standing if e.source == "person" and e.rater == rating.rater), None)
+
+    def _giving(self, rating: Rating, together: Mapping[str, str]) -> LedgerEvent:
+        return self._ledger.event(
+            rating.run,
+            rating.step,
+            rating.attempt,
+            EventKind.REWARD_GIVEN,
+            memory_ids=tuple(rating.credited),
+            value=rating.value,
+            source="person",
+            rater=rating.rater,
+            reason=rating.reason,
+            payload={**rating.given, **together},
         )
 
 

@@ -18,6 +18,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, UnknownRun
 from tests.analysis.lockstep import a_compared, a_line, begun, commit, go_on, tasks_line
 from tests.builders import a_bank, a_vector
+from tests.small_banks import give_reward
 
 
 @pytest.fixture
@@ -174,14 +175,14 @@ def test_the_rewards_of_people_count_from_when_they_were_given_until_they_are_re
         return [(step.reward, step.outcome) for step in line_of(bank, "a").steps]
 
     assert now() == [(1.0, "success"), (None, None)]
-    given = bank.give_reward("a", 1, trace.id, (), -1.0, "ann")
-    bank.give_reward("a", 1, trace.id, (), -0.5, "bob")
+    given = give_reward(bank, "a", 1, trace.id, (), -1.0, "ann")
+    give_reward(bank, "a", 1, trace.id, (), -0.5, "bob")
     assert now()[0] == (-0.75, "failure")
-    bank.give_reward("a", 2, silent.id, (), 0.4, "ann")
+    give_reward(bank, "a", 2, silent.id, (), 0.4, "ann")
     assert now()[1] == (0.4, "success")
-    bank.give_reward("a", 2, silent.id, (), 0.0, "ann")
+    give_reward(bank, "a", 2, silent.id, (), 0.0, "ann")
     assert now()[1] == (0.0, None)
-    bank.revoke_reward(given.id, "ann")
+    bank.ratings.revoke(given.id, "ann")
     assert now()[0] == (-0.5, "failure")
 
 
@@ -189,7 +190,7 @@ def test_an_outcome_is_judged_by_the_scale_of_the_step(bank: MemoryBank) -> None
     trace = commit(bank, "a", "x", settings={"reward_failure": 0.0, "reward_success": 1.0})
     strange = commit(bank, "a", "x", settings={"from": "elsewhere"})
     for reported in (trace, strange):
-        bank.give_reward("a", reported.step, reported.id, (), 0.3, "ann")
+        give_reward(bank, "a", reported.step, reported.id, (), 0.3, "ann")
     first, second = line_of(bank, "a").steps
     assert (first.reward, first.outcome) == (0.3, "failure")
     assert (second.reward, second.outcome) == (0.3, None)

@@ -31,6 +31,7 @@ from tests.builders import a_bank, a_run, a_step, a_vector, an_agent, an_agent_a
 from tests.policies.foreign import installed
 from tests.policies.policy_run import an_agent_of
 from tests.policies.test_policy_contract import Softmax, ToldTies
+from tests.small_banks import give_reward
 
 STEPS = 40
 OWN = {"epsilon": 0.2, "delta": 0.1}
@@ -94,7 +95,7 @@ def test_a_reward_that_came_while_a_step_was_under_way_counts_as_it_did(tmp_path
         assert earlier.decision is not None
         for phase in (Phase.EMBED, Phase.RECALL):
             if number % 2 == (phase is Phase.RECALL):
-                agent.bank.give_reward("r", earlier.step, earlier.id, earlier.decision.selected, -9.0, "ann")
+                give_reward(agent.bank, "r", earlier.step, earlier.id, earlier.decision.selected, -9.0, "ann")
             episode.advance()
         traces.append(episode.finish())
     for s in counterfactual(agent.bank, "r", agent.bank.settings("r")):
@@ -181,7 +182,7 @@ def all_methods(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     made = a_bank_of(tmp_path_factory.mktemp("replays") / "all_methods", {name: {} for name in POLICIES}, steps=8)
     for name in POLICIES:
         row = made.step_rows(name)[1]
-        made.give_reward(name, row.step, row.id, made.credited(name, row.step), 1.0, "ann")
+        give_reward(made, name, row.step, row.id, made.credited(name, row.step), 1.0, "ann")
     return made
 
 

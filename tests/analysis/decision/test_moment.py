@@ -15,6 +15,7 @@ from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError, NoVector
 from memrl_core.records import Memory, Outcome, Phase
 from tests.builders import an_agent, numbers
+from tests.small_banks import give_reward
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_later_reward_is_reported_and_the_replay_stays(agent: Agent) -> None:
     rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
     before = dict(replayed(agent.bank, "r", rated.step).utilities)
     assert later_reward(agent.bank, rated) is None
-    agent.bank.give_reward("r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")
+    give_reward(agent.bank, "r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")
     reported = later_reward(agent.bank, rated)
     assert reported is not None and numbers(reported) == ["+0.400"] and "ann" in reported
     assert dict(replayed(agent.bank, "r", rated.step).utilities) == before
@@ -106,7 +107,7 @@ def test_a_step_as_it_counts_has_the_reward_and_the_moves_of_the_fold_and_undo_g
         ]
         assert moves == in_fold
     assert replace(counted, reward=rated.reward, update=rated.update) == rated
-    bank.revoke_reward(event.id, "ann")
+    bank.ratings.revoke(event.id, "ann")
     assert [as_it_counts(bank, trace) for trace in traces] == traces
 
 

@@ -23,6 +23,7 @@ from memrl_core.records import Memory
 from memrl_core.retrieval.view import Asked
 from memrl_core.settings import MemRLSettings
 from tests.builders import an_agent, an_agent_after, view_of
+from tests.small_banks import give_reward
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_whoever_asks_gets_the_decision_of_the_step_with_its_propensity(tmp_path
         episode = agent.begin(task)
         episode.advance()
         # Between the step's beginning and its decision, so that q as of its beginning is not what decided.
-        bank.give_reward("r", earlier.step, earlier.id, earlier.decision.selected, -9.0, "ann")
+        give_reward(bank, "r", earlier.step, earlier.id, earlier.decision.selected, -9.0, "ann")
         earlier = episode.finish()
     in_one_pass = {one.step: one.decision for one in counterfactual(bank, "r", {})}
     choices = compiled(bank, "r")

@@ -16,6 +16,7 @@ from memrl_core.errors import InputError
 from memrl_core.records import UtilityPoint
 from tests.analysis.eventful import an_eventful_bank, believed_by_definition
 from tests.builders import a_bank, a_step
+from tests.small_banks import give_reward
 
 
 @pytest.fixture(scope="module", params=range(4))
@@ -62,8 +63,8 @@ def test_the_weight_of_a_reward_is_how_far_q_follows_it(tmp_path: Path) -> None:
         bank.commit_step(*a_step(1))
         for step, reward in ((2, 1.0), (3, -0.5), (4, 0.25)):
             bank.commit_step(*a_step(step, ("r-0001",), reward))
-        bank.give_reward("r", 3, bank.trace("r", 3).id, ("r-0001",), value, "ann")
-        bank.give_reward("r", 3, bank.trace("r", 3).id, ("r-0001",), -1.0, "bob")
+        give_reward(bank, "r", 3, bank.trace("r", 3).id, ("r-0001",), value, "ann")
+        give_reward(bank, "r", 3, bank.trace("r", 3).id, ("r-0001",), -1.0, "bob")
         found.append(provenance(bank, "r", "r-0001"))
     ann = next(c for c in found[0].contributions if c.rater == "ann")
     assert ann.share == pytest.approx((found[1].q - found[0].q) / 1e-6, rel=1e-4)

@@ -61,8 +61,8 @@ def test_rewards_are_named_with_what_they_changed_and_what_was_chosen(bank: Memo
     bank.ratings.rate(Rating("r", 3, -1.0, "ann", "on reflection"))
     withdraw(bank, "r", 3, "ann")
     rate(bank, 3, 0.5, "bo", scale="rubric", marks={"correct": 4, "clear": 2})
-    bank.revoke_reward(bank.ratings.of("r", 3)[-1].id, "ann")
-    bank.revoke_reward(bank.ratings.of("r", 3)[0].id, "ann")
+    bank.ratings.revoke(bank.ratings.of("r", 3)[-1].id, "ann")
+    bank.ratings.revoke(bank.ratings.of("r", 3)[0].id, "ann")
     words = of(bank)
     assert [" ".join(numbers(one)) for one in words] == [
         "+1.000 3 5", "+1.000 −1.000 3", "−1.000 3", "−1.000 3", "+0.500 3 4 2", "+0.500 3", "+1.000 3",

@@ -49,6 +49,7 @@ from tests.analysis.eventful import an_eventful_bank, believed_by_definition
 from tests.builders import DIMENSION, a_chain, a_run, a_step, a_vector, an_agent, numbers
 from tests.oracles.ledger import believed
 from tests.oracles.selection import taken, z_sides
+from tests.small_banks import give_reward
 
 STEPS = 20
 OWN: dict[str, Any] = {"epsilon": 0.15, "delta": -1.0, "weight": 0.7, "k1": 6, "k2": 2, "alpha": 0.5}
@@ -94,7 +95,7 @@ def choices_of(bank: MemoryBank, run: str = "r") -> Choices:
 
 def rated(bank: MemoryBank, step: int, value: float, run: str = "r") -> str:
     trace = bank.trace(run, step)
-    return bank.give_reward(run, step, trace.id, trace.decision.selected, value, "ann").id
+    return give_reward(bank, run, step, trace.id, trace.decision.selected, value, "ann").id
 
 
 def selection_by_definition(trace: StepTrace, q: Mapping[str, float]) -> set[str]:
@@ -439,7 +440,7 @@ def test_what_a_person_did_since_a_moment_is_found(tmp_path: Path, monkeypatch: 
 
 def test_what_a_person_does_for_another_is_their_own_action(rated_bank: MemoryBank) -> None:
     theirs = rated_bank.ratings.mine("r", LEARNED_STEPS, "ann")
-    rated_bank.revoke_reward(theirs.id, "cy")
+    rated_bank.ratings.revoke(theirs.id, "cy")
     rated_bank.undo.undo("cy")
     revoked, given = actions_since(rated_bank, "cy")
     assert (revoked.kind, given.kind, given.rater) == (EventKind.REWARD_REVOKED, EventKind.REWARD_GIVEN, "ann")

@@ -39,6 +39,7 @@ from memrl_core.policies.texts import exchanges
 from memrl_core.records import StepTrace
 from tests.analysis.many_methods import STEPS, a_bank_of, watched
 from tests.models.forms import FillsForms
+from tests.small_banks import give_reward
 
 RUNS = {
     "memrl": {}, "memp.code": {"variant": "code", "update": "vanilla", "k1": 3, "k2": 2}, "rag": {"k2": 2},
@@ -108,7 +109,7 @@ def test_a_late_reward_counts_in_what_another_method_would_have_learned(tmp_path
     with a_bank_of(tmp_path / "bank", {"rag": {}}) as bank:
         before = values_over_uses(watched(bank, "rag", "memrl"))
         step = next(trace for trace in bank.traces("rag") if trace.decision.selected)
-        bank.give_reward("rag", step.step, step.id, (), 0.9, "ann")
+        give_reward(bank, "rag", step.step, step.id, (), 0.9, "ann")
         after = values_over_uses(watched(bank, "rag", "memrl"))
         moved = after[(after["step"] == step.step) & after["reward"].notna()]
         assert set(moved["memory"]) == set(step.decision.selected) and set(moved["reward"]) == {0.9}

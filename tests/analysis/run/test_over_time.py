@@ -22,6 +22,7 @@ from memrl_core.figures.run.reliability import q_by_epoch_picture
 from memrl_core.records import Memory
 from tests.builders import a_vector, an_agent_after
 from tests.exchange.official_writer import CheckpointWriter, Written
+from tests.small_banks import give_reward
 
 Chosen = tuple[str, ...] | None
 LETTER = {"s": "success", "f": "failure", "u": "unrated"}
@@ -89,11 +90,11 @@ def test_a_reward_given_later_makes_a_loss_or_takes_it_back(lived: Agent) -> Non
         and "success" in set(table.loc[(table["task"] == row.task) & (table["epoch"] < 3), "outcome"])
     )
     before = set(losses(table)["failed_step"])
-    given = bank.give_reward("r", later.step, bank.trace("r", later.step).id, later.selected, -1.0, "ada")
+    given = give_reward(bank, "r", later.step, bank.trace("r", later.step).id, later.selected, -1.0, "ada")
     changed = attempts(bank, "r")
     assert tuple(changed.loc[changed["step"] == later.step, ["reward", "outcome"]].iloc[0]) == (-1.0, "failure")
     assert set(losses(changed)["failed_step"]) == before | {later.step}
-    bank.revoke_reward(given.id, "ada")
+    bank.ratings.revoke(given.id, "ada")
     pd.testing.assert_frame_equal(attempts(bank, "r"), table)
 
 

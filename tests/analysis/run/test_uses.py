@@ -19,6 +19,7 @@ from memrl_core.records import StepTrace, Utility
 from tests.analysis.eventful import believed_by_definition
 from tests.builders import a_bank, a_step, an_agent_after
 from tests.oracles.metrics import wilson
+from tests.small_banks import give_reward
 
 
 def _run(path: Path) -> MemoryBank:
@@ -60,10 +61,10 @@ def test_the_reward_is_the_one_that_counts_now(tmp_path: Path) -> None:
     early, other, last = _selecting(bank), _selecting(bank, 3), _selecting(bank, -1)
     assert last.step == bank.next_step("r") - 1
     for trace, value in ((early, 0.5), (early, -0.25), (other, 1.0), (last, -0.75)):
-        bank.give_reward("r", trace.step, trace.id, trace.decision.selected, value, "ann")
-    bank.give_reward("r", early.step, early.id, early.decision.selected, 0.75, "bob")
-    gone = bank.give_reward("r", other.step, other.id, other.decision.selected, 0.0, "bob")
-    bank.revoke_reward(gone.id, "bob")
+        give_reward(bank, "r", trace.step, trace.id, trace.decision.selected, value, "ann")
+    give_reward(bank, "r", early.step, early.id, early.decision.selected, 0.75, "bob")
+    gone = give_reward(bank, "r", other.step, other.id, other.decision.selected, 0.0, "bob")
+    bank.ratings.revoke(gone.id, "bob")
     frame = uses(bank, "r").drop_duplicates("step").set_index("step")
     assert frame.loc[early.step, ["reward", "outcome"]].tolist() == [0.25, "success"]
     assert frame.loc[other.step, ["reward", "outcome"]].tolist() == [1.0, "success"]
@@ -77,7 +78,7 @@ def test_a_step_whose_only_reward_was_revoked_is_unrated(tmp_path: Path) -> None
     bank = _run(tmp_path / "bank")
     trace = _selecting(bank)
     given = next(e for e in bank.events("r") if e.kind == "reward_given" and e.step == trace.step)
-    bank.revoke_reward(given.id, "ann")
+    bank.ratings.revoke(given.id, "ann")
     row = uses(bank, "r").drop_duplicates("step").set_index("step").loc[trace.step]
     assert math.isnan(row["reward"]) and row["outcome"] == "unrated"
 

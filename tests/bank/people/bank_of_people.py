@@ -40,7 +40,7 @@ def a_bank_of_people(path: Path) -> MemoryBank:
     bank.ratings.rate_pair(("r", 3), ("s", 3), "first", "bob", "better told")
     bank.ratings.rate(Rating("r", 4, -1.0, "bob"))
     mine = bank.ratings.mine("r", 4, "bob")
-    bank.revoke_reward(mine.id, "ann")
+    bank.ratings.revoke(mine.id, "ann")
     bank.undo.undo("ann")
     bank.commit_step(*a_step(5, (ONE, "r-0002.3"), -1.0))
     return bank

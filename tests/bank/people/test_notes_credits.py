@@ -126,6 +126,6 @@ def test_only_memories_of_the_prompt_get_a_reward_of_their_own(bank: MemoryBank)
 @pytest.mark.parametrize("reward", [math.nan, math.inf, 10.5, -11.0])
 def test_an_own_reward_that_no_run_could_give_is_refused(bank: MemoryBank, reward: float) -> None:
     before = _q(bank)
-    with pytest.raises(InputError, match="finite"):
+    with pytest.raises(InputError, match="scale"):
         bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": reward}, "ann", "")
     assert _q(bank) == before

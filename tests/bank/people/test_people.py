@@ -31,7 +31,7 @@ def _rewarded(bank: MemoryBank, by: str = "") -> str:
 
 RATING: Mapping[str, Action] = {
     "rate": lambda bank, who: bank.ratings.rate(Rating("r", 2, 1.0, who)),
-    "give_reward": lambda bank, who: bank.give_reward("r", 2, _step(bank), (ONE,), 1.0, who),
+    "rate_under_way": lambda bank, who: bank.ratings.rate(Rating("r", 8, 1.0, who, attempt="an attempt")),
     "pin_note": lambda bank, who: bank.notes.pin("r", 2, "look", who),
     "assign_credit": lambda bank, who: bank.credits.assign("r", 2, _step(bank), {ONE: 0.5}, who, "shares"),
 }
@@ -46,8 +46,8 @@ MANAGING: Mapping[str, Action] = {
     "start_run": lambda bank, who: bank.start_run(a_run("next"), by=who),
     "scales": lambda bank, who: bank.ratings.change_scales("r", RatingScales(scale="stars"), who),
     "roles": lambda bank, who: bank.people.assign("dan", Role.LOOK, who),
-    "revoke_of_environment": lambda bank, who: bank.revoke_reward(_rewarded(bank), who),
-    "revoke_of_another": lambda bank, who: bank.revoke_reward(_rewarded(bank, "bob"), who),
+    "revoke_of_environment": lambda bank, who: bank.ratings.revoke(_rewarded(bank), who),
+    "revoke_of_another": lambda bank, who: bank.ratings.revoke(_rewarded(bank, "bob"), who),
 }
 
 
@@ -168,7 +168,7 @@ def test_undoing_the_revocation_of_a_reward_gives_it_back_in_the_name_of_its_rat
     before = bank.utilities("r")
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("bob", Role.RATE, "ann")
-    bank.revoke_reward(_rewarded(bank, "bob"), "ann")
+    bank.ratings.revoke(_rewarded(bank, "bob"), "ann")
     assert bank.ratings.mine("r", 2, "bob") is None
     bank.undo.undo("ann")
     mine = bank.ratings.mine("r", 2, "bob")
@@ -268,7 +268,7 @@ def test_a_note_and_a_credit_of_another_are_the_managers_to_take_away(bank: Memo
 
 def test_what_a_person_may_do_no_longer_is_not_undone_and_can_be_passed_over(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 3, 0.5, "cid"))
-    bank.revoke_reward(_rewarded(bank, "bob"), "cid")
+    bank.ratings.revoke(_rewarded(bank, "bob"), "cid")
     bank.people.assign("ann", Role.MANAGE, "ann")
     bank.people.assign("cid", Role.RATE, "ann")
     assert "not change runs" in refused(bank, lambda bank, who: bank.undo.undo(who), "cid")

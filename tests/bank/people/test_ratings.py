@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role, actor_of
 from memrl_core.bank.people.undo import MEMORIES, REWARDS
 from memrl_core.errors import InputError, NotAllowed, SettingsError
+from memrl_core.exchange.reward_files import read_rewards
 from memrl_core.learning.scales import RatingScales
 from memrl_core.records import EventKind
 from tests.builders import a_bank, a_run, a_step
@@ -87,7 +89,7 @@ def test_any_sequence_of_actions_by_several_people_equals_the_reference(
             reference.revoke(manager, step, person)
             mine = bank.ratings.mine("r", step, person)
             if mine is not None:
-                bank.revoke_reward(mine.id, manager)
+                bank.ratings.revoke(mine.id, manager)
         else:
             for who in (person, manager) if value < 1 else (manager,):
                 if getattr(reference, action)(who):
@@ -159,7 +161,7 @@ def test_a_late_reward_folds_only_what_it_moves(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("step", "value", "says"),
-    [(99, 1.0, "no finished step 99"), (2, 1.5, "outside the scale"), (2, float("nan"), "not a reward")],
+    [(99, 1.0, "no finished step 99"), (2, 1.5, "outside the scale"), (2, float("nan"), "outside the scale")],
 )
 def test_a_reward_that_cannot_be_is_refused_and_nothing_is_kept(
     bank: MemoryBank, step: int, value: float, says: str
@@ -234,7 +236,7 @@ def test_two_rewards_for_one_step_in_one_action_are_undone_to_what_stood_before(
 def test_an_older_action_is_undone_past_one_that_others_have_changed(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 4, 0.5, "ann"))
     bank.ratings.rate(Rating("r", 2, 0.25, "ann"))
-    bank.revoke_reward(bank.ratings.rate(Rating("r", 2, 0.5, "bo")).id, "ann")
+    bank.ratings.revoke(bank.ratings.rate(Rating("r", 2, 0.5, "bo")).id, "ann")
     bank.ratings.rate(Rating("r", 2, -1.0, "bo"))
     action = bank.undo.undo("ann", past_blocked=True)
     assert action.first.step == 4
@@ -246,17 +248,47 @@ def test_an_older_action_is_undone_past_one_that_others_have_changed(bank: Memor
 
 def test_a_reward_that_was_taken_back_is_not_taken_back_again(bank: MemoryBank) -> None:
     given = bank.ratings.rate(Rating("r", 3, 0.5, "bo"))
-    revoked = bank.revoke_reward(given.id, "ann")
-    assert MemoryBank.open(bank.uri).revoke_reward(given.id, "cy") == revoked
+    revoked = bank.ratings.revoke(given.id, "ann")
+    assert MemoryBank.open(bank.uri).ratings.revoke(given.id, "cy") == revoked
     assert (len(bank.undo.done("ann")), bank.undo.done("cy")) == (1, [])
 
 
-@pytest.mark.parametrize("value", [10.5, -11, float("inf"), float("nan")])
-def test_a_reward_that_no_run_could_give_is_refused_for_a_live_step(bank: MemoryBank, value: float) -> None:
-    facts = bank.facts
-    with pytest.raises(InputError, match="−10 to 10"):
-        bank.give_reward("r", STEPS + 1, "an attempt", (), value, "ann")
+@pytest.mark.parametrize("value", [1.01, -9.0, 10.5, -11, float("inf"), float("nan")])
+def test_whoever_calls_a_reward_outside_the_runs_scale_is_refused_in_the_same_words(
+    bank: MemoryBank, value: float
+) -> None:
+    facts, said = bank.facts, set()
+    calls: list[Callable[[], object]] = [
+        lambda: bank.ratings.rate(Rating("r", 3, value, "ann")),
+        lambda: bank.ratings.rate(Rating("r", STEPS + 1, value, "ann", attempt="an attempt")),
+        lambda: bank.ratings.supposed(Rating("r", 3, value, "ann")),
+        lambda: bank.credits.assign("r", 3, bank.trace("r", 3).id, {"r-0001": value}, "ann", "shares"),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="-1 to 1") as error:
+            call()
+        said.add(str(error.value))
+    if math.isfinite(value):
+        (line,) = read_rewards(f"step,reward,rater\n3,{value},ann\n".encode(), "csv", bank).lines
+        said.add(f"{line.problem} Nothing was saved.")
+    assert len(said) == 1
     assert bank.facts == facts
+
+
+def test_a_step_under_way_is_rated_by_the_same_rules_as_one_that_has_ended(bank: MemoryBank) -> None:
+    under_way = Rating("r", STEPS + 1, 0.5, "  ann ", " good ", attempt="an attempt", credited=("r-0001",))
+    first = bank.ratings.rate(under_way)
+    assert bank.ratings.rate(under_way) == first
+    assert (first.step_id, first.memory_ids, first.rater, first.reason) == ("an attempt", ("r-0001",), "ann", "good")
+    changed = bank.ratings.rate(replace(under_way, value=-0.5))
+    assert bank.active_rewards("r", STEPS + 1, "an attempt") == [changed]
+    assert bank.undo.undo("ann") is not None
+    assert [event.value for event in bank.active_rewards("r", STEPS + 1, "an attempt")] == [0.5]
+    # What a finished step credits is what was in its prompt, whatever the caller says.
+    ended = bank.ratings.rate(Rating("r", 3, 0.5, "ann", attempt=bank.trace("r", 3).id, credited=("r-0002",)))
+    assert ended.memory_ids == bank.credited("r", 3)
+    with pytest.raises(InputError, match="another attempt"):
+        bank.ratings.rate(Rating("r", 3, 0.5, "ann", attempt="an attempt"))
 
 
 @pytest.mark.parametrize(
@@ -287,7 +319,7 @@ def test_scales_are_judged_by_the_rewards_of_their_run(tmp_path: Path) -> None:
 def test_the_raters_of_a_run_are_those_in_whose_name_a_reward_is(bank: MemoryBank) -> None:
     bank.ratings.rate(Rating("r", 2, 0.5, "ann"))
     bank.ratings.rate_all([Rating("r", 2, 0.5, "bo", given={"by": "cy"})])
-    bank.revoke_reward(bank.ratings.of("r", 3)[0].id, "di")
+    bank.ratings.revoke(bank.ratings.of("r", 3)[0].id, "di")
     assert bank.raters("r") == {"ann", "bo"}
 
 
@@ -333,8 +365,8 @@ def test_each_kind_of_action_is_undone_as_if_the_other_were_not_there(
 # --- several handles --------------------------------------------------------------------------------------------------
 
 NEAR: list[Callable[[MemoryBank], object]] = [
-    lambda bank: bank.give_reward("r", STEPS + 1, "an attempt", (), 1.0, "eve"),
-    lambda bank: bank.revoke_reward(bank.ratings.of("r", 2)[0].id, "eve"),
+    lambda bank: bank.ratings.rate(Rating("r", STEPS + 1, 1.0, "eve", attempt="an attempt")),
+    lambda bank: bank.ratings.revoke(bank.ratings.of("r", 2)[0].id, "eve"),
     lambda bank: bank.change_settings("r", bank.settings("r"), STEPS + 1, by="eve"),
     lambda bank: bank.change_settings_throughout("r", {"alpha": 0.5}, by="eve"),
     lambda bank: bank.change_environment("r", {"shift_at": [9]}, by="eve"),

@@ -24,7 +24,7 @@ from memrl_core.figures.stage.data import (
 from memrl_core.figures.stage.player import player_html, source_of_run, write_player
 from memrl_core.records import Phase, Utility
 from memrl_core.settings import MemRLSettings
-from tests.small_banks import a_bank, a_step, a_vector
+from tests.small_banks import a_bank, a_step, a_vector, give_reward
 
 
 def test_every_number_of_a_step_is_the_traces(demo: MemoryBank, demo_data: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def test_what_was_believed_at_each_step_is_reported_by_its_moves_late_rewards_in
         for number in range(1, 5):
             bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
             if number == 3:
-                bank.give_reward("r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
+                give_reward(bank, "r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
         known = known_of_run(bank, "r")
         believed: dict[str, Utility] = dict(known.before)
         assert believed == bank.utilities("r", as_of=0)
@@ -78,7 +78,7 @@ def test_as_it_counts_now_every_step_leaves_what_the_fold_makes_of_it(tmp_path: 
             bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
         then = known_of_run(bank, "r")
         assert as_it_counts_now(then, bank.histories("r"), 1, 6) == then, "nobody has said anything since"
-        bank.give_reward("r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
+        give_reward(bank, "r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
         then, histories = known_of_run(bank, "r"), bank.histories("r")
         now = as_it_counts_now(then, histories, 1, 6)
         believed: dict[str, Utility] = dict(now.before)
