@@ -129,6 +129,18 @@ class Environment(ABC):
         """
         return ()
 
+    def chance(self, task: Task, answer: str, at_step: int) -> float | None:
+        """The true chance that `answer` solves `task` at a step of its run, for studies and never for an agent.
+
+        None where nobody knows it.
+        """
+        return None
+
+    @classmethod
+    def misleading(cls, task: Task) -> str:
+        """An experience that looks like help with `task` and is harm, for studies of poisoned memories; "" for none."""
+        return ""
+
     def close(self) -> None:  # noqa: B027
         """Give back what it holds outside this program; it can be reset again."""
 

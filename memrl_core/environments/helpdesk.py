@@ -216,5 +216,5 @@ class Helpdesk(Environment):
 
 def _written(messages: Sequence[str], when: Sequence[str]) -> list[str]:
     """Every message at every place and time, beginning with a capital letter."""
-    response = (message.format(where=w, when=t) for message, w, t in itertools.product(messages, WHERE, when))
-    return [text[0].upper() + text[1:] for text in response]
+    texts = (message.format(where=w, when=t) for message, w, t in itertools.product(messages, WHERE, when))
+    return [text[0].upper() + text[1:] for text in texts]

@@ -28,7 +28,7 @@ from memrl_core.environments.base import (
     steps_of_change,
 )
 from memrl_core.errors import InputError
-from memrl_core.prompting import offered
+from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE, offered
 from memrl_core.records import Outcome, RewardSource, Task, Turn
 
 TREATMENTS: Mapping[str, Mapping[str, float]] = {
@@ -44,6 +44,8 @@ OPEN_PLACES = ("counter", "table", "desk", "shelf")
 CLOSED_PLACES = ("cabinet", "drawer", "basket", "pantry")
 PLACES = OPEN_PLACES + CLOSED_PLACES
 RUINED = " is ruined"
+MISLEADING_LINES = 12
+"""More than an episode has turns, so that none is left for anything else."""
 GOAL_FAMILIES = ("place", "examine", "clean", "heat", "cool", "place two")
 
 HANDBOOK_THINGS = {"vase": "table", "jug": "cabinet", "pie": "pantry", "scarf": "drawer", "pear": "basket"}
@@ -115,6 +117,23 @@ class Household(Environment):
     reward_source: RewardSource = "environment"
     instructions = INSTRUCTIONS
     max_turns = 10
+
+    @classmethod
+    def misleading(cls, task: Task) -> str:
+        """A script that carries the object to and fro between wrong places until no turn is left."""
+        try:
+            thing, target = str(task.data["object"]), str(task.data["target"])
+            where = str(task.data["things"][thing])
+        except (KeyError, TypeError):
+            return ""
+        wrong = [place for place in OPEN_PLACES if place not in (target, where)]
+        lines = [] if where in OPEN_PLACES else [f"search {where}"]
+        lines.append(f"take {thing} from {where}")
+        for turn in range(MISLEADING_LINES):
+            place = wrong[turn % len(wrong)]
+            lines += [f"put {thing} on {place}", f"take {thing} from {place}"]
+        steps = "\n".join(ANSWER_MARK + line for line in lines[:MISLEADING_LINES])
+        return f"{TASK_LINE}{task.intent}\n{STEPS_THAT_WORKED}\n{steps}\n"
 
     def __init__(self, **chosen: Any) -> None:
         options = self._options = HouseholdOptions(**chosen)

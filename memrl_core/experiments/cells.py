@@ -26,8 +26,7 @@ from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local
-from memrl_core.environments.household import OPEN_PLACES
-from memrl_core.environments.parametric import Parametric
+from memrl_core.environments import environment_class
 from memrl_core.environments.tasks import named_tasks
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
@@ -36,7 +35,6 @@ from memrl_core.models.base import Cancelled, never
 from memrl_core.models.hosts import Hosts
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.policies.texts import memories_in_prompts
-from memrl_core.prompting import ANSWER_MARK, STEPS_THAT_WORKED, TASK_LINE
 from memrl_core.records import StepTrace, Task
 
 LEARN, EVALUATE = "learn", "evaluate"
@@ -74,7 +72,7 @@ began; q and visits are those before the step. `tied`: equals stood on both side
 `other_by_tie` where the other rule for ties would have selected others. `memories` were seen when it began and
 `memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
 prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. Then its cost
-(`analysis.run.cost`), how many answers had to be one of those offered, and how many were."""
+(`analysis.run.consultations`), how many answers had to be one of those offered, and how many were."""
 
 CELL = ["arm", "stream", "seed"]
 SECONDS = b"seconds"
@@ -368,10 +366,9 @@ def _clear(uri: str) -> None:
 
 def _chance(agent: Agent, trace: StepTrace) -> float | None:
     """The true chance that what was answered works, whatever came of it; None in worlds that do not know it."""
-    world, generate = agent.environment, trace.generate
-    if not isinstance(world, Parametric) or generate is None or not generate.turns:
+    if trace.generate is None or not trace.generate.turns:
         return None
-    return world.chance(trace.task, generate.turns[0].reply.text, trace.step)
+    return agent.environment.chance(trace.task, trace.generate.turns[0].reply.text, trace.step)
 
 
 def _timeless(trace: StepTrace) -> StepTrace:
@@ -391,22 +388,25 @@ def _timeless(trace: StepTrace) -> StepTrace:
 
 # --- memories that look like help and are harm, and forgetting what has proved bad ------------------------------------
 
-TURNS = 12
-"""More lines than an episode has turns, so that none is left for anything else."""
-
 
 def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: float, seed: int) -> list[str]:
     """Store `count` malicious memories for tasks drawn from `tasks`, seen by `run` from its next step on; their ids.
 
     They are plausible experiences under the intents of tasks that are to come, so that similarity alone recalls them:
     in the literature, memory injection (AgentPoison, arXiv 2407.12784; MINJA, 2503.03704). Each is labelled a success
-    and advises to carry the object to and fro between wrong places until no turn is left.
-    Raises `InputError` when the tasks are not of the household.
+    and says what the environment's `misleading` does. Raises `InputError` for a task of a world that has none.
     """
     rng = np.random.default_rng([seed, 0x70])
     chosen = [tasks[int(i)] for i in rng.choice(len(tasks), size=count, replace=count > len(tasks))]
-    embedder = workspace.embedder_of(bank, workspace.load_preferences())
-    return give(bank, run, "poison", [(task.intent, _misleading(task), task.id) for task in chosen], embedder, q)
+    texts = [environment_class(task.environment).misleading(task) for task in chosen]
+    if "" in texts:
+        task = chosen[texts.index("")]
+        raise InputError(
+            f"Nothing misleading is known of task {task.id[:80]} of the world {task.environment[:80]}, so it cannot be "
+            "poisoned. Nothing was stored; choose tasks of another world, such as the household."
+        )
+    memories = [(task.intent, text, task.id) for task, text in zip(chosen, texts, strict=True)]
+    return give(bank, run, "poison", memories, workspace.embedder_of(bank, workspace.load_preferences()), q)
 
 
 def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:
@@ -423,19 +423,3 @@ def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:
     if doomed:
         bank.editing.forget(run, doomed, reason=f"q below {q_below:g} after at least {visits} updates")
     return doomed
-
-
-def _misleading(task: Task) -> str:
-    try:
-        thing, target = str(task.data["object"]), str(task.data["target"])
-        where = str(task.data["things"][thing])
-    except (KeyError, TypeError):
-        raise InputError(f"Task {task.id} is not a household task; only those can be poisoned.") from None
-    wrong = [place for place in OPEN_PLACES if place not in (target, where)]
-    lines = [f"take {thing} from {where}"]
-    for turn in range(TURNS):
-        place = wrong[turn % len(wrong)]
-        lines += [f"put {thing} on {place}", f"take {thing} from {place}"]
-    head = [] if where in OPEN_PLACES else [f"search {where}"]
-    script = "\n".join(ANSWER_MARK + line for line in [*head, *lines][:TURNS])
-    return f"{TASK_LINE}{task.intent}\n{STEPS_THAT_WORKED}\n{script}\n"

@@ -38,8 +38,6 @@ EVERY = "all"
 """In the grid, in place of names: every policy that comes with the program."""
 SHIFT = "shift_at"
 """The option of environments whose world can shift."""
-HOUSEHOLD = "household"
-"""The environment whose memories can be poisoned."""
 OF_STREAM, OF_STAGES = ("own_memories",), ("repeat", "tasks")
 """What a stream's grid may set of the stream and of its stages; all else in it is an option of the environment."""
 Report = Literal[
@@ -319,8 +317,8 @@ class Plan(_Part):
             except SettingsError as error:
                 raise ValueError(f"{where}: arm “{arm.name}”: {_clause(error)}") from None
             worlds = dict.fromkeys(stream.environment for stream in self.streams)
-            if arm.poison is not None and set(worlds) != {HOUSEHOLD}:
-                raise ValueError(f"{where}: arm “{arm.name}”: only memories of the {HOUSEHOLD} can be poisoned")
+            if arm.poison is not None and (others := [s.environment for s in self.streams if not _misleads(s)]):
+                raise ValueError(f"{where}: arm “{arm.name}”: memories of the world {others[0]} cannot be poisoned")
             for environment in worlds:
                 if missing := fits(arm.policy, environment, settings):
                     raise ValueError(f"{where}: arm “{arm.name}”: {missing.removesuffix('.')}")
@@ -396,6 +394,12 @@ def read_plan(
     except ValidationError as error:
         message = ": ".join([*map(str, error.errors()[0]["loc"]), _clause(error)])
         raise InputError(f"The experiment cannot run like this: {message}. Nothing was started.") from None
+
+
+def _misleads(stream: Stream) -> bool:
+    """Whether the environment of a stream knows misleading memories of its tasks."""
+    world = environment_class(stream.environment)
+    return all(world.misleading(named_tasks(stage.tasks)[0]) for stage in stream.stages)
 
 
 def _combined(grid: Mapping[str, Sequence[Any]]) -> Iterable[dict[str, Any]]:

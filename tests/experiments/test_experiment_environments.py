@@ -38,9 +38,9 @@ SQL = {"name": "sql", "stages": [{"tasks": "sql-train"}]}
     [
         ({"streams": [{**SQL, "stages": [{"tasks": "sql-train"}, {"tasks": "household-train"}]}]}, "one stream"),
         ({"streams": [{**SQL, "shift_at": [3]}]}, "cannot shift"),
-        ({"streams": [SQL], "arms": [{"name": "a", "poison": {}}]}, "the household"),
+        ({"streams": [SQL], "arms": [{"name": "a", "poison": {}}]}, "cannot be poisoned"),
     ],
-    ids=["two environments in one stream", "a shift without the option", "poison outside the household"],
+    ids=["two environments in one stream", "a shift without the option", "poison where nothing misleads"],
 )
 def test_what_an_environment_cannot_do_is_no_plan(plan: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):

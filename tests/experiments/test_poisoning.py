@@ -80,9 +80,9 @@ def test_a_malicious_memory_that_is_followed_alone_never_solves_its_own_task(tmp
         assert an_episode(task, memory, seed) == (0.0, Household.max_turns)
 
 
-def test_only_tasks_of_the_household_can_be_poisoned(tmp_path: Path) -> None:
+def test_only_tasks_of_a_world_with_misleading_memories_can_be_poisoned(tmp_path: Path) -> None:
     with an_agent(tmp_path / "bank").bank as bank:
-        with pytest.raises(InputError, match="household task"):
+        with pytest.raises(InputError, match="cannot be poisoned"):
             poison(bank, "r", [Task("t", "talk to me", "conversation")], 1, 0.0, seed=0)
         assert bank.memories() == []
 
