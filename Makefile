@@ -29,7 +29,7 @@ docs: .stamps/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .stamps/app
-	$(BIN)/memrl bench $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 fuzz: .stamps/test
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)

@@ -22,7 +22,7 @@ MET = {True: "✓ yes", False: "✗ no", None: ""}
 
 
 def contents(rows: Sequence[Row], machine: str) -> dict[str, Any]:
-    """What the file of `memrl bench --json` holds."""
+    """What the file of `python -m benchmarks --json` holds."""
     return {"machine": machine, "rows": [_contents(row) for row in rows]}
 
 

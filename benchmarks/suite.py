@@ -1,4 +1,4 @@
-"""All benchmarks by name, and the command that runs them: `memrl bench`.
+"""All benchmarks by name, and the command that runs them: `python -m benchmarks`.
 
 A module is imported only when it is run: some need a browser, or take long.
 """

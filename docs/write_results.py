@@ -98,14 +98,14 @@ def theory(spreads: list[float], steps: int) -> str:
 
 
 def performance(measured: Path) -> str:
-    """The page of `memrl bench --json`: each time beside a reference of the same run."""
+    """The page of `python -m benchmarks --json`: each time beside a reference of the same run."""
     sys.path.append(str(Path(__file__).parents[1]))  # The benchmarks are not installed.
     from benchmarks.results import table_of
 
     found = json.loads(measured.read_text(encoding="utf-8"))
     table, names = table_of(found), " ".join(dict.fromkeys(row["benchmark"] for row in found["rows"]))
     return (
-        f"# Performance\n\n```sh\nmemrl bench {names} --json bench.json\n"
+        f"# Performance\n\n```sh\npython -m benchmarks {names} --json bench.json\n"
         "python docs/write_results.py bench.json\n```\n\n"
         "Times of a shared machine say little; the ratio to a reference that is measured in turns with it, in the same "
         f"run, says more.\n\n{markdown(table)}"

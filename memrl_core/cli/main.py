@@ -10,6 +10,7 @@ import pkgutil
 import runpy
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
@@ -342,7 +343,6 @@ app.command("export")(exchange.export_bank)
 app.command("merge")(exchange.merge_banks)
 app.command("report")(exchange.report_step)
 app.command("player")(exchange.write_run_player)
-app.command("bench")(measure.bench)
 app.command("experiment")(measure.experiment)
 app.command("policies")(parts.list_policies)
 app.command("modular-memory")(measure.modular_memory)
@@ -364,7 +364,7 @@ def _pairs(given: list[str], kind: str, example: str) -> dict[str, Any]:
     return pairs
 
 
-def main() -> None:
+def main(command: Callable[[], object] | None = None) -> None:
     """Run the command; a failure that a person can act on is one sentence and exit code 2, any other one and 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -372,7 +372,7 @@ def main() -> None:
     if not os.environ.get("TERMINAL_WIDTH", "").isdecimal():
         os.environ.pop("TERMINAL_WIDTH", None)  # Typer takes it for a number.
     try:
-        app()
+        (command or app)()
     except MemRLError as error:
         Console(stderr=True).print(escape(str(error)), style="red")
         sys.exit(2)

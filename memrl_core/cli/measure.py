@@ -1,4 +1,4 @@
-"""Benchmarks and experiments."""
+"""Experiments, and the claims of documents."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ Epochs = Annotated[int, typer.Option(help="How many times through the tasks to l
 
 
 claims_app = typer.Typer(no_args_is_help=True, help="Numbers that the documents and lessons state.")
-ROOT = Path(__file__).parents[2]
-"""The folder above the package: of a checkout, or of what is installed."""
 
 
 @claims_app.command("check")
@@ -50,8 +48,7 @@ def check_claims(
     ] = None,
 ) -> None:
     """Compute every number that a document or a lesson states as a finding; exit 1 where one is no longer so."""
-    _must_be_a_checkout("The documents and what checks them", "memrl claims check")
-    from benchmarks.claims import all_checked
+    from memrl_core.experiments.claims import all_checked
 
     done = []
     for found in all_checked(quick, results):
@@ -66,34 +63,6 @@ def check_claims(
     console.print(f"{len(done) - wrong} hold, {wrong} do not")
     if wrong:
         raise typer.Exit(1)
-
-
-def bench(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Such as retrieval; those that take minutes and no browser when left out."),
-    ] = None,
-    memories: Annotated[int, typer.Option(help="Memories of the synthetic bank.", min=1)] = 10_000,
-    steps: Annotated[int, typer.Option(help="Steps of the synthetic run.", min=1)] = 10_000,
-    repeat: Annotated[int, typer.Option(help="Repetitions.", min=1)] = 5,
-    dimension: Annotated[int, typer.Option(help="Numbers of an embedding.", min=1, max=10_000)] = 384,
-    json: Annotated[Path | None, typer.Option(help="A file for the rows, replaced when it is there.")] = None,
-) -> None:
-    """Measure what has to be fast, on a synthetic bank in a temporary folder."""
-    _must_be_a_checkout("The benchmarks", "memrl bench")
-    from benchmarks.measuring import Sizes
-    from benchmarks.suite import main
-
-    main(names or (), Sizes(memories, steps, repeat, dimension), json)
-
-
-def _must_be_a_checkout(what: str, command: str) -> None:
-    """Raise `InputError` where the folder benchmarks/ is not there, which is not installed."""
-    if not (ROOT / "benchmarks" / "suite.py").is_file():
-        raise InputError(
-            f"{what} are not part of an installed memrl-inspector. They are beside the folder benchmarks/ of its "
-            f"source: run `{command}` from a checkout. Nothing was measured."
-        )
 
 
 def modular_memory(

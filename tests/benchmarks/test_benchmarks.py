@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks import first_token, step, suite
+from benchmarks.__main__ import app
 from benchmarks.measuring import Aim, Row, Sizes
 from benchmarks.results import contents, table_of
 from benchmarks.suite import DEFAULT, benchmark, run_benchmarks
@@ -21,8 +24,6 @@ from benchmarks.synthetic import RUN, SETTINGS, synthetic_bank
 from memrl_core.analysis.memory.exposure import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.cli import main as cli
-from memrl_core.cli import measure
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.policies.methods.memrl import MemRL
@@ -134,8 +135,8 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
     return given
 
 
-def memrl(*words: str) -> Result:
-    return CliRunner().invoke(cli.app, ["bench", *words])
+def bench(*words: str) -> Result:
+    return CliRunner().invoke(app, [*words])
 
 
 def test_a_file_has_the_promised_names_and_null_for_what_a_row_has_not() -> None:
@@ -157,7 +158,7 @@ def test_a_file_has_the_promised_names_and_null_for_what_a_row_has_not() -> None
 def test_the_command_measures_prints_and_keeps_the_rows(tmp_path: Path, stub: list[Sizes]) -> None:
     file = tmp_path / "rows.json"
     sizes = ("--memories", "5", "--steps", "6", "--repeat", "7", "--dimension", "8")
-    done = memrl("policies", *sizes, "--json", str(file))
+    done = bench("policies", *sizes, "--json", str(file))
     assert (done.exit_code, stub) == (0, [Sizes(5, 6, 7, 8)])
     shown = ("1.25 s", "2.50 ×", "1,234", "376 /s", "1 of 2 aims met")
     assert all(part in done.output for part in shown) and "…" not in done.output
@@ -165,14 +166,16 @@ def test_the_command_measures_prints_and_keeps_the_rows(tmp_path: Path, stub: li
 
 
 def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path, stub: list[Sizes]) -> None:
-    done = memrl("policies", "--repeat", "13", "--json", str(tmp_path / "rows.json"))
+    done = bench("policies", "--repeat", "13", "--json", str(tmp_path / "rows.json"))
     assert isinstance(done.exception, InputError)
     assert len(json.loads((tmp_path / "rows.json").read_text())["rows"]) == 2
 
 
-def test_without_the_folder_of_benchmarks_the_command_says_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measure, "ROOT", tmp_path)
-    with pytest.raises(InputError, match="benchmarks/"):
-        measure.bench()
+@pytest.mark.slow
+def test_the_command_prints_the_machine_and_a_sentence_without_a_traceback() -> None:
+    command = [sys.executable, "-m", "benchmarks"]
+    sizes = ("--memories", "50", "--steps", "5", "--repeat", "1")
+    done = subprocess.run([*command, "questions", *sizes], capture_output=True, text=True)
+    assert done.returncode == 0 and "cores" in done.stdout and "questions" in done.stdout
+    wrong = subprocess.run([*command, "nothing"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "no benchmark" in wrong.stderr and "Traceback" not in wrong.stderr

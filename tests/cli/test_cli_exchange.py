@@ -91,12 +91,6 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-@pytest.mark.slow
-def test_a_small_benchmark_is_printed_with_the_machine_it_ran_on() -> None:
-    message = printed("bench", "questions", "--memories", "50", "--steps", "5", "--repeat", "1")
-    assert "cores" in message and "questions" in message
-
-
 def test_an_experiment_keeps_its_runs_in_the_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "EVERY", 0.0)
     message = printed(

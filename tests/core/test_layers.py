@@ -16,8 +16,9 @@ CORE = ROOT / "memrl_core"
 FILES = sorted(CORE.rglob("*.py"))
 PAGES = sorted((ROOT / "pages").rglob("*.py"))
 TOP_DOWN = (
+    {"benchmarks"},
     {"memrl_core.cli"},
-    {"memrl_core.experiments", "memrl_core.lessons", "benchmarks"},
+    {"memrl_core.experiments", "memrl_core.lessons"},
     {"memrl_core.figures"},
     {"memrl_core.analysis", "memrl_core.exchange"},
     {"memrl_core.agent"},

@@ -71,9 +71,9 @@ def test_the_command_line_works_from_the_wheel(installed: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_wheel_leaves_the_benchmarks_out_and_says_where_they_are(installed: Path, tmp_path: Path) -> None:
-    done = run(installed, "bench", "retrieval", home=tmp_path)
-    assert done.returncode == 2 and "benchmarks/" in done.stderr and "Traceback" not in done.stderr
+def test_the_wheel_leaves_the_documents_out_and_says_where_they_are(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, "claims", "check", home=tmp_path)
+    assert done.returncode == 2 and "docs/" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

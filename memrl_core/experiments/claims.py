@@ -24,6 +24,7 @@ import pandas as pd
 
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.environments.tasks import sample_data_path
+from memrl_core.errors import InputError
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.epochs import conditions
 from memrl_core.experiments.executors import run_experiment
@@ -34,6 +35,8 @@ from memrl_core.lessons.measures import OF_RUN, measured, run_of
 from memrl_core.lessons.room import QUESTIONS, Question
 from memrl_core.lessons.world import Play, Settings
 
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder above the package: of a checkout, or of what is installed."""
 SEEDS = 40
 STUDENTS = 60
 NUMBER = r"([+−-]?\d+(?:\.\d+)?)"
@@ -409,6 +412,13 @@ def checked(claim: Claim, root: Path, results: Path | None = None) -> Checked:
 
 
 def all_checked(quick: bool, results: Path | None) -> Iterator[Checked]:
-    """Every claim, or those that take seconds only, checked."""
-    root = Path(__file__).resolve().parents[1]
-    return (checked(claim, root, results) for claim in CLAIMS if claim.quick or not quick)
+    """Every claim, or those that take seconds only, checked.
+
+    Raises `InputError` where the documents are not there: they are not installed with the package.
+    """
+    if not (ROOT / "docs" / "screens.md").is_file():
+        raise InputError(
+            "The documents are not part of an installed memrl-inspector. Run `memrl claims check` from a checkout of "
+            "its source, beside the folder docs/. Nothing was computed."
+        )
+    return (checked(claim, ROOT, results) for claim in CLAIMS if claim.quick or not quick)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import claims
-from benchmarks.claims import Claim, checked
 from memrl_core.cli.main import app
+from memrl_core.errors import InputError
+from memrl_core.experiments import claims
+from memrl_core.experiments.claims import Claim, checked
 from memrl_core.lessons.room import QUESTIONS
 
 PAGE = "Over 40 seeds it\ngains −2.5 points, of 30 %."
@@ -53,7 +54,7 @@ def test_the_quick_claims_hold() -> None:
 
 
 def test_the_words_of_every_claim_stand_in_its_document() -> None:
-    root = Path(claims.__file__).parents[1]
+    root = claims.ROOT
     missing = [claim for claim in claims.CLAIMS if claim.stated((root / claim.where).read_text("utf-8")) is None]
     assert [f"{claim.where}: {claim.says}" for claim in missing] == []
 
@@ -64,3 +65,9 @@ def test_every_number_of_a_rooms_answers_is_a_claim() -> None:
         stated = re.sub("60", "", question.because)
         covered = [claim for claim in says if claims.Claim("", claim, lambda results: []).stated(question.because)]
         assert sum(claim.count("{}") for claim in covered) == len(re.findall(claims.NUMBER, stated)), question.because
+
+
+def test_without_the_documents_the_command_says_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "ROOT", tmp_path)
+    done = CliRunner().invoke(app, ["claims", "check", "--quick"])
+    assert isinstance(done.exception, InputError) and "docs/" in str(done.exception)
