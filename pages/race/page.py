@@ -136,8 +136,9 @@ def _controls(twins: TwinRuns, playing: bool) -> None:
             st.button("Pause", icon=":material/pause:", type="primary", key="race_pause", shortcut="p",
                       on_click=_act, args=(twins, twins.pause), **look)  # fmt: skip
         elif left > 0:
-            st.button("Go on" if _both(twins) else "Play", icon=":material/play_arrow:", type="primary", key="race_play",
-                      shortcut="p", on_click=_act, args=(twins, lambda: twins.play(FASTEST, left)), **look)  # fmt: skip
+            name = "Go on" if _both(twins) else "Play"
+            st.button(name, icon=":material/play_arrow:", type="primary", key="race_play", shortcut="p",
+                      on_click=_act, args=(twins, lambda: twins.play(FASTEST, left)), **look)  # fmt: skip
         st.button("Change the rules now", icon=":material/swap_horiz:", key="race_shift",
                   on_click=_act, args=(twins, twins.shift),
                   **within_role(twins.bank, Role.MANAGE, disabled=left <= 0,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from memrl_core.agent.follows import actions_in, memory_texts
 from memrl_core.bank import MemoryBank
@@ -14,6 +13,9 @@ from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import outcome_of
 from memrl_core.prompting import offered
 from memrl_core.records import StepTrace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ENOUGH = 30
 """Steps from which on it is said that a model does not follow its memories."""
@@ -102,6 +104,8 @@ def funnel(bank: MemoryBank, run: str, on_progress: Progress = unheard, cancelle
     A step is recalled where phase A found a memory, selected where one was in the prompt, followed where the answer
     takes what one of these shows, and right where that answer is a success as rewards count now. Raises `UnknownRun`.
     """
+    import pandas as pd  # `memrl run` reads this module, and needs no table.
+
     total = bank.next_step(run) - bank.run(run).first_step
     of = {"recalled": 0, "selected": 0, "followed": 0, "right": 0}
     known = dict(of)
