@@ -212,7 +212,7 @@ def experiment(
     model_host: ModelHost = "",
     per_host: PerHost = 1,
 ) -> None:
-    """Run an experiment: every cell of policies × settings × streams × seeds. Ctrl-C ends it; finished cells stay."""
+    """Run an experiment: every cell of policies × settings × streams × seeds. Ctrl-C ends it; what is done stays."""
     from memrl_core.experiments.plan import read_plan
 
     plan = read_plan(file, seeds=seeds, first_seed=first_seed, epochs=epochs, model=model, streams=stream or ())
@@ -244,6 +244,8 @@ def _run(plan: Plan, out: Path, jobs: int, scheduler: str = "", banks: str = "",
             on_steps=lambda done, steps: bars.update(bar, completed=done, total=steps),
             cancelled=stop.asked,
         )
+    for note in found.notes:
+        console.print(escape(note), style="yellow")
     _write_report(out, reports(found))
     if page := picture_page(found):
         ResultFolder(out).write_text(PICTURES, page)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,18 @@ from memrl_core.analysis.decision.explain import tied_at
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.environments import environment_class
 from memrl_core.environments.tasks import named_tasks
-from memrl_core.errors import BankMissing, InputError
+from memrl_core.errors import BankError, BankMissing, InputError, ModelChanged
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
-from memrl_core.models.base import Cancelled, never
+from memrl_core.models.base import Cancelled, checked_options, never
 from memrl_core.models.hosts import Hosts
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.policies.texts import memories_in_prompts
-from memrl_core.records import StepTrace, Task
+from memrl_core.records import RunInfo, StepTrace, Task
 
 LEARN, EVALUATE = "learn", "evaluate"
 RUN = "learn"
@@ -149,29 +151,128 @@ def cells_of(plan: Plan) -> list[Cell]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """The steps that an attempt at a cell left in its bank, by run, and the rows of the first of them."""
+
+    traces: Mapping[str, Sequence[StepTrace]] = field(default_factory=dict)
+    rows: Sequence[dict[str, Any]] = ()
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return sum(map(len, self.traces.values()))
+
+    def trace(self, run: str, step: int) -> StepTrace | None:
+        """A step of a run, counted from 1; None for one that is missing."""
+        traces = self.traces.get(run, ())
+        return traces[step - 1] if step <= len(traces) else None
+
+
+class _CannotGoOn(Exception):
+    """What an attempt left cannot be used, and why, as a clause."""
+
+
 def run_cell(
     cell: Cell,
     uri: str,
     cancelled: Cancelled = never,
     on_step: Callable[[], object] | None = None,
     hosts: Hosts | None = None,
+    notebook: Path | None = None,
+    on_note: Callable[[str], object] | None = None,
 ) -> pa.Table:
-    """Run a cell in a new bank at `uri`; what an earlier, unfinished attempt left there is deleted first.
+    """Run a cell in a bank at `uri`. Its table is the same whether it was run at once or in several attempts.
+
+    The file `notebook` holds the rows of an attempt that ended early; where it is there, the cell goes on in that
+    attempt's bank, with the step that is missing. Where they do not fit together, `on_note` gets the sentence that says
+    why, and the cell begins anew, as it does without a `notebook`: what lies at `uri` is deleted first.
 
     The table has a row per step (`SCHEMA`) and, in its metadata, the cell's fingerprint, a digest of all its traces,
-    which is equal for equal cells, and durations (`SECONDS`), which are not. `on_step` is called after every step;
-    `hosts` answer for the model.
+    which is equal for equal cells, and durations (`SECONDS`), which are not. `on_step` is called after every step that
+    is not in the notebook; `hosts` answer for the model.
     Raises `Stopped` when `cancelled()` turns true, and what a run raises.
     """
-    _clear(uri)
+    noted = rows_in(notebook)
+    try:
+        earlier = _left(cell, uri, notebook)
+        if earlier.steps:
+            return _run(cell, uri, cancelled, on_step, hosts, notebook, noted, earlier)
+    except (_CannotGoOn, ModelChanged) as error:
+        why = "its model has other weights now" if isinstance(error, ModelChanged) else str(error)
+        if on_note is not None:
+            on_note(f"The cell {cell.name} was cut short and cannot go on where it was: {why}. It began anew.")
+    _clear(uri, made_here=notebook is not None and notebook.exists())
+    return _run(cell, uri, cancelled, on_step, hosts, notebook, noted, _Earlier())
+
+
+def rows_in(notebook: Path | None) -> int:
+    """How many rows the notebook of a cell has; 0 where there is none."""
+    if notebook is None or not notebook.exists():
+        return 0
+    with notebook.open("rb") as file:
+        return max(0, sum(line.endswith(b"\n") for line in file) - 1)
+
+
+def _left(cell: Cell, uri: str, notebook: Path | None) -> _Earlier:
+    """What an earlier attempt at `cell` left; nothing where there was none. Raises `_CannotGoOn`."""
+    if notebook is None or not notebook.exists():
+        return _Earlier()
+    rows = []
+    with notebook.open(encoding="utf-8", errors="replace") as file:
+        if file.readline() != f"{cell.fingerprint}\n":
+            raise _CannotGoOn("what is left is of another cell")
+        for line in file:
+            try:
+                rows.append(json.loads(line))
+            except ValueError:  # A kill can cut the last line, which is written again.
+                break
+    if not rows:  # Nothing is lost, and a kill may have cut short how its bank was made.
+        return _Earlier()
+    if is_local(uri) and not Path(uri).exists():
+        raise _CannotGoOn("its bank was deleted")
+    if broken := [finding.sentence for finding in check(uri) if not finding.ok]:
+        raise _CannotGoOn(f"its bank is damaged ({broken[0].rstrip('.')})")
+    try:
+        with MemoryBank.open(uri) as bank:
+            if any(bank.raters(info.id) for info in bank.runs()):
+                raise _CannotGoOn("somebody rated steps in its bank")
+            traces = {info.id: bank.traces(info.id) for info in bank.runs()}
+    except BankError as error:
+        raise _CannotGoOn(f"its bank cannot be read ({str(error).rstrip('.')})") from None
+    found = _Earlier(traces, rows)
+    # A row is noted when its step is stored, or held back for a write of several.
+    if found.steps > len(rows) + 1:
+        raise _CannotGoOn("the rows of some of its steps are lost")
+    return replace(found, rows=rows[: found.steps])
+
+
+def _run(
+    cell: Cell,
+    uri: str,
+    cancelled: Cancelled,
+    on_step: Callable[[], object] | None,
+    hosts: Hosts | None,
+    notebook: Path | None,
+    noted: int,
+    earlier: _Earlier,
+) -> pa.Table:
     preferences = workspace.load_preferences()
-    with workspace.create_bank(uri, cell.embedder, preferences) as bank, ExitStack() as worlds:
-        course = _Course(cell, bank, preferences, cancelled, worlds, hosts)
-        with bank.batch(STEPS_A_WRITE):
+    # A step of a real model takes longer than a write, and is not to be lost.
+    at_once = STEPS_A_WRITE if workspace.is_simulated(cell.model) else 1
+    with ExitStack() as worlds:
+        note = _noting(cell, notebook, earlier.rows, worlds)
+        bank = worlds.enter_context(
+            MemoryBank.open(uri) if earlier.steps else workspace.create_bank(uri, cell.embedder, preferences)
+        )
+        course = _Course(cell, bank, preferences, cancelled, worlds, hosts, earlier)
+        with bank.batch(at_once):
             rows = []
             for row in course.rows():
                 rows.append(row)
-                if on_step is not None:
+                if len(rows) > len(earlier.rows):
+                    note(row)
+                if on_step is not None and len(rows) > noted:
                     on_step()
             _mark_other_ties(bank, cell, rows)
     metadata = {
@@ -182,6 +283,23 @@ def run_cell(
         SKIPPED: str(course.skipped),
     }
     return pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata))
+
+
+def _noting(
+    cell: Cell, notebook: Path | None, rows: Sequence[dict[str, Any]], closing: ExitStack
+) -> Callable[[dict[str, Any]], object]:
+    """What appends a row to the notebook of a cell, which begins with `rows`; nothing where it has none."""
+    if notebook is None:
+        return lambda row: None
+    draft = notebook.with_name(f"{notebook.name}.draft")
+    draft.write_text("".join([f"{cell.fingerprint}\n", *map(_line, rows)]), encoding="utf-8")
+    draft.replace(notebook)
+    file = closing.enter_context(notebook.open("a", encoding="utf-8", buffering=1))
+    return lambda row: file.write(_line(row))
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, default=lambda number: number.item()) + "\n"
 
 
 def _mark_other_ties(bank: MemoryBank, cell: Cell, rows: Sequence[dict[str, Any]]) -> None:
@@ -224,13 +342,15 @@ class _Course:
         cancelled: Cancelled,
         worlds: ExitStack,
         hosts: Hosts | None,
+        earlier: _Earlier,
     ) -> None:
         self._cell, self._bank, self._preferences, self._cancelled = cell, bank, preferences, cancelled
-        self._worlds, self._hosts = worlds, hosts
+        self._worlds, self._hosts, self._earlier = worlds, hosts, earlier
         self._badge = make_policy(cell.arm.policy, cell.settings).spec.variant
         self.digest = hashlib.sha256()
         self.seconds: list[tuple[float, float]] = []
         self.skipped = 0
+        self._steps: dict[str, int] = {}
         self._poisoned: set[str] = set()
         self._tainted: set[str] = set()
 
@@ -246,16 +366,55 @@ class _Course:
                 self._intervene(epoch, total, tasks)
                 epoch += 1
                 for task in tasks:
-                    trace = whole_step(agent, task, epoch, self._cancelled)
-                    yield self._row(agent, trace, LEARN, number, stage.tasks)
+                    yield self._step(whole_step, agent, task, epoch, LEARN, number, stage.tasks)
             for name in cell.stream.evaluate:
                 run = f"{EVALUATE}-{number}-{re.sub('[^A-Za-z0-9.]+', '-', name)}"
                 frozen = self._agent(run, cell.seed + USE_SEED * number, RUN)
                 for task in drawn(name, cell.stream.evaluate_count, cell.seed):
-                    trace = frozen_step(frozen, task, epoch, self._cancelled)
-                    yield self._row(frozen, trace, EVALUATE, number, name)
+                    yield self._step(frozen_step, frozen, task, epoch, EVALUATE, number, name)
+
+    def _step(
+        self,
+        play: Callable[[Agent, Task, int, Cancelled], StepTrace],
+        agent: Agent,
+        task: Task,
+        epoch: int,
+        phase: str,
+        stage: int,
+        name: str,
+    ) -> dict[str, Any]:
+        """The row of the next step of the agent's run, which an earlier attempt may have stored."""
+        run, position = agent.run_id, len(self.seconds)
+        self._steps[run] = self._steps.get(run, 0) + 1
+        trace = self._earlier.trace(run, self._steps[run])
+        if trace is None:
+            return self._row(agent, play(agent, task, epoch, self._cancelled), phase, stage, name)
+        if (trace.task.id, trace.epoch) != (task.id, epoch):
+            raise _CannotGoOn(f"its bank is of another cell, whose step {trace.step} has another task")
+        row = self._row(agent, trace, phase, stage, name)
+        # What the run knew then stands in the row that was noted then. A step that was stored just before a kill has
+        # none, but nothing has happened since.
+        return self._earlier.rows[position] if position < len(self._earlier.rows) else row
 
     def _agent(self, run: str, seed: int, base: str | None) -> Agent:
+        facts = workspace.must_be_there(self._cell.model, self._preferences, self._hosts)
+        if run in self._earlier.traces:
+            self._must_be_as_planned(self._bank.run(run), seed, base)
+        else:
+            self._start(run, seed, base, facts)
+        agent = workspace.live_run(self._bank, run, self._preferences, self._hosts).agent
+        self._worlds.callback(agent.environment.close)
+        return agent
+
+    def _must_be_as_planned(self, info: RunInfo, seed: int, base: str | None) -> None:
+        """Raise `_CannotGoOn` for a run of an earlier attempt that is not of this cell."""
+        cell = self._cell
+        settings = settings_of(cell.arm.policy, cell.settings).model_dump()
+        planned = cell.arm.policy, settings, cell.model, checked_options(cell.model_options), seed, base
+        if (info.policy, dict(info.settings), info.model, dict(info.model_options), info.seed, info.base) != planned:
+            raise _CannotGoOn("its bank is of other settings")
+
+    def _start(self, run: str, seed: int, base: str | None, facts: Mapping[str, Any]) -> None:
         cell = self._cell
         self._bank.flush()
         shifts = list(cell.stream.shift_at)
@@ -263,7 +422,7 @@ class _Course:
             # A frozen use is another run with its own step numbers: it meets the world as it is by now.
             swaps = sum(shift <= self._bank.next_step(base) for shift in shifts)
             shifts = [1] if swaps % 2 else []
-        info = workspace.start_run(
+        workspace.start_run(
             self._bank,
             environment=cell.stream.environment,
             tasks="",
@@ -275,19 +434,21 @@ class _Course:
             policy=cell.arm.policy,
             environment_options={**cell.stream.options, **({"shift_at": shifts} if shifts else {})},
             model_options=cell.model_options,
-            model_facts=workspace.must_be_there(cell.model, self._preferences, self._hosts),
+            model_facts=facts,
         )
-        agent = workspace.live_run(self._bank, info.id, self._preferences, self._hosts).agent
-        self._worlds.callback(agent.environment.close)
-        return agent
 
     def _intervene(self, epoch: int, total: int, tasks: Sequence[Task]) -> None:
         """What the arm does to the memory before the epoch after `epoch`."""
         arm = self._cell.arm
         if arm.poison is not None and epoch == _epoch_at(arm.poison.after, total):
-            self._poisoned = set(poison(self._bank, RUN, tasks, arm.poison.memories, arm.poison.q, self._cell.seed))
+            # An earlier attempt may have come so far.
+            given = [one for one in self._bank.memory_ids() if one.startswith(f"{RUN}-{POISON}-")]
+            self._poisoned = set(
+                given or poison(self._bank, RUN, tasks, arm.poison.memories, arm.poison.q, self._cell.seed)
+            )
             self._tainted |= self._poisoned
-        if arm.prune is not None and epoch == _epoch_at(arm.prune.after, total):
+        is_over = self._earlier.trace(RUN, self._steps.get(RUN, 0) + 1) is not None
+        if arm.prune is not None and epoch == _epoch_at(arm.prune.after, total) and not is_over:
             prune(self._bank, RUN, arm.prune.q_below, arm.prune.visits)
 
     def _row(self, agent: Agent, trace: StepTrace, phase: str, stage: int, name: str) -> dict[str, Any]:
@@ -355,11 +516,14 @@ def _epoch_at(share: float, total: int) -> int:
     return min(max(1, round(share * total)), total - 1)
 
 
-def _clear(uri: str) -> None:
+def _clear(uri: str, made_here: bool) -> None:
+    """Delete the bank at `uri`, and whatever lies there of one that an attempt at this cell was making."""
     here = is_local(uri)
     if here:
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
-    if not here or Path(uri).exists():
+    if here and made_here:
+        shutil.rmtree(uri, ignore_errors=True)
+    elif not here or Path(uri).exists():
         with suppress(BankMissing):
             workspace.delete(uri)
 
@@ -388,6 +552,8 @@ def _timeless(trace: StepTrace) -> StepTrace:
 
 # --- memories that look like help and are harm, and forgetting what has proved bad ------------------------------------
 
+POISON = "poison"
+
 
 def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: float, seed: int) -> list[str]:
     """Store `count` malicious memories for tasks drawn from `tasks`, seen by `run` from its next step on; their ids.
@@ -406,7 +572,7 @@ def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: flo
             "poisoned. Nothing was stored; choose tasks of another world, such as the household."
         )
     memories = [(task.intent, text, task.id) for task, text in zip(chosen, texts, strict=True)]
-    return give(bank, run, "poison", memories, workspace.embedder_of(bank, workspace.load_preferences()), q)
+    return give(bank, run, POISON, memories, workspace.embedder_of(bank, workspace.load_preferences()), q)
 
 
 def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import shutil
 import signal
 import tempfile
 import threading
@@ -17,7 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -35,7 +36,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from memrl_core import __version__
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.experiments.cells import SKIPPED, Cell, cells_of, run_cell
+from memrl_core.experiments.cells import SKIPPED, Cell, cells_of, rows_in, run_cell
 from memrl_core.experiments.epochs import by_epoch, durations
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.study import Stopped
@@ -57,11 +58,15 @@ GO_ON = "Finished cells are kept; run the same command again to go on."
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of a cell: its table, or the sentence of what went wrong, or neither when it was stopped."""
+    """What came of a cell: its table, or the sentence of what went wrong, or neither when it was stopped.
+
+    `note` says why it began anew where an earlier attempt had been cut short.
+    """
 
     cell: Cell
     table: pa.Table | None = None
     error: str = ""
+    note: str = ""
 
 
 def attempt(
@@ -69,26 +74,36 @@ def attempt(
     banks: str,
     cancelled: Cancelled,
     hosts: Hosts | None = None,
-    temporary: Path | None = None,
+    notebook: Path | None = None,
     on_step: Callable[[], object] | None = None,
 ) -> Attempt:
-    """Run one cell with its bank below the address `banks`, or in a folder in `temporary` that is deleted when it ends.
+    """Run one cell with its bank below the address `banks`, or in a temporary folder that is deleted when it ends.
 
-    It stops within a step when `cancelled()` turns true. `on_step` is called after every step.
+    It stops within a step when `cancelled()` turns true, and goes on from its `notebook`. `on_step` is called after
+    every new step.
     """
+    notes: list[str] = []
+    table, error = None, ""
     try:
-        if banks:
-            return Attempt(cell, run_cell(cell, f"{banks.rstrip('/')}/{cell.name}", cancelled, on_step, hosts))
-        with tempfile.TemporaryDirectory(prefix="memrl-cell-", dir=temporary) as folder:
-            return Attempt(cell, run_cell(cell, f"{folder}/bank", cancelled, on_step, hosts))
+        with ExitStack() as ending:
+            folder = banks.rstrip("/") or ending.enter_context(tempfile.TemporaryDirectory(prefix="memrl-cell-"))
+            if notebook is not None:
+                # A process that outlives its killed parent for a moment may still write to the bank.
+                ending.enter_context(FileLock(notebook.with_suffix(".lock"), timeout=ANSWER_WITHIN))
+            table = run_cell(cell, f"{folder}/{cell.name}", cancelled, on_step, hosts, notebook, notes.append)
     except Stopped:
-        return Attempt(cell)
-    except MemRLError as error:
-        return Attempt(cell, error=str(error))
-    except Exception as error:
-        return Attempt(
-            cell, error=f"The cell {cell.name} failed in an unexpected way ({type(error).__name__}: {error})."
+        pass
+    except MemRLError as failure:
+        error = str(failure)
+    except Timeout:
+        error = f"Another process still works on the cell {cell.name}. Wait until it ends. {GO_ON}"
+    except OSError as failure:
+        error = (
+            f"What the cell {cell.name} needs to go on could not be written ({failure.strerror or failure}). {GO_ON}"
         )
+    except Exception as failure:
+        error = f"The cell {cell.name} failed in an unexpected way ({type(failure).__name__}: {failure})."
+    return Attempt(cell, table, error, " ".join(notes))
 
 
 def on_this_machine(
@@ -96,13 +111,15 @@ def on_this_machine(
     banks: str,
     jobs: int,
     cancelled: Cancelled,
-    hosts: Hosts | None = None,
-    on_steps: Callable[[int], None] | None = None,
+    hosts: Hosts | None,
+    results: ResultFolder,
+    on_steps: Callable[[int], None],
 ) -> Generator[Attempt, None, None]:
     """The attempts at `cells` as they end, in `jobs` processes. Raises `InputError` when one is killed.
 
     0 processes are one per core, or as many as `hosts` answer at once. When `cancelled()` turns true, cells under way
-    stop within a step. `on_steps` gets, several times a second, how many steps of all these cells are over.
+    stop within a step; they go on from their notebooks in `results`. `on_steps` gets, several times a second, how many
+    new steps of all these cells are over.
     """
     # It is raised where a process was idle for long or had grown; another takes its place and nothing is lost.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
@@ -113,14 +130,16 @@ def on_this_machine(
             # Processes cannot ask `cancelled`, nor call `on_steps`.
             if cancelled():
                 stop_file.touch()
-            if on_steps is not None:
-                on_steps(sum(file.stat().st_size for file in Path(folder).glob(f"*{STEPS_OVER}")))
+            on_steps(sum(file.stat().st_size for file in Path(folder).glob(f"*{STEPS_OVER}")))
 
         with repeated(look, POLL):
             at_once = os.cpu_count() or 1 if hosts is None else len(hosts.addresses) * hosts.per_host
             parallel = Parallel(n_jobs=jobs or at_once, return_as="generator_unordered")
             with _without_ctrl_c():
-                ending = parallel(delayed(_in_a_process)(cell, banks, stop_file, os.getpid(), hosts) for cell in cells)
+                ending = parallel(
+                    delayed(_in_a_process)(cell, banks, stop_file, os.getpid(), hosts, results.notebook(cell))
+                    for cell in cells
+                )
             try:
                 for ended in ending:
                     yield ended
@@ -222,13 +241,13 @@ def _on_a_worker(cell: Cell, banks: str, hosts: Hosts | None) -> Attempt:
     return attempt(cell, banks, lambda: task.state == "cancelled", hosts)
 
 
-def _in_a_process(cell: Cell, banks: str, stop_file: Path, parent: int, hosts: Hosts | None) -> Attempt:
+def _in_a_process(cell: Cell, banks: str, stop_file: Path, parent: int, hosts: Hosts | None, notebook: Path) -> Attempt:
     if os.getpid() != parent:
         _end_with(parent)
     if stop_file.exists():
         return Attempt(cell)
     with (stop_file.parent / f"{cell.name}{STEPS_OVER}").open("wb", buffering=0) as steps:
-        return attempt(cell, banks, stop_file.exists, hosts, stop_file.parent, lambda: steps.write(b"."))
+        return attempt(cell, banks, stop_file.exists, hosts, notebook, lambda: steps.write(b"."))
 
 
 @cache
@@ -266,11 +285,14 @@ class ResultFolder:
 
     `results.parquet` has a row per epoch of each cell, `steps.parquet` a row per step, `costs.parquet` how long each
     step took, `experiment.json` the plan with the versions, seeds and digests, `cells/` a file for each finished cell.
-    Every file is written whole or not at all; all but `costs.parquet` and the clock are the same for the same plan.
+    A cell under way has its rows so far in a hidden file of `cells/`, its notebook, and its bank in `.under-way/` where
+    it has no other place; both are deleted when it is finished. Every other file is written whole or not at all; all
+    but `costs.parquet` and the clock are the same for the same plan.
     """
 
     def __init__(self, out: Path) -> None:
         self.out = out
+        self.under_way = out / ".under-way"
         self._lock = FileLock(out / ".lock")
 
     def __enter__(self) -> Self:
@@ -300,6 +322,19 @@ class ResultFolder:
     def keep(self, cell: Cell, table: pa.Table) -> None:
         """Put a finished cell on the disk. Raises `InputError` when it has no room."""
         self._write(self._file(cell), lambda draft: pq.write_table(table, draft))
+
+    def notebook(self, cell: Cell) -> Path:
+        """The file in which a cell under way notes its rows."""
+        return self.out / "cells" / f".{cell.name}.rows"
+
+    def finish(self, cell: Cell) -> None:
+        """Delete what a finished cell needed to go on."""
+        notebook = self.notebook(cell)
+        for path in (notebook, notebook.with_suffix(".lock")):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.under_way / cell.name, ignore_errors=True)
+        with suppress(OSError):  # The banks of other cells are there.
+            self.under_way.rmdir()
 
     def must_be_of(self, plan: Plan) -> None:
         """Raise `InputError` where the folder has the results of an experiment of another title."""
@@ -398,7 +433,8 @@ class Experiment:
 
     `steps` has a row per step (`cells.SCHEMA`), `epochs` a row per epoch (`epochs.by_epoch`), `durations` what both
     leave out (`epochs.durations`). `stopped` is True when a person ended it; `error` is the sentence of what ended it
-    instead. `skipped` steps are neither success nor failure: a text of them has no vector.
+    instead. `skipped` steps are neither success nor failure: a text of them has no vector. `notes` say why a cell that
+    was cut short began anew.
     """
 
     plan: Plan
@@ -411,6 +447,7 @@ class Experiment:
     error: str
     durations: pd.DataFrame = field(default_factory=pd.DataFrame)
     skipped: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def run_experiment(
@@ -434,8 +471,9 @@ def run_experiment(
     steps, those of the cells under way on this machine among them.
 
     Every finished cell is on the disk before it counts, so after a kill, a failure or a stop the same call goes on from
-    there. What ends the cells stands in `error`. Raises `InputError`, before anything runs, for a folder that cannot be
-    used, that holds another experiment or that another process works in.
+    there; on this machine, cells under way go on with the step that is missing, and their tables are those of one
+    attempt. What ends the cells stands in `error`. Raises `InputError`, before anything runs, for a folder that cannot
+    be used, that holds another experiment or that another process works in.
     """
     cells = cells_of(plan)
     with ResultFolder(out) as folder:
@@ -443,25 +481,38 @@ def run_experiment(
         found = {cell.name: table for cell in cells if (table := folder.kept(cell)) is not None}
         missing = [cell for cell in cells if cell.name not in found]
         folder.describe(plan, cells, found)
+        for cell in cells:
+            if cell.name in found:
+                folder.finish(cell)
         error = ""
+        notes: list[str] = []
         try:
             on_progress(len(found), len(cells))
             before, total = (sum(cell.steps for cell in cells if cell.name in found), sum(cell.steps for cell in cells))
+            before += 0 if scheduler else sum(rows_in(folder.notebook(cell)) for cell in missing)
             on_steps(before, total)
             if missing and not cancelled():
                 attempts = (
                     on_cluster(missing, banks, scheduler, cancelled, hosts)
                     if scheduler
                     else on_this_machine(
-                        missing, banks, jobs, cancelled, hosts, lambda over: on_steps(before + over, total)
+                        missing,
+                        banks or str(folder.under_way),
+                        jobs,
+                        cancelled,
+                        hosts,
+                        folder,
+                        lambda over: on_steps(before + over, total),
                     )
                 )
                 with closing(attempts):
                     for ended in attempts:
                         error = error or ended.error
+                        notes += [ended.note] * bool(ended.note)
                         if ended.table is None:
                             continue
                         folder.keep(ended.cell, ended.table)
+                        folder.finish(ended.cell)
                         found[ended.cell.name] = ended.table
                         on_progress(len(found), len(cells))
                         if scheduler:
@@ -477,4 +528,4 @@ def run_experiment(
             folder.write(plan, epochs, steps, took)
     stopped = cancelled() and len(found) < len(cells) and not error
     skipped = sum(int((table.schema.metadata or {}).get(SKIPPED, b"0")) for table in tables)
-    return Experiment(plan, out, steps, epochs, len(found), len(cells), stopped, error, took, skipped)
+    return Experiment(plan, out, steps, epochs, len(found), len(cells), stopped, error, took, skipped, tuple(notes))

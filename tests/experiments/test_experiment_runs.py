@@ -29,9 +29,10 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import named_tasks
 from memrl_core.errors import InputError, NoVector
 from memrl_core.experiments import cells as cells_module
-from memrl_core.experiments.cells import Cell, cells_of, run_cell
+from memrl_core.experiments.cells import Cell, cells_of, rows_in, run_cell
 from memrl_core.experiments.executors import Experiment, ResultFolder, run_experiment
-from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.plan import Plan, Stream
+from memrl_core.experiments.study import Stopped
 from tests.experiments.tiny_experiment import ROOT, a_plan, a_plan_file, kept, results, started, until
 
 
@@ -270,7 +271,7 @@ def test_an_experiment_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_ends_the_experiment_with_a_sentence_and_nothing_is_left_of_its_bank(
+def test_a_process_that_is_killed_ends_the_experiment_with_a_sentence_and_the_same_call_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -284,10 +285,14 @@ def test_a_process_that_is_killed_ends_the_experiment_with_a_sentence_and_nothin
             killed.append(a_worker())
             os.kill(killed[0], signal.SIGKILL)
 
-    found = run_experiment(a_plan(count=20, seeds=10), out, jobs=2, on_progress=kill_one)
+    found = run_experiment(a_plan(count=20, seeds=3), out, jobs=2, on_progress=kill_one)
     assert "was killed" in found.error and "are kept" in found.error
-    assert 1 <= found.done == len(kept(out)) < 20
+    assert 1 <= found.done == len(kept(out)) < 6
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("memrl-")] == []
+    again = run_experiment(a_plan(count=20, seeds=3), out, jobs=2)
+    assert (again.done, again.error, again.notes) == (6, "", ())
+    whole = run_experiment(a_plan(count=20, seeds=3), tmp_path / "whole", jobs=2)
+    pd.testing.assert_frame_equal(again.steps, whole.steps)
 
 
 def a_worker() -> int:
@@ -314,6 +319,153 @@ def test_ctrl_c_ends_the_command_with_a_sentence_and_what_is_finished(tmp_path: 
     assert "go on" in message
     assert f"{len(kept(out))} of 100" in message
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+# --- within a cell ----------------------------------------------------------------------------------------------------
+
+WORLDS: dict[str, dict[str, Any]] = {
+    "a household with frozen uses and a shift": {
+        "streams": [
+            {
+                "shift_at": [3],
+                "stages": [{"count": 2}, {"count": 1, "epochs": 1}],
+                "evaluate": ["household-heldout"],
+                "evaluate_count": 1,
+            }
+        ]
+    },
+    "poison, pruned": {
+        "epochs": 4,
+        "arms": [
+            {
+                "name": "poisoned",
+                "settings": {"epsilon": 0.3},
+                "poison": {"memories": 3, "after": 0.25},
+                "prune": {"after": 0.5, "q_below": 0.5, "visits": 1},
+            }
+        ],
+        "streams": [{"stages": [{"count": 3}]}],
+    },
+    "a helpdesk with a handbook": {"streams": [{"stages": [{"tasks": "helpdesk-train", "count": 4}]}]},
+}
+
+
+def ended_after(cell: Cell, uri: Path, notebook: Path, steps: int) -> None:
+    """An attempt at `cell` that is cancelled after this many steps."""
+    done = [0]
+
+    def count() -> None:
+        done[0] += 1
+
+    with suppress(Stopped):
+        run_cell(cell, str(uri), lambda: done[0] >= steps, count, notebook=notebook)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_cell_that_is_cut_short_anywhere_has_the_table_of_one_that_is_not(tmp_path: Path, world: str) -> None:
+    cell = cells_of(a_plan(**{"arms": [{"name": "MemRL", "settings": {"epsilon": 0.3}}], **WORLDS[world]}))[0]
+    whole = run_cell(cell, str(tmp_path / "whole"))
+    uri, notebook, new = tmp_path / "bank", tmp_path / "rows", []
+    for _ in range(whole.num_rows):  # Every attempt adds one step.
+        before = rows_in(notebook)
+        ended_after(cell, uri, notebook, 1)
+        assert rows_in(notebook) == before + 1
+    found = run_cell(cell, str(uri), on_step=lambda: new.append(1), notebook=notebook, on_note=pytest.fail)
+    assert found.equals(whole) and not new
+    assert found.schema.metadata[b"digest"] == whole.schema.metadata[b"digest"]
+
+
+def test_a_step_that_was_stored_without_its_row_and_a_row_that_is_cut_are_no_loss(tmp_path: Path) -> None:
+    cell = cells_of(a_plan(arms=[{"name": "MemRL"}]))[0]
+    whole = run_cell(cell, str(tmp_path / "whole"))
+    ended_after(cell, tmp_path / "bank", tmp_path / "rows", 5)
+    lines = (tmp_path / "rows").read_text().splitlines(keepends=True)
+    (tmp_path / "rows").write_text("".join(lines[:-1]) + lines[-1][:20])
+    new: list[int] = []
+    found = run_cell(
+        cell,
+        str(tmp_path / "bank"),
+        on_step=lambda: new.append(1),
+        notebook=tmp_path / "rows",
+        on_note=pytest.fail,
+    )
+    assert found.equals(whole)
+    assert len(new) == whole.num_rows - 4, "those whose rows were not noted"
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        ("deleted", "was deleted"),
+        ("torn", "is damaged"),
+        ("of other settings", "other settings"),
+        ("of other tasks", "another task"),
+        ("rated", "rated"),
+        ("rows lost", "are lost"),
+        ("another's rows", "another cell"),
+    ],
+)
+def test_a_cell_whose_bank_does_not_serve_begins_anew_and_says_why(tmp_path: Path, harm: str, why: str) -> None:
+    arms = [{"name": "a", "settings": {"k2": 1}}, {"name": "b", "settings": {"k2": 2}}]
+    cell, other_settings = cells_of(a_plan(arms=arms))
+    uri, notebook = tmp_path / "bank", tmp_path / "rows"
+    whole = run_cell(cell, str(tmp_path / "whole"))
+    ended_after(cell, uri, notebook, 5)
+    if harm in ("deleted", "of other settings", "of other tasks"):
+        shutil.rmtree(uri)
+    if harm == "of other settings":
+        ended_after(other_settings, uri, tmp_path / "others", 5)
+    elif harm == "of other tasks":
+        ended_after(cell.model_copy(update={"stream": other_tasks(cell)}), uri, tmp_path / "others", 5)
+    elif harm == "torn":
+        content = (uri / "bank.db").read_bytes()
+        (uri / "bank.db").write_bytes(content[: len(content) // 2])
+    elif harm == "rated":
+        with MemoryBank.open(str(uri)) as bank:
+            bank.give_reward("learn", 2, bank.step_rows("learn")[1].id, (), 0.25, "ann")
+    elif harm == "rows lost":
+        notebook.write_text("".join(notebook.read_text().splitlines(keepends=True)[:3]))
+    elif harm == "another's rows":
+        notebook.write_text(notebook.read_text().replace(cell.fingerprint, other_settings.fingerprint))
+    notes: list[str] = []
+    found = run_cell(cell, str(uri), notebook=notebook, on_note=notes.append)
+    assert found.equals(whole)
+    assert len(notes) == 1 and why in notes[0] and cell.name in notes[0] and "began anew" in notes[0]
+
+
+def other_tasks(cell: Cell) -> Stream:
+    return Stream.model_validate({**cell.stream.model_dump(), "stages": [{"tasks": "household-heldout", "count": 4}]})
+
+
+def test_a_bank_that_was_being_made_when_all_was_killed_is_made_anew_without_a_word(tmp_path: Path) -> None:
+    cell = cells_of(a_plan(arms=[{"name": "MemRL"}]))[0]
+    uri, notebook = tmp_path / "bank", tmp_path / "rows"
+    ended_after(cell, uri, notebook, 0)
+    (uri / "bank.db").unlink()
+    assert rows_in(notebook) == 0
+    found = run_cell(cell, str(uri), notebook=notebook, on_note=pytest.fail)
+    assert found.equals(run_cell(cell, str(tmp_path / "whole")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ending", "jobs"), [(signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGKILL, 2)])
+def test_an_experiment_that_is_ended_goes_on_within_its_cells(tmp_path: Path, ending: int, jobs: int) -> None:
+    out, plan = tmp_path / "out", a_plan(count=20, epochs=6)
+    process = started(a_plan_file(tmp_path / "tiny.toml", epochs=6, count=20), out, "--jobs", str(jobs))
+    until(lambda: any(rows_in(path) > 20 for path in (out / "cells").glob(".*.rows")), process)
+    os.killpg(process.pid, ending)
+    process.communicate(timeout=60)
+    noted = sum(map(rows_in, (out / "cells").glob(".*.rows")))
+    assert noted > 20
+    seen: list[int] = []
+    again = run_experiment(plan, out, jobs=jobs, on_steps=lambda done, total: seen.append(done))
+    assert (again.done, again.error, again.notes) == (2, "", ())
+    assert seen[0] >= noted, "the steps of an earlier attempt count at once"
+    whole = run_experiment(plan, tmp_path / "whole", jobs=jobs)
+    assert digests(out) == digests(whole.out)
+    pd.testing.assert_frame_equal(again.steps, whole.steps)
+    pd.testing.assert_frame_equal(results(out), results(whole.out))
+    assert not list((out / "cells").glob(".*")) and not (out / ".under-way").exists()
 
 
 # --- a disk that is full, a folder that cannot be used ----------------------------------------------------------------
