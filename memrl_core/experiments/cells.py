@@ -66,6 +66,8 @@ SCHEMA = pa.schema(
         "poison_left": _INT,
         "poison_q": _FLOAT,
         **dict.fromkeys(("prompt_tokens", "answer_tokens", "calls", "consulted", "unparsed", "choices", "valid"), _INT),
+        "follows": pa.list_(_TEXT),
+        **dict.fromkeys(("at_hand", "taken"), _BOOL),
     }
 )
 """A row per step; equal for equal cells. `badge` says whose rules the policy follows (`PolicySpec.variant`). `chance`
@@ -74,7 +76,9 @@ began; q and visits are those before the step. `tied`: equals stood on both side
 `other_by_tie` where the other rule for ties would have selected others. `memories` were seen when it began and
 `memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
 prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. Then its cost
-(`analysis.run.consultations`), how many answers had to be one of those offered, and how many were."""
+(`analysis.run.consultations`), how many answers had to be one of those offered, and how many were; and the memories that the
+answer follows, whether the right answer was at hand in the prompt, and whether it was taken, null where unknown
+(`agent.follows`)."""
 
 CELL = ["arm", "stream", "seed"]
 SECONDS = b"seconds"

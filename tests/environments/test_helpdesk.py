@@ -144,6 +144,13 @@ def test_the_simulated_model_plays_it_and_a_handbook_helps_as_far_as_it_is_true(
     assert (compared["valid"] == compared["choices"]).all()
 
 
+def test_the_rows_of_an_experiment_say_which_memories_an_answer_follows(compared: pd.DataFrame) -> None:
+    asked = compared[compared["arm"] == "similarity"].dropna(subset=["follows"])
+    assert len(asked) and all(set(row.follows) <= set(row.used) for row in asked.itertuples())
+    assert sum(map(bool, map(len, asked["follows"]))) > 0 and 0 < asked["taken"].sum() <= asked["at_hand"].sum()
+    assert asked.loc[asked["taken"] == True, "success"].all()  # noqa: E712
+
+
 def test_fresh_tasks_are_the_same_for_every_arm_and_never_met_again(compared: pd.DataFrame) -> None:
     for _, cell in compared.groupby(["stream", "arm", "seed"]):
         assert cell["task"].is_unique and len(cell) == 40
