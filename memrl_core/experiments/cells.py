@@ -76,9 +76,9 @@ began; q and visits are those before the step. `tied`: equals stood on both side
 `other_by_tie` where the other rule for ties would have selected others. `memories` were seen when it began and
 `memories_after` when it had ended. `tainted`: a poisoned memory, or one that descends from such a one, was in the
 prompt; `poison_left` poisoned memories were there after the step, with the mean q `poison_q`. Then its cost
-(`analysis.run.consultations`), how many answers had to be one of those offered, and how many were; and the memories that the
-answer follows, whether the right answer was at hand in the prompt, and whether it was taken, null where unknown
-(`agent.follows`)."""
+(`analysis.run.consultations`), how many answers had to be one of those offered, and how many were; and the memories
+that the answer follows, whether the right answer was at hand in the prompt, and whether it was taken, null where
+unknown (`agent.follows`)."""
 
 CELL = ["arm", "stream", "seed"]
 SECONDS = b"seconds"

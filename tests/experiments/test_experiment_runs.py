@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from memrl_core import __version__
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.cli import console
 from memrl_core.cli.main import app
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -422,7 +423,7 @@ def test_a_cell_whose_bank_does_not_serve_begins_anew_and_says_why(tmp_path: Pat
         (uri / "bank.db").write_bytes(content[: len(content) // 2])
     elif harm == "rated":
         with MemoryBank.open(str(uri)) as bank:
-            bank.give_reward("learn", 2, bank.step_rows("learn")[1].id, (), 0.25, "ann")
+            bank.ratings.rate(Rating("learn", 2, 0.25, "ann"))
     elif harm == "rows lost":
         notebook.write_text("".join(notebook.read_text().splitlines(keepends=True)[:3]))
     elif harm == "another's rows":
