@@ -8,7 +8,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from memrl_core.analysis.compare.counterfactual import changes, counterfactual, ties_of, would_have_earned
+from memrl_core.analysis.compare.counterfactual import BY_OTHERS, changes, counterfactual, ties_of, would_have_earned
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.memory.exposure import (
     AT_LEAST,
@@ -195,6 +195,9 @@ def changed(case: Case) -> None:
 
 def earned(case: Case) -> None:
     """What would these settings have earned?"""
+    if case.at is not None and not case.own:
+        st.info(BY_OTHERS)
+        return
     if not case.changed:
         st.info("Choose another λ, k2 or δ on the left: what it would have earned is estimated from the propensities.")
         return

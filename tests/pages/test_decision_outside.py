@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent.recorder import Recorder
-from memrl_core.analysis.compare.counterfactual import counterfactual
+from memrl_core.analysis.compare.counterfactual import BY_OTHERS, counterfactual
 from memrl_core.analysis.decision.whatif import situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
@@ -63,6 +63,13 @@ def test_a_step_that_selected_by_other_rules_is_not_decided_again(recorded: Memo
 def test_why_a_recorded_memory_was_selected_is_not_made_up(recorded: MemoryBank, visit: Visit) -> None:
     app = visit("decision", bank="rec", run="theirs", step="2", ask="pair")
     assert "both scores" in plain(app)
+
+
+def test_what_other_settings_would_have_earned_is_refused_where_no_probability_is_known(
+    recorded: MemoryBank, visit: Visit
+) -> None:
+    app = visit("decision", bank="rec", run="theirs", step="2", ask="earned")
+    assert any(one.value == BY_OTHERS for one in app.info)
 
 
 def test_a_q_that_came_with_visits_says_so(recorded: MemoryBank, visit: Visit) -> None:

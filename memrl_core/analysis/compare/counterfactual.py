@@ -261,7 +261,7 @@ def would_have_earned(
     settings would select, or these draw by noise.
     """
     if any(trace.origin != "agent" for trace in bank.each_trace(run) if trace.decision is not None):
-        raise InputError(UNKNOWN.format(what="another program's agent made them"))
+        raise InputError(BY_OTHERS)
     supposed = counterfactual(bank, run, settings, on_progress, cancelled)
     if drawn := _draws_unsaid(bank, run, [one.step for one in supposed]):
         what = f"in step {drawn} this policy selects other memories with another seed, and calls its choice certain"
@@ -300,6 +300,7 @@ UNKNOWN = (
     "The probabilities of this run's choices are not known: {what}. An estimate would be wrong, so nothing was "
     "estimated. A run of a policy that records how likely each choice was makes it possible."
 )
+BY_OTHERS = UNKNOWN.format(what="another program's agent made them")
 CHECKED = 20
 """How many steps are decided again, and with how many other seeds: a policy that draws is seen at once."""
 
