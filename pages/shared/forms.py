@@ -32,6 +32,8 @@ from pages.shared.view import arm_line
 TYPED = "type my own"
 UNCHOSEN = "as usual"
 KEPT = "new_run_keep_options"
+ENVIRONMENT, CHOSEN_ENVIRONMENT = "new_environment", "new_environment_chosen"
+HELPDESK = "helpdesk"
 OFTEN_CHANGED = ("k1", "delta", "k2", "weight", "alpha", "epsilon", "normaliser", "exclude_same_task")
 
 
@@ -40,9 +42,11 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
 
     Where `environment` and `tasks` are given, they are chosen already.
     """
-    if environment is None or tasks is None:
-        environment, tasks = _environment_and_tasks()
+    top = st.container()
     model = chat_model_choice("new_run")
+    if environment is None or tasks is None:
+        with top:
+            environment, tasks = _environment_and_tasks(model)
     new_bank = st.text_input(
         "Bank", value="my-bank", key="new_run_bank", help="An existing bank of this machine, or the name of a new one."
     )
@@ -149,18 +153,33 @@ def _take_back(name: str) -> None:
         delete_bank(path)
 
 
-def _environment_and_tasks() -> tuple[str, str | None]:
+def _environment_and_tasks(model: str) -> tuple[str, str | None]:
     names = [name for name in environment_names() if not why_unusable(name)]
     left, right = st.columns(2)
-    environment = left.selectbox("Environment", names, key="new_environment", format_func=environment_title)
+    chosen = st.session_state.get(CHOSEN_ENVIRONMENT)
+    for_small_models = chosen is None and not workspace.is_simulated(model) and HELPDESK in names
+    # A widget keeps what it began with: until somebody chooses, it is said anew what that is.
+    st.session_state[ENVIRONMENT] = chosen if chosen in names else HELPDESK if for_small_models else names[0]
+    environment = left.selectbox(
+        "Environment", names, key=ENVIRONMENT, format_func=environment_title, on_change=_keep_environment
+    )
     sets = [*set_names(environment), *([TYPED] if environment == "conversation" else [])]
     tasks = right.selectbox("Tasks", sets, key=f"new_tasks_{environment}", placeholder="Load a file on the page Tasks")
+    if for_small_models:
+        st.caption(
+            "The help desk is chosen because small models can do it: one turn, a closed list of answers, and every "
+            "message is new."
+        )
     others = len(environment_names()) - len(names)
     note = f"{others} more cannot be used on this machine yet; the page Tasks says why." if others else None
     st.page_link(
         "pages/tasks/page.py", label="Look at the tasks, or load your own", icon=":material/checklist:", help=note
     )
     return environment, tasks
+
+
+def _keep_environment() -> None:
+    st.session_state[CHOSEN_ENVIRONMENT] = st.session_state[ENVIRONMENT]
 
 
 def _environment_options(environment: str, model: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import TITLES
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Ratings
-from memrl_core.environments.tasks import sample_data_path, sample_tasks
+from memrl_core.environments.tasks import sample_data_path, sample_tasks, tasks_of_set
 from memrl_core.errors import BankDamaged
 from memrl_core.models import gguf
 from memrl_core.numerals import signed
@@ -495,6 +495,25 @@ def test_what_a_run_begins_with_is_a_language_model_where_one_is_at_hand(
     assert [name.partition(" ")[0] for name in offered()] == ["simulated"]
 
 
+def test_a_run_of_a_real_model_begins_with_the_help_desk_unless_a_person_chooses(
+    home: Path, visit: Visit, ollama: OllamaServer
+) -> None:
+    def begins_with(app: AppTest, model: str) -> tuple[str, bool]:
+        app.selectbox(key="new_run_model").set_value(model).run()
+        return app.selectbox(key="new_environment").value, any("small models" in c.value for c in app.caption)
+
+    app = visit("home")
+    assert begins_with(app, "llama3.2") == ("helpdesk", True)
+    assert app.selectbox(key="new_tasks_helpdesk").value == "helpdesk-train"
+    assert begins_with(app, "simulated") == ("household", False)
+    assert begins_with(app, "gguf:smollm2") == ("helpdesk", True)
+    app.selectbox(key="new_environment").set_value("sql").run()
+    for model in ("simulated", "llama3.2"):
+        assert begins_with(app, model) == ("sql", False)
+    app.selectbox(key="new_environment").set_value("household").run()
+    assert begins_with(app, "gguf:smollm2") == ("household", False)
+
+
 def test_a_run_with_a_model_in_this_program_says_of_that_alone_what_is_wrong(home: Path, visit: Visit) -> None:
     weights = home / "some.gguf"
     weights.write_bytes(b"GGUF")
@@ -511,11 +530,11 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
 ) -> None:
     app = visit("home")
     app.selectbox(key="new_run_model").set_value("llama3.2").run()
-    app.number_input(key="new_household_model_temperature").set_value(0.4)
-    app.number_input(key="new_household_model_num_predict").set_value(64)
-    app.selectbox(key="new_household_model_layout").set_value("turns")
-    app.text_input(key="new_household_model_stop").set_value(".")
-    app.number_input(key="new_household_model_num_thread").set_value(1)
+    app.number_input(key="new_helpdesk_model_temperature").set_value(0.4)
+    app.number_input(key="new_helpdesk_model_num_predict").set_value(64)
+    app.selectbox(key="new_helpdesk_model_layout").set_value("turns")
+    app.text_input(key="new_helpdesk_model_stop").set_value(".")
+    app.number_input(key="new_helpdesk_model_num_thread").set_value(1)
     app.checkbox(key="new_run_keep_options").check()
     ollama.models.clear()
     app.button(key="start_run").click().run()
@@ -529,8 +548,8 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
     assert workspace.load_preferences().model_options == {"llama3.2": chosen}
     app = visit("home")
     app.selectbox(key="new_run_model").set_value("llama3.2").run()
-    app.number_input(key="new_household_model_temperature_0.4").set_value(0.7)
-    app.text_input(key="new_household_model_stop_.").set_value("")
+    app.number_input(key="new_helpdesk_model_temperature_0.4").set_value(0.7)
+    app.text_input(key="new_helpdesk_model_stop_.").set_value("")
     app.button(key="start_run").click().run()
     with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
         del chosen["stop"]
@@ -698,7 +717,7 @@ def test_work_that_ends_while_the_page_is_drawn_leaves_no_button_disabled(
 def test_a_delta_on_the_scale_of_the_embedder_is_proposed_beside_the_papers(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.text_input(key="new_run_bank").set_value("gated").run()
-    intents = [*dict.fromkeys(task.intent for task in sample_tasks("household-train"))]
+    intents = [*dict.fromkeys(task.intent for task in tasks_of_set("helpdesk-train"))]
     for embedder in ("wordllama", "hashing"):
         found = suggested(workspace.make_embedder(embedder, workspace.load_preferences()).embed(intents))
         proposed, passing = f"{found.delta:.2f}", f"{100 * found.passing(0.2):.0f} %"
