@@ -9,15 +9,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import RESTORE, check
 from memrl_core.bank.step_search import StepQuery
 from memrl_core.errors import BankDamaged, BankError, BankMissing, BankUnreachable, NotABank
 from memrl_core.exchange.archive import read_bank, write_bank
+from memrl_core.records import Follows, GenerateRecord, Message, Reply, Turn
 from tests.builders import a_bank, a_chain, a_step
 from tests.object_store import object_store, set_environment
 from tests.small_banks import give_reward
@@ -143,3 +146,19 @@ def test_a_character_that_the_server_does_not_store_is_named(uri: str) -> None:
         with pytest.raises(BankError, match="NUL"):
             give_reward(bank, "r", 1, row.id, ("r-0001",), 0.5, "ann", "a\0b")
         assert [event for event in bank.events("r") if event.rater] == []
+
+
+@pytest.mark.parametrize("answer", ["a\0b", r"a\u0000b"])
+def test_an_answer_with_the_character_nul_is_kept_and_found(server: str, uri: str, answer: str) -> None:
+    turn = Turn(Reply(answer), "", 0.0, False, False)
+    trace, vectors = a_step(2, ("r-0001",))
+    record = GenerateRecord("m", False, {}, (Message("user", "?"),), (), (turn,))
+    with a_chain(uri, 1) as bank:
+        bank.commit_step(replace(trace, generate=record, follows=Follows(("r-0001",))), vectors)
+        answered = bank.trace("r", 2).generate
+        assert answered is not None and answered.turns[0].reply.text == answer
+        assert bank.matching_steps("r", StepQuery(task="task 2")) == [2]
+    with create_engine(f"{server}/postgres").connect() as tables:
+        followed = tables.exec_driver_sql("SELECT follows FROM steps ORDER BY step").scalars()
+        assert [*followed] == [None, '["r-0001"]']
+    assert [finding for finding in check(uri) if not finding.ok] == []

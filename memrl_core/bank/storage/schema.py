@@ -143,10 +143,14 @@ steps = Table(
     Column("digest", Text, nullable=False),
     UniqueConstraint("run", "step"),
 )
+NUL, BLANK = r"\u0000", r"\u0020"
+"""PostgreSQL keeps JSON with the character NUL in a text, such as a model's answer, but reads no part of it. A blank of
+the same length leaves all else as it is, even where the backslash is itself escaped."""
 FOLLOWS = {
     "sqlite": "follows TEXT GENERATED ALWAYS AS "
     "(CASE WHEN json_valid(trace) THEN json_extract(trace, '$.follows.memories') END) VIRTUAL",
-    "postgresql": "follows TEXT GENERATED ALWAYS AS (trace::json -> 'follows' ->> 'memories') STORED",
+    "postgresql": "follows TEXT GENERATED ALWAYS AS "
+    f"(replace(trace, '{NUL}', '{BLANK}')::json -> 'follows' ->> 'memories') STORED",
 }
 """The memories that an answer follows, as a JSON list, null where that is not known: what the trace says, as a column
 for whoever asks the tables. Banks of before get it with the first that is written; no row is stored otherwise."""
