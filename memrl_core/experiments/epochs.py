@@ -24,7 +24,10 @@ from memrl_core.experiments.cells import CELL, LEARN, SECONDS
 from memrl_core.experiments.plan import Plan, Stream
 from memrl_core.policies import make_policy
 
-WEIGHT = "weight"
+WEIGHT, CREDIT = "weight", "credit"
+WINDOWS = ("first", "last", "all")
+WIDTH = 80
+"""Steps of the first and the last window; half of a run that has fewer than twice as many."""
 
 
 def durations(tables: Sequence[pa.Table]) -> pd.DataFrame:
@@ -85,6 +88,32 @@ def by_epoch(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def by_window(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
+    """A row per stream, arm, seed and window of learning: the first `WIDTH` steps, the last, and all.
+
+    Columns: stream, arm, `against`, its counterpart ("" for none); seed; `window`, one of `WINDOWS`; `steps`, how many
+    it has; `success` and `reference`, the shares of rated steps solved by the arm and by its counterpart in the same
+    window of the same seed, nan where there is none.
+    """
+    learned = steps[steps["phase"] == LEARN]
+    shares, rows = {}, []
+    for (stream, arm, seed), part in learned.groupby(["stream", "arm", "seed"], sort=False):
+        success = part.sort_values("step")["success"].astype(float).to_numpy()
+        width = max(1, min(WIDTH, len(success) // 2))
+        for window, of in zip(WINDOWS, (success[:width], success[-width:], success), strict=True):
+            rated = of[~np.isnan(of)]
+            shares[stream, arm, seed, window] = float(rated.mean()) if rated.size else np.nan
+            rows.append({"stream": stream, "arm": arm, "seed": seed, "window": window, "steps": len(of)})
+    other = counterparts(plan)
+    for row in rows:
+        stream, arm, seed, window = (row[name] for name in ("stream", "arm", "seed", "window"))
+        row["against"] = other.get(arm, "")
+        row["success"] = shares[stream, arm, seed, window]
+        row["reference"] = shares.get((stream, row["against"], seed, window), np.nan)
+    columns = ["stream", "arm", "against", "seed", "window", "steps", "success", "reference"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 # --- conditions -------------------------------------------------------------------------------------------------------
 
 
@@ -97,8 +126,11 @@ def axes(plan: Plan) -> dict[str, list[object]]:
 
 
 def counterparts(plan: Plan) -> dict[str, str]:
-    """Arm to the one that it is compared with: equal but for λ = 0 where there is such an arm, else the reference."""
-    settings = {arm.name: (arm.policy, plan.settings_of(arm).model_dump()) for arm in plan.all_arms()}
+    """Arm to the one that it is compared with: equal but for λ = 0 where there is such an arm, else the reference.
+
+    Whom a reward credits makes no difference at λ = 0, where q decides nothing.
+    """
+    settings = {arm.name: (arm.policy, plan.settings_of(arm).model_dump(exclude={CREDIT})) for arm in plan.all_arms()}
     found = {}
     for name, (policy, its) in settings.items():
         plain = [other for other, of in settings.items() if WEIGHT in its and of == (policy, {**its, WEIGHT: 0.0})]

@@ -42,7 +42,7 @@ OF_STREAM, OF_STAGES = ("own_memories",), ("repeat", "tasks")
 """What a stream's grid may set of the stream and of its stages; all else in it is an option of the environment."""
 Report = Literal[
     "accuracy", "forgetting", "correlation", "failures", "transfer", "shift", "streams", "poison", "methods",
-    "environments", "conditions",
+    "environments", "windows", "conditions",
 ]  # fmt: skip
 
 

@@ -304,6 +304,52 @@ def test_a_name_with_a_bar_does_not_break_a_table_of_markdown() -> None:
     assert "| a \\| b | 100.0 % |" in text
 
 
+def test_windows_compare_each_arm_with_its_own_similarity_in_the_first_and_the_last_80_steps() -> None:
+    arms = [
+        {"name": "none", "policy": "none"},
+        {"name": "flat 1", "settings": {"weight": 0.0, "k2": 1}},
+        {"name": "q 1", "settings": {"k2": 1}},
+        {"name": "flat 3", "settings": {"weight": 0.0}},
+        {"name": "q 3"},
+        {"name": "followed 3", "settings": {"credit": "followed"}},
+    ]
+    plan = Plan.model_validate({"title": "T", "report": ["windows"], "arms": arms, "compare_with": "flat 1"})
+    solved = {
+        "none": (0, 0),
+        "flat 1": (40, 48),
+        "q 1": (44, 64),
+        "flat 3": (60, 60),
+        "q 3": (50, 72),
+        "followed 3": (60, 60),
+    }
+    rows: list[dict[str, Any]] = []
+    for arm, (early, late) in solved.items():
+        for seed, more in ((0, 0), (1, 8 * (arm == "q 1"))):
+            text = "+" * early + "-" * (80 - early) + "-" * 10 + "+" * (late + more) + "-" * (80 - late - more)
+            used = [a_use(0.5) if arm == "q 1" and step < 20 else {} for step in range(len(text))]
+            for step, letter in enumerate(text):
+                follows = {"follows": ["m"] if step < 15 else [], "at_hand": step < 10, "taken": step < 5}
+                rows.append(a_row(arm, seed, 1, step + 1, f"t{step}", letter == "+", **{**used[step], **follows}))
+    found = cells(the_table(plan, rows))
+    assert found["q 1"]["first 80 steps"].startswith("55.0 %")
+    assert found["q 1"]["last 80 steps"] == "85.0 % (80.0…90.0)"
+    assert [found[arm]["against"] for arm in solved] == ["flat 1", "–", "flat 1", "–", "flat 3", "flat 3"]
+    assert found["q 1"]["difference, last 80 steps"] == "+25.0 pp (+20.0…+30.0)"
+    assert found["q 1"]["seeds ahead, last 80 steps"] == "2 of 2"
+    assert found["q 3"]["difference, first 80 steps"] == "−12.5 pp (−12.5…−12.5)"
+    assert found["flat 1"]["difference, all steps"] == found["flat 1"]["seeds ahead, last 80 steps"] == "–"
+    assert found["q 1"]["from a memory · right at hand · taken"] == "30 of 40 · 20 of 40 · 10"
+
+
+def test_windows_of_a_short_run_are_its_halves_and_leave_out_what_was_not_rated() -> None:
+    found = cells(the_table(a_plan("windows", compare_with="old"), [
+        *epochs_of("old", 0, ["+-?-", "+--?"]), *epochs_of("new", 0, ["++?-", "++++"]),
+    ]))  # fmt: skip
+    assert found["new"]["first 4 steps"] == "66.7 %" and found["new"]["last 4 steps"] == "100.0 %"
+    assert found["new"]["difference, last 4 steps"] == "+66.7 pp"
+    assert found["new"]["seeds ahead, last 4 steps"] == "1 of 1"
+
+
 def test_poison_is_followed_from_the_epoch_in_which_it_comes_in() -> None:
     plan = a_plan("poison", ["clean", "hit"])
     rows = epochs_of("clean", 0, ["++", "++", "++"])
