@@ -118,12 +118,15 @@ def layouts(folders: list[Path]) -> str:
     steps["model"] = steps["model"].str.replace("gguf:.*/", "gguf:", regex=True)
     tables = "\n".join(map(markdown, layout_reports(Layouts(steps, stopped=False))))
     models = " ".join(f"--model {model}" for model in dict.fromkeys(steps["model"]))
+    sets = " ".join(f"--on {name}" for name in dict.fromkeys(steps["set"]))
+    tasks, seeds = steps["tasks"].max(), steps["seed"].nunique()
     return (
         "# In which layout do models use memories?\n\n"
-        f"```sh\nmemrl layouts --bank ./study {models} --env all --tasks 8 --seeds 1\n```\n\n"
-        "The best case for memory: the simulated model has learned on these very tasks, and a real model does them "
-        "again with one memory in the prompt and with none. Each table says its tasks and seeds; with one seed it is "
-        f"an anecdote. Seconds are of a machine that did other work as well.\n\n{tables}"
+        f"```sh\nmemrl layouts --bank ./study {models} {sets} --tasks {tasks} --seeds {seeds}\n```\n\n"
+        "The simulated model has learned a memory, which is used frozen: every model and layout gets the very same "
+        "memories for the very same tasks, which nobody has met before. Each table says its tasks and seeds; with few "
+        "of them it is a hint. Seconds are of a machine that did other work as well.\n\n"
+        f"{tables}"
     )
 
 
