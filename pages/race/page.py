@@ -213,4 +213,5 @@ else:
     # Looked at once: a play that ends while the page is drawn would leave its parts at odds.
     playing = twins.playing
     _controls(twins, playing)
-    st.fragment(_so_far, run_every=REFRESH if playing else None)(twins, playing)
+    with st.container(key="race_so_far"):
+        st.fragment(_so_far, run_every=REFRESH if playing else None)(twins, playing)
