@@ -25,7 +25,7 @@ from memrl_core.agent.workspace import (
     home_problem,
     openai_models,
 )
-from memrl_core.analysis.decision.explain import update_formula
+from memrl_core.analysis.decision.explain import credited_because, followed, update_formula
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, weights_label
 from memrl_core.analysis.decision.outline import CUT_INTENT, operation_line, reply_notes
@@ -130,6 +130,8 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
                 yield Text(f"   memory before turn {number}: {', '.join(turn.recalled.decision.selected)}", style="dim")
             notes = ", ".join([*(["stopped"] if turn.reply.stopped else []), *reply_notes(turn.reply)])
             yield Text(f"{number}. {label}: {turn.reply.text.strip()}{f' ({notes})' if notes else ''}")
+    if follows := followed(trace):
+        yield Text(f"{follows[0].upper()}{follows[1:]}.")
     if trace.reward:
         reward = "no reward" if trace.reward.reward is None else f"reward {signed(trace.reward.reward)}"
         yield Text(" · ".join(filter(None, (trace.reward.outcome, reward, trace.reward.verdict))), style="bold")
@@ -137,6 +139,8 @@ def step_parts(trace: StepTrace, memories: Mapping[str, Memory]) -> Iterable[Ren
             for title, text in (("expected", judged.expected), ("came", judged.came), ("why", judged.why)):
                 yield Panel(Text(text), title=title, title_align="left")
     if trace.update:
+        if because := credited_because(trace):
+            yield Text(because)
         for change in trace.update.changes:
             yield Text(update_formula(change, trace.run))
     if trace.write:

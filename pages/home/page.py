@@ -8,6 +8,7 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.analysis.compare.counterfactual import first_reversal
 from memrl_core.analysis.decision.outline import valid_answers
+from memrl_core.analysis.run.following import follow_counts
 from memrl_core.analysis.run.metrics import paired_interval
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_data_path
@@ -41,10 +42,14 @@ _running = st.components.v2.component(
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _valid_answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int) -> str:
-    """How many of the answers that had to be on a list were, from the step `first` to `last`; "" where none had to."""
-    valid, asked = map(sum, zip(*map(valid_answers, _bank.traces(run, (first, last))), strict=True))
-    return f"{percent(valid / asked, 0)} valid answers · " if asked else ""
+def _answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int) -> str:
+    """Of the steps from `first` to `last`: how many of the answers that had to be on a list were, and how many follow a
+    memory; "" where neither is known.
+    """
+    traces = _bank.traces(run, (first, last))
+    valid, asked = map(sum, zip(*map(valid_answers, traces), strict=True))
+    parts = [f"{percent(valid / asked, 0)} valid answers" if asked else "", follow_counts(traces).sentence]
+    return "".join(f"{part} · " for part in parts if part)
 
 
 @st.cache_data(show_spinner=False)
@@ -170,14 +175,14 @@ if place is not None:
         st.info("This bank has no run yet. Start one above: its first memory will be the first point on the map.")
     for info in runs[:8]:
         rows = place.bank.step_rows(info.id)
-        valid = ""
+        answers = ""
         if rows and not info.simulated:
-            valid = _valid_answers(place.bank, place.bank.uri, info.id, rows[-LAST:][0].step, rows[-1].step)
+            answers = _answers(place.bank, place.bank.uri, info.id, rows[-LAST:][0].step, rows[-1].step)
         with st.container(horizontal=True, vertical_alignment="center", key=f"run_{info.id}"):
             if st.button(literal(info.id), icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
                 places.go_to_steps(bank=place.bank_name, run=info.id)
             st.markdown(
-                f"{len(rows)} steps · {valid}{literal(info.environment)} · "
+                f"{len(rows)} steps · {answers}{literal(info.environment)} · "
                 f"{'simulated model' if info.simulated else literal(info.model)} · seed {info.seed} · "
                 f"{literal(minute(info.created))}"
             )

@@ -18,6 +18,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.gate import suggest_delta
+from memrl_core.analysis.decision.labels import memory_labels
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
 from memrl_core.cli import terminal
@@ -148,6 +149,19 @@ def test_show_prints_the_numbers_of_a_step() -> None:
         number = int(change.memory_id.rpartition("-")[2])
         assert f"q(#{number}) = {before} + 0.3 × ({reward} − ({before})) = {after}" in message
         assert change.after == pytest.approx(change.before + 0.3 * (change.reward - change.before))
+
+
+def test_show_prints_what_the_answer_follows_and_whom_that_credits(home: Path) -> None:
+    where = ("--bank", str(home / "bank"))
+    printed("run", "--env", "helpdesk", "--tasks", "6", "--setting", "credit=followed", *where)
+    with MemoryBank.open(where[1]) as bank:
+        traces = [trace for trace in bank.traces(bank.runs()[0].id) if trace.follows and trace.follows.memories]
+    assert traces
+    for trace in traces:
+        message = printed("show", str(trace.step), *where)
+        assert trace.follows is not None
+        labels = memory_labels(trace.follows.memories, trace.run)
+        assert f"Follows {labels} · right one" in message and f"because the answer follows: {labels}." in message
 
 
 def test_markup_in_a_bank_is_printed_as_it_is(home: Path) -> None:

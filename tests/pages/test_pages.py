@@ -22,6 +22,7 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.gate import suggested
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import TITLES
+from memrl_core.analysis.run.following import follow_counts
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Ratings
 from memrl_core.environments.tasks import sample_data_path, sample_tasks, tasks_of_set
@@ -758,6 +759,7 @@ def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of
         offered = [turn.reply.offered for trace in traces if trace.generate for turn in trace.generate.turns]
         recent = [text.value for text in visit("home", bank="real").markdown if "· seed 0 ·" in text.value]
         assert f"{100 * offered.count(True) / len(offered):.0f}" in recent[0] and "valid answers" in recent[0]
+        assert "answer from a memory" in recent[0] and follow_counts(traces).sentence in recent[0]
         assert traces[1].decision.selected == ("r-0001",)
         app = visit("step", bank="real", step="2")
         app.session_state["part_GENERATE"] = True
