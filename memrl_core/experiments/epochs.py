@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from memrl_core.analysis.run.following import MeasuredFollows
 from memrl_core.analysis.run.metrics import (
     TaskState,
     cumulative_success,
@@ -112,6 +113,31 @@ def by_window(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
         row["reference"] = shares.get((stream, row["against"], seed, window), np.nan)
     columns = ["stream", "arm", "against", "seed", "window", "steps", "success", "reference"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def follows_in(plan: Plan, steps: pd.DataFrame, digest: str) -> list[MeasuredFollows]:
+    """How often the model of `plan`, whose weights have this digest, followed its memories in each environment.
+
+    `steps` are those of finished cells (`cells.SCHEMA`); counted are those of arms without model options of their own.
+    """
+    plain = {arm.name: plan.settings_of(arm).model_dump() for arm in plan.all_arms() if not arm.model_options}
+    known = steps[steps["follows"].notna() & steps["arm"].isin(plain) & (steps["used"].map(len) > 0)]
+    found = []
+    for environment in dict.fromkeys(stream.environment for stream in plan.streams):
+        part = known[known["stream"].isin([one.name for one in plan.streams if one.environment == environment])]
+        if part.empty:
+            continue
+        followed = int((part["follows"].map(len) > 0).sum())
+        judged = int(part["at_hand"].notna().sum())
+        at_hand, taken = (int((part[name] == True).sum()) for name in ("at_hand", "taken"))  # noqa: E712
+        k2 = tuple(sorted({int(plain[arm]["k2"]) for arm in part["arm"].unique() if "k2" in plain[arm]}))
+        found.append(
+            MeasuredFollows(
+                digest, plan.model, environment, len(part), followed, judged, at_hand, taken, k2, plan.embedder,
+                dict(plan.model_options),
+            )
+        )  # fmt: skip
+    return found
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------

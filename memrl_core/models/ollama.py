@@ -175,7 +175,7 @@ class OllamaModel:
 @dataclass(frozen=True, slots=True)
 class InstalledModel:
     """A model on the server: `size` in bytes on its disk, `capabilities` in Ollama's words, `context` its window in
-    tokens. What the server does not say is empty or None.
+    tokens, `digest` that of its weights. What the server does not say is empty or None.
 
     Without a `chat_template` it goes on with a text, and does not know who said what.
     """
@@ -187,6 +187,7 @@ class InstalledModel:
     chat_template: bool | None = None
     parameters: str = ""
     quantisation: str = ""
+    digest: str = ""
 
     @property
     def can_chat(self) -> bool:
@@ -271,7 +272,7 @@ def list_models(address: str, timeout: float = 1.0) -> tuple[InstalledModel, ...
             except ModelError:
                 # One that cannot answer now would cost its timeout again for every model.
                 telling = False
-        models.append(replace(model, size=int(listed.size or 0)))
+        models.append(replace(model, size=int(listed.size or 0), digest=listed.digest or ""))
     return tuple(sorted(models, key=lambda model: model.name))
 
 

@@ -11,6 +11,7 @@ import streamlit as st
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.outline import reply_notes, tokens_of
+from memrl_core.analysis.run.following import measured_follows
 from memrl_core.errors import EmbedderMismatch, ModelError
 from memrl_core.models.base import Cancelled, ModelOptions, Progress
 from memrl_core.models.gguf import facts as gguf_facts
@@ -137,7 +138,10 @@ def _at_hand(status: OllamaStatus) -> None:
         return
     loaded = {model.name: model for model in status.loaded}
     rows = [_own_row(name) for name in own] + [_row(model, loaded.get(model.name)) for model in status.models]
-    columns = {"context": st.column_config.NumberColumn("context (tokens)", format="localized")}
+    columns = {
+        "context": st.column_config.NumberColumn("context (tokens)", format="localized"),
+        "measured": st.column_config.TextColumn("measured here", width="large"),
+    }
     show_table(rows, "models", "The models at hand, with size, context and what they can do", columns=columns)
     answering = {*own, *(model.name for model in status.models if model.can_chat)}
     chosen = st.selectbox("Model", names, key="panel_model", format_func=model_label)
@@ -155,8 +159,16 @@ def _at_hand(status: OllamaStatus) -> None:
 
 
 def _own_row(name: str) -> dict[str, Any]:
-    size = round(weights_of(name).stat().st_size / 1e9, 2)
-    return {"model": model_label(name), "size (GB)": size, "context": gguf_facts(name).get("context"), "can": "answer"}
+    size, facts = round(weights_of(name).stat().st_size / 1e9, 2), gguf_facts(name)
+    return {
+        "model": model_label(name), "size (GB)": size, "context": facts.get("context"), "can": "answer",
+        "measured": _measured(facts.get("digest", "")),
+    }  # fmt: skip
+
+
+def _measured(digest: str) -> str:
+    """What experiments of this program found of these weights; nothing for others."""
+    return " · ".join(one.sentence for one in measured_follows(digest)) if digest else ""
 
 
 def _row(model: InstalledModel, loaded: LoadedModel | None) -> dict[str, Any]:
@@ -171,7 +183,7 @@ def _row(model: InstalledModel, loaded: LoadedModel | None) -> dict[str, Any]:
     can = ", ".join(SAYS.get(one, one) for one in model.capabilities or ())
     return {
         "model": model.name, "size (GB)": round(model.size / 1e9, 2), "context": model.context, "can": can,
-        "loaded": in_memory, "note": note,
+        "measured": _measured(model.digest), "loaded": in_memory, "note": note,
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.helpdesk import MESSAGES, TEAMS, Helpdesk
 from memrl_core.errors import InputError
+from memrl_core.experiments.epochs import follows_in
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.study import whole_step
@@ -129,11 +130,15 @@ def test_a_run_begins_with_the_handbook_of_the_house_of_its_seed(tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+def plan() -> Plan:
     arms = [{"name": "none", "policy": "none"}, {"name": "similarity", "policy": "rag"}]
     stages = [{"tasks": "helpdesk-train", "count": 20, "fresh": True}]
     streams = [{"name": name, "options": {"stale": stale}, "stages": stages} for name, stale in (("a", 0), ("b", 1))]
-    plan = Plan.model_validate({"title": "t", "seeds": 3, "epochs": 2, "arms": arms, "streams": streams})
+    return Plan.model_validate({"title": "t", "seeds": 3, "epochs": 2, "arms": arms, "streams": streams})
+
+
+@pytest.fixture(scope="module")
+def compared(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     return run_experiment(plan, tmp_path_factory.mktemp("helpdesk"), jobs=1).steps
 
 
@@ -149,6 +154,16 @@ def test_the_rows_of_an_experiment_say_which_memories_an_answer_follows(compared
     assert len(asked) and all(set(row.follows) <= set(row.used) for row in asked.itertuples())
     assert sum(map(bool, map(len, asked["follows"]))) > 0 and 0 < asked["taken"].sum() <= asked["at_hand"].sum()
     assert asked.loc[asked["taken"] == True, "success"].all()  # noqa: E712
+
+
+def test_how_often_a_model_follows_is_counted_where_a_prompt_had_a_memory(plan: Plan, compared: pd.DataFrame) -> None:
+    (found,) = follows_in(plan, compared, "abc")
+    asked = [row for row in compared.itertuples() if row.follows is not None and len(row.used)]
+    assert (found.digest, found.model, found.environment) == ("abc", "simulated", "helpdesk")
+    assert found.steps == found.judged == len(asked) < len(compared)
+    assert found.followed == sum(bool(len(row.follows)) for row in asked)
+    assert (found.at_hand, found.taken) == (sum(row.at_hand for row in asked), sum(row.taken for row in asked))
+    assert 0 < found.taken <= found.at_hand < found.steps
 
 
 def test_fresh_tasks_are_the_same_for_every_arm_and_never_met_again(compared: pd.DataFrame) -> None:

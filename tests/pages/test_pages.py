@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pandas as pd
 import pytest
+from pydantic import TypeAdapter
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent import workspace
@@ -22,12 +23,14 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.gate import suggested
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import TITLES
-from memrl_core.analysis.run.following import follow_counts
+from memrl_core.analysis.run import following
+from memrl_core.analysis.run.following import FOLLOWS, MeasuredFollows, follow_counts, measured_follows
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Ratings
 from memrl_core.environments.tasks import sample_data_path, sample_tasks, tasks_of_set
 from memrl_core.errors import BankDamaged
 from memrl_core.models import gguf
+from memrl_core.models.ollama import list_models
 from memrl_core.numerals import signed
 from memrl_core.records import EventKind, LedgerEvent, Phase, Reply
 from memrl_core.settings import PRESETS, MemRLSettings
@@ -603,6 +606,24 @@ def test_the_panel_tells_what_each_model_is_tries_one_and_chooses_it_for_a_run(
     assert any("cut at 64 tokens" in c.value and "tokens a second" in c.value for c in app.caption)
     app.button(key="use_model").click().run()
     assert app.selectbox(key="new_run_model").value == "llama3.2"
+
+
+def test_the_panel_says_what_was_measured_of_weights_and_nothing_of_others(
+    home: Path, visit: Visit, ollama: OllamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured() -> dict[str, str]:
+        (table,) = [frame.value for frame in visit("home").dataframe if "context" in frame.value]
+        return {
+            name.partition(" ")[0]: text or "" for name, text in zip(table["model"], table["measured"], strict=True)
+        }
+
+    (shipped,) = measured_follows(gguf.facts("gguf:smollm2")["digest"])
+    assert measured() == {"smollm2": shipped.sentence, "llama3.2": "", "nomic-embed-text": ""}
+    digest = {model.name: model.digest for model in list_models(ollama.address)}["llama3.2"]
+    theirs = replace(shipped, digest=digest, steps=320, followed=281)
+    (home / FOLLOWS).write_bytes(TypeAdapter(list[MeasuredFollows]).dump_json([theirs]))
+    monkeypatch.setattr(following, "sample_data_path", lambda: home)
+    assert "88 % of help desk messages (n = 320)" in measured()["llama3.2"] and not measured()["smollm2"]
 
 
 class Dreamer:

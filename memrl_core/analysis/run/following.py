@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from memrl_core.agent.follows import actions_in, memory_texts
 from memrl_core.bank import MemoryBank
+from memrl_core.environments import environment_title
+from memrl_core.environments.tasks import sample_data_path
 from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.numerals import percent
 from memrl_core.policies import outcome_of
 from memrl_core.prompting import offered
 from memrl_core.records import StepTrace
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
 
 ENOUGH = 30
 """Steps from which on it is said that a model does not follow its memories."""
+FOLLOWS = "follows.json"
+"""The file of `sample_data` with what was measured of models; `record_follows.py` beside it writes it."""
 LATEST = 60
 """Steps of a run in which that is looked for: who does not follow now may have followed another prompt."""
 NORMAL_95 = 1.645
@@ -65,6 +72,41 @@ class FollowCounts:
         if self.steps < ENOUGH or self.followed > most:
             return ""
         return IGNORES.format(f"answer from a memory {self.followed:,} of {self.steps:,}", f"{self.by_chance:.0f}")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFollows:
+    """How often the model whose weights have this `digest` followed its memories in an experiment in `environment`.
+
+    The counts are those of `FollowCounts`. `k2` lists how many memories a prompt held at most, `options` has the
+    model's, of which some lay out the prompt, and `embedder` is what found the memories.
+    """
+
+    digest: str
+    model: str
+    environment: str
+    steps: int
+    followed: int
+    judged: int
+    at_hand: int
+    taken: int
+    k2: tuple[int, ...]
+    embedder: str
+    options: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """The share that followed a memory with its n, and how often the right one was taken of when it was at hand."""
+        met = "messages" if self.environment == "helpdesk" else "tasks"
+        share = f"{percent(self.followed / self.steps, 0)} of {environment_title(self.environment).lower()} {met}"
+        right = f"; right one taken {self.taken:,} of {self.at_hand:,}" if self.at_hand else ""
+        return f"follows memories in {share} (n = {self.steps:,}){right}"
+
+
+def measured_follows(digest: str | None = None) -> list[MeasuredFollows]:
+    """What was measured of the weights with this digest; of all weights where none is asked for."""
+    found = TypeAdapter(list[MeasuredFollows]).validate_json((sample_data_path() / FOLLOWS).read_bytes())
+    return [one for one in found if digest is None or one.digest == digest]
 
 
 def follow_counts(traces: Iterable[StepTrace]) -> FollowCounts:

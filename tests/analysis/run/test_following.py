@@ -10,7 +10,7 @@ import pytest
 
 from memrl_core.agent import Agent
 from memrl_core.agent.setup import give
-from memrl_core.analysis.run.following import ENOUGH, follow_counts, funnel, latest_follows
+from memrl_core.analysis.run.following import ENOUGH, follow_counts, funnel, latest_follows, measured_follows
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.environments import make_environment
 from memrl_core.environments.helpdesk import Helpdesk
@@ -55,6 +55,16 @@ def test_a_model_that_does_not_follow_is_named_from_thirty_steps_on(
     assert not follow_counts(traces[: ENOUGH - 1]).warning, "too few to say so"
     assert latest_follows(agent.bank, "r", len(traces)) == counts
     assert counts.taken <= counts.at_hand <= counts.judged <= counts.steps
+
+
+def test_what_was_measured_of_a_model_goes_by_the_digest_of_its_weights() -> None:
+    shipped = measured_follows()
+    assert shipped
+    for one in shipped:
+        assert len(one.digest) == 64 and measured_follows(one.digest) == [one]
+        assert one.taken <= one.at_hand <= one.judged <= one.steps >= one.followed > 0
+        assert f"(n = {one.steps:,})" in one.sentence
+    assert measured_follows("0" * 64) == []
 
 
 def test_a_funnel_counts_how_far_each_step_came_as_its_reward_counts_now(tmp_path: Path) -> None:
