@@ -72,7 +72,10 @@ class Waiting:
             if (writing := time.monotonic() - self._first) > 0 and self._tokens > 1:
                 parts.append(f"{(self._tokens - 1) / writing:.1f} a second")
         elif self._generates:
-            # No server says whether it loads the model, reads the prompt or answers somebody else first.
+            # Whether it loads the model, reads the prompt or answers somebody else first, no server says of one
+            # request by itself: Ollama has no view of its queue (/api/ps lists what is loaded, and its stream begins
+            # with the first token), vLLM counts over all requests, and so do llama.cpp's /slots, which name no client.
+            # llama.cpp alone reports how far it read the prompt, for a field (return_progress) that others refuse.
             here = self._agent.model.name.startswith(PREFIX)
             parts.append("waiting for the model" if here else "waiting for the server")
         return " · ".join([*parts, f"{self.seconds:.1f} s"]) if self._doing else ""
