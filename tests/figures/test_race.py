@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from memrl_core.agent.follows import actions_in
 from memrl_core.agent.twins import Side, start_twins
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.codec import StepRow
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.helpdesk import MESSAGES, Helpdesk, topics
 from memrl_core.figures.compare.race import race_data, race_sentence
+from memrl_core.models.base import never
 from memrl_core.settings import MemRLSettings
 
 
@@ -47,6 +51,28 @@ def test_outcomes_utilities_and_worth_of_both_sides_are_those_of_the_bank(tmp_pa
         assert len(handbook) == 40
         right = sum(outcome == "1" for outcome in data["sides"][0]["outcomes"])
         assert f"{right / 16:.0%}".replace("%", " %") in race_sentence(data).replace("\u202f", " ")
+
+
+def test_a_step_that_comes_while_the_picture_is_read_is_written_before_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder, read = HashingEmbedder(), MemoryBank.step_rows
+    with MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension) as bank:
+        sides = Side(MemRLSettings.of({"weight": 0.0, "k2": 1})), Side(MemRLSettings.of({"k2": 1}))
+        twins = start_twins(bank, sides, kind="race", environment="helpdesk", tasks="helpdesk-train", seed=5)
+
+        def with_a_step(self: MemoryBank, run: str) -> list[StepRow]:
+            if self is bank:
+                twins._advance(never)
+            return read(self, run)
+
+        monkeypatch.setattr(MemoryBank, "step_rows", with_a_step)
+        with bank.batch(50):
+            shown = [len(side["outcomes"]) for side in race_data(bank, twins.runs)["sides"]]
+            with MemoryBank.open(str(tmp_path / "bank")) as other:
+                written = [len(read(other, run)) for run in twins.runs]
+    assert shown == [1, 2]
+    assert written == [2, 2]
 
 
 def test_every_message_of_tasks_and_handbook_has_its_topic() -> None:

@@ -37,13 +37,14 @@ def race_data(
     world = make_environment(info.environment, **info.environment_options)
     assert isinstance(world, Helpdesk)
     named = labels(bank, runs[0], runs[1])
-    memories = {memory.id: memory for memory in bank.memories()}
     sides = []
     for name, run, label, error in zip(("left", "right"), runs, named, errors, strict=True):
         outcomes = "".join(_LETTERS.get(row.outcome, "-") for row in bank.step_rows(run))
         known = bank.utilities(run)
-        rows = [_memory(memories[i], known[i], run, world, len(outcomes) + 1) for i in known if i in memories]
+        here = [memory for memory in bank.memories(run) if memory.id in known]
+        rows = [_memory(memory, known[memory.id], run, world, len(outcomes) + 1) for memory in here]
         sides.append({"name": name, "run": run, "label": label, "error": error, "outcomes": outcomes, "memories": rows})
+    bank.flush()  # A step of a batch is read before it is written; nothing is shown that a crash could take back.
     teams = len({world.right_team(topic, 1) for topic in MESSAGES})
     return {
         "total": max(total, *(len(side["outcomes"]) for side in sides)),
