@@ -24,6 +24,7 @@ from memrl_core.settings import MemRLSettings, PolicySettings, symbol
 
 UNEXPECTED = "Something unexpected went wrong ({error}). The finished steps are saved; play on, or start a new pair."
 FASTEST = 50.0
+A_MOMENT = 0.002
 WRITE_EVERY = 0.4
 """Seconds of play that are written at a time: an append costs more than a step."""
 
@@ -172,7 +173,8 @@ class TwinRuns(InBackground):
         begun = time.monotonic()
         with self._between:
             self._advance(self._pause.is_set)
-        self._pause.wait(max(0.0, self._pace - (time.monotonic() - begun)))
+        # A moment at least, in which who waits to change something comes to it.
+        self._pause.wait(max(A_MOMENT, self._pace - (time.monotonic() - begun)))
 
     def _advance(self, cancelled: Cancelled) -> None:
         """One step in each run; a run that is behind catches up alone. Raises what has stopped both."""
