@@ -31,10 +31,10 @@ LATEST = 60
 NORMAL_95 = 1.645
 """One-sided."""
 LEAST_CHANCE = 0.05
-"""The chance that an answer takes what a memory shows without reading it, where it cannot be counted."""
+"""The chance that an answer on a list takes what a memory shows without reading it, where the list has none of that."""
 IGNORES = (
-    "This model does not follow its memories; utilities learn noise: {}, where {} would by chance. Try a larger model, "
-    "another layout or the model option choices=prompt (`memrl layouts` compares them), or the setting credit=followed."
+    "This model does not follow its memories; utilities learn noise: {}. Try a larger model, another layout or the "
+    "model option choices=prompt (`memrl layouts` compares them), or the setting credit=followed."
 )
 
 
@@ -66,12 +66,14 @@ class FollowCounts:
     def warning(self) -> str:
         """That the model does not follow its memories, with what to try; "" where it does, or too few steps tell.
 
-        It does not where it follows no more often than at most one in twenty models would that read no memory.
+        It does not where it follows no more often than at most one in twenty models would that read no memory. Where
+        nobody knows how often these would, in tasks of several turns, it does not where it never follows.
         """
         most = self.by_chance + NORMAL_95 * math.sqrt(self.variance)
         if self.steps < ENOUGH or self.followed > most:
             return ""
-        return IGNORES.format(f"answer from a memory {self.followed:,} of {self.steps:,}", f"{self.by_chance:.0f}")
+        chance = f", where {self.by_chance:.0f} would by chance" if self.by_chance else ""
+        return IGNORES.format(f"answer from a memory {self.followed:,} of {self.steps:,}{chance}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +133,13 @@ def latest_follows(bank: MemoryBank, run: str, last: int) -> FollowCounts:
 
 
 def _chance(trace: StepTrace) -> float:
-    """How probable it is that an answer drawn from what was offered is one that a memory of the prompt shows."""
+    """How probable it is that an answer drawn from what was offered is one that a memory of the prompt shows; 0 where
+    that cannot be counted.
+    """
     assert trace.generate is not None
     choices = set(offered(trace.generate.messages[-1].content)) if trace.generate.messages else set()
     if len(trace.turns) > 1 or not choices:
-        return LEAST_CHANCE
+        return 0.0
     shown = {action for text in memory_texts(trace.generate).values() for action in actions_in(text)[0]}
     return max(LEAST_CHANCE, len(shown & choices) / len(choices))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from memrl_core.figures.run.reliability import funnel_picture
 from memrl_core.models.simulated import SimulatedModel
 from memrl_core.prompting import offered
 from memrl_core.records import Message, Reply
-from tests.builders import an_agent
+from tests.builders import an_agent, an_agent_after
 
 
 class Deaf(SimulatedModel):
@@ -42,6 +43,7 @@ def desk(path: Path, model: SimulatedModel, messages: int) -> Agent:
     return agent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "ignores"), [(SimulatedModel, False), (Deaf, True)])
 def test_a_model_that_does_not_follow_is_named_from_thirty_steps_on(
     tmp_path: Path, model: type[SimulatedModel], ignores: bool
@@ -65,6 +67,14 @@ def test_what_was_measured_of_a_model_goes_by_the_digest_of_its_weights() -> Non
         assert one.taken <= one.at_hand <= one.judged <= one.steps >= one.followed > 0
         assert f"(n = {one.steps:,})" in one.sentence
     assert measured_follows("0" * 64) == []
+
+
+def test_in_tasks_of_several_turns_only_a_model_that_never_follows_is_named(tmp_path: Path) -> None:
+    traces = an_agent_after(tmp_path / "bank", 45).bank.traces("r")
+    counts = follow_counts(traces)
+    assert counts.steps >= ENOUGH and 0 < counts.followed < counts.steps / 5 and not counts.warning
+    never = [replace(t, follows=replace(t.follows, memories=())) if t.follows else t for t in traces]
+    assert f"answer from a memory 0 of {counts.steps}" in follow_counts(never).warning
 
 
 def test_a_funnel_counts_how_far_each_step_came_as_its_reward_counts_now(tmp_path: Path) -> None:
