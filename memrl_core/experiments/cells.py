@@ -30,7 +30,7 @@ from memrl_core.bank.check import check
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.environments import environment_class
 from memrl_core.environments.tasks import named_tasks
-from memrl_core.errors import BankError, BankMissing, InputError, ModelChanged
+from memrl_core.errors import BankError, BankMissing, EmbedderMismatch, InputError, ModelChanged
 from memrl_core.experiments.plan import ArmPlan, Plan, Stage, Stream
 from memrl_core.experiments.study import STEPS_A_WRITE, USE_SEED, frozen_step, whole_step
 from memrl_core.models.base import Cancelled, checked_options, never
@@ -183,47 +183,48 @@ def run_cell(
     cancelled: Cancelled = never,
     on_step: Callable[[], object] | None = None,
     hosts: Hosts | None = None,
-    notebook: Path | None = None,
+    checkpoint: Path | None = None,
     on_note: Callable[[str], object] | None = None,
 ) -> pa.Table:
     """Run a cell in a bank at `uri`. Its table is the same whether it was run at once or in several attempts.
 
-    The file `notebook` holds the rows of an attempt that ended early; where it is there, the cell goes on in that
+    The file `checkpoint` holds the rows of an attempt that ended early; where it is there, the cell goes on in that
     attempt's bank, with the step that is missing. Where they do not fit together, `on_note` gets the sentence that says
-    why, and the cell begins anew, as it does without a `notebook`: what lies at `uri` is deleted first.
+    why, and the cell begins anew, as it does without a `checkpoint`: what lies at `uri` is deleted first.
 
     The table has a row per step (`SCHEMA`) and, in its metadata, the cell's fingerprint, a digest of all its traces,
     which is equal for equal cells, and durations (`SECONDS`), which are not. `on_step` is called after every step that
-    is not in the notebook; `hosts` answer for the model.
+    is not in the checkpoint; `hosts` answer for the model.
     Raises `Stopped` when `cancelled()` turns true, and what a run raises.
     """
-    noted = rows_in(notebook)
+    noted = rows_in(checkpoint)
     try:
-        earlier = _left(cell, uri, notebook)
+        earlier = _left(cell, uri, checkpoint)
         if earlier.steps:
-            return _run(cell, uri, cancelled, on_step, hosts, notebook, noted, earlier)
-    except (_CannotGoOn, ModelChanged) as error:
-        why = "its model has other weights now" if isinstance(error, ModelChanged) else str(error)
+            return _run(cell, uri, cancelled, on_step, hosts, checkpoint, noted, earlier)
+    except (_CannotGoOn, ModelChanged, EmbedderMismatch) as error:
+        what = "embedder" if isinstance(error, EmbedderMismatch) else "model"
+        why = str(error) if isinstance(error, _CannotGoOn) else f"its {what} has other weights now"
         if on_note is not None:
             on_note(f"The cell {cell.name} was cut short and cannot go on where it was: {why}. It began anew.")
-    _clear(uri, made_here=notebook is not None and notebook.exists())
-    return _run(cell, uri, cancelled, on_step, hosts, notebook, noted, _Earlier())
+    _clear(uri, made_here=checkpoint is not None and checkpoint.exists())
+    return _run(cell, uri, cancelled, on_step, hosts, checkpoint, noted, _Earlier())
 
 
-def rows_in(notebook: Path | None) -> int:
-    """How many rows the notebook of a cell has; 0 where there is none."""
-    if notebook is None or not notebook.exists():
+def rows_in(checkpoint: Path | None) -> int:
+    """How many rows the checkpoint of a cell has; 0 where there is none."""
+    if checkpoint is None or not checkpoint.exists():
         return 0
-    with notebook.open("rb") as file:
+    with checkpoint.open("rb") as file:
         return max(0, sum(line.endswith(b"\n") for line in file) - 1)
 
 
-def _left(cell: Cell, uri: str, notebook: Path | None) -> _Earlier:
+def _left(cell: Cell, uri: str, checkpoint: Path | None) -> _Earlier:
     """What an earlier attempt at `cell` left; nothing where there was none. Raises `_CannotGoOn`."""
-    if notebook is None or not notebook.exists():
+    if checkpoint is None or not checkpoint.exists():
         return _Earlier()
     rows = []
-    with notebook.open(encoding="utf-8", errors="replace") as file:
+    with checkpoint.open(encoding="utf-8", errors="replace") as file:
         if file.readline() != f"{cell.fingerprint}\n":
             raise _CannotGoOn("what is left is of another cell")
         for line in file:
@@ -257,7 +258,7 @@ def _run(
     cancelled: Cancelled,
     on_step: Callable[[], object] | None,
     hosts: Hosts | None,
-    notebook: Path | None,
+    checkpoint: Path | None,
     noted: int,
     earlier: _Earlier,
 ) -> pa.Table:
@@ -265,7 +266,7 @@ def _run(
     # A step of a real model takes longer than a write, and is not to be lost.
     at_once = STEPS_A_WRITE if workspace.is_simulated(cell.model) else 1
     with ExitStack() as worlds:
-        note = _noting(cell, notebook, earlier.rows, worlds)
+        note = _noting(cell, checkpoint, earlier.rows, worlds)
         bank = worlds.enter_context(
             MemoryBank.open(uri) if earlier.steps else workspace.create_bank(uri, cell.embedder, preferences)
         )
@@ -290,15 +291,15 @@ def _run(
 
 
 def _noting(
-    cell: Cell, notebook: Path | None, rows: Sequence[dict[str, Any]], closing: ExitStack
+    cell: Cell, checkpoint: Path | None, rows: Sequence[dict[str, Any]], closing: ExitStack
 ) -> Callable[[dict[str, Any]], object]:
-    """What appends a row to the notebook of a cell, which begins with `rows`; nothing where it has none."""
-    if notebook is None:
+    """What appends a row to the checkpoint of a cell, which begins with `rows`; nothing where it has none."""
+    if checkpoint is None:
         return lambda row: None
-    draft = notebook.with_name(f"{notebook.name}.draft")
+    draft = checkpoint.with_name(f"{checkpoint.name}.draft")
     draft.write_text("".join([f"{cell.fingerprint}\n", *map(_line, rows)]), encoding="utf-8")
-    draft.replace(notebook)
-    file = closing.enter_context(notebook.open("a", encoding="utf-8", buffering=1))
+    draft.replace(checkpoint)
+    file = closing.enter_context(checkpoint.open("a", encoding="utf-8", buffering=1))
     return lambda row: file.write(_line(row))
 
 

@@ -74,12 +74,12 @@ def attempt(
     banks: str,
     cancelled: Cancelled,
     hosts: Hosts | None = None,
-    notebook: Path | None = None,
+    checkpoint: Path | None = None,
     on_step: Callable[[], object] | None = None,
 ) -> Attempt:
     """Run one cell with its bank below the address `banks`, or in a temporary folder that is deleted when it ends.
 
-    It stops within a step when `cancelled()` turns true, and goes on from its `notebook`. `on_step` is called after
+    It stops within a step when `cancelled()` turns true, and goes on from its `checkpoint`. `on_step` is called after
     every new step.
     """
     notes: list[str] = []
@@ -87,10 +87,10 @@ def attempt(
     try:
         with ExitStack() as ending:
             folder = banks.rstrip("/") or ending.enter_context(tempfile.TemporaryDirectory(prefix="memrl-cell-"))
-            if notebook is not None:
+            if checkpoint is not None:
                 # A process that outlives its killed parent for a moment may still write to the bank.
-                ending.enter_context(FileLock(notebook.with_suffix(".lock"), timeout=ANSWER_WITHIN))
-            table = run_cell(cell, f"{folder}/{cell.name}", cancelled, on_step, hosts, notebook, notes.append)
+                ending.enter_context(FileLock(checkpoint.with_suffix(".lock"), timeout=ANSWER_WITHIN))
+            table = run_cell(cell, f"{folder}/{cell.name}", cancelled, on_step, hosts, checkpoint, notes.append)
     except Stopped:
         pass
     except MemRLError as failure:
@@ -118,8 +118,8 @@ def on_this_machine(
     """The attempts at `cells` as they end, in `jobs` processes. Raises `InputError` when one is killed.
 
     0 processes are one per core, or as many as `hosts` answer at once. When `cancelled()` turns true, cells under way
-    stop within a step; they go on from their notebooks in `results`. `on_steps` gets, several times a second, how many
-    new steps of all these cells are over.
+    stop within a step; they go on from their checkpoints in `results`. `on_steps` gets, several times a second, how
+    many new steps of all these cells are over.
     """
     # It is raised where a process was idle for long or had grown; another takes its place and nothing is lost.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
@@ -137,7 +137,7 @@ def on_this_machine(
             parallel = Parallel(n_jobs=jobs or at_once, return_as="generator_unordered")
             with _without_ctrl_c():
                 ending = parallel(
-                    delayed(_in_a_process)(cell, banks, stop_file, os.getpid(), hosts, results.notebook(cell))
+                    delayed(_in_a_process)(cell, banks, stop_file, os.getpid(), hosts, results.checkpoint(cell))
                     for cell in cells
                 )
             try:
@@ -241,13 +241,15 @@ def _on_a_worker(cell: Cell, banks: str, hosts: Hosts | None) -> Attempt:
     return attempt(cell, banks, lambda: task.state == "cancelled", hosts)
 
 
-def _in_a_process(cell: Cell, banks: str, stop_file: Path, parent: int, hosts: Hosts | None, notebook: Path) -> Attempt:
+def _in_a_process(
+    cell: Cell, banks: str, stop_file: Path, parent: int, hosts: Hosts | None, checkpoint: Path
+) -> Attempt:
     if os.getpid() != parent:
         _end_with(parent)
     if stop_file.exists():
         return Attempt(cell)
     with (stop_file.parent / f"{cell.name}{STEPS_OVER}").open("wb", buffering=0) as steps:
-        return attempt(cell, banks, stop_file.exists, hosts, notebook, lambda: steps.write(b"."))
+        return attempt(cell, banks, stop_file.exists, hosts, checkpoint, lambda: steps.write(b"."))
 
 
 @cache
@@ -285,9 +287,9 @@ class ResultFolder:
 
     `results.parquet` has a row per epoch of each cell, `steps.parquet` a row per step, `costs.parquet` how long each
     step took, `experiment.json` the plan with the versions, seeds and digests, `cells/` a file for each finished cell.
-    A cell under way has its rows so far in a hidden file of `cells/`, its notebook, and its bank in `.under-way/` where
-    it has no other place; both are deleted when it is finished. Every other file is written whole or not at all; all
-    but `costs.parquet` and the clock are the same for the same plan.
+    A cell under way has its rows so far in a hidden file of `cells/`, its checkpoint, and its bank in `.under-way/`
+    where it has no other place; both are deleted when it is finished. Every other file is written whole or not at all;
+    all but `costs.parquet` and the clock are the same for the same plan.
     """
 
     def __init__(self, out: Path) -> None:
@@ -323,14 +325,14 @@ class ResultFolder:
         """Put a finished cell on the disk. Raises `InputError` when it has no room."""
         self._write(self._file(cell), lambda draft: pq.write_table(table, draft))
 
-    def notebook(self, cell: Cell) -> Path:
+    def checkpoint(self, cell: Cell) -> Path:
         """The file in which a cell under way notes its rows."""
         return self.out / "cells" / f".{cell.name}.rows"
 
     def finish(self, cell: Cell) -> None:
         """Delete what a finished cell needed to go on."""
-        notebook = self.notebook(cell)
-        for path in (notebook, notebook.with_suffix(".lock")):
+        checkpoint = self.checkpoint(cell)
+        for path in (checkpoint, checkpoint.with_suffix(".lock")):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.under_way / cell.name, ignore_errors=True)
         with suppress(OSError):  # The banks of other cells are there.
@@ -489,7 +491,7 @@ def run_experiment(
         try:
             on_progress(len(found), len(cells))
             before, total = (sum(cell.steps for cell in cells if cell.name in found), sum(cell.steps for cell in cells))
-            before += 0 if scheduler else sum(rows_in(folder.notebook(cell)) for cell in missing)
+            before += 0 if scheduler else sum(rows_in(folder.checkpoint(cell)) for cell in missing)
             on_steps(before, total)
             if missing and not cancelled():
                 attempts = (

@@ -22,13 +22,15 @@ from filelock import FileLock
 from typer.testing import CliRunner
 
 from memrl_core import __version__
+from memrl_core.agent import workspace
+from memrl_core.agent.live import LiveRun
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.cli import console
 from memrl_core.cli.main import app
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import named_tasks
-from memrl_core.errors import InputError, NoVector
+from memrl_core.errors import EmbedderMismatch, InputError, MemRLError, ModelChanged, NoVector
 from memrl_core.experiments import cells as cells_module
 from memrl_core.experiments.cells import Cell, cells_of, rows_in, run_cell
 from memrl_core.experiments.executors import Experiment, ResultFolder, run_experiment
@@ -351,7 +353,7 @@ WORLDS: dict[str, dict[str, Any]] = {
 }
 
 
-def ended_after(cell: Cell, uri: Path, notebook: Path, steps: int) -> None:
+def ended_after(cell: Cell, uri: Path, checkpoint: Path, steps: int) -> None:
     """An attempt at `cell` that is cancelled after this many steps."""
     done = [0]
 
@@ -359,19 +361,19 @@ def ended_after(cell: Cell, uri: Path, notebook: Path, steps: int) -> None:
         done[0] += 1
 
     with suppress(Stopped):
-        run_cell(cell, str(uri), lambda: done[0] >= steps, count, notebook=notebook)
+        run_cell(cell, str(uri), lambda: done[0] >= steps, count, checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_cell_that_is_cut_short_anywhere_has_the_table_of_one_that_is_not(tmp_path: Path, world: str) -> None:
     cell = cells_of(a_plan(**{"arms": [{"name": "MemRL", "settings": {"epsilon": 0.3}}], **WORLDS[world]}))[0]
     whole = run_cell(cell, str(tmp_path / "whole"))
-    uri, notebook, new = tmp_path / "bank", tmp_path / "rows", []
+    uri, checkpoint, new = tmp_path / "bank", tmp_path / "rows", []
     for _ in range(whole.num_rows):  # Every attempt adds one step.
-        before = rows_in(notebook)
-        ended_after(cell, uri, notebook, 1)
-        assert rows_in(notebook) == before + 1
-    found = run_cell(cell, str(uri), on_step=lambda: new.append(1), notebook=notebook, on_note=pytest.fail)
+        before = rows_in(checkpoint)
+        ended_after(cell, uri, checkpoint, 1)
+        assert rows_in(checkpoint) == before + 1
+    found = run_cell(cell, str(uri), on_step=lambda: new.append(1), checkpoint=checkpoint, on_note=pytest.fail)
     assert found.equals(whole) and not new
     assert found.schema.metadata[b"digest"] == whole.schema.metadata[b"digest"]
 
@@ -387,7 +389,7 @@ def test_a_step_that_was_stored_without_its_row_and_a_row_that_is_cut_are_no_los
         cell,
         str(tmp_path / "bank"),
         on_step=lambda: new.append(1),
-        notebook=tmp_path / "rows",
+        checkpoint=tmp_path / "rows",
         on_note=pytest.fail,
     )
     assert found.equals(whole)
@@ -409,9 +411,9 @@ def test_a_step_that_was_stored_without_its_row_and_a_row_that_is_cut_are_no_los
 def test_a_cell_whose_bank_does_not_serve_begins_anew_and_says_why(tmp_path: Path, harm: str, why: str) -> None:
     arms = [{"name": "a", "settings": {"k2": 1}}, {"name": "b", "settings": {"k2": 2}}]
     cell, other_settings = cells_of(a_plan(arms=arms))
-    uri, notebook = tmp_path / "bank", tmp_path / "rows"
+    uri, checkpoint = tmp_path / "bank", tmp_path / "rows"
     whole = run_cell(cell, str(tmp_path / "whole"))
-    ended_after(cell, uri, notebook, 5)
+    ended_after(cell, uri, checkpoint, 5)
     if harm in ("deleted", "of other settings", "of other tasks"):
         shutil.rmtree(uri)
     if harm == "of other settings":
@@ -425,13 +427,35 @@ def test_a_cell_whose_bank_does_not_serve_begins_anew_and_says_why(tmp_path: Pat
         with MemoryBank.open(str(uri)) as bank:
             bank.ratings.rate(Rating("learn", 2, 0.25, "ann"))
     elif harm == "rows lost":
-        notebook.write_text("".join(notebook.read_text().splitlines(keepends=True)[:3]))
+        checkpoint.write_text("".join(checkpoint.read_text().splitlines(keepends=True)[:3]))
     elif harm == "another's rows":
-        notebook.write_text(notebook.read_text().replace(cell.fingerprint, other_settings.fingerprint))
+        checkpoint.write_text(checkpoint.read_text().replace(cell.fingerprint, other_settings.fingerprint))
     notes: list[str] = []
-    found = run_cell(cell, str(uri), notebook=notebook, on_note=notes.append)
+    found = run_cell(cell, str(uri), checkpoint=checkpoint, on_note=notes.append)
     assert found.equals(whole)
     assert len(notes) == 1 and why in notes[0] and cell.name in notes[0] and "began anew" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(ModelChanged("Other weights."), "model has"), (EmbedderMismatch("Others."), "embedder has")]
+)
+def test_a_cell_whose_model_or_embedder_has_other_weights_now_begins_anew_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: MemRLError, why: str
+) -> None:
+    cell = cells_of(a_plan(arms=[{"name": "MemRL"}]))[0]
+    ended_after(cell, tmp_path / "bank", tmp_path / "rows", 3)
+    live_run, errors = workspace.live_run, [error]
+
+    def changed(*asked: Any) -> LiveRun:
+        if errors:
+            raise errors.pop()
+        return live_run(*asked)
+
+    monkeypatch.setattr(workspace, "live_run", changed)
+    notes: list[str] = []
+    found = run_cell(cell, str(tmp_path / "bank"), checkpoint=tmp_path / "rows", on_note=notes.append)
+    assert found.equals(run_cell(cell, str(tmp_path / "whole")))
+    assert len(notes) == 1 and why in notes[0]
 
 
 def other_tasks(cell: Cell) -> Stream:
@@ -440,11 +464,11 @@ def other_tasks(cell: Cell) -> Stream:
 
 def test_a_bank_that_was_being_made_when_all_was_killed_is_made_anew_without_a_word(tmp_path: Path) -> None:
     cell = cells_of(a_plan(arms=[{"name": "MemRL"}]))[0]
-    uri, notebook = tmp_path / "bank", tmp_path / "rows"
-    ended_after(cell, uri, notebook, 0)
+    uri, checkpoint = tmp_path / "bank", tmp_path / "rows"
+    ended_after(cell, uri, checkpoint, 0)
     (uri / "bank.db").unlink()
-    assert rows_in(notebook) == 0
-    found = run_cell(cell, str(uri), notebook=notebook, on_note=pytest.fail)
+    assert rows_in(checkpoint) == 0
+    found = run_cell(cell, str(uri), checkpoint=checkpoint, on_note=pytest.fail)
     assert found.equals(run_cell(cell, str(tmp_path / "whole")))
 
 
