@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from memrl_core.experiments.cells import Cell, cells_of, rows_in, run_cell
 from memrl_core.experiments.executors import Experiment, ResultFolder, run_experiment
 from memrl_core.experiments.plan import Plan, Stream
 from memrl_core.experiments.study import Stopped
+from memrl_core.records import StepTrace
 from tests.experiments.tiny_experiment import ROOT, a_plan, a_plan_file, kept, results, started, until
 
 
@@ -364,10 +365,31 @@ def ended_after(cell: Cell, uri: Path, checkpoint: Path, steps: int) -> None:
         run_cell(cell, str(uri), lambda: done[0] >= steps, count, checkpoint=checkpoint)
 
 
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the steps that were played to their end, whatever came of their rows."""
+    ended: list[int] = []
+
+    def counted(play: Callable[..., StepTrace]) -> Callable[..., StepTrace]:
+        def step(*asked: Any) -> StepTrace:
+            trace = play(*asked)
+            ended.append(trace.step)
+            return trace
+
+        return step
+
+    for name in ("whole_step", "frozen_step"):
+        monkeypatch.setattr(cells_module, name, counted(getattr(cells_module, name)))
+    return ended
+
+
 @pytest.mark.parametrize("world", WORLDS)
-def test_a_cell_that_is_cut_short_anywhere_has_the_table_of_one_that_is_not(tmp_path: Path, world: str) -> None:
+def test_a_cell_that_is_cut_short_anywhere_has_the_table_of_one_that_is_not(
+    tmp_path: Path, played: list[int], world: str
+) -> None:
     cell = cells_of(a_plan(**{"arms": [{"name": "MemRL", "settings": {"epsilon": 0.3}}], **WORLDS[world]}))[0]
     whole = run_cell(cell, str(tmp_path / "whole"))
+    once = len(played)
     uri, checkpoint, new = tmp_path / "bank", tmp_path / "rows", []
     for _ in range(whole.num_rows):  # Every attempt adds one step.
         before = rows_in(checkpoint)
@@ -375,10 +397,13 @@ def test_a_cell_that_is_cut_short_anywhere_has_the_table_of_one_that_is_not(tmp_
         assert rows_in(checkpoint) == before + 1
     found = run_cell(cell, str(uri), on_step=lambda: new.append(1), checkpoint=checkpoint, on_note=pytest.fail)
     assert found.equals(whole) and not new
+    assert len(played) == 2 * once == 2 * whole.num_rows, "no step is played twice"
     assert found.schema.metadata[b"digest"] == whole.schema.metadata[b"digest"]
 
 
-def test_a_step_that_was_stored_without_its_row_and_a_row_that_is_cut_are_no_loss(tmp_path: Path) -> None:
+def test_a_step_that_was_stored_without_its_row_and_a_row_that_is_cut_are_no_loss(
+    tmp_path: Path, played: list[int]
+) -> None:
     cell = cells_of(a_plan(arms=[{"name": "MemRL"}]))[0]
     whole = run_cell(cell, str(tmp_path / "whole"))
     ended_after(cell, tmp_path / "bank", tmp_path / "rows", 5)
@@ -393,6 +418,7 @@ def test_a_step_that_was_stored_without_its_row_and_a_row_that_is_cut_are_no_los
         on_note=pytest.fail,
     )
     assert found.equals(whole)
+    assert len(played) == 2 * whole.num_rows, "no step is played twice"
     assert len(new) == whole.num_rows - 4, "those whose rows were not noted"
 
 
