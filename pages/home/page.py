@@ -12,6 +12,7 @@ from memrl_core.analysis.run.following import follow_counts
 from memrl_core.analysis.run.metrics import paired_interval
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.tasks import sample_data_path
+from memrl_core.lessons import cards
 from memrl_core.lessons.lesson import load_shelf
 from memrl_core.numerals import percent, signed
 from pages.shared import place as places
@@ -39,6 +40,16 @@ _running = st.components.v2.component(
     ),
     isolate_styles=False,
 )
+
+
+_card = st.components.v2.component(
+    "memrl_card",
+    html='<div class="home-card"></div>',
+    css=".home-card { color: var(--st-text-color); } .home-card svg { display: block; width: 100%; height: auto; }",
+    js="export default ({ data, parentElement }) => { parentElement.querySelector('.home-card').innerHTML = data; };",
+    isolate_styles=False,
+)
+"""A picture of `cards.kept`: SVG of this program, which takes the colour of the text."""
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
@@ -91,16 +102,20 @@ def _play(name: str) -> None:
 
 def lessons_and_lab() -> None:
     """The first lessons, and the Lab."""
-    lessons = load_shelf().lessons
+    shelf = load_shelf()
+    lessons = shelf.lessons
     st.subheader("Learn how it works")
     *columns, last = st.columns(LESSONS + 1)
     for column, (key, lesson) in zip(columns, lessons.items(), strict=False):
         with column, st.container(border=True, height="stretch"):
+            if picture := "" if key in shelf.own else cards.kept(key):
+                _card(key=f"card_{key}", data=picture)
             st.markdown(f"**{literal(lesson.title)}**")
             st.caption(literal(lesson.predict.question))
             if st.button("Begin", icon=":material/school:", type="tertiary", key=f"home_{key}"):
                 st.switch_page("pages/lessons/page.py", query_params={"lesson": key})
     with last, st.container(border=True, height="stretch"):
+        _card(key="card_lab", data=cards.kept(cards.LAB))
         st.markdown("**Lab**")
         st.caption("Two agents side by side under two settings, and a world that shifts under them.")
         if st.button("Open the Lab", icon=":material/science:", type="tertiary", key="home_lab"):
@@ -162,6 +177,8 @@ with start:
     )
     with st.popover("Start a live run", icon=":material/add:", width="stretch"):
         start_run_form(place)
+    _card(key="card_start", data=cards.kept("06-how-many"))
+    st.caption("One step: the memories that phase A recalls, by their score. The best go to the model.")
 with openings:
     st.markdown("#### Look at a bank")
     st.markdown(
@@ -170,6 +187,8 @@ with openings:
     )
     with st.popover("Open a bank", icon=":material/folder_open:", width="stretch"):
         open_bank_form()
+    _card(key="card_bank", data=cards.kept("07-never-tried"))
+    st.caption("One bank: how often each memory was used. Few carry the answers, many are never used.")
 
 lessons_and_lab()
 

@@ -138,7 +138,7 @@ export default function ({ parentElement, data }) {
   if (root.dataset.ready) return;
   root.dataset.ready = "1";
   root.innerHTML = SHELL;
-  const { lessons, troubles, own, own_keys: ownKeys } = data, computed = new Map(), keys = Object.keys(lessons), kept = stored(), submit = slices();
+  const { lessons, troubles, own, own_keys: ownKeys, pictures } = data, computed = new Map(), keys = Object.keys(lessons), kept = stored(), submit = slices();
   const $ = (selector) => root.querySelector(selector);
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   let key = null, given = {}, run, t = 0, phase = 0, band = null, baseline = null, trails = { memory: [], trained: [] }, from = [], to = [], ids = [];
@@ -171,7 +171,11 @@ export default function ({ parentElement, data }) {
       const title = Object.assign(document.createElement("b"), { textContent: `${i + 1} · ${lessons[one].title}${kept.lessons[one]?.tried ? " ✓" : ""}` });
       const text = document.createElement("span");
       rich(text, lessons[one].sentence);
-      card.append(title, text);
+      const picture = document.createElement("span");
+      picture.className = "ls-card-picture";
+      // Only shipped lessons have one: SVG of this program, never of a person's file.
+      picture.innerHTML = pictures[one] ?? "";
+      card.append(picture, title, text);
       card.addEventListener("click", () => open(one));
       return card;
     }));

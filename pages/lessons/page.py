@@ -4,6 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from memrl_core.lessons.cards import kept
 from memrl_core.lessons.lesson import load_shelf, own_folder
 
 HERE = Path(__file__).parent
@@ -30,5 +31,6 @@ _lessons(
         "troubles": list(shelf.troubles),
         "own": str(own_folder()),
         "own_keys": sorted(shelf.own),
+        "pictures": {key: kept(key) for key in shelf.lessons if key not in shelf.own},
     },
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from memrl_core.errors import InputError
 from memrl_core.experiments.toml_files import read_model
+from memrl_core.lessons.cards import ACCENT, LAB, cards, kept
 from memrl_core.lessons.lesson import Finding, Lesson, load_shelf, own_folder, shipped_folder
 from memrl_core.lessons.measures import MEASURES
 
@@ -70,3 +72,32 @@ def test_a_fault_is_reported_with_its_line(tmp_path: Path, old: str, new: str, r
 def test_a_finding_is_computed_from_seeds() -> None:
     assert set(MEASURES) >= {"kept", "gained", "trained_kept", "before", "changed", "never", "pair", "fallen", "gap"}
     assert 0 < Finding(measure="before", mean=0).computed(seeds=2) < 0.9
+
+
+@pytest.mark.slow
+def test_the_pictures_on_the_cards_are_what_their_script_draws() -> None:
+    drawn = cards()
+    assert {path.stem for path in drawn} == {path.stem for path in SHIPPED} | {LAB}
+    assert {path: path.read_text(encoding="utf-8") for path in drawn} == drawn
+
+
+@pytest.mark.parametrize("key", [*(path.stem for path in SHIPPED), LAB])
+def test_a_card_has_a_small_picture_in_the_colours_of_both_themes_with_words_for_it(key: str) -> None:
+    root = ElementTree.fromstring(kept(key))
+    assert root.get("role") == "img" and len(root.get("aria-label", "")) > 20
+    looks = {part.get(name, "none") for part in root.iter() for name in ("fill", "stroke")}
+    assert looks <= {"currentColor", "none", ACCENT}
+    left, top, right, bottom = map(float, root.get("viewBox", "").split())
+    for part in root:
+        across = [float(part.get(name, 0)) for name in ("x", "x1", "x2", "cx")]
+        down = [float(part.get(name, 0)) for name in ("y", "y1", "y2", "cy")]
+        for point in part.get("points", "").split():
+            x, y = map(float, point.split(","))
+            across.append(x)
+            down.append(y)
+        assert left <= min(across) and max(across) <= right and top <= min(down) and max(down) <= bottom
+    assert len(kept(key)) < 4000
+
+
+def test_a_lesson_of_ones_own_has_no_picture_of_the_shelf() -> None:
+    assert kept("my-lesson") == ""
