@@ -12,12 +12,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from memrl_core.analysis.run.metrics import seed_interval
 from memrl_core.analysis.run.theory import order_probability, visits_to_order
 from memrl_core.environments.parametric import FAMILIES, Parametric
-from memrl_core.experiments.epochs import axes, by_seed, gains
+from memrl_core.experiments.cells import LEARN
+from memrl_core.experiments.epochs import axes, by_seed, conditions, gains
 from memrl_core.experiments.plan import Plan
 from memrl_core.experiments.prompt_layouts import Layouts, layout_reports
 from memrl_core.experiments.report_table import difference, markdown
+from memrl_core.figures.palette import DASHED_LINES, NAMED_LINES
 
 RESULTS = Path(__file__).parent / "results"
 STUDY = "when-utility-helps"
@@ -27,6 +30,9 @@ REAL = "real-models"
 SHOWN = ["stream", "arm", "seed", "epoch", "tasks", "accuracy"]
 """What Home reads of the results with a real model."""
 ALPHA = 0.3
+GREY = "#7f858e"
+"""Read on the light and on the dark page alike."""
+COLOURS = tuple(colour for colour, _ in DASHED_LINES) + NAMED_LINES
 
 
 def experiment(folder: Path) -> str:
@@ -39,7 +45,57 @@ def experiment(folder: Path) -> str:
         pd.read_parquet(folder / "results.parquet", columns=SHOWN).to_parquet(DATA.with_name(f"{REAL}.parquet"))
     findings = study(folder) if "conditions" in plan.get("report", ()) else ""
     head = f"# {plan['title']}\n\n{plan['question']}\n\n```sh\n{command}\n```\n\n{scale}"
-    return f"{head}{findings}\n\n{report.rstrip()}\n"
+    shown = picture(folder, RESULTS) if (folder / "results.parquet").exists() else ""
+    return f"{head}{shown}{findings}\n\n{report.rstrip()}\n"
+
+
+def picture(folder: Path, into: Path) -> str:
+    """Draw what the arms of the one stream solve in each epoch and their differences in the last, and link it.
+
+    Nothing is drawn of several streams: their shares have no common floor and ceiling.
+    """
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    plan = Plan.model_validate(json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["plan"])
+    epochs, file = pd.read_parquet(folder / "results.parquet"), into / f"{folder.resolve().name}.svg"
+    learned = epochs[epochs["phase"] == LEARN]
+    if learned["stream"].nunique() != 1 or learned["arm"].nunique() > len(COLOURS):
+        return ""
+    measure = "chance" if learned["chance"].notna().all() else "accuracy"
+    shares = learned.pivot_table(index=["arm", "seed"], columns="epoch", values=measure, sort=False)
+    found = conditions(plan, epochs)
+    last = found[found["epoch"] == found["epoch"].max()] if len(found) else found
+    look = {"svg.hashsalt": file.name, "text.color": GREY, "axes.labelcolor": GREY, "axes.edgecolor": GREY,
+            "xtick.color": GREY, "ytick.color": GREY, "legend.labelcolor": GREY}  # fmt: skip
+    with pyplot.rc_context(look):
+        figure, (curves, dots) = pyplot.subplots(1, 2, figsize=(11, 4), width_ratios=(3, 2), layout="constrained")
+        for colour, (arm, part) in zip(COLOURS, shares.groupby(level="arm", sort=False), strict=False):
+            low, high = seed_interval(part.to_numpy(dtype=np.float64))
+            curves.plot(part.columns, 100 * part.mean(), color=colour, marker="o", markersize=3, label=arm)
+            curves.fill_between(part.columns, 100 * low, 100 * high, color=colour, alpha=0.2, linewidth=0)
+        for value in (0, 100):
+            curves.axhline(value, color=GREY, linestyle=":", linewidth=1)
+        curves.set(xlabel="epoch", ylabel="solved, %", ylim=(-4, 104), xticks=shares.columns)
+        curves.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.96))
+        for row, one in enumerate(reversed(last.to_dict("records"))):
+            dots.plot([100 * one["low"], 100 * one["high"]], [row, row], color=COLOURS[0], linewidth=2)
+            dots.plot(100 * one["difference"], row, "o", color=COLOURS[0])
+        names = [f"{arm}\nagainst {other}" for arm, other in zip(last["arm"], last["against"], strict=True)]
+        dots.set_yticks(range(len(names)), names[::-1], fontsize=8)
+        dots.axvline(0, color=GREY, linewidth=1)
+        dots.set(xlabel="difference in the last epoch, points", ylim=(-0.6, len(names) - 0.4))
+        for axes_ in (curves, dots):
+            axes_.spines[["top", "right"]].set_visible(False)
+        figure.savefig(file, transparent=True, metadata={"Date": None})
+        pyplot.close(figure)
+    means = ", ".join(
+        f"{arm} {100 * part.mean().iloc[-1]:.0f} %" for arm, part in shares.groupby(level="arm", sort=False)
+    )
+    alt = f"What is solved in each epoch, with 95 % intervals over seeds; in the last: {means}. Right: the differences."
+    return f"\n\n![{alt}]({file.name})"
 
 
 def study(folder: Path) -> str:

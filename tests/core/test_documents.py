@@ -15,7 +15,9 @@ from typer.main import get_command
 
 from memrl_core.bank import MemoryBank
 from memrl_core.cli.main import app
+from memrl_core.experiments.executors import run_experiment
 from memrl_core.policies import POLICIES
+from tests.experiments import tiny_experiment
 
 ROOT = Path(__file__).parents[2]
 COMMANDS: Any = get_command(app)
@@ -124,6 +126,17 @@ def test_pages_of_results_say_the_command_and_copy_the_report(tmp_path: Path) ->
     page = script("write_results").experiment(tmp_path)
     assert f"memrl experiment sample_data/experiments/{tmp_path.name}.toml" in page
     assert "3 seeds, 2 epochs" in page and page.endswith("| arm | 12.5 % |\n")
+
+
+@pytest.mark.slow
+def test_a_page_of_an_experiment_has_a_picture_of_its_arms_and_the_same_results_give_the_same(tmp_path: Path) -> None:
+    plan = tiny_experiment.a_plan(count=3, seeds=2)
+    run_experiment(plan, tmp_path / "tiny", jobs=1)
+    results = script("write_results")
+    linked = results.picture(tmp_path / "tiny", tmp_path)
+    drawn = (tmp_path / "tiny.svg").read_bytes()
+    assert "(tiny.svg)" in linked and "no memory" in linked and "MemRL" in linked
+    assert results.picture(tmp_path / "tiny", tmp_path) == linked and (tmp_path / "tiny.svg").read_bytes() == drawn
 
 
 @pytest.mark.slow
