@@ -25,7 +25,16 @@ from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.base import Embedder, Vectors, embedded, texts_cut
 from memrl_core.environments.base import Environment
 from memrl_core.environments.tasks import check_intent
-from memrl_core.errors import InputError, ModelInterrupted, ModelSlow, NoVector, PolicyFailed, StepError, what_happened
+from memrl_core.errors import (
+    InputError,
+    ModelError,
+    ModelInterrupted,
+    ModelSlow,
+    NoVector,
+    PolicyFailed,
+    StepError,
+    what_happened,
+)
 from memrl_core.learning import earned
 from memrl_core.learning.histories import Earned
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
@@ -397,8 +406,12 @@ class Episode:
         ask = self._asking(Phase.SELECT, on_text, cancelled)
         try:
             made = decide(self.policy, self._view, self.seed, pool=self.trace.recall, ask=ask)
-        finally:
+        except ModelError:  # What was asked of a model that then failed is asked again.
+            raise
+        except Exception:
             self._keep(ask)
+            raise
+        self._keep(ask)
         self._view = made.view
         return made.decision
 

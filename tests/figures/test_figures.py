@@ -18,6 +18,7 @@ from memrl_core.figures.decision.rerank import score_picture, slope_picture
 from memrl_core.figures.memory.utility import history_picture, moves_picture
 from memrl_core.figures.palette import drawn, plain
 from memrl_core.figures.picture import Picture
+from memrl_core.figures.run.reliability import funnel_picture
 from memrl_core.records import Decision, Memory, RecallRecord
 from tests.analysis.decision.test_spectrum import decided
 from tests.builders import an_agent_after, numbers
@@ -157,3 +158,13 @@ def test_a_foreign_id_is_read_as_it_was_written_and_is_no_markup() -> None:
     label = memory_label(foreign, "r")
     assert label.replace("\u2060", "") == foreign
     assert not [mark for mark in ("<a href", "</a>", "<b>y", "%{customdata[0]} ", "<extra>z") if mark in label]
+
+
+def test_a_funnel_has_a_bar_for_each_stage_and_says_how_many_came_to_its_end() -> None:
+    stages = pd.DataFrame(
+        {"stage": ["recalled", "selected", "followed", "right"], "steps": [9, 8, 6, 4], "of": [10, 9, 8, 6]}
+    )
+    picture = funnel_picture(stages)
+    rest, came = picture.figure["data"]
+    assert [*came["x"]] == [9, 8, 6, 4] and [*rest["x"]] == [10, 9, 8, 6]
+    assert picture.title == "Of 10 steps, 4 got a right answer from a memory"

@@ -31,7 +31,8 @@ def test_a_running_server_tells_its_version_models_and_what_is_loaded(server: Ol
     status = ollama_status(server.address, "llama3.2:latest")
     assert (status.state, status.remedy) == ("running", "")
     assert "0.12.6" in status.sentence and server.address in status.sentence
-    llama = InstalledModel("llama3.2", 2_019_393_189, ("completion", "tools"), 131_072, True, "3.2B", "Q4_K_M")
+    of_weights = ("completion", "tools"), 131_072, True, "3.2B", "Q4_K_M"
+    llama = InstalledModel("llama3.2", 2_019_393_189, *of_weights, digest=status.models[0].digest)
     assert status.models == (llama,)
     assert status.loaded == ()
 

@@ -28,6 +28,7 @@ class TwoTurns:
     reward_source: RewardSource = "environment"
     instructions = "Answer with one of the lines offered."
     max_turns = 2
+    repeats = 0
 
     def __init__(self, verdict: float, tells: bool = False) -> None:
         self.verdict, self.tells = verdict, tells
