@@ -22,6 +22,7 @@ from pages.shared.person import must_be, within_role
 from pages.shared.text import errors_shown, failure_kept, literal
 
 BANK, KIND = "race", "race"
+PICTURE, ASKED = "race_picture", "race_asked"
 SET, MOST = "helpdesk-train", 320
 REFRESH = 0.7
 SIDES = (("left", 0.0), ("right", 0.5))
@@ -173,14 +174,13 @@ def _so_far(twins: TwinRuns, played: bool) -> None:
     data = race_data(twins.bank, twins.runs, [str(error or "") for error in twins.errors], len(twins.tasks))
     model = "simulated model" if info.simulated else info.model.removeprefix("gguf:")
     st.caption(literal(f"{model} · seed {info.seed} · message {_both(twins):,} of {len(twins.tasks):,}{_pace(twins)}"))
-    shown = _race(key="race_picture", data=data, on_message_change=lambda: None)
+    _race(key=PICTURE, data=data, on_message_change=_message_asked_for)
     st.markdown(literal(race_sentence(data) or "The first answers are on their way."))
     st.caption(
         "One race is one seed: an anecdote. What ten seeds of a small model say stands under “With a real language "
         "model” in the documents."
     )
-    if shown.message:
-        _open_in_compare(twins, int(shown.message))
+    _open_in_compare(twins)
 
 
 def _pace(twins: TwinRuns) -> str:
@@ -197,8 +197,17 @@ def _pace(twins: TwinRuns) -> str:
     return f" · {each:.1f} s for both answers · {each * (len(twins.tasks) - now[1]) / 60:.0f} min left"
 
 
-def _open_in_compare(twins: TwinRuns, step: int) -> None:
-    """Both decisions of one message side by side."""
+def _message_asked_for() -> None:
+    """Keep the click: the run of the page that hears of it may be interrupted by the next one."""
+    if step := st.session_state[PICTURE].get("message"):
+        st.session_state[ASKED] = int(step)
+
+
+def _open_in_compare(twins: TwinRuns) -> None:
+    """Both decisions of the message that the person has clicked on, side by side."""
+    step = st.session_state.pop(ASKED, None)
+    if step is None:
+        return
     bank = next((name for name, uri in places.known_banks().items() if uri == str(twins.bank.uri)), BANK)
     places.go(bank=bank, run=twins.runs[0], step=step)
     st.switch_page("pages/compare/page.py", query_params={**st.session_state["place"], "against": twins.runs[1]})
@@ -212,6 +221,7 @@ if twins is None:
 else:
     # Looked at once: a play that ends while the page is drawn would leave its parts at odds.
     playing = twins.playing
+    _open_in_compare(twins)
     _controls(twins, playing)
     with st.container(key="race_so_far"):
         st.fragment(_so_far, run_every=REFRESH if playing else None)(twins, playing)
