@@ -25,6 +25,7 @@ from memrl_core.settings import MemRLSettings, PolicySettings, symbol
 UNEXPECTED = "Something unexpected went wrong ({error}). The finished steps are saved; play on, or start a new pair."
 FASTEST = 50.0
 A_MOMENT = 0.002
+"""Seconds between two steps in which a waiting change of world or settings gets the lock."""
 WRITE_EVERY = 0.4
 """Seconds of play that are written at a time: an append costs more than a step."""
 

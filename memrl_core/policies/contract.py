@@ -478,19 +478,19 @@ def says_when_chance_chooses(make: Make) -> None:
     for policy, looked, equals in _looks(
         make, (3, 0, False), (5, 2, False), (8, 6, False), (many, 0, False), (many, 0, True)
     ):
-        told: dict[frozenset[str], int] = {}
+        sets: dict[frozenset[str], int] = {}
         certain: list[Decision] = []
         for seed in range(SEEDS):
             decision = decide(policy, looked.view, seed, pool=looked.recalled).decision
-            told.setdefault(frozenset(decision.selected), seed)
+            sets.setdefault(frozenset(decision.selected), seed)
             if decision.propensity >= 1 - TOLERANCE and decision.mode not in DRAWN:
                 certain.append(decision)
         if not certain:
             continue
         pool = f"Of one pool of {len(looked.recalled.pool)}, {SEEDS} seeds select"
         says = f"a decision says that chance had no part in it (mode {certain[0].mode}, propensity 1)"
-        assert len(told) == 1, (
-            f"{pool} {len(told)} sets of memories, while {says}: give `Chosen` the mode “sampled” and the probability "
+        assert len(sets) == 1, (
+            f"{pool} {len(sets)} sets of memories, while {says}: give `Chosen` the mode “sampled” and the probability "
             "of the set."
         )
         scores = {tuple((one.memory_id, one.score) for one in sorted(d.candidates, key=_by_id)) for d in certain}

@@ -177,8 +177,8 @@ def _so_far(twins: TwinRuns, played: bool) -> None:
     _race(key=PICTURE, data=data, on_message_change=_message_asked_for)
     st.markdown(literal(race_sentence(data) or "The first answers are on their way."))
     st.caption(
-        "One race is one seed: an anecdote. What ten seeds of a small model say stands under “With a real language "
-        "model” in the documents."
+        "One race is one seed: an anecdote. What several seeds of a small model say stands under “With a real "
+        "language model” in the documents."
     )
     _open_in_compare(twins)
 

@@ -261,12 +261,12 @@ def model_banner(view: View) -> None:
             st.page_link("pages/home/page.py", label="Look at the models")
 
 
-TOLD_EVERY = 10  # Steps between two looks at what the model follows: each reads the latest traces.
+LOOK_EVERY = 10  # Steps between two looks at what the model follows: each reads the latest traces.
 
 
 def follows_banner(view: View) -> None:
     """That the model of a run does not follow its memories, with what to try."""
-    last = view.place.last_step // TOLD_EVERY * TOLD_EVERY
+    last = view.place.last_step // LOOK_EVERY * LOOK_EVERY
     if last and (ignores := _ignores(view.place.bank, view.place.bank.uri, view.run.id, last)):
         st.warning(literal(ignores), icon=":material/hearing_disabled:")
 

@@ -265,7 +265,7 @@ class Ucb(Newest):
 class Thompson(Newest):
     """Draws a utility for every memory, in one step of so many, and takes the largest, without a word of it."""
 
-    every, told = 1, False
+    every, reported = 1, False
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         if seed % self.every:
@@ -273,19 +273,19 @@ class Thompson(Newest):
         rows = positions(recalled, view)
         drawn = np.random.default_rng(seed).normal(view.q[rows], 1 / np.sqrt(1.0 + view.visits[rows]))
         best = np.argsort(-drawn)[: self.settings.k2].tolist()
-        chosen = Chosen(best, "sampled", propensity=0.01) if self.told and best else None
+        chosen = Chosen(best, "sampled", propensity=0.01) if self.reported and best else None
         return ranked(recalled, view, [TermColumn("drawn", drawn)], k2=self.settings.k2, seed=seed, chosen=chosen)
 
 
 class Softmax(Newest):
-    """Draws memories by softmax of their similarity; with a chance told, that is the same for every set."""
+    """Draws memories by softmax of their similarity; with a chance reported, that is the same for every set."""
 
-    told: float | None = None
+    reported: float | None = None
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
         similarity = similarities(recalled)
         order, _ = gumbel_top(5 * similarity, self.settings.k2, np.random.default_rng(seed))
-        chosen = Chosen(order, "greedy" if self.told is None else "sampled", propensity=self.told or 1.0)
+        chosen = Chosen(order, "greedy" if self.reported is None else "sampled", propensity=self.reported or 1.0)
         return self.ranked(recalled, view, [TermColumn("similarity", similarity)], seed, chosen=chosen)
 
 
@@ -329,7 +329,7 @@ def thompson(**attributes: Any) -> Make:
     return lambda: type("Own", (Thompson,), attributes)(NewestSettings())
 
 
-class ToldTies(Newest):
+class ReportedTies(Newest):
     """The largest q; the seed draws among equals, and the probability of each draw is recorded."""
 
     def select(self, recalled: RecallRecord, view: MemoryView, seed: int) -> Decision:
@@ -338,8 +338,8 @@ class ToldTies(Newest):
 
 def test_a_policy_that_draws_and_says_how_likely_its_choice_was_keeps_the_contract() -> None:
     for check in CHECKS:
-        check(lambda: ToldTies(NewestSettings()))
-    contract.says_when_chance_chooses(thompson(told=True))
+        check(lambda: ReportedTies(NewestSettings()))
+    contract.says_when_chance_chooses(thompson(reported=True))
 
 
 class Rarely(Newest):
@@ -386,7 +386,7 @@ class Rarely(Newest):
         (contract.recalls_the_same_whatever_the_seed, lambda: DrawnPool(NewestSettings()), "pools"),
         (
             contract.says_how_likely_its_choice_was,
-            lambda: type("Odd", (Softmax,), {"told": 0.3})(NewestSettings()),
+            lambda: type("Odd", (Softmax,), {"reported": 0.3})(NewestSettings()),
             "probabilit",
         ),
         (contract.says_how_likely_its_choice_was, lambda: Unmeasured(RMMSettings()), "probabilit"),
