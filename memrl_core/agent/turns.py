@@ -150,7 +150,10 @@ def _heeding_repeats(
     if done.count(done[-1]) > most:
         times = "once" if most == 1 else f"{most} times"
         verdict = f"Failed: “{spoken(turn.reply.text)}” was repeated {times} in the same state."
-        return replace(turn, reward=0.0, truncated=True), {**info, "verdict": verdict, "success": False}
+        # A memory of the episode says what went wrong by the first line of what was observed last.
+        observation = f"The same action was repeated {times} in the same state.\n{turn.observation}"
+        ended_here = replace(turn, observation=observation, reward=0.0, truncated=True)
+        return ended_here, {**info, "verdict": verdict, "success": False}
     tried = dict.fromkeys(spoken(action) for state, action in done if state == turn.observation)
     return replace(turn, observation=with_tried(turn.observation, [*tried])) if tried else turn, info
 

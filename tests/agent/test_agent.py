@@ -372,7 +372,9 @@ def test_who_goes_round_in_circles_is_shown_what_was_tried_and_ended_in_time(tmp
         assert all(action in turn.observation.partition(TRIED)[2] for action in tried)
         assert marked[number] is bool(tried)
     assert any(TRIED in message.content for sent in model.sent for message in sent)
-    assert TRIED not in trace.write.operations[0].experience if trace.write else False
+    assert trace.write is not None
+    written = trace.write.operations[0].experience
+    assert TRIED not in written and f"{WHAT_WENT_WRONG}The same action was repeated" in written
 
 
 def test_only_language_models_begin_with_an_end_of_circles(tmp_path: Path) -> None:

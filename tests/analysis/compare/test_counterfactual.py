@@ -30,7 +30,7 @@ from tests.analysis.many_methods import a_bank_of
 from tests.builders import a_bank, a_run, a_step, a_vector, an_agent, an_agent_after
 from tests.policies.foreign import installed
 from tests.policies.policy_run import an_agent_of
-from tests.policies.test_policy_contract import Softmax, ToldTies
+from tests.policies.test_policy_contract import Softmax, ReportedTies
 from tests.small_banks import give_reward
 
 STEPS = 40
@@ -267,11 +267,11 @@ def test_where_the_probabilities_of_choices_are_not_known_nothing_is_estimated(
     with pytest.raises(InputError, match="another program"):
         would_have_earned(bank, "theirs", {"k2": 2})
     # A policy that draws, and calls each of its choices certain.
-    with installed(monkeypatch, softmax=Softmax, told=ToldTies):
-        for name in ("softmax", "told"):
+    with installed(monkeypatch, softmax=Softmax, reported=ReportedTies):
+        for name in ("softmax", "reported"):
             agent = an_agent_of(tmp_path / name, name, k2=1, delta=-1.0)
             list(agent.run(sample_tasks("household-train")[:8]))
-            if name == "told":
+            if name == "reported":
                 assert would_have_earned(agent.bank, "r", {}).steps > 0
                 continue
             with pytest.raises(InputError, match="calls its choice certain"):
