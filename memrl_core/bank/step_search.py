@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +26,8 @@ class StepQuery:
     `task` is part of a task's id or intent, `epochs` the first and the last of those asked for. `source` asks for steps
     with a standing reward of the environment, of a person, or with none. `memory` is the id of a memory that was in the
     pool. `follows` asks for steps with memories in the prompt whose answer follows one of them, or is known to follow
-    none.
+    none. `better` asks for steps in whose pool a memory that was not selected had a higher q than all that were, or for
+    those in which none had. `words` is part of what was asked, sent, answered or observed, or of a reward's reason.
     """
 
     task: str = ""
@@ -37,6 +38,8 @@ class StepQuery:
     memory: str = ""
     epochs: tuple[int, int] | None = None
     follows: bool | None = None
+    better: bool | None = None
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class FoundStep:
     reward that counts by now, `sources` who gave it, and `reason` why, where they said so. Of the `asked` answers that
     had to come from a list, `valid` did. `reranked` of the `pool` recalled changed their rank from phase A to phase B,
     and `used` went to the model. `follows` are the memories that the answer follows; None where that is not known.
+    `better` counts the memories of the pool that were not selected although their q was above that of all selected.
     """
 
     step: int
@@ -65,6 +69,7 @@ class FoundStep:
     now: float | None
     reason: str = ""
     follows: tuple[str, ...] | None = None
+    better: int = 0
 
     @property
     def as_it_ended(self) -> bool:
@@ -75,7 +80,8 @@ class FoundStep:
 def matching_steps(database: Database, run: str, query: StepQuery) -> list[int]:
     """The numbers of the finished steps that the query lets in, in their order."""
     statement = select(_S.step).where(*_conditions(database, run, query)).order_by(_S.step)
-    return [step for (step,) in database.rows(statement)]
+    steps = [step for (step,) in database.rows(statement)]
+    return _with_words(database, run, steps, query.words) if query.words.strip() else steps
 
 
 def found_steps(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]:
@@ -108,7 +114,40 @@ def _conditions(database: Database, run: str, query: StepQuery) -> list[ColumnEl
         followed = _of_trace(database, "follows", "memories")
         given = select(_C.step).where(_C.run == run, _C.selected)
         wanted += [_S.step.in_(given), followed != "[]" if query.follows else followed == "[]"]
+    if query.better is not None:
+        overlooked = select(_better(run).c.step)
+        wanted.append(_S.step.in_(overlooked) if query.better else _S.step.not_in(overlooked))
     return wanted
+
+
+def _with_words(database: Database, run: str, steps: Sequence[int], words: str) -> list[int]:
+    """Those of the steps whose texts, or whose rewards' reasons, have the words, whatever their case."""
+    wanted = words.strip().casefold()
+    given = (
+        _given(run, "nobody").with_only_columns(_L.step).where(func.lower(_L.reason).contains(wanted, autoescape=True))
+    )
+    found = {step for (step,) in database.rows(given)}
+    rest = [step for step in steps if step not in found]
+    for at in range(0, len(rest), AT_ONCE):
+        traces = select(_S.step, _S.trace).where(_S.run == run, _S.step.in_(rest[at : at + AT_ONCE]))
+        found |= {
+            step for step, trace in database.rows(traces) if any(wanted in one.casefold() for one in _texts(trace))
+        }
+    return [step for step in steps if step in found]
+
+
+def _texts(trace: str) -> Iterator[str]:
+    """What a trace's JSON holds of what was asked, sent, answered and observed."""
+    try:
+        record = json.loads(trace)
+        yield record["task"]["intent"]
+        generated = record.get("generate") or {}
+        yield from (message["content"] for message in generated.get("messages", ()))
+        for turn in generated.get("turns", ()):
+            yield from (turn["reply"]["text"], turn["observation"])
+        yield from ((record.get("reward") or {}).get(name, "") for name in ("verdict", "reason"))
+    except (ValueError, KeyError, TypeError, AttributeError):  # A step that cannot be read has no words to find.
+        return
 
 
 def _of_trace(database: Database, *path: str) -> ColumnElement[Any]:
@@ -135,23 +174,37 @@ def _counts(run: str, steps: Sequence[int]) -> Subquery:
     return select(_C.step, *counts).where(_C.run == run, _C.step.in_(steps)).group_by(_C.step).subquery()
 
 
+def _better(run: str) -> Subquery:
+    """By step, how many memories of the pool were not selected although their q was above that of all selected."""
+    selected = select(_C.step, func.max(_C.q).label("q")).where(_C.run == run, _C.selected).group_by(_C.step).subquery()
+    return (
+        select(_C.step, func.count().label("better"))
+        .join(selected, selected.c.step == _C.step)
+        .where(_C.run == run, ~_C.selected, _POOLED, _C.q > selected.c.q)
+        .group_by(_C.step)
+        .subquery()
+    )
+
+
 def _rows(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]:
-    counts = _counts(run, steps)
+    counts, better = _counts(run, steps), _better(run)
     columns = (_S.step, _S.id, _S.task, _S.epoch, _S.outcome, _S.reward, _S.seconds, _S.trace)
     statement = (
-        select(*columns, counts.c.reranked, counts.c.pool, counts.c.used)
+        select(*columns, counts.c.reranked, counts.c.pool, counts.c.used, better.c.better)
         .outerjoin(counts, counts.c.step == _S.step)
+        .outerjoin(better, better.c.step == _S.step)
         .where(_S.run == run, _S.step.in_(steps))
     )
     sources = _sources(database, run, steps)
     found = {}
-    for step, attempt, task, epoch, outcome, reward, seconds, trace, reranked, pool, used in database.rows(statement):
+    for step, attempt, task, epoch, outcome, reward, seconds, trace, *counted in database.rows(statement):
+        reranked, pool, used, overlooked = (count or 0 for count in counted)
         intent, valid, asked, follows = _from_trace(trace)
         outcome, given = _ending(trace) if outcome == "unrated" else outcome, sources.get(attempt, {})
         reason = " · ".join(filter(None, given.values()))
         found[step] = FoundStep(
             step, task, intent, epoch, outcome, reward, tuple(given), valid, asked,
-            reranked or 0, pool or 0, used or 0, seconds or 0.0, reward, reason, follows,
+            reranked, pool, used, seconds or 0.0, reward, reason, follows, overlooked,
         )  # fmt: skip
     return [found[step] for step in steps]
 

@@ -59,6 +59,8 @@ QUESTIONS = (
              needs="run", rules="q"),
     Question("hurt", RUN, "Which memories hurt most, by the rewards they earned or were credited with?", whole_run.hurt,
              needs="run", rules="q"),
+    Question("overlooked", RUN, "Which steps failed although a better memory was in the pool, unselected?",
+             whole_run.overlooked, needs="run", rules="q"),
     Question("contrary", RUN, "Which failures help, and which successes were luck?", whole_run.contrary,
              needs="run", rules="q"),
     Question("funnel", RUN, "How far do recalls get: recalled, selected, followed by the answer, right?",

@@ -7,7 +7,15 @@ import streamlit as st
 
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.memory.provenance import provenance, trust
-from memrl_core.analysis.memory.relations import copies, lineage, neighbourhoods, opposed, partners, with_and_without
+from memrl_core.analysis.memory.relations import (
+    copies,
+    lineage,
+    neighbourhoods,
+    opposed,
+    partners,
+    skipped_by,
+    with_and_without,
+)
 from memrl_core.analysis.run.metrics import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.memory.utility import history_picture
@@ -41,6 +49,7 @@ def origin(case: Case, a: str) -> None:
                 "by": c.rater or c.source,
                 "q before": c.before,
                 "q after": c.after,
+                "Δ": c.after - c.before,
                 "share of q now": c.share,
                 WITHOUT: c.without,
                 **({"reason": c.reason} if any(one.reason for one in found.contributions) else {}),
@@ -50,7 +59,7 @@ def origin(case: Case, a: str) -> None:
         [c.step for c in found.contributions],
         f"origin_{a}",
         "Every reward that moved this q",
-        signs=("reward", "q before", "q after", WITHOUT),
+        signs=("reward", "q before", "q after", "Δ", WITHOUT),
         shares=("share of q now",),
     )
     if step is not None and step < case.place.first_step:
@@ -234,7 +243,20 @@ def duplicates(case: Case) -> None:
     if found.empty:
         st.markdown(f"No two intents are at least {threshold:g} alike.")
         return
-    st.markdown(f"**{found['group'].max():,} groups** hold {len(found):,} memories.")
+    table = uses_of(case)
+    given = table.loc[table["selected"].astype(bool), "memory_id"]
+    known, twins = case.bank.utilities(case.run), set(found["memory_id"])
+    skipped = skipped_by(case.bank.view(case.run), threshold)
+    share = f" and took {percent(given.isin(twins).mean(), 0)} of all places in prompts" if len(given) else ""
+    st.markdown(
+        f"**{found['group'].max():,} groups** hold {len(found):,} of {len(known):,} memories{share}. "
+        + (
+            f"With *duplicates = skip* {len(skipped):,} would not have been written, with the outcome and words of an "
+            f"older one; they took {int(given.isin(skipped).sum()):,} places."
+            if skipped
+            else "*Duplicates = skip* would have changed nothing: no two have the same outcome and words."
+        )
+    )
     _groups(case, found)
 
 

@@ -17,10 +17,12 @@ from memrl_core.analysis.memory.exposure import (
     Starvation,
     attempts,
     harm,
+    left_out,
     profile,
     starvation,
     with_role,
 )
+from memrl_core.analysis.memory.provenance import under_another_alpha
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.following import follow_counts, funnel
 from memrl_core.analysis.run.over_time import forgetting, losses, q_by_epoch, transfer
@@ -33,7 +35,7 @@ from memrl_core.numerals import fixed, percent, signed
 from pages.decision.case import Case, chosen_step, over_steps, uses_of
 from pages.shared import place as places
 from pages.shared.forms import gate_of_bank
-from pages.shared.picture import show, show_table
+from pages.shared.picture import chosen_row, show, show_table
 from pages.shared.text import literal
 
 SHOWN = 200
@@ -71,6 +73,43 @@ def hurt(case: Case) -> None:
         "Earned: the rewards of the steps whose prompt held it, whoever else was in it. Credited: the rewards that "
         "moved its q. Neither says that it caused them: “Who earned the reward?” answers a step again without it."
     )
+
+
+def overlooked(case: Case) -> None:
+    """Which steps failed although a better memory was in the pool, unselected?"""
+    table = uses_of(case)
+    found = left_out(table)
+    failed = int(table.loc[table["outcome"] == "failure", "step"].nunique())
+    st.markdown(f"**{len(found):,} of {failed:,} failed steps** with a pool left out a memory with a higher q.")
+    if found.empty:
+        return
+    rows = found.head(SHOWN)
+    step = chosen_step(
+        [
+            {
+                "step": one.step,
+                "task": one.task,
+                "best given": case.label(one.selected),
+                "its q": one.q_selected,
+                "best left out": case.label(one.left_out),
+                "q of that": one.q_left_out,
+                "rank by similarity": one.rank,
+                "left out with a higher q": one.better,
+            }
+            for one in rows.itertuples()
+        ],
+        rows["step"].tolist(),
+        "overlooked_rows",
+        "Failed steps whose pool held an unselected memory with a higher q, the widest gap first",
+        signs=("its q", "q of that"),
+    )
+    with st.container(horizontal=True):
+        if step is not None and st.button(f"Open step {step}", icon=":material/history:", key="overlooked_step"):
+            places.go_to_steps(step=step)
+        if st.button("All of them on Steps", icon=":material/table_rows:", key="overlooked_all"):
+            only = {"outcome": "failure", "better": "a higher q left out"}
+            st.switch_page("pages/steps/page.py", query_params={**st.session_state["place"], **only})
+    st.caption("q as it was before the step. A higher q is no proof that the memory would have helped here.")
 
 
 def contrary(case: Case) -> None:
@@ -128,6 +167,7 @@ def calibrated(case: Case) -> None:
     table = uses_of(case)
     before = prequential(table, low, high)
     after = in_sample(table, case.bank.utilities(case.run), low, high)
+    st.markdown(f"**{literal(explain.calibrated(before.per_use))}**")
     for found, says in (
         (before, "**Prequential**: q before each step against the outcome of that step"),
         (after, "**In-sample**: q now against the outcomes that made it, as the paper's figure does"),
@@ -263,10 +303,7 @@ def supposed(case: Case) -> None:
         st.info("Choose other settings on the left: every step of the run is then decided again under them.")
         return
     if case.tried.keys() == {"alpha"}:
-        st.info(
-            "α moves q after a decision, and here every step is decided with the q it really had: fork the run to see "
-            "what another α leads to."
-        )
+        _other_alpha(case)
         return
 
     found = over_steps(case, "supposed", lambda *progress: counterfactual(case.bank, case.run, case.tried, *progress))
@@ -304,6 +341,37 @@ def supposed(case: Case) -> None:
         st.rerun()
 
 
+def _other_alpha(case: Case) -> None:
+    """What every q would be under another α, with the same decisions and rewards."""
+    alpha = case.weighed.alpha
+    found = under_another_alpha(case.bank.histories(case.run), alpha)
+    moved = found[found["rewards"] > 0]
+    change = (moved["q_then"] - moved["q"]).abs()
+    if moved.empty:
+        st.markdown("No reward has moved a q in this run, so no α would have.")
+        return
+    st.markdown(
+        f"With α = {alpha:g}, the same decisions and the same rewards, the **{len(moved):,} memories** that were "
+        f"rewarded have a q that differs by {fixed(change.mean())} on average, at most {fixed(change.max())}."
+    )
+    rows = moved.head(SHOWN)
+    show_table(
+        rows.assign(
+            memory_id=rows["memory_id"].map(case.label),
+            change=rows["q_then"] - rows["q"],
+            intent=[case.memory(i).intent for i in rows["memory_id"]],
+        ),
+        "other_alpha",
+        "The memories by how much their q would differ, the largest difference first",
+        columns={"memory_id": "memory", "q": "q now", "q_then": f"q with α = {alpha:g}", "change": "Δ"},
+        signs=("q", "q_then", "change"),
+    )
+    st.caption(
+        "Each q is computed anew from the rewards that moved it. Other q would have led to other choices and rewards: "
+        "fork the run from a step to find out."
+    )
+
+
 def unused(case: Case) -> None:
     """What is never recalled, and how concentrated is use?"""
     if not case.bank.step_rows(case.run):
@@ -325,14 +393,30 @@ def unused(case: Case) -> None:
         "Without a neighbour beyond δ": found.loners,
     }
     chosen = st.segmented_control("Show", list(lists), default="Never in a pool", required=True, key="unused_list")
-    rows = [
-        {"memory": case.label(i), "written in step": case.memory(i).step or None, "intent": case.memory(i).intent}
-        for i in lists[str(chosen)][:SHOWN]
-    ]
-    if rows:
-        show_table(pd.DataFrame(rows), "unused_rows", str(chosen))
-    else:
+    pools = uses_of(case)["memory_id"].value_counts()
+    ids = sorted(lists[str(chosen)], key=lambda memory_id: -int(pools.get(memory_id, 0)))[:SHOWN]
+    if not ids:
         st.caption("None.")
+        return
+    row = chosen_row(
+        [
+            {
+                "memory": case.label(i),
+                "in pools": int(pools.get(i, 0)),
+                "written in step": case.memory(i).step or None,
+                "intent": case.memory(i).intent,
+            }
+            for i in ids
+        ],
+        "unused_rows",
+        f"{chosen}, those first that are in most pools",
+    )
+    if row is None:
+        st.caption("Choose a row to see the steps that had the memory in their pool.")
+    elif ids[row] in pools and st.button(
+        f"Steps with {literal(case.label(ids[row]))} in their pool", icon=":material/table_rows:", key="unused_steps"
+    ):
+        st.switch_page("pages/steps/page.py", query_params={**st.session_state["place"], "pooled": ids[row]})
 
 
 @st.cache_data(max_entries=8, show_spinner="Comparing every memory with every other …")

@@ -24,9 +24,10 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
            "reward by a person": "person", "no reward stands": "nobody"},
     "empty": {"any pool": None, "empty pool": True, "something recalled": False},
     "reranked": {"any ranks": None, "a rank changed": True, "no rank changed": False},
+    "better": {"any choice": None, "a higher q left out": True, "no higher q left out": False},
     "follows": {"any answer": None, "follows a memory": True, "follows none": False},
 }  # fmt: skip
-WIDTHS = {"outcome": 140, "by": 240, "empty": 180, "reranked": 170, "follows": 170}
+WIDTHS = {"outcome": 140, "by": 240, "empty": 180, "reranked": 170, "better": 190, "follows": 170}
 
 
 @st.cache_data(max_entries=16, show_spinner="Looking through the steps …")
@@ -49,9 +50,10 @@ def _asked(run: str) -> StepQuery:
     epochs = _epochs(field("Epoch", placeholder="epoch: 2 or 2-4", key="epoch", width=130))
     pooled = field("Memory in the pool", placeholder="memory in pool: #7", key="pooled", width=170)
     memory = memory_named(pooled, run)
+    words = field("Words", placeholder="words in task, prompt, answer, reason", key="words", width=290)
     return StepQuery(
         task.strip(), chosen["outcome"], chosen["by"], chosen["empty"], chosen["reranked"], memory, epochs,
-        chosen["follows"],
+        chosen["follows"], chosen["better"], words.strip(),
     )  # fmt: skip
 
 
@@ -66,7 +68,7 @@ def _epochs(text: str) -> tuple[int, int] | None:
 
 
 def _clear() -> None:
-    for name in ("task", "epoch", "pooled"):
+    for name in ("task", "epoch", "pooled", "words"):
         st.session_state[name] = ""
     for name, words in CHOICES.items():
         st.session_state[name] = next(iter(words))
@@ -87,6 +89,7 @@ def _row(row: FoundStep) -> dict[str, object]:
         "pool": row.pool,
         "used": row.used,
         "ranks changed": row.reranked,
+        "higher q left out": row.better,
         "seconds": row.seconds,
     }
 

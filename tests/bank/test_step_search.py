@@ -101,6 +101,20 @@ def _memory(bank: MemoryBank) -> str:
     return next(i for trace in traces for i in _pool(trace) if i in left_out)
 
 
+def _better(trace: StepTrace) -> int:
+    if trace.decision is None:
+        return 0
+    selected = [one.q for one in trace.decision.candidates if one.memory_id in trace.decision.selected]
+    rest = [c.q for c in trace.decision.candidates if c.memory_id in {*_pool(trace)} - {*trace.decision.selected}]
+    return sum(q > max(selected) for q in rest) if selected else 0
+
+
+def _says(trace: StepTrace, words: str) -> bool:
+    sent = [message.content for message in trace.generate.messages] if trace.generate else []
+    heard = [text for turn in trace.turns for text in (turn.reply.text, turn.observation)]
+    return any(words in text.lower() for text in (trace.task.intent, *sent, *heard))
+
+
 FILTERS: dict[str, tuple[dict[str, Any], Callable[[StepTrace, MemoryBank], object]]] = {
     "all": ({}, lambda t, _: True),
     "failures": ({"outcome": "failure"}, lambda t, _: t.reward and t.reward.outcome == "failure"),
@@ -115,6 +129,14 @@ FILTERS: dict[str, tuple[dict[str, Any], Callable[[StepTrace, MemoryBank], objec
     "a rank changed": ({"reranked": True}, lambda t, _: _moved(t)),
     "no rank changed": ({"reranked": False}, lambda t, _: not _moved(t)),
     "a person's reward": ({"source": "person"}, lambda t, _: t.step == 12),
+    "a better memory left out": (
+        {"better": True, "outcome": "failure"},
+        lambda t, _: _better(t) and t.reward and t.reward.outcome == "failure",
+    ),
+    "no better memory left out": ({"better": False}, lambda t, _: not _better(t)),
+    "words of the answer": ({"words": "Search CABINET"}, lambda t, _: _says(t, "search cabinet")),
+    "words of a reason": ({"words": "wrong DRAWER"}, lambda t, _: t.step == 12),
+    "words of nothing": ({"words": "num_predict"}, lambda t, _: False),
     "nobody's reward": ({"source": "nobody"}, lambda t, _: False),
 }
 
@@ -147,6 +169,7 @@ def test_rows_say_what_the_traces_say(bank: MemoryBank) -> None:
         )  # fmt: skip
         assert (row.outcome, row.reward) == (trace.reward.outcome, trace.reward.reward)
         assert (row.valid, row.asked) == (offered.count(True), len(offered) - offered.count(None))
+        assert row.better == _better(trace)
         assert (row.pool, row.used, row.reranked) == (len(_pool(trace)), len(trace.decision.selected), _moved(trace))
         assert row.seconds == pytest.approx(sum(trace.seconds.values()))
         assert row.now == bank.effective_reward(RUN, row.step)

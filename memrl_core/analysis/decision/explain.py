@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 SYMBOLS = {"similarity": "similarity_z", "q": "q_z"}
 Cut = Literal["pool", "prompt"]
 NEAR_TIE = 1e-6
+WEAK = 0.3
+"""Below this a correlation is called weak (Cohen 1988: 0.1 is small, 0.3 medium)."""
 EXPLORING = {"exploration": "the bonus for memories with few visits", "noise": "the noise drawn on q"}
 """What exploration adds to a score, by the name of its term."""
 
@@ -310,6 +312,19 @@ def origin(found: Provenance, memory_id: str, run: str, brought: int = 0) -> str
         f"{label} began with q {signed(found.q0)}, which still makes {percent(found.q0_share)} of its q; {rewards} "
         f"made it {signed(found.q)}."
     )
+
+
+def calibrated(found: Correlation) -> str:
+    """What the correlation of q before a use with the success of that use says, in words with its numbers."""
+    if found.r is None or found.low is None or found.high is None:
+        return "Too few rated uses vary in q and in success to say whether a high q means success here."
+    numbers = f"r = {signed(found.r)}, {signed(found.low)} to {signed(found.high)}, n = {found.n:,} uses"
+    if found.low > 0:
+        strength = "weakly " if found.r < WEAK else ""
+        return f"A high q {strength}goes with success here: {numbers}."
+    if found.high < 0:
+        return f"A high q goes with failure here: {numbers}."
+    return f"A high q does not mean success here: {numbers}; the interval holds 0."
 
 
 def correlated(found: Correlation, of: str) -> str:

@@ -66,6 +66,26 @@ def _as_rated_now(frame: pd.DataFrame, bank: MemoryBank, run: str) -> pd.DataFra
     return frame
 
 
+def left_out(uses: pd.DataFrame) -> pd.DataFrame:
+    """One row per step that failed although its pool held an unselected memory with a q above those of all selected.
+
+    Columns: step, task, selected and q_selected (the selected memory with the highest q), left_out and q_left_out (the
+    unselected one with the highest), rank (by similarity, of the latter), and better, how many there were; the widest
+    gap of q first. `outcome` is the one that counts now, and a step that selected nothing has nothing to compare.
+    """
+    failed = uses[uses["outcome"] == "failure"].sort_values(["step", "q"], ascending=[True, False], kind="stable")
+    chosen = failed["selected"].astype(bool)
+    best = failed[chosen].drop_duplicates("step").set_index("step")[["task", "memory_id", "q"]]
+    best = best.rename(columns={"memory_id": "selected", "q": "q_selected"})
+    rest = failed[~chosen].join(best[["q_selected"]], on="step")
+    rest = rest[rest["q"] > rest["q_selected"]]
+    first = rest.drop_duplicates("step").set_index("step")[["memory_id", "q", "rank_recall"]]
+    first = first.rename(columns={"memory_id": "left_out", "q": "q_left_out", "rank_recall": "rank"})
+    found = best.join(first, how="inner").join(rest.groupby("step").size().rename("better")).reset_index()
+    gap = (found["q_left_out"] - found["q_selected"]).sort_values(ascending=False, kind="stable")
+    return found.loc[gap.index].reset_index(drop=True)
+
+
 def rated_by_people(bank: MemoryBank, run: str) -> dict[int, float | None]:
     """Steps whose reward may be another now than when they ended, with the one that counts."""
     finished = {row.id: row.step for row in bank.step_rows(run)}

@@ -22,7 +22,17 @@ from scipy.stats import t as student
 from memrl_core.agent.rerun import Rerunner, credit
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
-from memrl_core.learning import Fold, active_rewards, assigned_credit, by_step, folded, memrl_rule, moves_of, shares_in
+from memrl_core.learning import (
+    Fold,
+    active_rewards,
+    assigned_credit,
+    by_step,
+    folded,
+    memrl_rule,
+    moves_of,
+    shares_in,
+    updated_q,
+)
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import update_rule
 from memrl_core.records import EventKind, LedgerEvent, StepTrace, Utility, UtilityPoint
@@ -105,6 +115,24 @@ class _Step:
     alphas: tuple[float, ...]
     events: Sequence[LedgerEvent]
     settings: Mapping[str, Any]
+
+
+def under_another_alpha(histories: Mapping[str, Sequence[UtilityPoint]], alpha: float) -> pd.DataFrame:
+    """What each q would be had every reward moved it by `alpha`: memory_id, rewards, q, q_then (n, 4).
+
+    The q that differs most stands first. `histories` are `bank.histories(run)`. Eq. 4 is applied to the rewards that
+    moved each memory, from its first q on; every decision and every reward stays as it was.
+    """
+    rows = []
+    for memory_id, points in histories.items():
+        rewards = [point.reward for point in points if point.reward is not None]
+        then = points[0].after
+        for reward in rewards:
+            then = updated_q(then, reward, alpha)
+        rows.append((memory_id, len(rewards), points[-1].after, then))
+    found = pd.DataFrame(rows, columns=["memory_id", "rewards", "q", "q_then"])
+    order = (found["q_then"] - found["q"]).abs().sort_values(ascending=False, kind="stable").index
+    return found.loc[order].reset_index(drop=True)
 
 
 def provenance(bank: MemoryBank, run: str, memory_id: str, as_of: int | None = None) -> Provenance | None:

@@ -25,6 +25,7 @@ from memrl_core.analysis.run.metrics import Rate, rate
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.layouts import Place
 from memrl_core.errors import InputError
+from memrl_core.policies.base import FLOAT32_SLACK
 from memrl_core.records import Memory
 from memrl_core.retrieval.view import MemoryView
 
@@ -79,6 +80,24 @@ def copies(view: MemoryView, uses: pd.DataFrame, threshold: float) -> pd.DataFra
         found[f"crowded_{name}"] = found["group"].map(crowded.groupby("group").sum()).fillna(0).astype(int)
     order = {"by": ["group", "uses", "visits"], "ascending": [True, False, False]}
     return found.sort_values(**order, kind="stable", ignore_index=True)
+
+
+def skipped_by(view: MemoryView, threshold: float) -> tuple[str, ...]:
+    """The memories that `duplicates = "skip"` had not written, oldest first.
+
+    These are the ones with the outcome and the words of an older memory whose intent is at least `threshold` similar.
+    """
+    kept: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    skipped = []
+    rows = range(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible).tolist()
+    for row in rows:
+        memory = view.memories[view.ids[row]]
+        equals = kept.setdefault((memory.outcome, tuple(memory.experience.split())), [])
+        if equals and (view.embeddings[np.array(equals)] @ view.embeddings[row]).max() >= threshold - FLOAT32_SLACK:
+            skipped.append(memory.id)
+        else:
+            equals.append(row)
+    return tuple(skipped)
 
 
 @dataclass(frozen=True, slots=True)

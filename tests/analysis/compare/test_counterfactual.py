@@ -30,7 +30,7 @@ from tests.analysis.many_methods import a_bank_of
 from tests.builders import a_bank, a_run, a_step, a_vector, an_agent, an_agent_after
 from tests.policies.foreign import installed
 from tests.policies.policy_run import an_agent_of
-from tests.policies.test_policy_contract import Softmax, ReportedTies
+from tests.policies.test_policy_contract import ReportedTies, Softmax
 from tests.small_banks import give_reward
 
 STEPS = 40

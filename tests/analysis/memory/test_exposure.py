@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from memrl_core.analysis.decision import gate
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.memory import exposure
-from memrl_core.analysis.memory.exposure import AT_LEAST, ROLES, gini, harm, profile, starvation, uses, with_role
+from memrl_core.analysis.memory.exposure import (
+    AT_LEAST,
+    ROLES,
+    gini,
+    harm,
+    left_out,
+    profile,
+    starvation,
+    uses,
+    with_role,
+)
 from memrl_core.analysis.memory.relations import Neighbourhood, neighbourhoods, opposed
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
@@ -74,6 +84,24 @@ def test_each_role_is_reported_by_its_own_signs_the_clearest_first() -> None:
         "corrective failures": ["warned well"],
         "lucky successes": ["worked once", "near and poor", "nearer and poorer"],
     }
+
+
+def test_failed_steps_that_left_a_better_memory_out_are_those_of_the_traces(learned: MemoryBank) -> None:
+    table = uses(learned, "r")
+    expected = {}
+    for trace in learned.traces("r"):
+        if trace.reward is None or trace.reward.outcome != "failure" or not trace.decision.selected:
+            continue
+        q = {one.memory_id: one.q for one in trace.decision.candidates}
+        pool = {one.memory_id for one in trace.recall.pool}
+        best = max(q[i] for i in trace.decision.selected)
+        better = {i: q[i] for i in pool - {*trace.decision.selected} if q[i] > best}
+        if better:
+            expected[trace.step] = (best, max(better.values()), len(better))
+    found = left_out(table).set_index("step")
+    assert expected and {s: (r.q_selected, r.q_left_out, r.better) for s, r in found.iterrows()} == expected
+    assert (found["q_left_out"] - found["q_selected"]).is_monotonic_decreasing
+    assert left_out(table[table["outcome"] == "success"]).empty
 
 
 def test_a_run_without_pools_has_no_profiles_and_no_roles(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl_core.analysis.compare.counterfactual import changes
-from memrl_core.analysis.memory.provenance import provenance, trust
+from memrl_core.analysis.memory.provenance import provenance, trust, under_another_alpha
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.records import UtilityPoint
 from tests.analysis.eventful import an_eventful_bank, believed_by_definition
-from tests.builders import a_bank, a_step
+from tests.builders import a_bank, a_step, an_agent_after
 from tests.small_banks import give_reward
 
 
@@ -91,6 +91,15 @@ def test_added_and_moved_are_the_differences_of_two_folds(eventful: MemoryBank) 
             assert (move.before, move.after) == pytest.approx((then[move.memory_id][0], now[move.memory_id][0]))
             assert move.updates == now[move.memory_id][1] - then[move.memory_id][1]
         assert (moved["after"] - moved["before"]).abs().is_monotonic_decreasing
+
+
+def test_q_under_another_step_size_is_that_of_a_run_with_it_where_q_decides_nothing(tmp_path: Path) -> None:
+    slow, fast = (an_agent_after(tmp_path / f"{a}", 24, weight=0.0, alpha=a, delta=0.0).bank for a in (0.2, 0.7))
+    table = under_another_alpha(slow.histories("r"), 0.7)
+    then = dict(zip(table["memory_id"], table["q_then"], strict=True))
+    assert then == {memory_id: one.q for memory_id, one in fast.utilities("r").items()}
+    assert (table["q"] - table["q_then"]).abs().is_monotonic_decreasing
+    assert (table["q"] != table["q_then"]).sum() == (table["rewards"] > 0).sum() > 3
 
 
 @pytest.mark.parametrize(("earlier", "later"), [(3, 3), (5, 2), (-1, 4)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
-from memrl_core.analysis.memory.relations import copies, lineage, partners, with_and_without
+from memrl_core.analysis.memory.relations import copies, lineage, partners, skipped_by, with_and_without
 from memrl_core.errors import InputError
 from memrl_core.records import Memory
 from memrl_core.retrieval.view import MemoryView
@@ -113,6 +113,18 @@ def test_a_group_says_how_q_visits_and_uses_are_split() -> None:
 def test_memories_that_the_run_cannot_see_are_no_copies() -> None:
     hidden = replace(at_angles([0, 1, 2]), visible=np.array([True, False, True]))
     assert set(copies(hidden, in_pools([]), 0.99)["memory_id"]) == {"m0", "m2"}
+
+
+def test_what_skipping_twins_had_not_written_has_the_words_and_outcome_of_an_older_one() -> None:
+    texts = ["go", "go ", "go", "stay", "go", "go"]
+    outcomes = ["success", "success", "failure", "success", "success", "success"]
+    known = {
+        f"m{i}": Memory(f"m{i}", "", text, outcome, "", (), "r", 1, "", "")
+        for i, (text, outcome) in enumerate(zip(texts, outcomes, strict=True))
+    }
+    view = replace(at_angles([0, 1, 1, 1, 90, 91]), memories=known)
+    assert skipped_by(view, 0.95) == ("m1", "m5")
+    assert skipped_by(view, 1.0) == ()
 
 
 def family(**parents: str) -> list[Memory]:
