@@ -1,5 +1,5 @@
 """Record the banks beside this file: five epochs over eight household tasks, each time in other words, with the
-simulated model, and eighty messages to a help desk with a real language model.
+simulated model, and 320 messages to a help desk with a real language model.
 
     python sample_data/record_demo.py [simulated | real]
 
@@ -23,10 +23,13 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.compare.counterfactual import Reversal, first_reversal
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
+from memrl_core.policies import settings_of
 
 SEED = 1
 EPOCHS = 5
-MESSAGES = 80
+MODEL = "gguf:qwen2.5-coder-0.5b.gguf"
+"""Qwen2.5-Coder-0.5B-Instruct in 4 bits, as a file in the working folder."""
+MESSAGES = 320
 
 
 def main() -> None:
@@ -81,8 +84,9 @@ def record_real(folder: Path) -> int:
             tasks="helpdesk-train",
             task_count=MESSAGES,
             run="helpdesk",
-            model="gguf:smollm2",
-            model_options={"num_ctx": 2048},
+            model=MODEL,
+            model_options={"num_ctx": 2048, "num_thread": 1},
+            settings=settings_of("memrl", {"k2": 1}),
         )
         live = workspace.live_run(bank, "helpdesk", preferences)
         with bank.batch(50):

@@ -73,8 +73,8 @@ SMALL = "gguf:smollm2"
 """The weights that come with the program."""
 REPEATED = 3
 """So many repeats in the same state end an episode of a language model: small ones go round in circles."""
-DEMO, REAL_DEMO = "demo", "demo-smollm2"
-RECORDINGS = {DEMO: "demo_bank", REAL_DEMO: "demo_smollm2_bank"}
+DEMO, REAL_DEMO = "demo", "demo-qwen"
+RECORDINGS = {DEMO: "demo_bank", REAL_DEMO: "demo_qwen_bank"}
 """The banks that come recorded, and their folders in the sample data: one with the simulated model, one with a real."""
 SIMULATED = "simulated"
 OLLAMA_PREFIX = "ollama:"
@@ -606,13 +606,20 @@ def tasks_of(info: RunInfo) -> list[Task]:
 
 
 def fork(
-    bank: MemoryBank, run: str, step: int, settings: Mapping[str, Any], name: str | None = None, by: str = ""
+    bank: MemoryBank,
+    run: str,
+    step: int,
+    settings: Mapping[str, Any],
+    name: str | None = None,
+    by: str = "",
+    model: str = "",
 ) -> RunInfo:
     """Start a run that knows what `run` knew before `step`, and goes on from there under other settings.
 
-    It meets the tasks and seeds that the other met, because it goes on with its numbers. Raises `InputError` for a step
-    that the run does not have or an environment that is not here, `SettingsError` for a value out of range, and
-    `NotAllowed` when the person `by` may not manage the bank.
+    It meets the tasks and seeds that the other met, because it goes on with its numbers. `model` is another model than
+    that of the other run, with that model's options and facts; "" keeps it. Raises `InputError` for a step
+    that the run does not have or an environment that is not here, `SettingsError` for a value out of range,
+    `ModelError` for a model that cannot be asked, and `NotAllowed` when the person `by` may not manage the bank.
     """
     info = bank.run(run)
     bank.trace(run, step)
@@ -627,6 +634,11 @@ def fork(
         first_step=step,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
+    if model and model != info.model:
+        preferences = load_preferences()
+        options = checked_options(preferences.model_options.get(model, {}))
+        facts = dict(must_be_there(model, preferences))
+        forked = replace(forked, model=model, simulated=is_simulated(model), model_options=options, model_facts=facts)
     bank.start_run(forked, by)
     return forked
 

@@ -22,7 +22,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memrl_core.agent.workspace import REAL_DEMO, RECORDINGS
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
 from memrl_core.experiments.cells import EVALUATE, LEARN
@@ -298,6 +301,10 @@ def _over_rag(arm: str, results: Path | None) -> list[Interval]:
     return _gain("methods", "household", arm, "rag", results)[:1]
 
 
+WINDOWS = (("first 80", slice(None, 2)), ("last 80", slice(-2, None)), ("all 320", slice(None)))
+"""Of the 320 messages of a seed, by epochs of 40."""
+
+
 def _help_desk(epochs: slice) -> Callable[[Path | None], list[Interval]]:
     """What SmolLM2 got right at the help desk in some epochs, λ = 0 and MemRL at k2 = 1, by the results that ship; and
     in how many of the seeds MemRL was ahead.
@@ -312,6 +319,33 @@ def _help_desk(epochs: slice) -> Callable[[Path | None], list[Interval]]:
         values = [*_mean_with_interval(one), *_mean_with_interval(other), (other - one).mean(), float(low), float(high)]
         counts = [float((other > one).sum()), float(len(one))]
         return [*(exactly(100 * float(value), 1) for value in values), *(exactly(count, 0) for count in counts)]
+
+    return found
+
+
+def _demo(results: Path | None) -> list[Interval]:
+    """Of the recorded run of a real model: how many messages, and how many of the first and the last 80 were right."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy_bank(sample_data_path() / RECORDINGS[REAL_DEMO], Path(folder) / "bank")
+        with MemoryBank.open(str(Path(folder) / "bank")) as bank:
+            rows = bank.step_rows(bank.runs()[0].id)
+    first, last = ([row.outcome for row in part].count("success") for part in (rows[:80], rows[-80:]))
+    return [exactly(value) for value in (80, len(rows), first, 80, last)]
+
+
+def _successes_alone(epochs: slice) -> Callable[[Path | None], list[Interval]]:
+    """What SmolLM2 got right with the most similar success, and by how much that is ahead of λ = 0 and of MemRL."""
+
+    def found(results: Path | None) -> list[Interval]:
+        rows = pd.read_parquet(sample_data_path() / "real-models.parquet")
+        chosen = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[epochs])]
+        by_arm = chosen.pivot_table(index="seed", columns="arm", values="accuracy")
+        alone = by_arm["successes alone, k2 = 1"]
+        values = [*_mean_with_interval(alone)]
+        for other in (by_arm["λ = 0, k2 = 1"], by_arm["MemRL, k2 = 1"]):
+            low, high = paired_interval(alone.to_numpy(), other.to_numpy())
+            values += [(alone - other).mean(), float(low), float(high)]
+        return [exactly(100 * float(value), 1) for value in values]
 
     return found
 
@@ -366,11 +400,22 @@ CLAIMS: tuple[Claim, ...] = (
             _help_desk(epochs),
             quick=True,
         )
-        for name, epochs in (
-            ("first 80", slice(None, 2)),
-            ("last 80", slice(-2, None)),
-            ("all 320", slice(None)),
+        for name, epochs in WINDOWS
+    ),
+    Claim(
+        "pages/home/page.py",
+        "of its first {} of {} messages it got {} right, of the last {} it got {}",
+        _demo,
+        quick=True,
+    ),
+    *(
+        Claim(
+            "docs/real-models.md",
+            f"| {name} messages | {{}} % ({{}}…{{}}) | {{}} points ({{}}…{{}}) | {{}} points ({{}}…{{}}) |",
+            _successes_alone(epochs),
+            quick=True,
         )
+        for name, epochs in WINDOWS
     ),
     Claim(
         "docs/real-models.md",

@@ -16,6 +16,7 @@ from pages.shared.header import header
 from pages.shared.person import person, role_to_take_back, within_role
 from pages.shared.picture import download
 from pages.shared.place import Place
+from pages.shared.rewind import rewind_form
 from pages.shared.text import errors_shown, failure_kept, literal, minute
 
 
@@ -28,7 +29,7 @@ def actions(place: Place) -> None:
     with st.container(horizontal=True, gap="small", key="step_actions"):
         _notes(place, run, step)
         if workspace.can_go_on(place.run):
-            _fork_form(place, run, step)
+            rewind_form(place, step, case_at(place).settings)
         download(
             "Report of this step",
             lambda: step_report(place.bank, run, step),
@@ -37,23 +38,6 @@ def actions(place: Place) -> None:
             icon=":material/summarize:",
             help="One HTML file with every number, figure and text of the step; it opens without a network.",
         )
-
-
-def _fork_form(place: Place, run: str, step: int) -> None:
-    """Start a run that goes on from before this step under the settings looked at."""
-    look = within_role(place.bank, Role.MANAGE)
-    with st.popover("Fork the run from here", icon=":material/call_split:", **look):
-        st.markdown(
-            f"A new run that knows what this one knew before step {step}, with the settings on the left. "
-            "It meets the same tasks with the same seeds; this run stays as it is."
-        )
-        name = st.text_input("Name", key="fork_name", placeholder="chosen for you")
-        if not st.button("Fork", type="primary", key="fork", width="stretch", **look):
-            return
-        with errors_shown():
-            settings = case_at(place).settings.model_dump()
-            forked = workspace.fork(place.bank, run, step, settings, name.strip() or None, by=person())
-            places.go_to_steps(run=forked.id)
 
 
 def _notes(place: Place, run: str, step: int) -> None:

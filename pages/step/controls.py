@@ -22,6 +22,7 @@ from pages.shared import place as places
 from pages.shared.header import model_status, on_key, status_of
 from pages.shared.person import within_role
 from pages.shared.place import PLAYING, Place, play
+from pages.shared.rewind import compare_button, next_settings_form, rewind_form
 from pages.shared.text import failure_kept, literal, minute, verbatim
 from pages.shared.view import View
 from pages.step.stage import look_in_link, stage_arriving
@@ -70,6 +71,9 @@ def controls(view: View) -> None:
                 count = st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
                 st.button("Run", key="run_many", on_click=_run_many, args=(view, int(count)), **look)
                 st.caption("Each step is saved as it ends. Stop keeps what is done.")
+        under_way = view.live is not None and view.live.under_way
+        next_settings_form(view.place, under_way, disabled=view.busy)
+        compare_button(view.place)
         if view.busy:
             _progress(view)  # In the same row: the stage below stays where it is.
     if not view.busy:
@@ -220,6 +224,9 @@ def _replay_note(view: View) -> None:
         )
         _player(view.place)
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
+        if view.moment.trace is not None and workspace.can_go_on(view.run):
+            rewind_form(view.place, view.moment.trace.step)
+        compare_button(view.place)
         at = view.place.link | look_in_link()
         st.download_button(
             "Share",

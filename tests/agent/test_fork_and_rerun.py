@@ -12,7 +12,7 @@ import pytest
 from memrl_core.agent import workspace
 from memrl_core.agent.rerun import Credit, Rerun, credit, subsets
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import InputError, SettingsError
+from memrl_core.errors import InputError, ModelError, SettingsError
 from memrl_core.records import GenerateRecord, Message, Reply, Turn
 from memrl_core.settings import MemRLSettings
 from pages.shared.work import Work
@@ -68,6 +68,15 @@ def test_a_fork_under_other_settings_decides_its_first_step_by_them(learned: Mem
     assert len(trace.decision.selected) <= 1
     assert trace.settings["weight"] == 1.0
     assert learned.trace("base", 20).settings["weight"] == 0.5
+
+
+def test_a_fork_with_another_model_has_that_models_facts_and_options(learned: MemoryBank) -> None:
+    forked = workspace.fork(learned, "base", 10, learned.settings("base"), model="gguf:smollm2")
+    assert (forked.model, forked.simulated) == ("gguf:smollm2", False)
+    assert forked.model_facts["digest"] and not learned.run("base").model_facts
+    with pytest.raises(ModelError):
+        workspace.fork(learned, "base", 10, learned.settings("base"), name="none", model="gguf:/not/there.gguf")
+    assert "none" not in [info.id for info in learned.runs()]
 
 
 def test_a_fork_of_a_step_that_is_not_there_leaves_no_run_behind(learned: MemoryBank) -> None:

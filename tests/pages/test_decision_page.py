@@ -96,6 +96,8 @@ def test_a_lambda_beyond_a_flip_shows_the_other_selection_and_changes_nothing(ba
     assert "not applied" in text
     reported = text.split("under the settings tried out: **")[1].split("**")[0]
     assert set(reported.split(", ")) == set(names(chosen, RUN).split(", "))
+    app.number_input(key="what_if_weight_typed").set_value(0.87).run()
+    assert (app.slider(key="what_if_weight").value, app.query_params["weight"]) == (0.87, "0.87")
     app.button(key="what_if_reset").click().run()
     assert "not applied" not in plain(app)
     assert len(bank.events()) == facts
@@ -118,11 +120,11 @@ def test_a_fork_goes_on_from_before_the_step_under_the_settings_tried_out(
     bank: Stored, at_step: Visit, visit: Visit
 ) -> None:
     app = at_step(weight="0.9")
-    app.text_input(key="fork_name").set_value("braver")
-    app.button(key="fork").click().run()
+    app.text_input(key="rewind_name").set_value("braver")
+    app.button(key="rewind").click().run()
     again = at_step()
-    again.text_input(key="fork_name").set_value("braver")
-    again.button(key="fork").click().run()
+    again.text_input(key="rewind_name").set_value("braver")
+    again.button(key="rewind").click().run()
     assert any("already" in error.value for error in again.error)
     info = bank.run("braver")
     assert (info.base, info.base_step, info.first_step) == (RUN, STEP - 1, STEP)

@@ -44,9 +44,9 @@ from tests.pages.screen import RUN, Download, Stored, Visit, a_bank, full, opene
 
 def test_home_offers_the_playground_and_two_recorded_agents(visit: Visit) -> None:
     app = visit("home")
-    assert {"open_playground", "play_demo", "play_demo_smollm2"} <= {button.key for button in app.button}
+    assert {"open_playground", "play_demo", "play_demo_qwen"} <= {button.key for button in app.button}
     measured = pd.read_parquet(sample_data_path() / "real-models.parquet").query("epoch > 6")
-    for arm in ("λ = 0, k2 = 1", "MemRL, k2 = 1"):
+    for arm in ("λ = 0, k2 = 1", "MemRL, k2 = 1", "successes alone, k2 = 1"):
         share = measured[measured["arm"] == arm].groupby("seed")["accuracy"].mean().mean()
         assert f"{100 * share:.0f} %" in page_text(app)
     assert "household" in page_text(app)
@@ -133,6 +133,21 @@ def test_a_replay_plays_until_the_person_moves_and_no_further_than_its_end(demo:
     app.button(key="move_Next").click().run()
     assert "playing" not in app.session_state and app.query_params["step"] == "4"
     assert visit("step", bank="demo", run="household", step="40").button(key="replay_play").disabled
+
+
+def test_a_run_is_rewound_to_a_step_under_other_settings_and_goes_on_with_others_yet(
+    demo: Path, visit: Visit, bank: Stored
+) -> None:
+    app = visit("step", bank="demo", run="household", step="12")
+    app.number_input(key="rewound_household_12_weight").set_value(0.9)
+    app.button(key="rewind").click().run()
+    info = next(one for one in bank.runs() if one.base == "household")
+    assert (info.base_step, info.first_step, info.settings["weight"]) == (11, 12, 0.9)
+    assert app.query_params["run"] == info.id and not app.error
+    assert app.button(key="compare_with_base").label == "Compare with household"
+    app.number_input(key=f"next_{info.id}_12_k2").set_value(1)
+    app.button(key="use_settings").click().run()
+    assert bank.settings(info.id, 12)["k2"] == 1 and bank.settings("household", 40)["k2"] != 1
 
 
 def test_an_address_that_the_browser_tells_late_moves_nobody_back(demo: Path, visit: Visit) -> None:
@@ -563,13 +578,14 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
 
 def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, visit: Visit) -> None:
     app = visit("home")
-    app.button(key="play_demo_smollm2").click().run()
+    app.button(key="play_demo_qwen").click().run()
     with MemoryBank.open(str(workspace.demo_bank(workspace.REAL_DEMO))) as bank:
         (info,) = bank.runs()
         traces = bank.traces(info.id)
-    assert (info.model, info.simulated) == ("gguf:smollm2", False)
-    assert all(turn.reply.bound and turn.reply.offered for t in traces if t.generate for turn in t.generate.turns)
-    assert "smollm2" in page_text(app)
+    assert (info.model, info.simulated) == ("gguf:qwen2.5-coder-0.5b.gguf", False)
+    replies = [turn.reply for trace in traces for turn in trace.turns]
+    assert all(reply.bound and (reply.offered or not reply.text) for reply in replies)
+    assert "qwen2.5-coder" in page_text(app)
 
 
 def test_an_answer_that_was_cut_says_where_on_the_page(home: Path, visit: Visit, ollama: OllamaServer) -> None:

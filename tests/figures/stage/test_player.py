@@ -464,7 +464,7 @@ def test_the_script_is_plain_modules_without_a_build_and_passes_over_the_cores_f
 
 
 def test_stage_data_of_the_second_demo_plays(tmp_path: Path, play: Play) -> None:
-    shutil.copytree(SAMPLES / "demo_smollm2_bank", tmp_path / "bank")
+    shutil.copytree(SAMPLES / "demo_qwen_bank", tmp_path / "bank")
     with MemoryBank.open(str(tmp_path / "bank")) as bank:
         data = stage_data(source_of_run(bank, bank.runs()[-1].id))
     page = play(data, "step=41&phase=7", reduced_motion="reduce")
