@@ -80,7 +80,9 @@ export default function ({ setTriggerValue, setStateValue }) {
       event.preventDefault();
       return event.stopImmediatePropagation();
     }
-    if (typing(at)) return;
+    // Arrows choose in the stage's short lists; what rates and undoes is heard there too.
+    const list = ONCE.test(event.key) && at.closest(".stage select");
+    if (typing(at) && !list) return;
     if (event.repeat && ONCE.test(event.key)) return event.stopImmediatePropagation();
     const name = COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()];
     const moves = event.key.length > 1;
@@ -94,7 +96,7 @@ export default function ({ setTriggerValue, setStateValue }) {
     }
     // Streamlit hears no key in an input, be it a slider, and a letter would open the list.
     const letter = event.key.length === 1 && event.key !== " " && !event.shiftKey;
-    if (closedList(at) ? !LISTS_OWN.test(event.key) : at.tagName === "INPUT" && letter) {
+    if (closedList(at) ? !LISTS_OWN.test(event.key) : list || (at.tagName === "INPUT" && letter)) {
       event.preventDefault();
       event.stopImmediatePropagation();
       const { key, code, keyCode, which, shiftKey } = event;

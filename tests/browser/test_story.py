@@ -231,9 +231,9 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     # Digits rate, with every part closed and the focus within the stage; with Shift they are phases.
     page.keyboard.press("Shift+Digit3")
     expect(page.locator("[data-phase='3']")).to_have_attribute("data-state", "current")
-    for slider in (None, ".stage-lambda input", ".st-key-header_slider input"):
-        if slider is not None:
-            page.locator(slider).focus()
+    for focused in (None, ".stage-lambda input", ".st-key-header_slider input", ".stage select >> nth=0"):
+        if focused is not None:
+            page.locator(focused).focus()
         page.keyboard.press("5")
         expect(page.locator(".st-key-hand")).to_contain_text("Saved: +1.000")
         page.keyboard.press("u")
