@@ -533,6 +533,8 @@ class EventKind(StrEnum):
     CREDIT_REVOKED = "credit_revoked"
     NOTE_PINNED = "note_pinned"
     NOTE_REMOVED = "note_removed"
+    MEMORY_JUDGED = "memory_judged"
+    QUERY_JUDGED = "query_judged"
     BATCH_MADE = "batch_made"
     BATCH_CLOSED = "batch_closed"
     SCALES_CHANGED = "scales_changed"
@@ -552,8 +554,9 @@ class LedgerEvent:
 
     A reward's payload may say on which scale a person gave it. An edited or merged memory is a new one
     (`memory_ids[0]`) in the place of those that the payload lists under "replaces"; restoring these takes away those
-    under "takes_away". What a person takes back or does again names the event under "undoes" or "redoes". Roles
-    belong to the bank, not to a run: their `run` is "".
+    under "takes_away". What a person takes back or does again names the event under "undoes" or "redoes". The value
+    of a label is the grade of the memory, or whether anything should come for a query; without one it is withdrawn. Its
+    payload says under "from" where it comes from. Roles belong to the bank, not to a run: their `run` is "".
     """
 
     id: str

@@ -28,6 +28,7 @@ from memrl_core.bank.matrix import MovingView
 from memrl_core.bank.operations import RUN_NAME, WRITING, is_run_name, must_be_possible, readable, settled, task_of
 from memrl_core.bank.people.batches import Batches
 from memrl_core.bank.people.editing import Editing
+from memrl_core.bank.people.judgements import Judgements
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.bank.people.undo import Undo
 from memrl_core.bank.state import BRINGS_IN, BankState, Pending
@@ -128,6 +129,7 @@ class MemoryBank:
         self.undo = Undo(*parts)
         self.people = People(*parts)
         self.batches = Batches(*parts)
+        self.judgements = Judgements(*parts)
 
     # --- open and close -----------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ LOOKED_UP = 64
 MOVES_NOTHING = (
     EventKind.NOTE_PINNED,
     EventKind.NOTE_REMOVED,
+    EventKind.MEMORY_JUDGED,
+    EventKind.QUERY_JUDGED,
     EventKind.BATCH_MADE,
     EventKind.BATCH_CLOSED,
     EventKind.ENVIRONMENT_CHANGED,

@@ -243,6 +243,8 @@ class Sentences:
                 return f"made the batch {_short(event.reason)} for {_short(raters)}"
             case EventKind.BATCH_CLOSED:
                 return f"closed the batch {_short(revoked.reason)}" if revoked else "closed a batch"
+            case EventKind.MEMORY_JUDGED | EventKind.QUERY_JUDGED:
+                return _labelled(event, memories)
             case EventKind.NOTE_PINNED:
                 return f"noted: {_short(event.reason)}"
             case EventKind.NOTE_REMOVED:
@@ -269,6 +271,16 @@ class Sentences:
         known = before.payload["settings"] if before else began.get("settings", {})
         fields = settings_fields_of(str(began.get("policy", "memrl")))
         return f"changed settings: {_changes(known, event.payload['settings'], fields)}"
+
+
+def _labelled(event: LedgerEvent, memories: str) -> str:
+    about = memories if event.kind is EventKind.MEMORY_JUDGED else "the query"
+    came = "" if event.source == "person" else f" ({_short(event.rater)}, {_short(str(event.payload.get('from', '')))})"
+    if event.value is None:
+        return f"withdrew the label of {about} of step {event.step}{came}"
+    if event.kind is EventKind.MEMORY_JUDGED:
+        return f"labelled {about} {event.value:g} of 3 for step {event.step}{came}"
+    return f"labelled step {event.step}: {'something' if event.value else 'nothing'} should come{came}"
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:

@@ -13,14 +13,14 @@ LONGEST_NAME = 80
 
 
 class Role(StrEnum):
-    """Look: nothing is changed. Rate: rewards and notes too. Manage: everything."""
+    """Look: nothing is changed. Rate: rewards, labels and notes too. Manage: everything."""
 
     LOOK = "look"
     RATE = "rate"
     MANAGE = "manage"
 
 
-COVERS = {Role.RATE: "give rewards", Role.MANAGE: "change runs, memories, settings or roles"}
+COVERS = {Role.RATE: "give rewards or labels", Role.MANAGE: "change runs, memories, settings or roles"}
 """What a person may do by a role and not by the one before it."""
 
 RATING = frozenset(
@@ -31,6 +31,8 @@ RATING = frozenset(
         EventKind.CREDIT_REVOKED,
         EventKind.NOTE_PINNED,
         EventKind.NOTE_REMOVED,
+        EventKind.MEMORY_JUDGED,
+        EventKind.QUERY_JUDGED,
     }
 )
 

@@ -31,8 +31,9 @@ MEMORIES = frozenset(
         EventKind.MEMORY_UNPINNED,
     }
 )
+JUDGED = frozenset({EventKind.MEMORY_JUDGED, EventKind.QUERY_JUDGED})
 PINS = frozenset({EventKind.MEMORY_PINNED, EventKind.MEMORY_UNPINNED})
-REVERSIBLE = REWARDS | MEMORIES
+REVERSIBLE = REWARDS | MEMORIES | JUDGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Action:
 class Undo(Part):
     """Undo and redo for each person, without limit.
 
-    `kinds` are `REWARDS` or `MEMORIES`, each undone by itself as if the other were not there; None: all as one.
+    `kinds` are `REWARDS`, `MEMORIES` or `JUDGED`, each undone by itself as if there were no others; None: all as
+    one.
     """
 
     @locked
@@ -172,6 +174,8 @@ class Undo(Part):
 
     def _opposite(self, event: LedgerEvent, action: Action) -> LedgerEvent:
         kind, payload = event.kind, event.payload
+        if kind in JUDGED:
+            return self._judging(event, self._judged_before(event))
         if kind in REWARDS:
             reward = self._rewarded(event)
             before = self._standing(reward, before=action.first)
@@ -202,7 +206,30 @@ class Undo(Part):
         if event.kind is EventKind.REWARD_REVOKED:
             revoked = self._rewarded(event)
             return self._ledger.revoking(self._standing(revoked) or revoked, actor_of(event))
+        if event.kind in JUDGED:
+            return self._judging(event, event)
         return self._now(event, event.kind)
+
+    def _judged_before(self, event: LedgerEvent) -> LedgerEvent | None:
+        """The label that stood for the same thing, by the same rater and from the same source, before an event."""
+        at_step = self._state.at(event.run, event.step)
+        same = (e for e in at_step if e.kind in JUDGED and label_key(e) == label_key(event))
+        return max((e for e in same if in_ledger(e) < in_ledger(event)), key=in_ledger, default=None)
+
+    def _judging(self, event: LedgerEvent, label: LedgerEvent | None) -> LedgerEvent:
+        """A new event by which `label` stands in the place of what `event` said; None: no label."""
+        return self._ledger.event(
+            event.run,
+            event.step,
+            "",
+            event.kind,
+            memory_ids=event.memory_ids,
+            value=None if label is None else label.value,
+            source=event.source,
+            rater=event.rater,
+            reason="" if label is None else label.reason,
+            payload=event.payload if label is None else label.payload,
+        )
 
     def _standing(self, reward: LedgerEvent, before: LedgerEvent | None = None) -> LedgerEvent | None:
         """The reward of whoever gave `reward`, for the same attempt, that stands now or stood before an event."""
@@ -254,6 +281,11 @@ class Undo(Part):
         held = fold.pinned - places if kind is EventKind.MEMORY_UNPINNED else set()
         moved = (i for i in places & fold.utilities.keys() if held.isdisjoint(fold.origins[i].replaced))
         return (*event.memory_ids, *sorted(moved))
+
+
+def label_key(event: LedgerEvent) -> tuple[object, ...]:
+    """What a label is about, by whom and from where: of events with the same key the newest stands."""
+    return event.kind, event.run, event.step, event.memory_ids, event.rater, event.payload.get("from")
 
 
 _OPPOSITES = {

@@ -284,6 +284,26 @@ event.listen(
     ).execute_if(dialect="postgresql"),
 )
 
+VIEW = "judgements"
+_JUDGED = {
+    "sqlite": ("json_extract(memory_ids, '$[0]')", "json_extract(payload, '$.from')"),
+    "postgresql": ("(memory_ids::json ->> 0)", f"(replace(payload, '{NUL}', '{BLANK}')::json ->> 'from')"),
+}
+JUDGEMENTS = {
+    dialect: f"CREATE VIEW {VIEW} AS SELECT run, step, memory_id, grade, rater, source FROM "
+    f"(SELECT run, step, {memory_id} AS memory_id, CAST(value AS INTEGER) AS grade, rater, "
+    f"COALESCE({source}, source) AS source, ROW_NUMBER() OVER "
+    f"(PARTITION BY kind, run, step, memory_ids, rater, {source} ORDER BY seq DESC, id DESC) AS newest "
+    "FROM ledger WHERE kind IN ('memory_judged', 'query_judged')) AS labels "
+    "WHERE newest = 1 AND grade IS NOT NULL"
+    for dialect, (memory_id, source) in _JUDGED.items()
+}
+"""The labels of recall that stand: of each memory in a step by each rater and source the newest, if it was not
+withdrawn. A label of the query itself has no `memory_id`. Banks of before get the view with what is written next."""
+for _dialect, _view in JUDGEMENTS.items():
+    event.listen(ledger, "after_create", DDL(_view).execute_if(dialect=_dialect))  # type: ignore[no-untyped-call]
+event.listen(ledger, "before_drop", DDL(f"DROP VIEW IF EXISTS {VIEW}"))  # type: ignore[no-untyped-call]
+
 
 class Database:
     """One connection to the tables of a bank. Threads take `lock` to share it; `shown` names the place in sentences.
@@ -400,6 +420,7 @@ class Database:
         found = {(kind, name): (table, _plain_sql(sql)) for kind, name, table, sql in self.raw(query, (PARTS_READ,))}
         if found.get(_STEPS) == _steps_before():
             found[_STEPS] = ours[_STEPS]
+        found.setdefault(_VIEW, ours[_VIEW])  # A bank of before, to which nothing was written since.
         if only:
             found, ours = ({key: parts[key] for key in parts if key[1] == only} for parts in (found, ours))
         odd = [("not a bank's own", key) for key in sorted(found.keys() - ours.keys())]
@@ -526,17 +547,21 @@ class Database:
                 self._in_transaction = False
 
     def _complete(self) -> None:
-        """Give a bank of an earlier version the column that it lacks; one look per handle at any other."""
+        """Give a bank of an earlier version the column and the view that it lacks; one look per handle at any other."""
         if self._is_complete:
             return
         with self._sentences("the database"):
             if self.is_sqlite:
                 columns = [name for _, name, *_ in self._run("PRAGMA table_xinfo(steps)").fetchall()]
+                has_view = bool(self._run("SELECT 1 FROM sqlite_master WHERE name = ?", (VIEW,)).fetchall())
             else:
                 there = inspect(self._connection)
                 columns = [one["name"] for one in there.get_columns("steps")] if there.has_table("steps") else []
+                has_view = VIEW in there.get_view_names()
             if columns and "follows" not in columns and (COMPUTES or not self.is_sqlite):
                 self._run(_ADD_FOLLOWS + FOLLOWS[self._engine.dialect.name])
+            if columns and not has_view:
+                self._run(JUDGEMENTS[self._engine.dialect.name])
         self._is_complete = bool(columns)
 
     def _begin(self) -> None:
@@ -686,6 +711,7 @@ def _own_schema() -> dict[tuple[str, str], tuple[str, str]]:
 
 
 _STEPS = "table", "steps"
+_VIEW = "view", VIEW
 
 
 @cache

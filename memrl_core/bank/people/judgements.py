@@ -1,0 +1,138 @@
+"""Labels of recall: whether a memory was, or was not, right to recall in a step; and whether anything was.
+
+A label is a fact in the ledger beside the rewards. It is no reward and never moves a q. Each rater has one label per
+memory of a step and source, which is given, changed and withdrawn; `undo` takes back what a person gave here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from memrl_core.bank.ledger import Part
+from memrl_core.bank.people.ratings import LONGEST_REASON
+from memrl_core.bank.people.roles import person_name
+from memrl_core.bank.people.undo import JUDGED, TOGETHER, label_key
+from memrl_core.bank.state import locked
+from memrl_core.errors import InputError
+from memrl_core.learning import in_ledger
+from memrl_core.records import EventKind, LedgerEvent
+
+LabelSource = Literal["person", "derived", "judge", "import"]
+"""People by hand; an environment that knows what its tasks are about; a language model; a file."""
+HIGHEST_GRADE = 3
+MEANING = ("irrelevant", "related", "relevant", "exactly right")
+"""What the grades of a memory mean, from 0 on; from 1 on a memory counts as relevant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """How relevant a memory is to what a step asked for, 0 … `HIGHEST_GRADE`.
+
+    Without a `memory_id` it is about the query itself: 0 says that nothing should come, 1 that something should.
+    `grade` None withdraws the label. `rater` is a person, or what gave the label: an environment, a model, a file. `by`
+    is the person who brought in the labels of others.
+    """
+
+    run: str
+    step: int
+    memory_id: str
+    grade: int | None
+    rater: str
+    source: LabelSource = "person"
+    reason: str = ""
+    by: str = ""
+    created: str = ""
+
+
+@dataclass(frozen=True)
+class Judgements(Part):
+    """What was said about the recall of steps. Every change is an event; what it replaces stays in the ledger."""
+
+    def judge(self, label: Label) -> LedgerEvent:
+        """Append a label in the place of an earlier one of the same rater and source; the same again changes nothing.
+
+        Raises `InputError` for a grade that there is not, and a step or a memory that is not in the bank; `NotAllowed`,
+        `UnknownRun`.
+        """
+        return self.judge_all([label])[0]
+
+    def judge_all(self, labels: Sequence[Label]) -> list[LedgerEvent]:
+        """Append several labels in one write, as one action; of each, the event that stands now. Raises as `judge`."""
+        with self._alone():
+            before = {label_key(event): event for event in self._newest({(label.run, label.step) for label in labels})}
+            standing, new = [], list[LedgerEvent]()
+            together = {TOGETHER: uuid.uuid4().hex} if len(labels) > 1 else {}
+            for label in labels:
+                event = self._event(label, together)
+                known = before.get(label_key(event))
+                if known is None or (known.value, known.reason) != (event.value, event.reason):
+                    new.append(event)
+                    before[label_key(event)] = known = event
+                standing.append(known.id)
+            stored = {event.id: event for event in self._ledger.append_in_order(new)} if new else {}
+            return [stored.get(one) or next(e for e in before.values() if e.id == one) for one in standing]
+
+    @locked
+    def standing(self, run: str | None = None, step: int | None = None) -> list[Label]:
+        """The labels that stand, of the whole bank, of a run or of a step, oldest first: each rater's newest.
+
+        Raises `UnknownRun`.
+        """
+        if run is not None:
+            self._state.run(run)
+        events = self._state.at(run, step) if run is not None and step is not None else self._state.of_kind(*JUDGED)
+        newest: dict[tuple[object, ...], LedgerEvent] = {}
+        for event in sorted((e for e in events if e.kind in JUDGED and run in (None, e.run)), key=in_ledger):
+            newest.pop(label_key(event), None)
+            newest[label_key(event)] = event
+        return [_label(event) for event in newest.values() if event.value is not None]
+
+    def _newest(self, steps: set[tuple[str, int]]) -> list[LedgerEvent]:
+        if len(steps) > 1:
+            found = [event for event in self._state.of_kind(*JUDGED) if (event.run, event.step) in steps]
+        else:
+            found = [event for place in steps for event in self._state.at(*place) if event.kind in JUDGED]
+        return sorted(found, key=in_ledger)
+
+    def _event(self, label: Label, together: dict[str, str]) -> LedgerEvent:
+        if self._state.step_row(label.run, label.step) is None:
+            raise InputError(f"Run {label.run[:80]} has no finished step {label.step}. Nothing was saved.")
+        highest = HIGHEST_GRADE if label.memory_id else 1
+        if label.grade is not None and not 0 <= label.grade <= highest:
+            raise InputError(f"{label.grade} is no grade: give 0 to {highest}. Nothing was saved.")
+        if label.memory_id and label.memory_id not in self._state.memories:
+            raise InputError(f"This bank holds no memory “{label.memory_id[:80]}”. Nothing was saved.")
+        if label.source not in get_args(LabelSource):
+            raise InputError(f"“{str(label.source)[:80]}” is no source of labels. Nothing was saved.")
+        if len(label.reason) > LONGEST_REASON:
+            raise InputError(f"A reason has at most {LONGEST_REASON:,} characters: shorten it. Nothing was saved.")
+        by = {"by": person_name(label.by)} if label.by and label.source != "person" else {}
+        return self._ledger.event(
+            label.run,
+            label.step,
+            "",
+            EventKind.MEMORY_JUDGED if label.memory_id else EventKind.QUERY_JUDGED,
+            memory_ids=(label.memory_id,) if label.memory_id else (),
+            value=None if label.grade is None else float(label.grade),
+            source="person" if label.source == "person" else None,
+            rater=person_name(label.rater),
+            reason=label.reason.strip(),
+            payload={"from": label.source, **by, **together},
+        )
+
+
+def _label(event: LedgerEvent) -> Label:
+    return Label(
+        event.run,
+        event.step,
+        event.memory_ids[0] if event.memory_ids else "",
+        None if event.value is None else int(event.value),
+        event.rater,
+        event.payload.get("from", "person"),
+        event.reason,
+        str(event.payload.get("by", "")),
+        event.created,
+    )
