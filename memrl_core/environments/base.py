@@ -137,6 +137,15 @@ class Environment(ABC):
         return None
 
     @classmethod
+    def kind_of(cls, intent: str, task: Task | None) -> str:
+        """What a task or a memory is about, so that those of one kind can help each other; "" where nobody knows it.
+
+        `task` is the one that the memory comes from, None where that is not known. For labels of recall and pictures,
+        and never for an agent.
+        """
+        return ""
+
+    @classmethod
     def misleading(cls, task: Task) -> str:
         """An experience that looks like help with `task` and is harm, for studies of poisoned memories; "" for none."""
         return ""

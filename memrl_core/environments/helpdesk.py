@@ -190,6 +190,11 @@ class Helpdesk(Environment):
         return {topic: self._teams[team] for topic, team in zip(MESSAGES, teams, strict=True)}
 
     @classmethod
+    def kind_of(cls, intent: str, task: Task | None) -> str:
+        """The topic of a message of a task or the handbook."""
+        return topics().get(intent, "") if task is None else task.family
+
+    @classmethod
     def make_tasks(cls, name: str) -> list[Task]:
         """The tasks of one of `sets`, a message of each topic in turn; the same ones every time."""
         if name not in SETS:

@@ -119,6 +119,11 @@ class Household(Environment):
     max_turns = 10
 
     @classmethod
+    def kind_of(cls, intent: str, task: Task | None) -> str:
+        """The family of a task, or that of a case of the handbook."""
+        return _family_in_handbook(intent) if task is None else task.family
+
+    @classmethod
     def misleading(cls, task: Task) -> str:
         """A script that carries the object to and fro between wrong places until no turn is left."""
         try:
@@ -314,6 +319,16 @@ class Household(Environment):
 
     def _described(self, response: str) -> str:
         return f"{response}\n{choices_listed(self._choices())}"
+
+
+def _family_in_handbook(intent: str) -> str:
+    """The family of a case of the handbook; "" for another text."""
+    for family, (called, _) in HANDBOOK_CASES.items():
+        before, _, rest = called.partition("{o}")
+        pattern = re.escape(before) + r"\w+" + re.escape(rest).replace(re.escape("{t}"), r"\w+")
+        if re.fullmatch(pattern, intent):
+            return family
+    return ""
 
 
 def _kind(thing: str) -> str:

@@ -157,6 +157,11 @@ class Parametric(Environment):
         return last_step(message, verdict, success, Judgement(best, way[:80], why))
 
     @classmethod
+    def kind_of(cls, intent: str, task: Task | None) -> str:
+        """The family of a task."""
+        return "" if task is None else task.family
+
+    @classmethod
     def make_tasks(cls, name: str) -> list[Task]:
         """The tasks of one of `sets`, one of each family in turn; the same ones every time."""
         if name not in SETS:

@@ -1,0 +1,144 @@
+"""Measures of retrieval over labelled queries, for phase A and phase B, each with its interval over queries.
+
+hit@k, recall@k, precision@k, MRR and nDCG are computed by `ir_measures` on trec_eval's code: they are the field's own.
+A memory that nobody labelled counts as irrelevant, as in TREC; `coverage` says how much of what was given is
+labelled at all. Queries without a relevant memory have no ranking to measure: of those for which nothing should come,
+`false_recall` is the share that got something past the gate, and `empty` is the share that came back empty though
+something should have come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.analysis.recall.grades import Judged
+from memrl_core.analysis.recall.queries import Query
+from memrl_core.analysis.run.metrics import Estimate, seed_interval
+from memrl_core.errors import InputError
+
+Phase = Literal["A", "B"]
+LEAST_COVERAGE = 0.5
+"""Below this share of labelled memories among those given, a measure says so."""
+RANKED = {"hit": "Success", "recall": "R", "precision": "P", "mrr": "RR", "ndcg": "nDCG"}
+"""Our names to those of `ir_measures`; the first three need a k."""
+PLAIN = ("false_recall", "empty", "coverage")
+_NAME = re.compile(r"(hit|recall|precision|mrr|ndcg|false_recall|empty|coverage)(?:@([1-9]\d{0,3}))?(?:\.([ab]))?")
+
+
+class Ranking(NamedTuple):
+    """What phase A and phase B brought for one query, best first, with what is known of it."""
+
+    pool: Sequence[str]
+    selected: Sequence[str]
+    judged: Judged
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A mean over queries. `name` is as `measured` takes it; `queries` are those that it is a mean over.
+
+    `share` is the mean with its 95 % interval, whose ends are nan with fewer than two queries; `note` says what stands
+    in the way of trusting it, "" when nothing does.
+    """
+
+    name: str
+    phase: Phase
+    share: Estimate
+    queries: int
+    note: str = ""
+
+
+def rankings(queries: Iterable[Query]) -> list[Ranking]:
+    """What the queries brought, as they were recorded."""
+    return [Ranking(query.pool, query.selected, query.judged) for query in queries]
+
+
+def usual(k1: int, k2: int) -> list[str]:
+    """The measures of a report, for a run with such a pool and prompt."""
+    both = [f"hit@{k2}", "mrr", "ndcg"]
+    names = [f"recall@{k1}", *both, *(f"{name}.b" for name in both), f"recall@{k2}.b", f"precision@{k2}"]
+    return [*names, *PLAIN]
+
+
+def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
+    """These measures of what came, in the order given.
+
+    A name is `hit@k`, `recall@k`, `precision@k`, `mrr` or `ndcg`, perhaps with @k, and .a or .b for the phase (A where
+    it is left out, B for precision); or `false_recall`, `empty` or `coverage`. Raises `InputError` for another one.
+    """
+    parsed = [_parsed(name) for name in names]
+    covered = coverage(found)
+    thin = len(covered) > 0 and float(covered.mean()) < LEAST_COVERAGE
+    made = []
+    for (kind, k, phase), name in zip(parsed, names, strict=True):
+        values = values_of(found, kind, k, phase)
+        notes = []
+        if len(values) == 1:
+            notes.append("one query: no interval")
+        if kind in RANKED and len(values) and thin:
+            notes.append(f"only {covered.mean():.0%} of the memories given are labelled")
+        made.append(Measure(name, phase, mean_of(values), len(values), "; ".join(notes)))
+    return made
+
+
+def mean_of(values: npt.NDArray[np.float64]) -> Estimate:
+    """The mean over queries (n,) with its 95 % interval by drawing queries anew; nan where there is none."""
+    if not len(values):
+        return Estimate(*[float("nan")] * 3)
+    low, high = seed_interval(values)
+    return Estimate(float(values.mean()), float(low), float(high))
+
+
+def _parsed(name: str) -> tuple[str, int | None, Phase]:
+    match = _NAME.fullmatch(name.lower())
+    kind = match[1] if match else ""
+    k = int(match[2]) if match and match[2] else None
+    if match is None or (k is None) == (kind in ("hit", "recall", "precision")) or (k and kind in PLAIN):
+        raise InputError(
+            f"“{name[:80]}” is no measure. Known: hit@k, recall@k, precision@k, mrr, ndcg (each perhaps with .a or .b "
+            "for the phase), false_recall, empty, coverage."
+        )
+    usually = "b" if kind == "precision" else "a"
+    return kind, k, "B" if (match[3] or usually) == "b" else "A"
+
+
+def values_of(found: Sequence[Ranking], kind: str, k: int | None, phase: Phase) -> npt.NDArray[np.float64]:
+    """The value of one measure for each query that it is about (n,), in their order."""
+    if kind == "coverage":
+        return coverage(found)
+    if kind == "false_recall":
+        return np.array([float(bool(one.pool)) for one in found if one.judged.nothing], dtype=np.float64)
+    should = [one for one in found if one.judged.relevant or one.judged.nothing is False]
+    if kind == "empty":
+        return np.array([float(not one.selected) for one in should], dtype=np.float64)
+    import ir_measures
+
+    of_kind = getattr(ir_measures, RANKED[kind])
+    measure = of_kind if k is None else of_kind @ k
+    asked = [one for one in should if one.judged.relevant]
+    qrels, run = [], []
+    for number, one in enumerate(asked):
+        query, came = str(number), one.pool if phase == "A" else one.selected
+        grades = one.judged.grades.items()
+        qrels += [ir_measures.Qrel(query, memory_id, max(grade, 0)) for memory_id, grade in grades]
+        run += [ir_measures.ScoredDoc(query, memory_id, -float(rank)) for rank, memory_id in enumerate(came)]
+    values = np.zeros(len(asked))  # A query for which nothing came is not in the run: it has 0.
+    for metric in ir_measures.iter_calc([measure], qrels, run) if run else ():
+        values[int(metric.query_id)] = metric.value
+    return values
+
+
+def coverage(found: Sequence[Ranking]) -> npt.NDArray[np.float64]:
+    """Of each query with something selected, the share of it that is labelled (n,)."""
+    shares = [
+        sum(memory_id in one.judged.grades for memory_id in one.selected) / len(one.selected)
+        for one in found
+        if one.selected
+    ]
+    return np.array(shares, dtype=np.float64)

@@ -1,0 +1,135 @@
+"""Grades of relevance from labels: several raters settled by a rule, and the labels that an environment can derive."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from memrl_core.analysis.people.agreement import Agreement, agreement
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.judgements import Label, LabelSource
+from memrl_core.environments import environment_class, environment_names
+from memrl_core.environments.tasks import tasks_of_set
+from memrl_core.errors import MemRLError
+from memrl_core.records import Memory, RunInfo, StepTrace, Task
+
+Rule = Literal["majority", "any", "strict"]
+"""Which grade raters that differ give together: the middle one (the lower of two), the highest, or the lowest."""
+SOURCES: tuple[LabelSource, ...] = ("person", "import", "judge", "derived")
+"""Whose label counts where there are several of one memory: the first of these."""
+SAME_TASK, SAME_KIND, OTHER_KIND = 3, 2, 0
+RELEVANT = 1
+"""From this grade on a memory counts as relevant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is known of the recall of one step: grades by memory, and whether nothing should come (None: not said).
+
+    A step with a relevant memory has something that should come, whatever else was said.
+    """
+
+    grades: Mapping[str, int]
+    nothing: bool | None = None
+
+    @property
+    def relevant(self) -> dict[str, int]:
+        """The memories that should come."""
+        return {memory_id: grade for memory_id, grade in self.grades.items() if grade >= RELEVANT}
+
+
+def settled(grades: Sequence[int], rule: Rule = "majority") -> int:
+    """One grade of those that several raters gave."""
+    ordered = sorted(grades)
+    if rule == "majority":
+        return ordered[(len(ordered) - 1) // 2]
+    return ordered[-1] if rule == "any" else ordered[0]
+
+
+def judged(
+    labels: Iterable[Label], rule: Rule = "majority", sources: Sequence[LabelSource] = SOURCES
+) -> dict[int, Judged]:
+    """The labels of one run by step; of each memory those of the first of `sources` that has any count."""
+    by_place: dict[tuple[int, str], dict[LabelSource, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for label in labels:
+        if label.grade is not None and label.source in sources:
+            by_place[label.step, label.memory_id][label.source].append(label.grade)
+    found: dict[int, Judged] = {}
+    for (step, memory_id), by_source in by_place.items():
+        grade = settled(next(by_source[source] for source in sources if by_source[source]), rule)
+        one = found.setdefault(step, Judged({}))
+        found[step] = (
+            Judged({**one.grades, memory_id: grade}, one.nothing) if memory_id else Judged(one.grades, grade == 0)
+        )
+    return {step: Judged(one.grades, False if one.relevant else one.nothing) for step, one in found.items()}
+
+
+def agreement_of(labels: Iterable[Label]) -> Agreement:
+    """How far those agree who labelled the same memories of the same steps; relevant or not is what is compared.
+
+    People go by their names; what an environment, a model or a file says by that and its source.
+    """
+    ratings: dict[str, dict[str, float]] = defaultdict(dict)
+    for label in labels:
+        if label.grade is not None:
+            who = label.rater if label.source == "person" else f"{label.rater} ({label.source})"
+            ratings[f"{label.run}/{label.step}/{label.memory_id}"][who] = float(label.grade)
+    return agreement(ratings, RELEVANT / 2)
+
+
+# --- what an environment knows ----------------------------------------------------------------------------------------
+
+
+class Deriver:
+    """What the environment of a run knows of the kinds of its tasks, as labels. No method and no model ever sees it."""
+
+    def __init__(self, bank: MemoryBank, run: str) -> None:
+        self._info = bank.run(run)
+        self._class = (
+            environment_class(self._info.environment) if self._info.environment in environment_names() else None
+        )
+        infos = [info for info in bank.runs() if info.environment == self._info.environment]
+        self._tasks = {task.id: task for info in infos for task in _tasks_of(info)}
+
+    @property
+    def knows(self) -> bool:
+        """Whether this environment says of any of its tasks what they are about."""
+        return self._class is not None and any(map(self._kind_of_task, list(self._tasks.values())[:1]))
+
+    def _kind_of_task(self, task: Task) -> str:
+        return "" if self._class is None else self._class.kind_of(task.intent, task)
+
+    def kind(self, memory: Memory) -> str:
+        """What a memory is about; "" where that is not known."""
+        if self._class is None:
+            return ""
+        return self._class.kind_of(memory.intent, self._tasks.get(memory.task))
+
+    def grade(self, task: Task, memory: Memory) -> int | None:
+        """How relevant a memory is to a task; None where the environment does not know."""
+        wanted, found = self._kind_of_task(task), self.kind(memory)
+        if not wanted or not found:
+            return None
+        return OTHER_KIND if wanted != found else SAME_TASK if memory.task == task.id else SAME_KIND
+
+    def of_step(self, trace: StepTrace, memories: Iterable[Memory]) -> list[Label]:
+        """The labels of these memories for a step; with those that a run could see, the last says if none fits."""
+        grades = [(memory.id, self.grade(trace.task, memory)) for memory in memories]
+        rater = self._info.environment
+
+        def label(memory_id: str, grade: int) -> Label:
+            return Label(trace.run, trace.step, memory_id, grade, rater, "derived")
+
+        known = [label(memory_id, grade) for memory_id, grade in grades if grade is not None]
+        if self._kind_of_task(trace.task):
+            known.append(label("", int(any(one.grade for one in known))))
+        return known
+
+
+def _tasks_of(info: RunInfo) -> list[Task]:
+    try:
+        return tasks_of_set(info.tasks) if info.tasks else []
+    except MemRLError:
+        return []

@@ -1,0 +1,351 @@
+"""The labelled steps of a run as queries: what lay how near, what came, and where each memory that should come went.
+
+Every step is looked at in the state in which it decided. No model is asked, and nothing is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.analysis.decision.whatif import recorded_q
+from memrl_core.analysis.recall.grades import Deriver, Judged, judged
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.base import Embedder, embedded
+from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.policies.base import seed_of
+from memrl_core.policies.decide import with_q
+from memrl_core.records import MISSED, Reason, RecallRecord, StepTrace
+from memrl_core.retrieval import exact_similarity, recall
+from memrl_core.retrieval.exploration import order_of_equals
+from memrl_core.retrieval.view import Asked, MemoryView
+
+DEPTH = 50
+"""So many of the nearest memories of a query are kept: what no pool reaches is not looked at in curves."""
+AT_ONCE = 64
+EVERYTHING = -2.0
+
+Stage = Literal[
+    "not stored", "other space", "below delta", "beyond k1", "kept out", "reranked away", "no room", "given"
+]
+"""Where a memory that should come went, in the order of the work; "given" is in the prompt."""
+STAGES: tuple[Stage, ...] = get_args(Stage)
+FUNNEL = ("labelled", "stored", "comparable", "through the gate", "in the pool", "selected", "in the prompt", "used")
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a memory that should come: the stage at which it was lost, or "given".
+
+    `similarity` and `rank` (1 = nearest of all that the run saw) are None where its vector cannot be compared. The
+    similarity is the δ below which the gate would let it in. `used` says whether the answer follows it, None where that
+    is not known.
+    """
+
+    memory_id: str
+    grade: int
+    stage: Stage
+    similarity: float | None = None
+    rank: int | None = None
+    used: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Query:
+    """One labelled step.
+
+    `pool` are the memories of phase A, nearest first, `selected` those of phase B, best first, and `given` those in the
+    prompt. `ids`, `similarity`, `q` and `equals` (n,) are the nearest `DEPTH` memories, nearest first: their cosine, q
+    as of the step, and by what equals are ordered in phase B; empty where no vector is known. `fates` are those of all
+    memories that should come.
+    """
+
+    run: str
+    step: int
+    intent: str
+    judged: Judged
+    pool: tuple[str, ...]
+    selected: tuple[str, ...]
+    given: tuple[str, ...]
+    ids: tuple[str, ...]
+    similarity: npt.NDArray[np.float64]
+    q: npt.NDArray[np.float64]
+    equals: npt.NDArray[np.int64]
+    fates: tuple[Fate, ...]
+    settings: Mapping[str, Any]
+    strict: bool = True
+
+
+def labelled(
+    bank: MemoryBank,
+    run: str,
+    by_step: Mapping[int, Judged] | None = None,
+    *,
+    derive: bool = False,
+    embedder: Embedder | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
+) -> list[Query] | None:
+    """The labelled steps of a run, in their order; None when `cancelled()` turned true.
+
+    `by_step` are the labels; without them those of the bank. With `derive` the environment's knowledge labels, in every
+    step, all memories that the run saw. With an `embedder`, similarities and pools are those of its vectors, made here:
+    `selected` and `given` are then empty, and curves say what would be selected. Raises `UnknownRun`, `ModelError`.
+    """
+    chosen = judged(bank.judgements.standing(run)) if by_step is None else dict(by_step)
+    deriver = Deriver(bank, run) if derive else None
+    if deriver is not None and not deriver.knows:
+        deriver = None
+    wanted = {row.step for row in bank.step_rows(run)} if deriver is not None else set(chosen)
+    traces = {trace.step: trace for trace in bank.each_trace(run) if trace.step in wanted} if wanted else {}
+    space = None
+    if embedder is not None and traces:
+        space = _space(bank, run, traces.values(), embedder, on_progress, cancelled)
+        if space is None:
+            return None
+    found: list[Query] = []
+    waiting = [step for step in sorted(traces) if _comparable(traces[step])] if space is None else []
+    coarse: dict[int, npt.NDArray[np.float32]] = {}
+    for step, view in bank.walk(run) if traces else ():
+        if step not in traces:
+            continue
+        if cancelled():
+            return None
+        trace = traces[step]
+        if waiting and step == waiting[0]:
+            chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            queries = np.stack([np.asarray(traces[s].embed.embedding, dtype=np.float32) for s in chunk])  # type: ignore[union-attr]
+            coarse = dict(zip(chunk, np.ascontiguousarray((view.embeddings @ queries.T).T), strict=True))
+        product = coarse.pop(step, None)
+        if product is not None and len(product) != len(view.ids):
+            product = None  # Memories came between the first step of these and this one.
+        if deriver is not None:
+            memories = [view.memories[view.ids[place]] for place in view.positions().tolist()]
+            chosen[step] = judged(deriver.of_step(trace, memories)).get(step, Judged({}))
+        found.append(_query(trace, view, chosen[step], space, product))
+        on_progress(len(found), len(traces))
+    return found
+
+
+def _comparable(trace: StepTrace) -> bool:
+    """Whether the vector of a step lies in the space of the bank's vectors."""
+    return trace.embed is not None and not trace.embed.decided_by
+
+
+Space = Mapping[str, npt.NDArray[np.float32]]
+
+
+def _space(
+    bank: MemoryBank,
+    run: str,
+    traces: Iterable[StepTrace],
+    embedder: Embedder,
+    on_progress: Progress,
+    cancelled: Cancelled,
+) -> Space | None:
+    """The vectors that `embedder` makes of all intents of memories and queries; None when it was cancelled."""
+    texts = list(dict.fromkeys([*(t.task.intent for t in traces), *(memory.intent for memory in bank.memories())]))
+    found: dict[str, npt.NDArray[np.float32]] = {}
+    for start in range(0, len(texts), AT_ONCE):
+        if cancelled():
+            return None
+        batch = texts[start : start + AT_ONCE]
+        found |= dict(zip(batch, embedded(embedder, batch), strict=True))
+        on_progress(len(found), len(texts))
+    return found
+
+
+def _query(
+    trace: StepTrace, view: MemoryView, known: Judged, space: Space | None, product: npt.NDArray[np.float32] | None
+) -> Query:
+    settings, recalled, decision = trace.settings, trace.recall, trace.decision
+    vector = None
+    if space is not None:
+        vector, view = space[trace.task.intent], _in_space(view, space)
+    elif _comparable(trace):
+        assert trace.embed is not None
+        vector = np.asarray(trace.embed.embedding, dtype=np.float32)
+    if decision is not None and space is None:
+        view = with_q(view, recorded_q(decision))
+    seed = seed_of(trace)
+    ids, similarity, q, equals = (
+        nearest(view, vector, settings, seed, product) if vector is not None else ((), *_NOTHING)
+    )
+    strict = recalled.strict if recalled is not None else True
+    if space is None:
+        pool = tuple(member.memory_id for member in recalled.pool) if recalled is not None else ()
+        selected = decision.selected if decision is not None else ()
+        given = _given(trace, selected)
+    else:
+        k1, delta = int(settings.get("k1", 10)), float(settings.get("delta", 0.0))
+        beyond = similarity > delta if strict else similarity >= delta
+        pool, selected, given = tuple(np.array(ids, dtype=object)[:k1][beyond[:k1]]), (), ()
+        recalled = None
+    fates = tuple(
+        _fate(memory_id, grade, trace, view, vector, pool, selected, given, recalled, strict)
+        for memory_id, grade in known.relevant.items()
+    )
+    return Query(
+        trace.run, trace.step, trace.task.intent, known, pool, selected, given, ids, similarity, q, equals, fates,
+        settings, strict,
+    )  # fmt: skip
+
+
+_NOTHING = np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64)
+
+
+def nearest(
+    view: MemoryView,
+    vector: npt.NDArray[np.float32],
+    settings: Mapping[str, Any],
+    seed: int,
+    product: npt.NDArray[np.float32] | None = None,
+    depth: int = DEPTH,
+) -> tuple[tuple[str, ...], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """The `depth` memories nearest to `vector` (d,), nearest first: ids, similarities, q and order of equals (n,).
+
+    The order is that of phase A, also among equals. `product` (n,) is as in `retrieval.recall`.
+    """
+    ties = "older" if settings.get("ties") == "older" else "seeded"
+    asked = replace(view, asked=Asked(vector, seed=seed))
+    record = recall(
+        vector,
+        asked,
+        k1=depth,
+        k1_counts="record",
+        delta=EVERYTHING,
+        strict=False,
+        coarse=product,
+        ties=ties,  # type: ignore[arg-type]
+        seed=seed,
+    )
+    ids = tuple(member.memory_id for member in record.pool)
+    similarity = np.array([member.similarity for member in record.pool], dtype=np.float64)
+    ranks = np.arange(1, len(ids) + 1, dtype=np.int64)
+    return ids, similarity, view.q[view.positions_of(ids)], order_of_equals(ranks, ties, seed)  # type: ignore[arg-type]
+
+
+def _in_space(view: MemoryView, space: Space) -> MemoryView:
+    """What the run saw, with other vectors of the memories' intents."""
+    places = view.positions()
+    ids = [view.ids[place] for place in places.tolist()]
+    dimension = len(next(iter(space.values())))
+    vectors = np.array([space[view.memories[i].intent] for i in ids], dtype=np.float32).reshape(-1, dimension)
+    rows = {memory_id: row for row, memory_id in enumerate(ids)}
+    q, visits, groups = view.q[places], view.visits[places], view.intent_groups[places]
+    return MemoryView(ids, vectors, q, visits, groups, rows, memories=view.memories)
+
+
+def _given(trace: StepTrace, selected: Collection[str]) -> tuple[str, ...]:
+    """The selected memories that were sent to the model: all, where the step does not say what was sent."""
+    if trace.generate is None or (trace.origin != "agent" and not trace.generate.spans):
+        return tuple(selected)
+    left_out = set(trace.turns[0].left_out) if trace.turns else set()
+    sent = {span.memory_id for span in trace.generate.spans} - left_out
+    return tuple(memory_id for memory_id in selected if memory_id in sent)
+
+
+def _fate(
+    memory_id: str,
+    grade: int,
+    trace: StepTrace,
+    view: MemoryView,
+    vector: npt.NDArray[np.float32] | None,
+    pool: Sequence[str],
+    selected: Collection[str],
+    given: Collection[str],
+    recalled: RecallRecord | None,
+    strict: bool,
+) -> Fate:
+    used = None if trace.follows is None else memory_id in trace.follows.memories
+    similarity, rank = _placed(memory_id, view, vector, recalled)
+    if memory_id in given:
+        return Fate(memory_id, grade, "given", similarity, rank, used)
+    stage: Stage
+    if memory_id in selected:
+        stage = "no room"
+    elif memory_id in pool:
+        stage = "reranked away"
+    elif not view.sees(memory_id):
+        stage = "not stored"
+    elif similarity is None:
+        stage = "other space"
+    else:
+        stage = _missed(memory_id, similarity, trace, recalled, strict)
+    return Fate(memory_id, grade, stage, similarity, rank)
+
+
+def _missed(memory_id: str, similarity: float, trace: StepTrace, recalled: RecallRecord | None, strict: bool) -> Stage:
+    """Why a memory with a known similarity is not in the pool: as the step recorded it, or by its gate."""
+    left_out = recalled.left_out if recalled is not None else ()
+    reason = next((member.reason for member in left_out if member.memory_id == memory_id), None)
+    if reason in MISSED and reason not in (Reason.BELOW_DELTA, Reason.BEYOND_K1):
+        return "kept out"
+    delta = recalled.delta if recalled is not None else float(trace.settings.get("delta", 0.0))
+    beyond = similarity > delta if strict else similarity >= delta
+    return "beyond k1" if beyond else "below delta"
+
+
+def _placed(
+    memory_id: str, view: MemoryView, vector: npt.NDArray[np.float32] | None, recalled: RecallRecord | None
+) -> tuple[float | None, int | None]:
+    """A memory's similarity and its rank by it; of those that phase A recorded as it was recorded."""
+    seen = (*recalled.pool, *recalled.left_out) if recalled is not None else ()
+    for member in seen:
+        if member.memory_id == memory_id and member.signal is None and vector is not None:
+            return member.similarity, member.rank_recall
+    if vector is None or not view.sees(memory_id):
+        return None, None
+    own = float(exact_similarity(view.embeddings[[view.position(memory_id)]], vector)[0])
+    products = np.asarray(view.embeddings @ vector)
+    if view.visible is not None:
+        products = np.where(view.visible, products, EVERYTHING)
+    near = np.flatnonzero(products >= own - 1e-4)
+    ahead = int((exact_similarity(view.embeddings[near], vector) > own).sum())
+    return own, 1 + ahead
+
+
+# --- the funnel -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """How many of the memories that should come are left after each stage (`FUNNEL`), and where the others went.
+
+    `lost` maps every stage but "given" to the (step, memory) that were lost there. All that are lost at the stages up
+    to one and what is left after it add up to `counts["labelled"]`. `used` is None where it is known of none.
+    """
+
+    counts: Mapping[str, int]
+    lost: Mapping[Stage, tuple[tuple[int, str], ...]]
+    used: int | None
+
+
+_LOST_BEFORE: Mapping[str, tuple[Stage, ...]] = {
+    "stored": ("not stored",),
+    "comparable": ("other space",),
+    "through the gate": ("below delta",),
+    "in the pool": ("beyond k1", "kept out"),
+    "selected": ("reranked away",),
+    "in the prompt": ("no room",),
+}
+"""The counts of a funnel after the first, with the stages at which memories are lost before each."""
+
+
+def funnel(queries: Iterable[Query]) -> Funnel:
+    """The funnel of loss of labelled steps."""
+    fates = [(query.step, fate) for query in queries for fate in query.fates]
+    lost: dict[Stage, tuple[tuple[int, str], ...]] = {
+        stage: tuple((step, fate.memory_id) for step, fate in fates if fate.stage == stage) for stage in STAGES[:-1]
+    }
+    left = len(fates)
+    counts = {"labelled": left}
+    for name, stages in _LOST_BEFORE.items():
+        left -= sum(len(lost[stage]) for stage in stages)
+        counts[name] = left
+    known = [fate.used for _, fate in fates if fate.stage == "given" and fate.used is not None]
+    return Funnel(counts, lost, sum(known) if known else None)

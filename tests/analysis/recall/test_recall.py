@@ -1,0 +1,296 @@
+"""Labels made into grades, measures against trec_eval, curves against single decisions, and a funnel that adds up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from memrl_core.agent import Agent
+from memrl_core.analysis.recall.found import Ranking, mean_of, measured
+from memrl_core.analysis.recall.grades import Judged, agreement_of, judged, settled
+from memrl_core.analysis.recall.queries import STAGES, funnel, labelled
+from memrl_core.analysis.recall.tune import (
+    MEASURES,
+    Point,
+    Pools,
+    best_setting,
+    grid,
+    outcomes,
+    over_delta,
+    over_weight,
+    per_query,
+    pools_of,
+    why_not,
+)
+from memrl_core.bank.people.judgements import Label
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import environment_class
+from memrl_core.environments.base import Environment
+from memrl_core.environments.helpdesk import Helpdesk
+from memrl_core.environments.household import HANDBOOK_CASES, Household
+from memrl_core.environments.tasks import tasks_of_set
+from memrl_core.errors import InputError
+from memrl_core.records import Reason, Recalled, RecallRecord
+from memrl_core.retrieval import select
+from tests.builders import an_agent_after
+
+
+def random_rankings(count: int, seed: int = 0) -> list[Ranking]:
+    """Queries with random labels and results, some without any."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(count):
+        ids = [f"m{n}" for n in rng.permutation(30)]
+        grades = {i: int(g) for i, g in zip(ids[:20], rng.integers(0, 4, 20) * (rng.random(20) < 0.3), strict=True)}
+        pool = [ids[n] for n in rng.permutation(30)[: rng.integers(0, 12)]]
+        nothing = not any(grades.values())
+        found.append(Ranking(pool, pool[::-1][:3], Judged(grades, nothing)))
+    return found
+
+
+def test_measures_are_those_of_trec_eval_on_random_labels() -> None:
+    found = random_rankings(60)
+    asked = {str(n): one for n, one in enumerate(found) if one.judged.relevant}
+    names = {"recall@10": "recall_10", "hit@5": "success_5", "mrr": "recip_rank", "ndcg": "ndcg", "precision@5": "P_5"}
+    oracle = pytrec_eval.RelevanceEvaluator(
+        {n: dict(one.judged.grades) for n, one in asked.items()}, set(names.values())
+    )
+    for phase in "ab":
+        came = {n: one.pool if phase == "a" else one.selected for n, one in asked.items()}
+        scores = oracle.evaluate(
+            {n: {memory: -float(rank) for rank, memory in enumerate(ids)} for n, ids in came.items()}
+        )
+        for ours, theirs in names.items():
+            (measure,) = measured(found, [f"{ours}.{phase}"])
+            expected = sum(scores[n][theirs] if n in scores else 0.0 for n in asked) / len(asked)
+            assert measure.share.value == pytest.approx(expected) and measure.queries == len(asked)
+
+
+def test_false_recall_empty_recall_and_coverage_are_counted_over_their_own_queries() -> None:
+    found = [
+        Ranking(["a"], ["a"], Judged({"a": 0}, True)),
+        Ranking([], [], Judged({}, True)),
+        Ranking([], [], Judged({"b": 2})),
+        Ranking(["b", "c"], ["b", "c"], Judged({"b": 2})),
+    ]
+    false, empty, coverage, recall = measured(found, ["false_recall", "empty", "coverage", "recall@5"])
+    assert [(one.share.value, one.queries) for one in (false, empty, coverage)] == [(0.5, 2), (0.5, 2), (0.75, 2)]
+    assert recall.share.value == 0.5 and recall.note == ""
+    thin = [Ranking(["x", "y", "z"], ["x", "y", "z"], Judged({"x": 1}))]
+    (alone,) = measured(thin, ["precision@3"])
+    assert np.isnan(alone.share.low) and "no interval" in alone.note and "33%" in alone.note
+    (none,) = measured([], ["mrr"])
+    assert none.queries == 0 and np.isnan(none.share.value)
+
+
+@pytest.mark.parametrize("name", ["recall", "mrr@0", "false_recall@3", "recall@10.c", "speed@3", ""])
+def test_a_measure_that_there_is_not_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="is no measure"):
+        measured([], [name])
+
+
+def test_an_interval_holds_the_mean_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(3)
+    held = [one.low <= 0.3 <= one.high for one in (mean_of((rng.random(80) < 0.3).astype(float)) for _ in range(60))]
+    assert 0.85 <= np.mean(held) <= 1.0
+
+
+# --- several raters, and what an environment knows --------------------------------------------------------------------
+
+
+def test_raters_that_differ_are_settled_by_the_rule_and_people_go_before_what_was_derived() -> None:
+    assert [settled([0, 2, 3], rule) for rule in ("majority", "any", "strict")] == [2, 3, 0]  # type: ignore[arg-type]
+    assert settled([0, 2]) == 0
+    labels = [
+        Label("r", 1, "a", 0, "ann"), Label("r", 1, "a", 2, "household", "derived"),
+        Label("r", 1, "b", 3, "household", "derived"), Label("r", 1, "", 0, "ann"), Label("r", 2, "", 0, "ann"),
+    ]  # fmt: skip
+    found = judged(labels)
+    assert found[1] == Judged({"a": 0, "b": 3}, False) and found[2] == Judged({}, True)
+    assert judged(labels, sources=("person",))[1] == Judged({"a": 0}, True)
+    both = agreement_of(labels)
+    assert both.raters == ("ann", "household (derived)") and both.pairs[0].same == 0
+
+
+def test_environments_say_of_what_kind_their_tasks_and_handbooks_are() -> None:
+    for name in ("household-train", "parametric-far", "helpdesk-train"):
+        tasks = tasks_of_set(name)
+        world = environment_class(tasks[0].environment)
+        assert {world.kind_of(task.intent, task) for task in tasks} == {task.family for task in tasks}
+    written = Household(handbook=5).first_memories()
+    assert {Household.kind_of(intent, None) for intent, _ in written} == set(HANDBOOK_CASES)
+    assert all(Helpdesk.kind_of(intent, None) for intent, _ in Helpdesk().first_memories())
+    assert Household.kind_of("nothing of the kind", None) == Environment.kind_of("x", None) == ""
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Agent:
+    """24 household steps."""
+    return an_agent_after(tmp_path_factory.mktemp("recall") / "bank", 24, delta=0.12, k1=6)
+
+
+def test_the_funnel_adds_up_to_all_that_should_come(agent: Agent) -> None:
+    queries = labelled(agent.bank, "r", derive=True)
+    assert queries is not None
+    found = funnel(queries)
+    should = sum(len(query.judged.relevant) for query in queries)
+    lost = {stage: len(places) for stage, places in found.lost.items()}
+    assert set(lost) == set(STAGES) - {"given"}
+    assert found.counts["labelled"] == should == sum(lost.values()) + found.counts["in the prompt"]
+    assert min(lost["below delta"], lost["beyond k1"], lost["reranked away"], found.counts["in the prompt"]) > 0
+    assert [*found.counts.values()] == sorted(found.counts.values(), reverse=True)
+    for query in queries:
+        for fate in query.fates:
+            assert (fate.stage == "given") == (fate.memory_id in query.selected)
+            if fate.stage == "below delta":
+                assert fate.similarity is not None and fate.similarity <= 0.12
+            if fate.stage == "beyond k1":
+                assert fate.rank is not None and fate.rank > 6
+
+
+def test_a_label_of_a_memory_that_the_run_did_not_know_then_is_lost_before_all_else(agent: Agent) -> None:
+    grades = {3: Judged({"r-0020": 2, "r-0001": 2}), 5: Judged({}, True)}
+    queries = labelled(agent.bank, "r", grades)
+    assert queries is not None
+    assert [query.step for query in queries] == [3, 5]
+    assert {fate.memory_id: fate.stage for fate in queries[0].fates}["r-0020"] == "not stored"
+    assert funnel(queries).counts["labelled"] == 2
+    assert labelled(agent.bank, "r") == []
+
+
+def test_another_embedder_finds_other_memories_without_anything_stored(agent: Agent) -> None:
+    before = agent.bank.facts
+    queries = labelled(agent.bank, "r", derive=True, embedder=HashingEmbedder(dimension=64))
+    own = labelled(agent.bank, "r", derive=True)
+    assert queries is not None and own is not None and agent.bank.facts == before
+    assert [query.judged for query in queries] == [query.judged for query in own]
+    assert any(one.pool != other.pool for one, other in zip(queries, own, strict=True))
+    assert labelled(agent.bank, "r", derive=True, embedder=HashingEmbedder(), cancelled=lambda: True) is None
+
+
+def test_tuning_at_the_settings_of_the_run_selects_what_the_run_selected(agent: Agent) -> None:
+    queries = labelled(agent.bank, "r", derive=True)
+    assert queries is not None
+    settings = agent.bank.settings("r")
+    pools = pools_of(queries, settings)
+    own = Point(settings["delta"], settings["weight"], settings["k1"], settings["k2"])
+    found = outcomes(pools, own)
+    hits = [sum(i in query.judged.relevant for i in query.selected) for query in queries if query.ids]
+    assert found.hits.tolist() == hits
+    assert found.pool.tolist() == [len(query.pool) for query in queries if query.ids]
+    with pytest.raises(InputError, match="labelled"):
+        pools_of([], settings)
+    assert why_not(settings, "memrl") == "" and why_not({**settings, "normaliser": "raw"}, "memrl")
+
+
+# --- curves against single decisions ----------------------------------------------------------------------------------
+
+
+def random_pools(count: int, depth: int, seed: int = 0, **others: Any) -> Pools:
+    """Random pools in which equal similarities and equal q are common."""
+    rng = np.random.default_rng(seed)
+    similarity = -np.sort(-rng.uniform(-0.2, 1, (count, depth)).round(2), axis=1)
+    grade = (rng.random((count, depth)) < 0.15) * rng.integers(1, 4, (count, depth))
+    nothing = rng.random(count) < 0.2
+    grade[nothing] = 0
+    relevant = grade.astype(bool).sum(axis=1) + rng.integers(0, 2, count) * ~nothing
+    equals = np.tile(np.arange(1, depth + 1), (count, 1))
+    q = rng.normal(size=(count, depth)).round(1)
+    return Pools(similarity, q, equals, grade.astype(np.int64), relevant, ~nothing, nothing, True, **others)
+
+
+def decided_singly(pools: Pools, point: Point) -> list[int]:
+    """Relevant memories that `retrieval.select` gives, pool by pool."""
+    hits = []
+    for row in range(len(pools.q)):
+        members = tuple(
+            Recalled(str(place), float(similarity), place + 1, None)
+            for place, similarity in enumerate(pools.similarity[row, : point.k1])
+            if similarity > point.delta
+        )
+        record = RecallRecord(point.k1, "record", point.delta, True, len(members), members, ())
+        decision = select(
+            record, pools.q[row, : len(members)], np.zeros(len(members), dtype=np.int64), k2=point.k2,
+            weight=point.weight, normaliser="pool", fixed_mean=0.5, fixed_sd=0.15, epsilon=0.0, seed=0,
+        )  # fmt: skip
+        hits.append(sum(int(pools.grade[row, int(memory_id)] > 0) for memory_id in decision.selected))
+        assert all(c.reason is Reason.TOP_K2 for c in decision.candidates if c.selected)
+    return hits
+
+
+def test_a_setting_for_all_queries_at_once_selects_what_each_decision_alone_selects() -> None:
+    pools = random_pools(250, 14)
+    # Equals are drawn by the step's seed there; here both sides break them by rank.
+    from memrl_core.retrieval.exploration import order_of_equals
+
+    drawn = order_of_equals(np.arange(1, 15, dtype=np.int64), "seeded", 0)
+    pools.equals[:] = drawn
+    for point in (Point(0.2, 0.5, 10, 3), Point(-0.3, 0.0, 14, 2), Point(0.6, 1.0, 12, 4)):
+        assert outcomes(pools, point).hits.tolist() == decided_singly(pools, point)
+
+
+@pytest.mark.parametrize("others", [{}, {"least_q": -0.5, "floor": -0.2}])
+def test_curves_over_delta_and_weight_are_exact_on_a_thousand_random_pools(others: dict[str, float]) -> None:
+    pools, rng = random_pools(1000, 12, seed=1, **others), np.random.default_rng(2)
+    by_delta, by_weight = over_delta(pools, Point(0.2, 0.5, 10, 3)), over_weight(pools, Point(0.2, 0.5, 10, 3))
+    deltas = [*rng.uniform(-0.3, 1.1, 6), *pools.similarity[:4, 3]]
+    points = [(by_delta, delta, Point(float(delta), 0.5, 10, 3)) for delta in deltas]
+    points += [(by_weight, weight, Point(0.2, float(weight), 10, 3)) for weight in (0.0, *rng.uniform(0, 1, 8))]
+    for curves, x, point in points:
+        found = outcomes(pools, point)
+        for measure in MEASURES:
+            assert curves[measure].at(x) == pytest.approx(per_query(pools, found, 3, measure).mean(), abs=1e-9)
+
+
+def test_a_grid_has_the_measure_of_every_pair_of_k1_and_k2() -> None:
+    pools = random_pools(100, 12)
+    found = grid(pools, Point(0.2, 0.5, 10, 3), [3, 8], [2, 5], "precision")
+    assert np.isnan(found[0, 1])
+    own = outcomes(pools, Point(0.2, 0.5, 8, 5))
+    assert found[1, 1] == pytest.approx(per_query(pools, own, 5, "precision").mean())
+
+
+def test_the_best_setting_keeps_the_bar_and_reports_each_query_by_what_the_others_chose() -> None:
+    rng, count = np.random.default_rng(5), 30
+    # What is relevant lies at 0.8 and has a low q; nothing should come where all lie below 0.4.
+    nothing = np.arange(count) % 3 == 0
+    similarity = np.where(nothing[:, None], 0.35, 0.8) - np.arange(6) * 0.01 - rng.uniform(0, 0.001, (count, 6))
+    grade = np.zeros((count, 6), dtype=np.int64)
+    grade[~nothing, 0] = 2
+    q = np.tile([-1.0, 1, 1, 1, 1, 1], (count, 1))
+    equals = np.tile(np.arange(1, 7), (count, 1))
+    pools = Pools(similarity, q, equals, grade, grade.sum(axis=1) // 2, ~nothing, nothing, True)
+    best = best_setting(pools, Point(0.0, 1.0, 6, 1), bar=0.0)
+    assert best.now.value == 0 and best.now_false_recall.value == 1
+    assert best.value.value == 1 and best.false_recall.value == 0 and best.stable == 1
+    assert 0.35 <= best.point.delta < 0.8 and best.point.weight <= 0.5
+    with pytest.raises(InputError, match="false recall"):
+        best_setting(random_pools(40, 6), Point(0.2, 0.5, 6, 3), bar=-1.0)
+
+
+def test_leaving_a_query_out_never_lets_it_choose_its_own_setting() -> None:
+    # Each query alone is best served by another λ: what is reported is by the settings of the others.
+    pools = random_pools(12, 6, seed=9)
+    best = best_setting(pools, Point(0.2, 0.5, 6, 2), bar=1.0)
+    tuned = per_query(pools, outcomes(pools, best.point), 2, "recall").mean()
+    assert best.value.value <= tuned + 1e-9
+
+
+@pytest.mark.slow
+def test_derived_labels_tell_which_embedder_is_better_on_forty_seeds(tmp_path: Path) -> None:
+    wins = 0
+    for seed in range(40):
+        found = an_agent_after(tmp_path / str(seed), 16, k1=6, delta=0.0)
+        own = labelled(found.bank, "r", derive=True)
+        # A few dimensions put most words into the same place.
+        poor = labelled(found.bank, "r", derive=True, embedder=HashingEmbedder(dimension=4))
+        assert own is not None and poor is not None
+        point = Point(0.0, 0.0, 6, 3)
+        one, other = (
+            outcomes(pools_of(queries, found.bank.settings("r")), point).hits.sum() for queries in (own, poor)
+        )
+        wins += int(one > other)
+    assert wins >= 36
