@@ -29,7 +29,7 @@ from memrl_core.analysis.decision.outline import by_epoch, not_rated, valid_answ
 from memrl_core.analysis.run.following import LATEST, follow_counts
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.cli import exchange, measure, parts, terminal
+from memrl_core.cli import exchange, measure, parts, relevance, terminal
 from memrl_core.cli.console import (
     AtWork,
     BankOption,
@@ -349,6 +349,7 @@ app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
 app.command("layouts")(measure.layouts)
 app.add_typer(exchange.rewards_app, name="rewards")
+app.add_typer(relevance.recall_app, name="recall")
 app.add_typer(measure.claims_app, name="claims")
 app.add_typer(parts.models_app, name="model")
 app.add_typer(parts.tasks_app, name="tasks")

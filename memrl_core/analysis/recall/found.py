@@ -43,15 +43,15 @@ class Ranking(NamedTuple):
 class Measure:
     """A mean over queries. `name` is as `measured` takes it; `queries` are those that it is a mean over.
 
-    `share` is the mean with its 95 % interval, whose ends are nan with fewer than two queries; `note` says what stands
-    in the way of trusting it, "" when nothing does.
+    `share` is the mean with its 95 % interval, whose ends are nan with fewer than two queries; `notes` say what
+    stands in the way of trusting it.
     """
 
     name: str
     phase: Phase
     share: Estimate
     queries: int
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def rankings(queries: Iterable[Query]) -> list[Ranking]:
@@ -83,7 +83,7 @@ def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
             notes.append("one query: no interval")
         if kind in RANKED and len(values) and thin:
             notes.append(f"only {covered.mean():.0%} of the memories given are labelled")
-        made.append(Measure(name, phase, mean_of(values), len(values), "; ".join(notes)))
+        made.append(Measure(name, phase, mean_of(values), len(values), tuple(notes)))
     return made
 
 

@@ -78,10 +78,10 @@ def test_false_recall_empty_recall_and_coverage_are_counted_over_their_own_queri
     ]
     false, empty, coverage, recall = measured(found, ["false_recall", "empty", "coverage", "recall@5"])
     assert [(one.share.value, one.queries) for one in (false, empty, coverage)] == [(0.5, 2), (0.5, 2), (0.75, 2)]
-    assert recall.share.value == 0.5 and recall.note == ""
+    assert recall.share.value == 0.5 and recall.notes == ()
     thin = [Ranking(["x", "y", "z"], ["x", "y", "z"], Judged({"x": 1}))]
     (alone,) = measured(thin, ["precision@3"])
-    assert np.isnan(alone.share.low) and "no interval" in alone.note and "33%" in alone.note
+    assert np.isnan(alone.share.low) and "no interval" in alone.notes[0] and "33%" in alone.notes[1]
     (none,) = measured([], ["mrr"])
     assert none.queries == 0 and np.isnan(none.share.value)
 

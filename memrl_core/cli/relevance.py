@@ -1,0 +1,366 @@
+"""`memrl recall`: label what was recalled, measure it, and guard it by a golden set."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
+from xml.etree import ElementTree
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from memrl_core.agent import workspace
+from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings, usual
+from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged
+from memrl_core.analysis.recall.queries import funnel, labelled
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.judgements import MEANING, Label, LabelSource
+from memrl_core.bank.people.roles import SOMEONE
+from memrl_core.bank.people.undo import JUDGED
+from memrl_core.cli.console import BankOption, CtrlC, RunOption, console, plain, run_of
+from memrl_core.embedders.base import Embedder
+from memrl_core.errors import BankMissing, InputError, ModelError, NotABank
+from memrl_core.exchange.bring_in import bring_in, read_any
+from memrl_core.exchange.recall_sets import (
+    answered,
+    as_jsonl,
+    as_qrels,
+    beir_files,
+    exported,
+    labels_for,
+    read_set,
+)
+from memrl_core.exchange.safe_files import drafted
+from memrl_core.numerals import percent
+
+recall_app = typer.Typer(help="Was the right memory found? Labels, measures and a guard.", no_args_is_help=True)
+GRADES = {"irrelevant": 0, "no": 0, "related": 1, "yes": 1, "relevant": 2, "exact": 3, "missing": 2}
+"""Words for grades; a memory that is missing should have come and did not."""
+LINES = 20
+RaterOption = Annotated[str, typer.Option("--rater", help="Who labels.")]
+RuleOption = Annotated[
+    Literal["majority", "any", "strict"], typer.Option("--rule", help="Which grade several raters give together.")
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--source", help=f"Only labels from here; repeatable: {', '.join(SOURCES)}. Else all, in this order."),
+]
+
+
+@recall_app.command("label")
+def label(
+    bank: BankOption,
+    step: Annotated[int, typer.Argument(help="Number of the step; 0 with --derive or --undo.", min=0)] = 0,
+    memory: Annotated[str, typer.Argument(help="Id of the memory; left out for --nothing and --something.")] = "",
+    grade: Annotated[
+        str, typer.Option("--grade", help=f"0 to 3 ({', '.join(MEANING)}), or a word: {', '.join(GRADES)}.")
+    ] = "",
+    nothing: Annotated[bool, typer.Option("--nothing", help="For this step nothing should come.")] = False,
+    something: Annotated[bool, typer.Option("--something", help="For this step something should come.")] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take this rater's label back.")] = False,
+    derive: Annotated[
+        bool, typer.Option("--derive", help="Label all that the run's steps considered by what the environment knows.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo this rater's last label.")] = False,
+    rater: RaterOption = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why.")] = "",
+    run: RunOption = "",
+) -> None:
+    """Say how relevant a memory was to a step, or that nothing should have come. No q moves."""
+    with MemoryBank.open(bank) as opened:
+        name = run_of(opened, run)
+        if undo:
+            done = opened.undo.undo(rater or SOMEONE, JUDGED)
+            console.print("There is no label to undo." if done is None else "Undone.")
+            return
+        if derive:
+            console.print(_derived(opened, name))
+            return
+        if not step:
+            raise InputError("Name a step: memrl recall label STEP MEMORY --grade 2. Nothing was saved.")
+        value = None if withdraw else _grade(grade, memory, nothing, something)
+        if not withdraw or any(_is_mine(one, memory, rater) for one in opened.judgements.standing(name, step)):
+            opened.judgements.judge(Label(name, step, memory, value, rater, reason=reason))
+        about = f"memory {escape(plain(memory))}" if memory else "the query"
+        meant = "no label" if value is None else MEANING[value] if memory else "nothing should come"
+        if not memory and value:
+            meant = "something should come"
+        console.print(f"Step {step} of run {escape(name)}, {about}: {meant}.")
+
+
+def _is_mine(label: Label, memory: str, rater: str) -> bool:
+    return (label.memory_id, label.rater, label.source) == (memory, rater.strip() or SOMEONE, "person")
+
+
+def _grade(grade: str, memory: str, nothing: bool, something: bool) -> int:
+    if nothing or something:
+        if memory or grade or nothing == something:
+            raise InputError("--nothing and --something are about the query: name one, no memory and no grade.")
+        return int(something)
+    if not memory:
+        raise InputError("Name a memory and its --grade, or say --nothing. Nothing was saved.")
+    word = grade.strip().lower()
+    if word in GRADES:
+        return GRADES[word]
+    if not word.isdecimal() or int(word) >= len(MEANING):
+        raise InputError(f"“{grade[:20]}” is no grade: give 0 to 3, or one of {', '.join(GRADES)}. Nothing was saved.")
+    return int(word)
+
+
+def _derived(bank: MemoryBank, run: str) -> str:
+    deriver = Deriver(bank, run)
+    if not deriver.knows:
+        raise InputError(
+            f"The environment of run {run[:80]} does not know what its tasks are about. Nothing was saved; label by "
+            "hand, or import a set."
+        )
+    labels: list[Label] = []
+    for trace in bank.each_trace(run):
+        considered = trace.decision.candidates if trace.decision is not None else ()
+        labels += deriver.of_step(trace, [bank.memory(one.memory_id) for one in considered])
+        if labels and not labels[-1].memory_id and not labels[-1].grade:
+            labels.pop()  # What a step did not consider is not looked at: that nothing fits is not known.
+    bank.judgements.judge_all(labels)
+    return f"{len(labels):,} derived labels stand in run {escape(run)}, told apart from those of people."
+
+
+@recall_app.command("export")
+def export(
+    out: Annotated[Path, typer.Argument(help="The file to write, such as set.jsonl; for beir a new folder.")],
+    bank: BankOption,
+    run: RunOption = "",
+    kind: Annotated[
+        Literal["jsonl", "qrels", "beir"], typer.Option("--format", help="JSON Lines, TREC qrels, or a BEIR folder.")
+    ] = "jsonl",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
+) -> None:
+    """Write the labels of a bank, or of one run, as a golden set."""
+    with MemoryBank.open(bank) as opened:
+        queries = exported(opened, run)
+        if not queries:
+            raise InputError("No step is labelled yet. Nothing was written; label some with memrl recall label.")
+        if kind == "beir":
+            files = {out / name: data for name, data in beir_files(queries, opened).items()}
+            (out / "qrels").mkdir(parents=True, exist_ok=True)
+        else:
+            files = {out: as_jsonl(queries) if kind == "jsonl" else as_qrels(queries)}
+    for path, data in files.items():
+        with drafted(path, overwrite) as file:
+            file.write(data)
+    console.print(f"Wrote {len(queries):,} queries to {escape(str(out))}.")
+
+
+@recall_app.command("import")
+def import_set(
+    file: Annotated[Path, typer.Argument(help="JSON Lines, TREC qrels, or a BEIR folder.")],
+    bank: BankOption,
+    run: RunOption = "",
+    rater: RaterOption = "",
+    by: Annotated[str, typer.Option("--by", help="Who imports, where that is another one.")] = "",
+) -> None:
+    """Take the labels of a set into a bank, for the steps that it names or that have its task or text."""
+    found = read_set(file)
+    with MemoryBank.open(bank) as opened:
+        name = run_of(opened, run)
+        imported = labels_for(found, opened, name, rater or file.name[:80], by)
+        if imported.labels:
+            opened.judgements.judge_all(imported.labels)
+        _list("Corrected", found.notes)
+        _list("Skipped", found.skipped)
+        _list("Worth knowing", imported.notes)
+        if not imported.labels:
+            raise InputError("No label of this set is about a step and a memory of this bank. Nothing was imported.")
+        console.print(f"{len(imported.labels):,} labels stand in {escape(bank)}.")
+
+
+@recall_app.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(help="The golden set: JSON Lines, TREC qrels, or a BEIR folder.")],
+    bank: BankOption,
+    run: RunOption = "",
+    least: Annotated[list[str] | None, typer.Option("--min", help="A bar, such as recall@10=0.8; repeatable.")] = None,
+    most: Annotated[
+        list[str] | None, typer.Option("--max", help="A bar, such as false_recall=0.1; repeatable.")
+    ] = None,
+    rule: RuleOption = "majority",
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write the bars as a JUnit file.")] = None,
+) -> None:
+    """Ask a bank every query of a golden set, print the measures, and exit 1 where a bar is missed.
+
+    A bank may come from anywhere: a folder, an export, or a checkpoint of the official code.
+    """
+    bars = [_bar(one, "--min") for one in least or []] + [_bar(one, "--max") for one in most or []]
+    measured([], [name for name, _, _ in bars])  # A wrong name is said before anything is embedded.
+    found = read_set(file)
+    with _any_bank(bank) as opened:
+        name = run_of(opened, run)
+        embedder, problem = _embedder(opened)
+        came, notes = answered(found, opened, name, embedder, rule)
+        settings = opened.settings(name)
+        k1, k2 = int(settings.get("k1", 10)), int(settings.get("k2", 3))
+        names = list(dict.fromkeys([*(name for name, _, _ in bars), *usual(k1, k2)]))
+        if not came:
+            raise InputError(problem or f"No query of {file.name[:80]} can be asked. Nothing was checked.")
+        values = measured(came, names)
+    _list("Corrected", found.notes)
+    _list("Skipped", found.skipped)
+    _list("Worth knowing", [*([problem] if problem else []), *notes])
+    _print_measures(values, f"{len(came):,} queries of {file.name}")
+    by_name = {measure.name: measure for measure in values}
+    results = [(bar, by_name[bar[0]], _held(bar, by_name[bar[0]])) for bar in bars]
+    for (bar_name, sign, value), measure, held in results:
+        now = "cannot be computed" if math.isnan(measure.share.value) else f"{measure.share.value:.4f}"
+        said = f"{bar_name} {sign} {value:g}: {now}, {'held' if held else 'missed'}."
+        console.print(escape(said), style="green" if held else "red")
+    if junit is not None:
+        _write_junit(junit, file.name, results)
+    if not all(held for *_, held in results):
+        raise typer.Exit(1)
+
+
+Bar = tuple[str, Literal["≥", "≤"], float]
+
+
+def _bar(text: str, option: Literal["--min", "--max"]) -> Bar:
+    name, equals, value = text.partition("=")
+    try:
+        number = float(value)
+        if not equals or not 0 <= number <= 1:
+            raise ValueError
+    except ValueError:
+        raise InputError(f"{option} {text[:80]} is no bar: write it as recall@10=0.8, from 0 to 1.") from None
+    return name.strip().lower(), "≥" if option == "--min" else "≤", number
+
+
+def _held(bar: Bar, measure: Measure) -> bool:
+    """Whether a measure keeps to its bar; what cannot be computed does not."""
+    _, sign, value = bar
+    share = measure.share.value
+    return not math.isnan(share) and (share >= value - 1e-9 if sign == "≥" else share <= value + 1e-9)
+
+
+def _write_junit(path: Path, name: str, results: Sequence[tuple[Bar, Measure, bool]]) -> None:
+    failures = sum(not held for *_, held in results)
+    suite = ElementTree.Element("testsuite", name="memrl recall", tests=str(len(results)), failures=str(failures))
+    for (bar_name, sign, value), measure, held in results:
+        case = ElementTree.SubElement(suite, "testcase", classname=plain(name), name=f"{bar_name} {sign} {value:g}")
+        if not held:
+            said = f"{bar_name} is {measure.share.value:.4f} over {measure.queries} queries, not {sign} {value:g}"
+            ElementTree.SubElement(case, "failure", message=said)
+    with drafted(path, overwrite=True) as file:
+        file.write(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+
+
+@contextmanager
+def _any_bank(place: str) -> Iterator[MemoryBank]:
+    """A bank to read: one that is there, or what `memrl import` would take, in a folder that vanishes afterwards."""
+    try:
+        bank = MemoryBank.open(place)
+    except (BankMissing, NotABank):
+        if not Path(place).exists():
+            raise
+        with TemporaryDirectory(prefix="memrl-recall-") as folder:
+            passing = str(Path(folder) / "bank")
+            with CtrlC() as stop:
+                bring_in(read_any(Path(place), stop.asked), passing)
+            with MemoryBank.open(passing) as bank:
+                yield bank
+        return
+    with bank:
+        yield bank
+
+
+def _embedder(bank: MemoryBank) -> tuple[Embedder | None, str]:
+    """The bank's embedder, or None and why it cannot be had: queries of finished steps have vectors without it."""
+    try:
+        return workspace.embedder_of(bank, workspace.load_preferences()), ""
+    except (ModelError, InputError) as error:
+        return None, f"{error} Only queries of finished steps can be asked."
+
+
+@recall_app.command("report")
+def report(
+    bank: BankOption,
+    run: Annotated[str, typer.Option("--run", help="The run; all labelled runs when left out.")] = "",
+    source: SourceOption = None,
+    rule: RuleOption = "majority",
+    derived: Annotated[
+        bool, typer.Option("--derived", help="Label every memory by what the environment knows; nothing is stored.")
+    ] = False,
+) -> None:
+    """Print how good recall was on labelled steps, and where what should have come was lost."""
+    sources = _sources(source or [])
+    with MemoryBank.open(bank) as opened:
+        shown = 0
+        for name in [opened.run(run).id] if run else [info.id for info in opened.runs()]:
+            labels = opened.judgements.standing(name)
+            queries = labelled(opened, name, judged(labels, rule, sources), derive=derived) or []
+            if not queries:
+                continue
+            shown += 1
+            info, settings = opened.run(name), opened.settings(name)
+            k1, k2 = int(settings.get("k1", 10)), int(settings.get("k2", 3))
+            title = f"{name} · {info.policy} · {info.embedder} · {len(queries):,} labelled steps"
+            _print_measures(measured(rankings(queries), usual(k1, k2)), title)
+            counted = Counter(label.source for label in labels if label.source in sources)
+            said = ", ".join(f"{counted[one]:,} {one}" for one in sources if counted[one])
+            console.print(f"Labels: {'derived, not stored' if derived else said}.")
+            found = funnel(queries)
+            console.print(_funnel_table(found.counts))
+            if found.used is not None:
+                console.print(f"{found.used:,} of those in the prompt were followed by the answer.")
+            both = agreement_of(labels)
+            if both.share is not None:
+                kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
+                console.print(f"Raters agree on {percent(both.share)} of what two or more labelled{kappa}.")
+        if not shown:
+            raise InputError(
+                "No step is labelled yet. Begin with memrl recall label STEP MEMORY --grade 2, with --derive, or with "
+                "memrl recall import."
+            )
+
+
+def _sources(given: Sequence[str]) -> tuple[LabelSource, ...]:
+    for one in given:
+        if one not in SOURCES:
+            raise InputError(f"“{one[:40]}” is no source of labels; there are {', '.join(SOURCES)}.")
+    return tuple(one for one in SOURCES if not given or one in given)
+
+
+def _print_measures(measures: Sequence[Measure], title: str) -> None:
+    table = Table("measure", "phase", "mean", "95 %", "queries", box=None, title=escape(plain(title)))
+    for one in measures:
+        share = one.share
+        ends = "" if math.isnan(share.low) else f"{share.low:.3f} – {share.high:.3f}"
+        mean = "" if math.isnan(share.value) else f"{share.value:.3f}"
+        name = one.name.removesuffix(".b").removesuffix(".a")
+        phase = "" if name in PLAIN else one.phase
+        table.add_row(name, phase, mean, ends, f"{one.queries:,}")
+    console.print(table)
+    for note in dict.fromkeys(note for one in measures for note in one.notes):
+        console.print(f"{note[0].upper()}{note[1:]}.", style="yellow")
+
+
+def _funnel_table(counts: Mapping[str, int]) -> Table:
+    table = Table("of what should come", "left", "lost before", box=None)
+    before = None
+    for name, count in counts.items():
+        gone = "" if before is None or before == count else f"{before - count:,}"
+        table.add_row(name, f"{count:,}", gone)
+        before = count
+    return table
+
+
+def _list(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        console.print(f"{title}:")
+        for line in lines[:LINES]:
+            console.print(f"  - {escape(plain(line))}")
+        if len(lines) > LINES:
+            console.print(f"  … and {len(lines) - LINES:,} more.")

@@ -1,0 +1,498 @@
+"""Golden sets of recall in files: queries with the memories that should come, to keep, edit, import and check.
+
+A set is JSON Lines that a person can read: a query a line, with the memories that were labelled for it. TREC qrels and
+BEIR folders (queries, corpus, qrels) are read and written too. What cannot be used is listed with its line, and the
+rest is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from memrl_core.agent.asking import asked_by, templates
+from memrl_core.agent.learned_state import learned_before
+from memrl_core.analysis.recall.found import Ranking
+from memrl_core.analysis.recall.grades import Judged, Rule, judged
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.judgements import HIGHEST_GRADE, Label, LabelSource
+from memrl_core.embedders.base import Embedder, embedded
+from memrl_core.errors import InputError, printable
+from memrl_core.exchange.safe_files import opened
+from memrl_core.policies import make_policy
+from memrl_core.policies.base import Policy
+from memrl_core.policies.decide import decide
+from memrl_core.retrieval.view import Asked
+
+NOTHING = "Nothing was imported"
+LONGEST_TEXT = 100_000
+MOST_LINES = 1_000_000
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SetLabel:
+    """One label in a file: of a memory by its id, with the intent it was given for where the file says it.
+
+    Without a memory it says whether anything should come. A grade is 0 … 3.
+    """
+
+    memory: str
+    grade: int
+    rater: str = ""
+    source: LabelSource = "import"
+    intent: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetQuery:
+    """One query of a set. `run` and `step` are the step it was asked in, "" and 0 where the file does not say."""
+
+    id: str
+    text: str = ""
+    run: str = ""
+    step: int = 0
+    labels: tuple[SetLabel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecallSet:
+    """A set as it was read. `notes` say what was corrected, `skipped` which lines could not be used and why."""
+
+    queries: tuple[SetQuery, ...]
+    notes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def exported(bank: MemoryBank, run: str = "") -> list[SetQuery]:
+    """The labelled steps of a run, or of all runs, with every rater's label. Raises `UnknownRun`."""
+    found = []
+    for name in [bank.run(run).id] if run else [info.id for info in bank.runs()]:
+        by_step: dict[int, list[Label]] = defaultdict(list)
+        for label in bank.judgements.standing(name):
+            by_step[label.step].append(label)
+        for step, labels in sorted(by_step.items()):
+            written = tuple(_written(bank, label) for label in labels)
+            found.append(SetQuery(f"{name}/{step}", bank.trace(name, step).task.intent, name, step, written))
+    return found
+
+
+def _written(bank: MemoryBank, label: Label) -> SetLabel:
+    intent = bank.memory(label.memory_id).intent if label.memory_id else ""
+    return SetLabel(label.memory_id, label.grade or 0, label.rater, label.source, intent, label.reason)
+
+
+def as_jsonl(queries: Iterable[SetQuery]) -> bytes:
+    """A set as JSON Lines; `read_set` reads it back."""
+    return "".join(f"{json.dumps(_line(query), ensure_ascii=False)}\n" for query in queries).encode(
+        errors="backslashreplace"
+    )
+
+
+def _line(query: SetQuery) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": query.id, "query": query.text}
+    if query.run:
+        row |= {"run": query.run, "step": query.step}
+    row["judged"] = [
+        {
+            **({"memory": label.memory} if label.memory else {"nothing": label.grade == 0}),
+            **({"grade": label.grade, "intent": label.intent} if label.memory else {}),
+            "rater": label.rater,
+            "source": label.source,
+            **({"reason": label.reason} if label.reason else {}),
+        }
+        for label in query.labels
+    ]
+    return row
+
+
+def as_qrels(queries: Iterable[SetQuery], rule: Rule = "majority") -> bytes:
+    """TREC qrels, `query 0 memory grade` a line, with one grade of several raters. Labels of queries have no place."""
+    return "".join(
+        f"{query.id.replace(' ', '_')} 0 {memory.replace(' ', '_')} {grade}\n"
+        for query in queries
+        for memory, grade in judged_of(query, rule).grades.items()
+    ).encode(errors="backslashreplace")
+
+
+def beir_files(queries: Iterable[SetQuery], bank: MemoryBank, rule: Rule = "majority") -> dict[str, bytes]:
+    """The files of a BEIR folder by their names in it: queries, the bank's memories as the corpus, and qrels."""
+    listed = list(queries)
+
+    def lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode(errors="backslashreplace")
+
+    scores = ["query-id\tcorpus-id\tscore\n"]
+    for query in listed:
+        scores += [f"{query.id}\t{memory}\t{grade}\n" for memory, grade in judged_of(query, rule).grades.items()]
+    return {
+        "queries.jsonl": lines({"_id": query.id, "text": query.text} for query in listed),
+        "corpus.jsonl": lines({"_id": m.id, "title": m.intent, "text": m.experience} for m in bank.memories()),
+        "qrels/test.tsv": "".join(scores).encode(errors="backslashreplace"),
+    }
+
+
+def judged_of(query: SetQuery, rule: Rule = "majority", names: Mapping[str, str] | None = None) -> Judged:
+    """One grade a memory; `names` are the ids that memories have in another bank, and those it does not name stay."""
+    known = names or {}
+    labels = [Label("", 0, known.get(one.memory, one.memory), one.grade, one.rater, one.source) for one in query.labels]
+    return judged(labels, rule).get(0, Judged({}))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_set(path: Path) -> RecallSet:
+    """A set from JSON Lines, TREC qrels (also as BEIR's TSV) or a BEIR folder, known by its content.
+
+    Raises `InputError` for anything else, and where no line can be used.
+    """
+    reader = _Reader()
+    if path.is_dir():
+        reader.beir(path)
+    else:
+        lines = _lines(path)
+        first = next((line for _, line in lines if line.strip()), "")
+        if first.lstrip().startswith("{"):
+            reader.jsonl(lines)
+        else:
+            reader.qrels(lines)
+    found = reader.set()
+    if not found.queries:
+        why = f" The first problem: {found.skipped[0]}" if found.skipped else ""
+        raise InputError(
+            f"{path.name[:80]} holds no label that can be used.{why} {NOTHING}; give JSON Lines with “query” and "
+            "“judged”, TREC qrels, or a BEIR folder."
+        )
+    return found
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    with opened(path) as file:
+        data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path.name[:80]} is not UTF-8 text. {NOTHING}; save it as UTF-8.") from None
+    lines = text.splitlines()
+    if len(lines) > MOST_LINES:
+        raise InputError(f"{path.name[:80]} has more than {MOST_LINES:,} lines. {NOTHING}; split it.")
+    return list(enumerate(lines, start=1))
+
+
+class _Reader:
+    """Gathers queries and labels, line by line."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, SetQuery] = {}
+        self._labels: dict[str, dict[tuple[str, str, str], SetLabel]] = {}
+        self._skipped: list[str] = []
+        self._negative = self._doubled = self._changed = 0
+
+    def set(self) -> RecallSet:
+        """What was read; queries without a label are left out."""
+        queries = tuple(
+            SetQuery(one.id, one.text, one.run, one.step, tuple(labels.values()))
+            for one_id, labels in self._labels.items()
+            if labels and (one := self._texts.get(one_id, SetQuery(one_id)))
+        )
+        notes = []
+        if self._negative:
+            notes.append(f"{self._negative:,} negative grades count as 0 (irrelevant).")
+        if self._doubled:
+            notes.append(f"{self._doubled:,} lines stand twice and count once.")
+        if self._changed:
+            notes.append(f"{self._changed:,} labels were given twice with different grades: the later one counts.")
+        return RecallSet(queries, tuple(notes), tuple(self._skipped))
+
+    def jsonl(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Our own sets."""
+        for number, line in lines:
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise InputError("it is no JSON object")
+                self._query(row, number)
+            except (ValueError, RecursionError):
+                self._skipped.append(f"Line {number:,} is no JSON.")
+            except InputError as error:
+                self._skipped.append(f"Line {number:,}: {error}.")
+
+    def _query(self, row: Mapping[str, Any], number: int) -> None:
+        text, run, step = row.get("query", ""), row.get("run", ""), row.get("step", 0)
+        if not isinstance(text, str) or len(text) > LONGEST_TEXT or not isinstance(run, str):
+            raise InputError("“query” and “run” are texts")
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise InputError("“step” is a whole number")
+        listed = row.get("judged")
+        if not isinstance(listed, list):
+            raise InputError("it has no list “judged”")
+        query_id = str(row.get("id") or (f"{run}/{step}" if run else text))
+        if not query_id.strip():
+            raise InputError("it has neither a query nor a step")
+        self._texts.setdefault(query_id, SetQuery(query_id, text, run, step))
+        if isinstance(row.get("nothing"), bool):
+            listed = [*listed, {"nothing": row["nothing"]}]
+        for place, one in enumerate(listed, start=1):
+            try:
+                self._judged(query_id, one)
+            except InputError as error:
+                self._skipped.append(f"Line {number:,}, label {place:,}: {error}.")
+
+    def _judged(self, query_id: str, one: Any) -> None:
+        if not isinstance(one, dict):
+            raise InputError("it is no JSON object")
+        if isinstance(one.get("nothing"), bool):
+            memory, grade = "", 0 if one["nothing"] else 1
+        else:
+            memory, grade = one.get("memory"), one.get("grade")
+            if isinstance(grade, bool):
+                grade = int(grade)
+        texts = {key: one.get(key, "") for key in ("rater", "source", "intent", "reason")}
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise InputError("rater, source, intent and reason are texts")
+        source = texts.pop("source") or "import"
+        if source not in get_args(LabelSource):
+            raise InputError(f"“{source[:40]}” is no source of labels")
+        if not isinstance(memory, str) or (not memory and "nothing" not in one):
+            raise InputError("“memory” is the id of a memory")
+        self._add(query_id, memory, grade, source=source, **texts)
+
+    def qrels(self, lines: Iterable[tuple[int, str]]) -> None:
+        """TREC: query, iteration, memory, grade; or BEIR's TSV: query, memory, grade, under a heading."""
+        for number, line in lines:
+            cells = line.split("\t") if "\t" in line else line.split()
+            if not line.strip() or cells[0].lower() == "query-id":
+                continue
+            if len(cells) not in (3, 4):
+                self._skipped.append(f"Line {number:,} has {len(cells)} columns, not query, 0, memory and grade.")
+                continue
+            try:
+                self._add(cells[0].strip(), cells[-2].strip(), cells[-1].strip())
+            except InputError as error:
+                self._skipped.append(f"Line {number:,}: {error}.")
+
+    def beir(self, folder: Path) -> None:
+        """A folder with queries.jsonl, corpus.jsonl and qrels/*.tsv; texts of the corpus say which memory is meant."""
+        files = sorted((folder / "qrels").glob("*.tsv"))
+        if not (folder / "queries.jsonl").is_file() or not files:
+            raise InputError(
+                f"{folder.name[:80]} is no BEIR folder: it has queries.jsonl, corpus.jsonl and qrels/*.tsv. {NOTHING}."
+            )
+        for file in files:
+            self.qrels(_lines(file))
+        for query in _beir_rows(folder / "queries.jsonl"):
+            text = str(query.get("text", ""))[:LONGEST_TEXT]
+            self._texts[str(query["_id"])] = SetQuery(str(query["_id"]), text)
+        corpus = {str(row["_id"]): str(row.get("title") or row.get("text") or "") for row in _corpus(folder)}
+        for labels in self._labels.values():
+            for key, label in labels.items():
+                labels[key] = SetLabel(label.memory, label.grade, label.rater, intent=corpus.get(label.memory, ""))
+
+    def _add(self, query_id: str, memory: str, grade: Any, source: LabelSource = "import", **texts: str) -> None:
+        try:
+            whole = int(grade)
+            if isinstance(grade, float) and grade != whole:
+                raise ValueError
+        except (TypeError, ValueError):
+            raise InputError(f"“{str(grade)[:20]}” is no grade: give 0 to {HIGHEST_GRADE}") from None
+        if whole > HIGHEST_GRADE:
+            raise InputError(f"the grade {whole} is more than {HIGHEST_GRADE}, the highest one")
+        if whole < 0:
+            self._negative, whole = self._negative + 1, 0
+        labels = self._labels.setdefault(query_id, {})
+        label = SetLabel(memory, whole, source=source, **texts)
+        key = memory, label.rater, label.source
+        if key in labels:
+            same = labels[key].grade == whole
+            self._doubled, self._changed = self._doubled + same, self._changed + (not same)
+        labels[key] = label
+
+
+def _beir_rows(file: Path) -> Iterator[dict[str, Any]]:
+    for _, line in _lines(file):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and "_id" in row:
+            yield row
+
+
+def _corpus(folder: Path) -> Iterable[dict[str, Any]]:
+    return _beir_rows(folder / "corpus.jsonl") if (folder / "corpus.jsonl").is_file() else ()
+
+
+# --- a set in a bank --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A set in the terms of a bank: ids of its memories, and which were not found (`unknown`, in the order of the set).
+
+    `names` maps ids of the set to ids here: the same id, or the memory of the same intent where that is one.
+    """
+
+    names: Mapping[str, str]
+    unknown: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def placed(found: RecallSet, bank: MemoryBank) -> Placed:
+    """Which memories of a bank a set speaks of. A memory whose text was changed has another id since."""
+    memories = {memory.id: memory for memory in bank.memories()}
+    by_intent: dict[str, list[str]] = defaultdict(list)
+    for memory in memories.values():
+        by_intent[memory.intent].append(memory.id)
+    names: dict[str, str] = {}
+    unknown, by_text, other = [], 0, 0
+    for label in (label for query in found.queries for label in query.labels if label.memory):
+        if label.memory in names or label.memory in unknown:
+            continue
+        known = memories.get(label.memory)
+        if known is not None and label.intent in ("", known.intent):
+            names[label.memory] = label.memory
+        elif len(same := by_intent.get(label.intent, []) if label.intent else []) == 1:
+            names[label.memory], by_text = same[0], by_text + 1
+        else:
+            other += known is not None
+            unknown.append(label.memory)
+    notes = [f"{by_text:,} memories were found by their intent: they have other ids here."] if by_text else []
+    if other:
+        notes.append(f"{other:,} memories have another text here than the set was labelled for: label them anew.")
+    return Placed(names, tuple(unknown), tuple(notes))
+
+
+def unknown_sentence(unknown: Iterable[str], of: int) -> str:
+    """Which memories of a set a bank does not hold, in a sentence; "" where it holds all."""
+    listed = list(unknown)
+    if not listed:
+        return ""
+    names = ", ".join(printable(one)[:40] for one in listed[:NAMED])
+    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
+    return f"{len(listed):,} of {of:,} memories of the set are not in this bank ({names}{more})."
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The labels of a set for the steps of a bank, and sentences about what was left out."""
+
+    labels: tuple[Label, ...]
+    notes: tuple[str, ...]
+
+
+def labels_for(found: RecallSet, bank: MemoryBank, run: str, rater: str, by: str = "") -> Imported:
+    """A set as labels of steps: of the step it names, or of every step of `run` with its task or its very text.
+
+    All count as imported, by the rater that the file names, else `rater`. Raises `UnknownRun`.
+    """
+    here = placed(found, bank)
+    runs = {info.id for info in bank.runs()}
+    by_name: dict[str, list[int]] = defaultdict(list)
+    for row in bank.step_rows(bank.run(run).id):
+        by_name[row.task].append(row.step)
+        by_name[str(row.step)].append(row.step)
+    by_text: dict[str, list[int]] | None = None
+    labels: list[Label] = []
+    lost = []
+    for query in found.queries:
+        named, _, number = query.id.rpartition("/")
+        places: list[tuple[str, int]] = []
+        if query.run in runs and bank.has_step(query.run, query.step):
+            places = [(query.run, query.step)]
+        elif not query.run and named in runs and number.isdecimal() and bank.has_step(named, int(number)):
+            places = [(named, int(number))]
+        elif query.id in by_name:
+            places = [(run, step) for step in by_name[query.id]]
+        elif query.text:
+            if by_text is None:
+                by_text = defaultdict(list)
+                for trace in bank.each_trace(run):
+                    by_text[trace.task.intent].append(trace.step)
+            places = [(run, step) for step in by_text.get(query.text, ())]
+        if not places:
+            lost.append(query.id)
+        for name, step in places:
+            labels += [
+                Label(
+                    name, step, here.names.get(one.memory, ""), one.grade, one.rater or rater, "import", one.reason,
+                    by=by,
+                )
+                for one in query.labels
+                if not one.memory or one.memory in here.names
+            ]  # fmt: skip
+    notes = list(here.notes)
+    if said := unknown_sentence(here.unknown, len(here.names) + len(here.unknown)):
+        notes.append(f"{said} Their labels were left out.")
+    if lost:
+        names = ", ".join(printable(one)[:40] for one in lost[:NAMED])
+        notes.append(f"{len(lost):,} of {len(found.queries):,} queries are no step of run {run} ({names}).")
+    return Imported(tuple(labels), tuple(notes))
+
+
+def answered(
+    found: RecallSet,
+    bank: MemoryBank,
+    run: str,
+    embedder: Embedder | None,
+    rule: Rule = "majority",
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[list[Ranking], list[str]]:
+    """What a run would recall now for each query of a set, by its own rules or with other `settings` of them.
+
+    Nothing is stored and no model is asked. For a step of this run, memories that it or a later step wrote stay out:
+    the labels do not speak of them. A query without a text is that of the step it names. Without an `embedder`
+    only queries of finished steps can be asked, by the vectors they have. Also sentences about what was left out.
+    Raises `UnknownRun`, `ModelError`.
+    """
+    here, info = placed(found, bank), bank.run(run)
+    policy = make_policy(info.policy, {**bank.settings(run), **(settings or {})})
+    view = replace(bank.view(run), learned=learned_before(bank, run, bank.next_step(run), info.policy))
+    written = np.array([view.memories[i].step if view.memories[i].run == run else 0 for i in view.ids], dtype=np.int64)
+    rankings, lost = [], 0
+    for query in found.queries:
+        asked = _asked(query, bank, policy, embedder)
+        if asked is None:
+            lost += 1
+            continue
+        seen = view
+        if query.run == run and query.step:
+            is_open = written < query.step
+            seen = replace(view, visible=is_open if view.visible is None else view.visible & is_open)
+        recalled, decision, _ = decide(policy, replace(seen, asked=asked), info.seed, ask=templates)
+        pool = [member.memory_id for member in recalled.pool]
+        rankings.append(Ranking(pool, decision.selected, judged_of(query, rule, here.names)))
+    notes = list(here.notes)
+    if said := unknown_sentence(here.unknown, len(here.names) + len(here.unknown)):
+        notes.append(f"{said} They count as memories that did not come.")
+    if lost:
+        notes.append(f"{lost:,} of {len(found.queries):,} queries have no text and no step here: they were left out.")
+    return rankings, notes
+
+
+def _asked(query: SetQuery, bank: MemoryBank, policy: Policy[Any], embedder: Embedder | None) -> Asked | None:
+    trace = bank.trace(query.run, query.step) if query.run and _has_step(bank, query) else None
+    if trace is not None and trace.task.intent == (query.text or trace.task.intent):
+        if trace.embed is not None and not trace.embed.decided_by:
+            return asked_by(trace)
+        query = replace(query, text=trace.task.intent)
+    if embedder is None or not query.text.strip():
+        return None
+    asked = Asked(np.zeros(embedder.dimension, dtype=np.float32), task=query.id, intent=query.text)
+    return replace(asked, embedding=embedded(embedder, [policy.key(asked)])[0])
+
+
+def _has_step(bank: MemoryBank, query: SetQuery) -> bool:
+    return any(info.id == query.run for info in bank.runs()) and bank.has_step(query.run, query.step)

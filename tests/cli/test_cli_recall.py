@@ -1,0 +1,151 @@
+"""`memrl recall`: labels, sets in and out, and a guard that ends with 1 where a bar is missed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.errors import InputError
+from memrl_core.exchange.archive import write_bank
+from memrl_core.exchange.recall_sets import as_jsonl, exported, read_set
+from tests.builders import an_agent_after
+from tests.cli.conftest import memrl, printed
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """12 household steps, of which nothing is labelled."""
+    with an_agent_after(tmp_path_factory.mktemp("recall") / "bank", 12).bank as made:
+        return made.uri
+
+
+@pytest.fixture
+def bank(played: str, tmp_path: Path) -> str:
+    """A copy of it with labels of two raters: r-0001 should come in step 5, and nothing in step 2."""
+    with MemoryBank.open(played) as opened:
+        opened.write_parts(tmp_path / "bank")
+    uri = str(tmp_path / "bank")
+    for words in (
+        ["5", "r-0001", "--grade", "relevant"], ["5", "r-0002", "--grade", "0"], ["2", "--nothing"],
+    ):  # fmt: skip
+        printed("recall", "label", *words, "--rater", "ann", "--bank", uri)
+    return uri
+
+
+def labels_in(uri: str) -> dict[tuple[int, str, str], int | None]:
+    with MemoryBank.open(uri) as opened:
+        return {(one.step, one.memory_id, one.rater): one.grade for one in opened.judgements.standing()}
+
+
+def test_labels_are_given_changed_withdrawn_and_undone(bank: str) -> None:
+    assert labels_in(bank) == {(5, "r-0001", "ann"): 2, (5, "r-0002", "ann"): 0, (2, "", "ann"): 0}
+    printed("recall", "label", "5", "r-0001", "--grade", "3", "--rater", "ann", "--bank", bank)
+    printed("recall", "label", "5", "r-0002", "--withdraw", "--rater", "ann", "--bank", bank)
+    assert labels_in(bank) == {(5, "r-0001", "ann"): 3, (2, "", "ann"): 0}
+    for _ in range(2):
+        printed("recall", "label", "--undo", "--rater", "ann", "--bank", bank)
+    assert labels_in(bank)[5, "r-0001", "ann"] == 2 and labels_in(bank)[5, "r-0002", "ann"] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["5", "r-0001", "--grade", "7"], ["5", "r-0001"], ["5", "--nothing", "--something"], ["0"], ["99", "--nothing"]],
+)
+def test_a_label_that_cannot_be_is_one_sentence_and_saves_nothing(bank: str, words: list[str]) -> None:
+    before = labels_in(bank)
+    assert memrl("recall", "label", *words, "--bank", bank)[0] == 2
+    assert labels_in(bank) == before
+
+
+def test_what_the_environment_knows_is_labelled_apart_from_people(bank: str) -> None:
+    printed("recall", "label", "--derive", "--bank", bank)
+    with MemoryBank.open(bank) as opened:
+        sources = {one.source for one in opened.judgements.standing()}
+        assert sources == {"person", "derived"}
+    message = printed("recall", "report", "--bank", bank, "--source", "person")
+    assert "3 person" in message and "derived" not in message
+
+
+def test_a_report_says_what_to_do_first_where_nothing_is_labelled(played: str) -> None:
+    code, message = memrl("recall", "report", "--bank", played)
+    assert code == 2 and "recall label" in message
+    assert "false_recall" in printed("recall", "report", "--bank", played, "--derived")
+    assert labels_in(played) == {}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "qrels", "beir"])
+def test_a_set_that_was_written_labels_another_bank_the_same(bank: str, played: str, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / f"set.{kind}"
+    printed("recall", "export", str(out), "--format", kind, "--bank", bank)
+    assert memrl("recall", "export", str(out), "--format", kind, "--bank", bank)[0] == 2
+    with MemoryBank.open(played) as opened:
+        opened.write_parts(tmp_path / "other")
+    printed("recall", "import", str(out), "--rater", "bo", "--bank", str(tmp_path / "other"))
+    found = {(step, memory): grade for (step, memory, _), grade in labels_in(str(tmp_path / "other")).items()}
+    about_query = {(2, ""): 0} if kind == "jsonl" else {}
+    assert found == {(5, "r-0001"): 2, (5, "r-0002"): 0, **about_query}
+
+
+def test_what_cannot_be_used_of_a_set_is_named_and_the_rest_is_kept(bank: str, tmp_path: Path) -> None:
+    lines = ["r/4 0 r-0001 -1", "r/4 0 r-0001 0", "r/4 0 gone 2", "r/4 0 r-0003 9", "r/99 0 r-0001 1", "x y"]
+    (tmp_path / "a.qrels").write_text("\n".join(lines), encoding="utf-8")
+    message = printed("recall", "import", str(tmp_path / "a.qrels"), "--bank", bank)
+    for said in ("1 negative", "twice", "gone", "grade 9", "r/99", "Line 6"):
+        assert said in message
+    assert labels_in(bank)[4, "r-0001", "a.qrels"] == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"query": "x"}', '{"query": 3, "judged": []}', "\x00\x01", '{"query": "x", "judged": [3]}', "{"]
+)
+def test_a_file_without_a_usable_label_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "set.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="no label that can be used"):
+        read_set(tmp_path / "set.jsonl")
+
+
+def test_a_set_reads_back_as_it_was_written(bank: str, tmp_path: Path) -> None:
+    with MemoryBank.open(bank) as opened:
+        queries = exported(opened)
+    (tmp_path / "set.jsonl").write_bytes(as_jsonl(queries))
+    assert list(read_set(tmp_path / "set.jsonl").queries) == queries
+
+
+def test_the_guard_ends_with_1_where_a_bar_is_missed_and_with_0_where_all_hold(bank: str, tmp_path: Path) -> None:
+    file, junit = str(tmp_path / "set.jsonl"), tmp_path / "bars.xml"
+    printed("recall", "export", file, "--bank", bank)
+    printed("recall", "check", file, "--bank", bank, "--min", "recall@10=0", "--max", "false_recall=1")
+    words = ["recall", "check", file, "--bank", bank, "--min", "recall@10=0.1", "--max", "false_recall=0"]
+    code, message = memrl(*words, "--junit", str(junit))
+    assert code == 1 and "false_recall ≤ 0: 1.0000, missed" in message
+    suite = ElementTree.parse(junit).getroot()
+    assert suite.get("tests") == "2" and len(suite.findall(".//failure")) == int(suite.get("failures", "0")) >= 1
+    # What cannot be computed is no bar that holds.
+    rows = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+    only = [row for row in rows if row["step"] == 5]
+    Path(file).write_text("\n".join(json.dumps(row) for row in only), encoding="utf-8")
+    assert memrl("recall", "check", file, "--bank", bank, "--max", "false_recall=1")[0] == 1
+    for bad in (["--min", "speed=1"], ["--min", "recall@10"], ["--min", "recall@10=7"]):
+        assert memrl("recall", "check", file, "--bank", bank, *bad)[0] == 2
+
+
+def test_the_guard_asks_a_set_of_another_bank_and_an_export(bank: str, tmp_path: Path) -> None:
+    rows = [
+        {
+            "query": "put a clean mug on the desk",
+            "judged": [{"memory": "r-0001", "grade": 2}, {"memory": "x", "grade": 1}],
+        },
+        {"query": "what nobody ever asked", "judged": [{"nothing": True}]},
+    ]
+    file = tmp_path / "set.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with MemoryBank.open(bank) as opened:
+        write_bank(opened, tmp_path / "bank.zip", False)
+    for place in (bank, str(tmp_path / "bank.zip")):
+        message = printed("recall", "check", str(file), "--bank", place)
+        assert "2 queries" in message and "1 of 2 memories of the set are not in this bank" in message
+    assert memrl("recall", "check", str(file), "--bank", str(tmp_path / "none"))[0] == 2
