@@ -32,7 +32,7 @@ from rich.text import Text
 from memrl_core.agent import workspace
 from memrl_core.agent.live import Waiting
 from memrl_core.bank import MemoryBank
-from memrl_core.errors import BankMissing, EmbedderMismatch, InputError, one_line, printable
+from memrl_core.errors import BankMissing, EmbedderMismatch, InputError, SettingsError, one_line, printable
 from memrl_core.models.hosts import MOST_AT_ONCE, Hosts
 
 console = Console()
@@ -205,6 +205,17 @@ def run_of(bank: MemoryBank, asked: str) -> str:
     if not runs:
         raise InputError("This bank has no run yet. Start one with `memrl run`.")
     return bank.run(asked).id if asked else runs[-1].id
+
+
+def pairs(given: Sequence[str], kind: str, example: str) -> dict[str, str]:
+    """What was given as name=value. Raises `SettingsError` for anything else."""
+    found = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals:
+            raise SettingsError(f"“{one[:80]}” is not {kind}: write it as name=value, such as {example}.")
+        found[key.strip()] = value.strip()
+    return found
 
 
 def plain(text: object) -> str:

@@ -24,17 +24,22 @@ from memrl_core.analysis.people.rating_queue import (
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.storage.addresses import ENDING
-from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, plain, run_of
+from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, pairs, plain, run_of
 from memrl_core.embedders.base import texts_cut
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, few
 from memrl_core.exchange.archive import write_bank
-from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
+from memrl_core.exchange.bring_in import Arrival, bring_in, is_own, read_any
+from memrl_core.exchange.contents import NOTHING, Account
+from memrl_core.exchange.foreign.columns import FIELDS, listed
+from memrl_core.exchange.foreign.opening import Look, look, open_memories, report_of
+from memrl_core.exchange.foreign.tables import source_of
 from memrl_core.exchange.new_banks import KEPT, merge, reembed
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.safe_files import drafted, free_folder
 from memrl_core.numerals import MINUS, percent
 
 LINES = 20
+ONLY_CHECKED = "Nothing was imported: this was a check."
 
 
 def import_file(
@@ -50,6 +55,85 @@ def import_file(
     with console.status("Reading and checking …"), CtrlC() as stop:
         contents = read_any(path, stop.asked)
     _report(bring_in(contents, bank))
+
+
+def open_memory(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE_OR_URI",
+            help="JSON, JSON lines, CSV, Parquet, SQLite, a folder or address of LanceDB tables, an ACE playbook, or "
+            "what `memrl import` reads.",
+        ),
+    ],
+    bank: Annotated[str, typer.Option("--bank", help="Folder of the new bank.")] = "",
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", help=f"A field's column, such as text=body; repeatable. Fields: {', '.join(FIELDS)}."),
+    ] = None,
+    table: Annotated[str, typer.Option("--table", help="The table, where there are several.")] = "",
+    embedder: Annotated[
+        str,
+        typer.Option(help="Make all vectors anew by this one: wordllama, hashing, fastembed:NAME, or an Ollama model."),
+    ] = "",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave rows out that cannot be taken.")] = False,
+    only_check: Annotated[bool, typer.Option("--check", help="Only print what would come of it.")] = False,
+) -> None:
+    """Make a bank of the memories of another program: all of them or nothing. Ctrl-C leaves nothing behind."""
+    if not bank and not only_check:
+        raise InputError("A new bank needs a place. Nothing was imported; name its folder by --bank, or only --check.")
+    if bank:
+        free_folder(bank, NOTHING)  # Before anything long is read.
+    if is_own(Path(file).expanduser()):
+        with console.status("Reading and checking …"), CtrlC() as stop:
+            contents = read_any(Path(file).expanduser(), stop.asked)
+        if only_check:
+            _account(contents.account)
+            console.print(f"{len(contents.memories):,} memories, {len(contents.traces):,} steps. {ONLY_CHECKED}")
+        else:
+            _report(bring_in(contents, bank))
+        return
+    named = dict(pairs(columns or [], "a column of a field", "text=body"))
+    source = source_of(file, table)
+    with at_work("reading") as (on_progress, stopped):
+        looked = look(source, named, bool(embedder), on_progress, stopped)
+    if looked is None:
+        cancelled(f"Cancelled. {NOTHING}")
+    _looked(looked, skip_bad)
+    looked.must_be_whole(skip_bad)
+    chosen = embedder or (workspace.default_embedder() if looked.fresh else "")
+    if chosen:
+        console.print(f"The vectors are made by {escape(workspace.embedder_name(chosen))}.")
+    if only_check:
+        console.print(ONLY_CHECKED)
+        return
+    made = workspace.new_embedder(chosen, workspace.load_preferences()) if chosen else None
+    with at_work("writing") as (on_progress, stopped):
+        arrival = open_memories(looked, bank, made, skip_bad, on_progress, stopped)
+    if arrival is None:
+        cancelled(f"Cancelled. {NOTHING}")
+    console.print(
+        f"{arrival.memories:,} memories are in {escape(arrival.uri)}, known to run {escape(arrival.runs[0])}."
+    )
+
+
+def _looked(looked: Look, skip_bad: bool) -> None:
+    """Print what would come of a source: its columns, the first rows as memories, counts, and what is missing."""
+    console.print("Columns: " + escape(", ".join(map(plain, listed(looked.mapped.columns)))))
+    if others := [name for name in looked.columns if name not in looked.mapped.columns.values()]:
+        console.print(f"Kept as metadata: {_cell(few(others))}")
+    table = Table("id", "intent", "text", "q", "visits", "outcome", "created", "vector", box=None)
+    for one in looked.preview:
+        size = "" if one.vector is None else f"{len(one.vector):,}"
+        q = "" if one.q is None else f"{one.q:+.3g}".replace("-", MINUS)
+        visits = "" if one.visits is None else f"{one.visits:,}"
+        table.add_row(_cell(one.id), _cell(one.intent), _cell(one.text), q, visits, one.outcome, one.created[:10], size)
+    console.print(table)
+    _account(report_of(looked, skip_bad))
+    if not skip_bad:
+        _list(
+            f"{looked.bad_count:,} rows cannot be taken", [f"{one.where}: {one.why}" for one in looked.bad]
+        )  # fmt: skip
 
 
 def export_bank(
@@ -113,14 +197,17 @@ def write_run_player(
     console.print(f"Wrote {escape(str(out))} ({size / 1e6:.1f} MB).")
 
 
-def _report(arrival: Arrival) -> None:
-    account = arrival.account
-    console.print(f"Read {escape(account.source)}:")
+def _account(account: Account) -> None:
+    console.print(f"Read {escape(plain(account.source))}:")
     for sentence in account.read:
-        console.print(f"  {escape(sentence)}")
+        console.print(f"  {escape(plain(sentence))}")
     _list("What it lacks", account.lacks)
     _list("Faults in it", account.faults)
     _list("Skipped", [f"{skipped.where}: {skipped.why}" for skipped in account.skipped])
+
+
+def _report(arrival: Arrival) -> None:
+    _account(arrival.account)
     _renamed({**arrival.renamed_runs, **arrival.renamed_memories})
     console.print(
         f"{arrival.memories:,} memories, {arrival.steps:,} steps and {arrival.events:,} events are new in "
@@ -137,7 +224,7 @@ def _list(title: str, lines: tuple[str, ...] | list[str]) -> None:
         return
     console.print(f"{title}:")
     for line in lines[:LINES]:
-        console.print(f"  - {escape(line)}")
+        console.print(f"  - {escape(plain(line))}")
     if len(lines) > LINES:
         console.print(f"  … and {len(lines) - LINES:,} more.")
 

@@ -16,7 +16,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -41,6 +41,7 @@ from memrl_core.cli.console import (
     cancelled,
     console,
     open_or_create,
+    pairs,
     progress,
     run_of,
 )
@@ -54,7 +55,7 @@ from memrl_core.cli.serving import (
     raise_open_files,
 )
 from memrl_core.environments import options_of
-from memrl_core.errors import InputError, MemRLError, ModelError, SettingsError, one_line
+from memrl_core.errors import InputError, MemRLError, ModelError, one_line
 from memrl_core.logs import logger
 from memrl_core.models.base import CHOSEN, checked_options
 from memrl_core.policies import settings_of
@@ -207,12 +208,12 @@ def run(
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
     preferences = workspace.load_preferences()
-    chosen = settings_of(policy, _pairs(settings or [], "a setting", "weight=0.5"), preset)
+    chosen = settings_of(policy, pairs(settings or [], "a setting", "weight=0.5"), preset)
     env, task_set = environment_and_set(env, task_set)
-    given_options = _pairs(model_options or [], "a model option", "temperature=0.7")
+    given_options = pairs(model_options or [], "a model option", "temperature=0.7")
     given_options |= {"layout": layout} if layout else {}
     chosen_options = checked_options({**preferences.model_options.get(model, {}), **given_options})
-    world = {**_pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
+    world = {**pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
     hosts = None if resume else ctx.with_resource(at_hosts(model, model_host, per_host))
     facts = {} if resume else workspace.must_be_there(model, preferences, hosts)
     with MemoryBank.open(bank) if resume else open_or_create(bank, embedder) as memory:
@@ -338,6 +339,7 @@ def version(show_version: Annotated[bool, typer.Option("--version", help="Print 
 
 
 app.command("reembed")(exchange.reembed_bank)
+app.command("open")(exchange.open_memory)
 app.command("import")(exchange.import_file)
 app.command("export")(exchange.export_bank)
 app.command("merge")(exchange.merge_banks)
@@ -353,16 +355,6 @@ app.add_typer(relevance.recall_app, name="recall")
 app.add_typer(measure.claims_app, name="claims")
 app.add_typer(parts.models_app, name="model")
 app.add_typer(parts.tasks_app, name="tasks")
-
-
-def _pairs(given: list[str], kind: str, example: str) -> dict[str, Any]:
-    pairs = {}
-    for one in given:
-        key, equals, value = one.partition("=")
-        if not equals:
-            raise SettingsError(f"“{one[:80]}” is not {kind}: write it as name=value, such as {example}.")
-        pairs[key.strip()] = value.strip()
-    return pairs
 
 
 def main(command: Callable[[], object] | None = None) -> None:

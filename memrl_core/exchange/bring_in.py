@@ -29,7 +29,7 @@ from memrl_core.bank.storage.places import is_bank, must_be_path
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped
-from memrl_core.exchange.exports import is_export, read_export
+from memrl_core.exchange.exports import has_header, is_export, read_export
 from memrl_core.exchange.official.reader import is_official, read_official
 from memrl_core.exchange.safe_files import drafted_folder
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
@@ -56,6 +56,14 @@ class Arrival:
     renamed_runs: Mapping[str, str] = field(default_factory=dict)
 
 
+def is_own(path: Path) -> bool:
+    """Whether `read_any` knows what is there: a bank, an export of one, or what the official code has written."""
+    must_be_path(str(path))
+    if path.is_dir():
+        return is_bank(path) or is_official(path)
+    return path.is_file() and (is_archive(path) or has_header(path) or is_official(path))
+
+
 def read_any(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Contents:
     """What can be imported, known by its content: a bank that was exported, or what the official code has written.
 
@@ -80,7 +88,8 @@ def read_any(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Conte
         what = "is a table for people, without vectors"
     raise InputError(
         f"{path.name} {what}. {NOTHING} Choose a bank that was exported here as a zip, JSON lines or Parquet, or a "
-        "checkpoint folder, a trace or a run of the official MemRL code."
+        "checkpoint folder, a trace or a run of the official MemRL code. Of the memories of another program a bank is "
+        "made by: memrl open FILE --bank NEW"
     )
 
 

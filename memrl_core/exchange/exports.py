@@ -54,6 +54,18 @@ def is_export(path: Path) -> bool:
         return start.startswith(b"{") and _header_of(file) is not None
 
 
+def has_header(path: Path) -> bool:
+    """Whether a file says of itself that a bank was exported to it."""
+    with opened(path) as file:
+        if file.read(len(PARQUET)) != PARQUET:
+            file.seek(0)
+            return _header_of(file) is not None
+    try:
+        return NAME.encode() in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
 def read_export(path: Path) -> Contents:
     """The facts in a bank's JSON lines, or the memories in its Parquet file with their q in each run.
 
@@ -203,8 +215,8 @@ def _from_parquet(path: Path) -> _Read:
         header = json.loads((file.schema_arrow.metadata or {}).get(NAME.encode(), b"null"))
         if not isinstance(header, dict):
             raise InputError(
-                f"{path.name} is a Parquet file, and not one that a bank was exported to. {NOTHING} The memories of "
-                "another program can be added by a Recorder (docs/how-to/own-agent.md)."
+                f"{path.name} is a Parquet file, and not one that a bank was exported to. {NOTHING} Make a bank "
+                "of the memories of another program by: memrl open FILE --bank NEW"
             )
         _must_be_known(path.name, header)
         read = _Read(

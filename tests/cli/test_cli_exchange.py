@@ -113,3 +113,53 @@ def test_any_command_says_that_a_path_is_too_long(
         cli.main()
     assert ended.value.code == 2
     assert "longer than a path may be" in capsys.readouterr().err
+
+
+# --- memories of other programs ---------------------------------------------------------------------------------------
+
+
+def test_memories_of_another_program_become_a_bank_after_a_look(tmp_path: Path) -> None:
+    file = tmp_path / "playbook.txt"
+    file.write_text(
+        "[a-1] helpful=5 harmful=1 :: Check units.\n[a-2] helpful=0 harmful=4 :: Guess.\n", encoding="utf-8"
+    )
+    looked = printed("open", str(file), "--check", "--embedder", "hashing")
+    assert "2 memories" in looked and "a-1" in looked and "helpful = helpful" in looked
+    printed("open", str(file), "--bank", str(tmp_path / "new"), "--embedder", "hashing")
+    with MemoryBank.open(str(tmp_path / "new")) as bank:
+        known = bank.utilities(bank.runs()[0].id)
+    assert {i: (u.q, u.visits) for i, u in known.items()} == {"a-1": (5 / 6, 6), "a-2": (0.0, 4)}
+
+
+def test_an_export_of_our_own_is_opened_as_the_bank_that_it_was(bank: Path, tmp_path: Path) -> None:
+    for kind in ("zip", "jsonl", "parquet"):
+        printed("export", "--bank", str(bank), str(tmp_path / f"out.{kind}"))
+        assert "6 memories" in printed("open", str(tmp_path / f"out.{kind}"), "--check")
+        printed("open", str(tmp_path / f"out.{kind}"), "--bank", str(tmp_path / kind))
+        with MemoryBank.open(str(bank)) as one, MemoryBank.open(str(tmp_path / kind)) as other:
+            assert dict(other.utilities("mine")) == dict(one.utilities("mine"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["{tmp}/none.json", "--check"], "no file"),
+        (["{tmp}/good.jsonl"], "--bank"),
+        (["{tmp}/good.jsonl", "--bank", "{tmp}/bank"], "already stored"),
+        (["{tmp}/good.jsonl", "--check", "--map", "text=nothing"], "nothing"),
+        (["{tmp}/good.jsonl", "--check", "--map", "text"], "name=value"),
+        (["{tmp}/bad.jsonl", "--check"], "line 2"),
+        (["{tmp}/bad.jsonl", "--bank", "{tmp}/new"], "line 2"),
+        (["{tmp}/foreign.zip", "--check"], "zip"),
+        (["https://example.org/m.json", "--check"], "address"),
+    ],
+)
+def test_what_cannot_be_opened_ends_with_a_sentence_and_no_bank(
+    words: list[str], says: str, bank: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "good.jsonl").write_text('{"text": "a", "vector": [1, 0]}\n', encoding="utf-8")
+    (tmp_path / "bad.jsonl").write_text('{"text": "a", "q": 1}\n{"text": \n', encoding="utf-8")
+    (tmp_path / "foreign.zip").write_bytes(b"PK\x03\x04 and no more")
+    code, message = memrl("open", *(word.replace("{tmp}", str(tmp_path)) for word in words))
+    assert code == 2 and says in message
+    assert not (tmp_path / "new").exists()

@@ -67,6 +67,8 @@ _MANIFEST = (
         21, {1: _FIELD, 2: _FRAGMENT, 12: _NAME, **_plain(3, 7, 9, 10, 11, 13, 14, 15, 21)}
     )
 )
+BASES = 18
+"""The field of a manifest with the places outside its folder in which its files lie."""
 _OPERATIONS: dict[int, _Part] = {
     100: _Message(1, {1: _FRAGMENT}),  # append
     101: _Message(3, {1: _FRAGMENT, **_plain(2, 3)}),  # delete
@@ -119,6 +121,28 @@ def must_stay_inside(folder: Path, table: str, exactly: bool = False) -> None:
                 raise LeadsElsewhere(f"{name} and those before it are larger than a bank's are")
             if fault := _fault(entry.path, kind, stat.st_size, stat.st_mtime_ns):
                 raise LeadsElsewhere(f"{name}: {fault}")
+
+
+def must_not_be_a_clone(folder: Path, table: str) -> None:
+    """Raise `LeadsElsewhere` where another program's `table` in `folder` has parts that lie elsewhere.
+
+    Unlike a bank's it may have indexes, tags and metadata.
+    """
+    root = folder / f"{table}.lance"
+    if (folder / "__manifest.lance").exists():
+        raise LeadsElsewhere("__manifest says where tables lie")
+    for entry in _entries(root):
+        if entry.is_symlink():
+            raise LeadsElsewhere(f"{entry.name} is a link")
+        if not entry.name.endswith(".manifest"):
+            continue
+        data = Path(entry.path).read_bytes()
+        try:
+            fields = list(_fields(_section(data, int.from_bytes(data[-_FOOTER : 8 - _FOOTER], "little"))))
+        except ValueError as error:
+            raise LeadsElsewhere(f"{entry.name}: {error}") from None
+        if any(number == BASES for number, _ in fields):
+            raise LeadsElsewhere(f"{entry.name} has base paths")
 
 
 def _entries(root: Path) -> Iterator[os.DirEntry[str]]:

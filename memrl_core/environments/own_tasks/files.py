@@ -68,7 +68,7 @@ def check_file(path: Path) -> CheckedFile:
     raw = _read(path)
     name = "".join(filter(str.isprintable, path.stem)) or "tasks"
     whole = _plain_json(raw) if len(raw) <= LARGEST_OBJECT else None
-    if isinstance(whole, list | dict) and (fault := _not_utf8(raw)):
+    if isinstance(whole, list | dict) and (fault := not_utf8(raw)):
         return CheckedFile(name, "", (), (fault,))
     if is_lifelong(whole):
         found = read_lifelong(raw)
@@ -285,11 +285,11 @@ def _parsed(raw: bytes) -> Any:
 
 
 def _must_be_utf8(raw: bytes) -> None:
-    if fault := _not_utf8(raw):
+    if fault := not_utf8(raw):
         raise InputError(fault.reason)
 
 
-def _not_utf8(raw: bytes) -> Reported | None:
+def not_utf8(raw: bytes) -> Reported | None:
     """Where the first byte stands that is no UTF-8, and how its word reads in the encoding that it probably is."""
     try:
         raw.decode("utf-8")
