@@ -19,6 +19,7 @@ from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
 from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.new_banks import merge
 from memrl_core.models.base import Cancelled, Progress
+from pages.bank.foreign import open_foreign
 from pages.shared import place as places
 from pages.shared.person import person, within_role
 from pages.shared.place import Place
@@ -39,9 +40,11 @@ def import_export(place: Place | None) -> None:
     """Import on the left, what goes out and what two banks give together on the right."""
     taken_in, given_out = st.columns(2, gap="large")
     with taken_in:
-        st.subheader("Import")
-        _import_form()
         _arrived()
+        open_foreign()
+        st.divider()
+        st.subheader("Import a bank or a checkpoint")
+        _import_form()
     with given_out:
         st.subheader("Export")
         _export(place)

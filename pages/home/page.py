@@ -187,10 +187,15 @@ with openings:
     st.markdown("#### Look at a bank")
     st.markdown(
         "A bank that `memrl run` or another session left on this machine, or one in any folder, or elsewhere by its "
-        "TOML file."
+        "TOML file; or what mem0, LangGraph, Letta and others have stored."
     )
     with st.popover("Open a bank", icon=":material/folder_open:", width="stretch"):
         open_bank_form()
+    if st.button(
+        "Open the memories of another program", icon=":material/move_to_inbox:", width="stretch", key="foreign"
+    ):
+        st.session_state["bank_view"] = "Import and export"
+        st.switch_page("pages/bank/page.py")
     _card(key="card_bank", data=cards.kept("07-never-tried"))
     st.caption("One bank: how often each memory was used. Few carry the answers, many are never used.")
 

@@ -97,3 +97,29 @@ def test_two_banks_are_merged_into_a_third(bank: Stored, visit: Visit) -> None:
     app.button(key="merge").click().run()
     with MemoryBank.open(str(workspace.banks_folder() / "both")) as bank:
         assert {"household", "r"} <= {info.id for info in bank.runs()}
+
+
+def test_memories_of_another_program_are_seen_before_a_bank_is_made_of_them(demo: Path, visit: Visit) -> None:
+    path = demo.parent.parent / "notes.jsonl"
+    rows = [{"id": f"n{n}", "body": f"note <b>{n}</b>", "worth": n / 10, "about": f"about {n}"} for n in range(12)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
+    app = exchange(visit, bank="demo")
+    app.text_input(key="foreign_path").set_value(str(path)).run()
+    app.button(key="foreign_look").click().run()
+    assert "12 memories" in page_text(app) and len(app.dataframe[0].value) == 10
+    assert app.button(key="foreign_make").disabled
+    app.selectbox(key="foreign_map_intent").set_value("about").run()
+    app.selectbox(key="foreign_map_q").set_value("worth").run()
+    app.selectbox(key="foreign_embedder").set_value("hashing").run()
+    app.checkbox(key="foreign_skip").check().run()
+    app.text_input(key="foreign_name").set_value("notes").run()
+    app.button(key="foreign_make").click().run()
+    if "work_foreign_write" in app.session_state:
+        assert app.session_state["work_foreign_write"][1].wait(30)
+        app.run()
+    assert not app.error and not app.exception
+    with MemoryBank.open(str(workspace.banks_folder() / "notes")) as bank:
+        known = bank.utilities(bank.runs()[0].id)
+        assert bank.memory("n3").intent == "about 3" and known["n3"].q == pytest.approx(0.3) and len(known) == 12
+    for page in ("step", "decision", "bank"):
+        visit(page, bank="notes")
