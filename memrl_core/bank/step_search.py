@@ -16,6 +16,8 @@ from memrl_core.records import MISSED, EventKind
 
 _S, _C, _L = schema.steps.c, schema.candidates.c, schema.ledger.c
 _POOLED = or_(_C.reason.is_(None), _C.reason.not_in([str(reason) for reason in MISSED]))
+_OFF_THE_LIST = '"offered":false'
+"""How a trace says of an answer that it is not on the list offered; in a text of it the quotes are escaped."""
 _RERANKED = and_(_POOLED, _C.rank_select.is_not(None), _C.rank_select != _C.rank_recall)
 
 
@@ -23,10 +25,11 @@ _RERANKED = and_(_POOLED, _C.rank_select.is_not(None), _C.rank_select != _C.rank
 class StepQuery:
     """Which steps; what is None or "" asks for nothing.
 
-    `task` is part of a task's id or intent, `epochs` the first and the last of those asked for. `source` asks for steps
-    with a standing reward of the environment, of a person, or with none. `memory` is the id of a memory that was in the
-    pool. `follows` asks for steps with memories in the prompt whose answer follows one of them, or is known to follow
-    none. `better` asks for steps in whose pool a memory that was not selected had a higher q than all that were, or for
+    `task` is part of a task's id or intent, `epochs` the first and the last of those asked for, and `steps` likewise.
+    `source` asks for steps with a standing reward of the environment, of a person, or with none. `memory` is the id of
+    a memory that was in the pool. `follows` asks for steps with memories in the prompt whose answer follows one of
+    them, or is known to follow none, `invalid` for steps with an answer that is not on the list offered, or without
+    one. `better` asks for steps in whose pool a memory that was not selected had a higher q than all that were, or for
     those in which none had. `words` is part of what was asked, sent, answered or observed, or of a reward's reason.
     """
 
@@ -40,6 +43,8 @@ class StepQuery:
     follows: bool | None = None
     better: bool | None = None
     words: str = ""
+    steps: tuple[int, int] | None = None
+    invalid: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,11 @@ def _conditions(database: Database, run: str, query: StepQuery) -> list[ColumnEl
         words = query.task.lower()
         columns = func.lower(_S.task), func.lower(_of_trace(database, "task", "intent"))
         wanted.append(or_(*(column.contains(words, autoescape=True) for column in columns)))
+    if query.steps is not None:
+        wanted.append(_S.step.between(*query.steps))
+    if query.invalid is not None:
+        off_the_list = _S.trace.contains(_OFF_THE_LIST)
+        wanted.append(off_the_list if query.invalid else ~off_the_list)
     if query.epochs is not None:
         wanted.append(_S.epoch.between(*query.epochs))
     if query.outcome:

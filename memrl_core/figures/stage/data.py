@@ -7,7 +7,8 @@ Memories are named by their place in the table `memories`; what is not known is 
                 texts: {n: text}; histories: {n: [[step, q]]}; nearest: {n: [[n, similarity]]}; now: {n: q}},
      before:   [[q, visits] | null]        a memory each: what the run believed before the first of `steps`
      moves:    {step: [[n, q, visits]]}    what was believed otherwise when that step had ended; q null: seen no more
-     steps:    [step]}
+     steps:    [step]
+    strip, film: of the whole run, in the player only (strip.py, film.py)}
 
     step = {step, epoch, task: {id, intent, family}, origin, lacks: [sentence], query: [x, y] | null,
             next: phase that runs next, 1 to 7, or null; lines: [a sentence a phase]; missing: {phase: sentence};
@@ -100,7 +101,8 @@ class StageSource:
     texts go along, None for all. `next_phase` is the phase that the last of the traces waits for, None when it has
     ended. `families` has those of tasks that are not in `traces`, `histories` how some q came about, where `known`
     begins too late to tell; `nearest` the memories most similar to some, best first, with their similarity; `now` what
-    the bank holds of some, whatever step is shown.
+    the bank holds of some, whatever step is shown. `strip` and `film` are the whole run, where it goes along (strip.py,
+    film.py).
     """
 
     run: RunInfo
@@ -117,6 +119,8 @@ class StageSource:
     layout: str = ""
     nearest: Mapping[str, Sequence[tuple[str, float]]] = field(default_factory=dict)
     now: Mapping[str, Utility] = field(default_factory=dict)
+    strip: Mapping[str, Any] | None = None
+    film: Mapping[str, Any] | None = None
 
 
 def nearest_memories(
@@ -223,7 +227,8 @@ def stage_data(source: StageSource) -> dict[str, Any]:
     before: list[list[float] | None] = [None] * len(data["memories"]["id"])
     for n, q, visits in data.pop("jump"):
         before[n] = [q, visits]
-    return {**data, "before": before}
+    run = {name: part for name, part in (("strip", source.strip), ("film", source.film)) if part is not None}
+    return {**data, "before": before, **run}
 
 
 def stage_update(source: StageSource, base: Mapping[str, Utility], rows: int) -> dict[str, Any]:

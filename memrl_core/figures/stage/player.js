@@ -28,13 +28,17 @@ function openPlayer(data) {
   const on = button("▶", "Next step (Shift+→)", () => stage.show(stage.index + 1));
   const last = button("▶|", "Last step (End)", () => stage.show(steps.length - 1, stage.phase));
   const run = button("Play the run", "Play this step and those that follow (P)", () => playRun(!running));
-  const strip = set(el("div", "player-steps", head), { title: "All steps: filled above, success; below, failure. Click to go there." });
-  const canvas = el("canvas", "", strip);
   const differs = set(el("span", "player-differs", head), { "aria-live": "polite" });
+  const bar = el("div", "", main);
   const place = el("div", "", main);
   el("p", "player-note", main, "1–7 phase · ← → phase by phase · Shift+← → step · space play · P play the run · ↑ ↓ walk the pool · Enter or click pin · Esc close · / search");
 
   let running = false;
+  const goTo = (step) => {
+    const index = stage.model.indexOf(step);
+    if (index >= 0) stage.show(index);
+  };
+  const strip = data.strip && new RunStrip(bar, { step: goTo, film: () => stage.showFilm(data.film, data.strip, goTo) });
   const stage = mountStage(place, data, {
     height: () => window.innerHeight - place.offsetTop - FOOTER - 8,
     onStep: () => shown(),
@@ -71,29 +75,8 @@ function openPlayer(data) {
     number.value = stage.step.step;
     first.disabled = back.disabled = stage.index === 0;
     last.disabled = on.disabled = stage.index === steps.length - 1;
-    paintSteps();
+    strip?.update(data.strip, stage.step.step);
     addressed();
-  }
-
-  // Every step as a mark above or below the line, by its outcome; the one that is shown is framed.
-  function paintSteps() {
-    const [width, height] = [strip.clientWidth, strip.clientHeight];
-    canvas.width = width * 2;
-    canvas.height = height * 2;
-    const ctx = canvas.getContext("2d");
-    ctx.scale(2, 2);
-    const wide = width / steps.length;
-    const theme = stage.theme;
-    steps.forEach((step, i) => {
-      const outcome = step.reward?.outcome ?? "unrated";
-      ctx.fillStyle = css(outcomeColour(outcome, theme));
-      const tall = outcome === "unrated" ? 3 : height / 2 - 4;
-      const top = outcome === "failure" ? height / 2 + 0.5 : height / 2 - tall - 0.5;
-      ctx.fillRect(i * wide, top, Math.max(0.6, wide - (wide > 3 ? 1 : 0)), tall);
-    });
-    ctx.strokeStyle = getComputedStyle(document.body).color;
-    ctx.lineWidth = 1.5;
-    ctx.strokeRect(stage.index * wide - 0.5, 1, Math.max(3, wide), height - 2);
   }
 
   function countDiffering() {
@@ -148,14 +131,9 @@ function openPlayer(data) {
     if (index >= 0) stage.show(index);
     number.value = stage.step.step;
   });
-  strip.addEventListener("click", (event) => {
-    const box = strip.getBoundingClientRect();
-    stage.show(clamp(Math.floor(((event.clientX - box.left) / box.width) * steps.length), 0, steps.length - 1));
-  });
   window.addEventListener("resize", () => {
     stage.relayout();
     stage.redraw();
-    paintSteps();
   });
   window.addEventListener("hashchange", followAddress);
   document.addEventListener("keydown", (event) => {

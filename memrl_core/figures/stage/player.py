@@ -33,10 +33,22 @@ from memrl_core.figures.stage.data import (
     query_places,
     stage_data,
 )
+from memrl_core.figures.stage.film import film_data
+from memrl_core.figures.stage.strip import run_strip, strip_data
 from memrl_core.records import Memory, StepTrace
 
 _HERE = Path(__file__).parent
-_MODULES = ("dom.js", "phase_b.js", "model.js", "memory_map.js", "q_axis.js", "ranks.js", "stage.js")
+_MODULES = (
+    "dom.js",
+    "phase_b.js",
+    "model.js",
+    "memory_map.js",
+    "q_axis.js",
+    "ranks.js",
+    "strip.js",
+    "film.js",
+    "stage.js",
+)
 _IMPORT = re.compile(r"^import .* from \"\./.*\";\n", re.MULTILINE)
 PLACED_AT_ONCE = 256
 MOST_WITH_NEAREST = 2_000
@@ -45,15 +57,15 @@ MOST_WITH_NEAREST = 2_000
 
 @cache
 def stage_script() -> str:
-    """The stage's JavaScript as one module, which exports `mountStage(element, data, callbacks)`."""
+    """The stage's JavaScript as one module, which exports `mountStage(element, data, callbacks)` and `RunStrip`."""
     words = f"const FUNCTION_WORDS = new Set({json.dumps(sorted(FUNCTION_WORDS))});"
     return "\n".join((words, *(_IMPORT.sub("", (_HERE / name).read_text(encoding="utf-8")) for name in _MODULES)))
 
 
 @cache
 def stage_style() -> str:
-    """The stage's CSS."""
-    return (_HERE / "stage.css").read_text(encoding="utf-8")
+    """The CSS of the stage, of the strip of a run and of its film."""
+    return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in ("stage.css", "strip.css"))
 
 
 def write_player(bank: MemoryBank, run: str, target: Path, overwrite: bool = False) -> int:
@@ -103,7 +115,10 @@ def source_of_run(bank: MemoryBank, run: str) -> StageSource:
     memories = _memories(bank, known, traces)
     places, queries = _places(bank, memories, traces)
     name = Path(bank.uri).stem if is_local(bank.uri) else shown(bank.uri)
-    return StageSource(info, name, traces, memories, places, queries, known, nearest=_nearest(bank, memories))
+    return StageSource(
+        info, name, traces, memories, places, queries, known, nearest=_nearest(bank, memories),
+        strip=strip_data(run_strip(bank, run), info.environment_options), film=film_data(bank, run),
+    )  # fmt: skip
 
 
 def _nearest(bank: MemoryBank, memories: Sequence[Memory]) -> dict[str, list[tuple[str, float]]]:

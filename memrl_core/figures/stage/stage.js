@@ -1,4 +1,5 @@
 import { clamp, css, ease, el, ending, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
+import { Film } from "./film.js";
 import { MAP_COLOURS, MemoryMap } from "./memory_map.js";
 import { Model } from "./model.js";
 import { selectedAt } from "./phase_b.js";
@@ -59,6 +60,7 @@ class Stage {
     this.watcher.disconnect();
     this.scheme.removeEventListener("change", this.recolour);
     cancelAnimationFrame(this.frame);
+    this.film?.close();
     this.root.remove();
   }
 
@@ -191,6 +193,18 @@ class Stage {
   }
 
   // --- data and size ----------------------------------------------------------------------------------------------
+
+  // The whole run as a film over the stage; `onOpen` gets the step at which a person stops it.
+  showFilm(film, strip, onOpen) {
+    this.film?.close();
+    this.halt();
+    const { x, y } = this.model.data.memories;
+    const placeOf = (id) => {
+      const n = this.model.numbers.get(id);
+      return Number.isFinite(x[n]) ? [x[n], y[n]] : null;
+    };
+    this.film = new Film(this.root, { film, strip, q: this.run.q, placeOf, onOpen, onClose: () => (this.film = null) });
+  }
 
   // Other data, in which the step that is shown may have gone further: that plays. What is not at hand gives way.
   update(data, at = null) {

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from memrl_core.agent.recorder import Recorder
@@ -21,10 +26,12 @@ from memrl_core.figures.stage.data import (
     stage_data,
     stage_update,
 )
+from memrl_core.figures.stage.film import film_data
 from memrl_core.figures.stage.player import player_html, source_of_run, write_player
+from memrl_core.figures.stage.strip import BY_HAND, EMPTY_POOL, INVALID, OUTCOMES, run_strip, strip_data
 from memrl_core.records import Phase, Utility
 from memrl_core.settings import MemRLSettings
-from tests.small_banks import a_bank, a_step, a_vector, give_reward
+from tests.small_banks import a_bank, a_chain, a_step, a_vector, give_reward, withdraw
 
 
 def test_every_number_of_a_step_is_the_traces(demo: MemoryBank, demo_data: dict[str, Any]) -> None:
@@ -165,3 +172,76 @@ def test_the_player_names_what_is_wrong_and_writes_nothing(demo: MemoryBank, tmp
 def test_two_players_of_one_run_are_equal_and_any_json_reads_its_data(demo: MemoryBank, demo_data: Any) -> None:
     assert player_html(demo, demo.runs()[0].id) == player_html(demo, demo.runs()[0].id)
     assert json.loads(json.dumps(demo_data, allow_nan=False)) == demo_data
+
+
+def moves_of(film: Mapping[str, Any]) -> list[tuple[str, int, float]]:
+    """The moves of a film as (memory, step, q after), in their order."""
+    packed, count = base64.b64decode(film["moves"]), film["count"]
+    after = np.frombuffer(packed, "<f8", count)
+    steps, memories = (np.frombuffer(packed, "<i4", count, 8 * count + 4 * count * part) for part in (0, 1))
+    return [(film["ids"][n], int(step), float(q)) for n, step, q in zip(memories, steps, after, strict=True)]
+
+
+def test_every_number_of_the_film_is_a_move_of_the_bank_late_rewards_and_forgotten_memories_included(
+    tmp_path: Path,
+) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        for number in range(1, 9):
+            bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
+        give_reward(bank, "r", 3, bank.trace("r", 3).id, ("r-0001",), -1.0, "ada")
+        bank.editing.forget("r", ["r-0002"], "ada", "wrong")
+        film = film_data(bank, "r")
+        moves, now = moves_of(film), bank.utilities("r")
+        assert [step for _, step, _ in moves] == sorted(step for _, step, _ in moves)
+        assert film["gone"] == [[film["ids"].index("r-0002"), bank.events("r")[-1].step]]
+        bank.flush()
+    with closing(sqlite3.connect(tmp_path / "bank" / "bank.db")) as database:
+        query = "SELECT memory_id, step, after FROM q_moves WHERE run = 'r' ORDER BY step, memory_id, number"
+        stored = [(str(name), int(step), float(q)) for name, step, q in database.execute(query)]
+    assert len(moves) == len(stored) > 30
+    for name in film["ids"]:
+        assert [move for move in moves if move[0] == name] == [move for move in stored if move[0] == name]
+    last = {name: q for name, _, q in moves}
+    assert {name: last[name] for name in now} == {name: known.q for name, known in now.items()}
+
+
+def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(demo: MemoryBank, tmp_path: Path) -> None:
+    run = demo.runs()[0].id
+    expected = ""
+    for trace in demo.traces(run):
+        assert trace.reward and trace.recall and trace.generate
+        invalid = any(turn.reply.offered is False for turn in trace.generate.turns)
+        empty = 0 if trace.recall.pool else EMPTY_POOL
+        expected += chr(48 + OUTCOMES[trace.reward.outcome] + empty + (INVALID if invalid else 0))
+    assert run_strip(demo, run).cells == expected
+    assert any(EMPTY_POOL & ord(cell) - 48 for cell in expected) and len(set(expected)) > 2
+    answered = demo.trace(run, 20).generate
+    assert answered is not None
+    turn = replace(answered.turns[0], reply=replace(answered.turns[0].reply, text="{}", offered=False))
+    with a_chain(tmp_path / "bank", 4) as bank:
+        trace, vectors = a_step(5, ("r-0004",), None)
+        bank.commit_step(replace(trace, epoch=2, generate=replace(answered, turns=(turn,))), vectors)
+        first = run_strip(bank, "r")
+        outcomes = [OUTCOMES["success"] | EMPTY_POOL] * 5
+        outcomes[4] |= INVALID
+        assert [ord(cell) - 48 for cell in first.cells] == outcomes
+        give_reward(bank, "r", 3, bank.trace("r", 3).id, ("r-0002",), -1.0, "ada")
+        rated = run_strip(bank, "r", first)
+        assert (ord(rated.cells[2]) - 48) & BY_HAND and rated.cells != first.cells
+        withdraw(bank, "r", 3, "ada")
+        again = run_strip(bank, "r", rated)
+        assert again.cells == first.cells
+        bank.commit_step(*a_step(6, ("r-0005",)))
+        grown = run_strip(bank, "r", again)
+        assert grown == run_strip(bank, "r") and len(grown.cells) == 6
+        data = strip_data(grown, {"shift_at": [4, 99]})
+    lines = [(step, kind) for step, kind, _ in data["lines"]]
+    assert lines == [(4, "shift"), (5, "epoch"), (6, "epoch")]
+    assert (data["first"], data["steps"]) == (1, None)
+
+
+def test_a_run_without_a_step_has_an_empty_strip_and_an_empty_film(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        data = strip_data(run_strip(bank, "r"), {"shift_at": "never"})
+        assert (data["cells"], data["lines"]) == ("", [])
+        assert (film_data(bank, "r")["count"], film_data(bank, "r")["ids"]) == (0, [])

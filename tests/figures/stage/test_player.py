@@ -471,3 +471,79 @@ def test_stage_data_of_the_second_demo_plays(tmp_path: Path, play: Play) -> None
     for number in range(42, 52):
         page.keyboard.press("Shift+ArrowRight")
         until(page, f"player.step.step === {number}")
+
+
+def test_the_strip_leads_to_each_step_by_click_drag_and_key_and_the_film_plays_every_move(
+    demo: MemoryBank, demo_data: Any, play: Play
+) -> None:
+    run = demo.runs()[0].id
+    page = play(demo_data, "step=11&phase=7")
+    strip = page.get_by_test_id("strip")
+    outcomes = strip.locator("[data-step]").evaluate_all("all => all.map((one) => one.dataset.outcome)")
+    assert outcomes == [trace.reward and trace.reward.outcome for trace in demo.traces(run)]
+    expect(strip.locator("[aria-current=step]")).to_have_attribute("data-step", "11")
+    strip.locator("[data-step='7']").click()
+    expect(page.locator(".stage")).to_have_attribute("data-step", "7")
+    boxes = [strip.locator(f"[data-step='{step}']").bounding_box() for step in (20, 26)]
+    (x, y), (to, _) = [(box["x"] + box["width"] / 2, box["y"] + 9) for box in boxes if box]
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(to, y, steps=4)
+    expect(page.locator(".stage")).to_have_attribute("data-step", "26")
+    page.mouse.up()
+    for key in ("ArrowRight", "PageDown", "Shift+Home"):
+        page.keyboard.press(key)
+    expect(strip.get_by_role("slider")).to_have_attribute("aria-valuenow", "1")
+    won = outcomes[:17].count("success")
+    expect(strip.locator(".strip-window")).to_contain_text(f"Steps 1–17: {won} of 17 succeeded")
+    page.keyboard.press("Escape")
+    expect(strip.locator(".strip-window")).to_be_hidden()
+    page.get_by_test_id("film").click()
+    until(page, "player.film && player.film.frames > 5 && player.film.ended > 0")
+    after = page.evaluate("Array.from({ length: player.film.total + 1 }, (_, ended) => [...player.film.qAfter(ended)])")
+    ids, histories = demo_data["film"]["ids"], demo.histories(run)
+    for ended, found in enumerate(after):
+        for name, q in zip(ids, found, strict=True):
+            points = [point for point in histories[name] if point.step <= ended]
+            assert (points[-1].after == q) if points else q is None or np.isnan(q)
+    page.keyboard.press(" ")
+    until(page, "!player.film.playing")
+    page.evaluate("player.film.jump(30)")
+    shown = page.evaluate("[...player.film.shown]")
+    assert shown == after[30]
+    page.keyboard.press("ArrowRight")
+    page.locator(".film-swarm canvas").click()
+    expect(page.locator(".film")).to_have_count(0)
+    expect(page.locator(".stage")).to_have_attribute("data-step", "31")
+    page.get_by_test_id("film").click()
+    page.keyboard.press("Escape")
+    expect(page.locator(".stage")).to_have_attribute("data-step", "31")
+
+
+def test_many_steps_are_binned_and_one_or_none_is_drawn(browser: Browser) -> None:
+    page = browser.new_page()
+    widths = page.evaluate(
+        """async ([script, runs]) => {
+          const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+          const { RunStrip } = await import(address);
+          const parent = document.createElement("div");
+          document.body.append(parent);
+          const found = [];
+          for (const cells of runs) {
+            const strip = new RunStrip(parent, {});
+            strip.update({ first: 1, steps: null, cells, lines: [] }, cells.length);
+            strip.draw();
+            const nodes = [...strip.svg.querySelectorAll(".strip-cell")];
+            const reached = nodes.map(({ dataset: { step, last } }) => [Number(step), Number(last ?? step)]);
+            const gapless = reached.every(([from], i) => !i || from === reached[i - 1][1] + 1);
+            found.push([nodes.length, reached.at(-1)?.[1] ?? 0, gapless]);
+            strip.root.remove();
+          }
+          return found;
+        }""",
+        [stage_script(), ["", "1", "12" * 150, "129" * 4_000, "1" * 50_000]],
+    )
+    page.close()
+    assert [(last, gapless) for _, last, gapless in widths] == [(n, True) for n in (0, 1, 300, 12_000, 50_000)]
+    assert [count for count, _, _ in widths[:2]] == [0, 1]
+    assert all(100 < count <= 400 for count, _, _ in widths[2:])

@@ -1,0 +1,93 @@
+"""The strip of a run: each of its steps as one character, and the lines between them, for a browser to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from memrl_core.analysis.decision.moment import outcome_now
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.step_search import StepQuery
+from memrl_core.environments.base import steps_of_change
+from memrl_core.errors import MemRLError
+
+OUTCOMES: Mapping[str, int] = MappingProxyType({"unrated": 0, "success": 1, "failure": 2})
+BY_HAND, EMPTY_POOL, INVALID = 4, 8, 16
+"""What is added to the number of a step's outcome; the sum, counted on from "0", is its character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """The finished steps of a run as `cells`, a character each, with the numbers and the epochs of these steps.
+
+    `changes` is how often others than the steps themselves had changed the run when the strip was made.
+    """
+
+    steps: tuple[int, ...]
+    cells: str
+    epochs: tuple[int, ...]
+    changes: int
+
+
+def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
+    """The strip of a run, with outcomes as the rewards count by now.
+
+    Of one that is `known` only the steps that came since are looked at, as long as nobody has changed the others.
+    Raises `UnknownRun`.
+    """
+    changes = bank.outside_changes(run)
+    table = bank.step_table(run, ("step", "epoch", "outcome", "reward")).to_pydict()
+    steps = tuple(table["step"])
+    if known is None or known.changes != changes or known.steps != steps[: len(known.steps)]:
+        known = Strip((), "", (), changes)
+    fresh = steps[len(known.steps) :]
+    bits = dict(zip(fresh, (OUTCOMES.get(one, 0) for one in table["outcome"][len(known.steps) :]), strict=True))
+    if fresh:
+        span = (fresh[0], fresh[-1])
+        by_hand = bank.matching_steps(run, StepQuery(source="person", steps=span))
+        ended_with = dict(zip(steps, table["reward"], strict=True))
+        unrated = bank.matching_steps(run, StepQuery(source="nobody", steps=span))
+        for step in (*by_hand, *(step for step in unrated if ended_with[step] is not None)):
+            now = bank.effective_reward(run, step)
+            # A step that cannot be read keeps the outcome that it ended with.
+            with suppress(MemRLError):
+                if now != ended_with[step]:
+                    bits[step] = OUTCOMES[outcome_now(bank.trace(run, step), now)]
+        marks = (
+            (by_hand, BY_HAND),
+            (bank.matching_steps(run, StepQuery(empty_pool=True, steps=span)), EMPTY_POOL),
+            (bank.matching_steps(run, StepQuery(invalid=True, steps=span)), INVALID),
+        )
+        for marked, bit in marks:
+            for step in marked:
+                bits[step] |= bit
+    cells = known.cells + "".join(chr(ord("0") + bits[step]) for step in fresh)
+    return Strip(steps, cells, tuple(epoch or 0 for epoch in table["epoch"]), changes)
+
+
+def strip_data(strip: Strip, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The strip as JSON: {first, steps, cells, lines: [[step, "epoch" | "shift", text]]}.
+
+    `steps` is null where they are numbered without a gap from `first` on. `options` are those of the run's environment,
+    which say when its world shifts.
+    """
+    steps = strip.steps
+    lines: list[tuple[int, str, str]] = [
+        (step, "epoch", f"epoch {epoch}")
+        for step, (before, epoch) in zip(steps[1:], pairwise(strip.epochs), strict=True)
+        if before != epoch
+    ]
+    with suppress(MemRLError, TypeError):
+        shifts = steps_of_change(options.get("shift_at", 0))
+        lines += [(step, "shift", "the world shifts") for step in shifts if steps and steps[0] <= step <= steps[-1]]
+    gapless = not steps or steps[-1] - steps[0] + 1 == len(steps)
+    return {
+        "first": steps[0] if steps else 1,
+        "steps": None if gapless else list(steps),
+        "cells": strip.cells,
+        "lines": [list(line) for line in sorted(lines)],
+    }
