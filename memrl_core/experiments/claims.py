@@ -1,4 +1,4 @@
-"""Every number that a document or a lesson states as a finding, computed again.
+"""Every number and every sentence that a document or a lesson states as a finding, computed again.
 
 A claim is where it stands, the words with `{}` for each number, and what computes them. A number holds where it lies in
 the interval of what is computed now: the 95 % interval over seeds, or what rounding leaves of a number that follows
@@ -32,9 +32,10 @@ from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.epochs import conditions
 from memrl_core.experiments.executors import run_experiment
 from memrl_core.experiments.plan import Plan, read_plan
+from memrl_core.experiments.sentences import FRESH, Bound, first_fresh_seed, sentences
 from memrl_core.experiments.toml_files import read_model
 from memrl_core.lessons.lesson import PRESETS, Finding, Lesson, Preset, shipped_folder
-from memrl_core.lessons.measures import OF_RUN, measured, run_of
+from memrl_core.lessons.measures import OF_RUN, run_of
 from memrl_core.lessons.room import QUESTIONS, Question
 from memrl_core.lessons.world import Play, Settings
 
@@ -51,13 +52,15 @@ Compute = Callable[[Path | None], Sequence[Interval]]
 class Claim:
     """`compute` gives, for each `{}` of `says`, between which numbers it holds; it may read results of experiments.
 
-    The words stand in `where`, relative to the checkout. A `quick` claim takes seconds.
+    The words stand in `where`, relative to the checkout. `bounds` are what makes the words true on seeds that they were
+    not written with. A `quick` claim takes seconds.
     """
 
     where: str
     says: str
     compute: Compute
     quick: bool = False
+    bounds: tuple[Bound, ...] = ()
 
     def stated(self, text: str) -> list[float] | None:
         """The numbers as they stand in the document; None where the words are not there."""
@@ -97,19 +100,6 @@ def _teaching(results: Path | None) -> list[Interval]:
     return [exactly(100 * finding.computed(SEEDS)) for finding in (one, half)]
 
 
-def _of_step_size(results: Path | None) -> list[Interval]:
-    """What α = 0.7 adds to 0.3 for what changed, and what it costs before the shift; points, 1.96 standard errors."""
-    found: list[Interval] = []
-    for measure, sign in (("changed", 100), ("before", -100)):
-        of = [
-            [measured(measure, Settings(seed=seed, alpha=alpha)) for seed in range(1, SEEDS + 1)]
-            for alpha in (0.3, 0.7)
-        ]
-        points = [sign * (large - usual) for usual, large in zip(*of, strict=True)]
-        found += [exactly(fmean(points), 1), exactly(1.96 * stdev(points) / SEEDS**0.5, 1)]
-    return found
-
-
 def _of_lesson(finding: Finding, results: Path | None) -> list[Interval]:
     return [exactly(finding.computed(SEEDS), 3)]
 
@@ -118,7 +108,7 @@ def _of_lesson(finding: Finding, results: Path | None) -> list[Interval]:
 
 
 MEASURED = ("before", "changed", "stayed")
-"""Mean true chance of success before the shift, and at the end for what changed and for what stayed."""
+"""Mean true chance of success before the shift, and after it for what changed and for what stayed."""
 
 
 def one_seed(preset: Preset, seed: int) -> tuple[float, ...]:
@@ -149,21 +139,25 @@ def _playground() -> Iterator[Claim]:
         row = f"| {titles[preset.name]} |" + 3 * " {} % ({}…{}) |"
         yield Claim("docs/screens.md", row, partial(_of_preset, preset), quick=preset.name in ("default", "blind to q"))
 
-    before, changed = 0, 1
-    sentences = (
-        ("λ = 0.5: {} % before the shift; of what changes, {} % at the end.", "default", (before, changed)),
-        ("Of what changes, {} % at the end, not {}.", "stiff", (changed,)),
-        ("{} % and not {} before the shift; of what changes, {} % and not {}.", "nervous", (before, changed)),
-        ("kept: {} % before the shift, not {}.", "forgetful", (before,)),
+    both = "Before the shift {} % of the tasks succeed, not {}; after it {} % of those that changed, not {}"
+    before, changed, stayed = range(len(MEASURED))
+    texts = (
+        ("stiff", "After the shift {} % of the tasks that changed succeed, not {};", (changed,)),
+        ("nervous", f"the last reward decides. {both}", (before, changed)),
         (
-            "144 ({} %), better before them, worse later. Of what changes, {} % at the end and not {}.",
-            "blind to q",
-            (before, changed),
+            "forgetful",
+            "After the shift {} % of the tasks that stayed succeed, not {}; {} % of those that changed, not {}:",
+            (stayed, changed),
         ),
-        ("first. {} % before the shift, not {}; of what changes, {} %, not {}.", "blind to meaning", (before, changed)),
+        ("blind to q", f"{both}, and {{}} % of those that stayed, not {{}}.", (before, changed, stayed)),
+        ("blind to meaning", f"elsewhere comes first. {both}", (before, changed)),
     )
-    for says, name, columns in sentences:
-        yield Claim("sample_data/presets.toml", says, partial(_beside_default, name, columns, says.count("{}")))
+    default = (
+        "λ = 0.5. Before the shift {} % of the tasks succeed; after it {} % of those that changed, {} % of those that"
+    )
+    yield Claim("sample_data/presets.toml", default, lambda results: _rounded(_measured("default")))
+    for name, says, columns in texts:
+        yield Claim("sample_data/presets.toml", says, partial(_beside_default, name, columns))
 
 
 def _of_preset(preset: Preset, results: Path | None) -> list[Interval]:
@@ -171,15 +165,15 @@ def _of_preset(preset: Preset, results: Path | None) -> list[Interval]:
     return [exactly(value, 1) for column in columns for value in _mean_with_interval(column)]
 
 
-def _beside_default(name: str, columns: Sequence[int], count: int, results: Path | None) -> list[Interval]:
-    """Numbers in whole per cent: of the preset, each followed by the default's where the sentence has both."""
+def _beside_default(name: str, columns: Sequence[int], results: Path | None) -> list[Interval]:
+    """Of the preset, each followed by the default's."""
     own, default = _measured(name), _measured("default")
-    both = [of[column] for column in columns for of in (own, default)]
-    if count == len(columns):
-        both = both[::2]
-    elif count < len(both):  # The first is not set beside the default's.
-        both.pop(1)
-    return [(low - 0.5, high + 0.5) for low, high in both]
+    return _rounded([of[column] for column in columns for of in (own, default)])
+
+
+def _rounded(intervals: Sequence[Interval]) -> list[Interval]:
+    """For numbers in whole per cent."""
+    return [(low - 0.5, high + 0.5) for low, high in intervals]
 
 
 def _plane(results: Path | None) -> list[Interval]:
@@ -371,11 +365,7 @@ def _mean_with_interval(values: pd.Series) -> tuple[float, float, float]:
 
 CLAIMS: tuple[Claim, ...] = (
     *_lessons(),
-    Claim(
-        "sample_data/lessons/03-alpha.toml",
-        "over forty seeds {} points (±{}) better than 0.3 for what changed, and {} worse (±{}) before",
-        _of_step_size,
-    ),
+    *(Claim(one.where, one.says, lambda results: [], bounds=one.bounds) for one in sentences()),
     Claim("docs/teaching.md", "at λ = 1 the agent does {} % and not {} before the shift", _teaching),
     *_playground(),
     *_room(),
@@ -472,10 +462,11 @@ class Checked:
     claim: Claim
     numbers: Sequence[tuple[float, Interval]]
     why: str = ""
+    found: Sequence[str] = ()
 
 
-def checked(claim: Claim, root: Path, results: Path | None = None) -> Checked:
-    """The claim, computed again."""
+def checked(claim: Claim, root: Path, results: Path | None = None, first_seed: int | None = None) -> Checked:
+    """The claim, computed again; its bounds on the 40 seeds from `first_seed` on, by default those of today."""
     try:
         stated = claim.stated((root / claim.where).read_text(encoding="utf-8"))
     except OSError:
@@ -484,10 +475,13 @@ def checked(claim: Claim, root: Path, results: Path | None = None) -> Checked:
         return Checked(claim, (), "the document does not say this any more: change the claim with it")
     numbers = list(zip(stated, claim.compute(results), strict=True))
     wrong = [f"{value:g} is not in {low:.4g}…{high:.4g}" for value, (low, high) in numbers if not low <= value <= high]
-    return Checked(claim, numbers, "; ".join(wrong))
+    first = first_fresh_seed() if first_seed is None else first_seed
+    found = [one for bound in claim.bounds for one in bound.found(range(first, first + FRESH))]
+    wrong += [f"refuted: {words}" for words, holds in found if not holds]
+    return Checked(claim, numbers, "; ".join(wrong), [words for words, _ in found])
 
 
-def all_checked(quick: bool, results: Path | None) -> Iterator[Checked]:
+def all_checked(quick: bool, results: Path | None, first_seed: int | None = None) -> Iterator[Checked]:
     """Every claim, or those that take seconds only, checked.
 
     Raises `InputError` where the documents are not there: they are not installed with the package.
@@ -497,4 +491,4 @@ def all_checked(quick: bool, results: Path | None) -> Iterator[Checked]:
             "The documents are not part of an installed memrl-inspector. Run `memrl claims check` from a checkout of "
             "its source, beside the folder docs/. Nothing was computed."
         )
-    return (checked(claim, ROOT, results) for claim in CLAIMS if claim.quick or not quick)
+    return (checked(claim, ROOT, results, first_seed) for claim in CLAIMS if claim.quick or not quick)

@@ -27,8 +27,12 @@ from memrl_core.lessons.world import (
 )
 
 LENGTH = 288
-BEFORE, AFTER = slice(96, 144), slice(240, 288)
-"""The steps that are measured: the last 48 before the world shifts, and the last 48 of all."""
+FLOOR, CEILING = fmean(CHANCES), max(CHANCES)
+"""What guessing gets, and the best that there is: between them lies every mean chance of success."""
+BEFORE, AFTER = slice(0, 144), slice(144, LENGTH)
+"""All steps before the world shifts, and all from the shift on: a shorter part of a curve may say the opposite."""
+LAST_BEFORE, FIRST_AFTER, LAST = slice(96, 144), slice(144, 192), slice(240, LENGTH)
+"""Two epochs each: what is reached before the shift, what is left right after it, and what is reached at the end."""
 TRUSTED = 0.5
 RATE = 0.3
 """The learning rate of the model that is trained on: the best of the seven of the plane."""
@@ -75,10 +79,15 @@ def _fallen(run: Run) -> float:
     return fmean(run.memory.q[i] < 0 for i in trusted) if trusted else 0.0
 
 
+# Learning is `before`; what it leads to is `level`. What the shift takes is `drop`, what comes back of it `recovery`,
+# both of the tasks that it changes. What is kept and what is gained have their exam, on the plane below.
 OF_RUN: Mapping[str, Callable[[Run], float]] = {
     "before": lambda run: _chance(run, BEFORE),
+    "level": lambda run: _chance(run, LAST_BEFORE),
     "changed": lambda run: _chance(run, AFTER, True),
     "stayed": lambda run: _chance(run, AFTER, False),
+    "drop": lambda run: _chance(run, LAST_BEFORE, True) - _chance(run, FIRST_AFTER, True),
+    "recovery": lambda run: _chance(run, LAST, True) - _chance(run, FIRST_AFTER, True),
     "gap": lambda run: run.steps[-1].ever - run.steps[-1].now,
     "never": lambda run: run.memory.uses.count(0) / LENGTH,
     "pair": _pair,

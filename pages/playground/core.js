@@ -409,7 +409,9 @@ function trainedKeptAndGained(loss, rate, seed) {
 // --- what is measured of a run ----------------------------------------------------------------------------------------
 
 const LENGTH = 288;
-const BEFORE = [96, 144], AFTER = [240, 288];
+const BEFORE = [0, 144], AFTER = [144, LENGTH], LAST_BEFORE = [96, 144], FIRST_AFTER = [144, 192], LAST = [240, LENGTH];
+// What guessing gets, and the best that there is.
+const FLOOR = 0.4, CEILING = 0.9;
 const mean = (values) => values.reduce((sum, one) => sum + one, 0) / values.length;
 const chanceOf = (run, [from, to], wanted = () => true) => mean(run.steps.slice(from, to).filter((one) => wanted(one.task)).map((one) => one.chance));
 
@@ -461,10 +463,14 @@ const ON_THE_PLANE = {
   trained_kept: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[1],
   trained_gained: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[2],
 };
+const ofChanged = (task) => isShifted(familyOf(task), 0), ofStayed = (task) => !ofChanged(task);
 const OF_RUN = {
   before: (run) => chanceOf(run, BEFORE),
-  changed: (run) => chanceOf(run, AFTER, (task) => isShifted(familyOf(task), 0)),
-  stayed: (run) => chanceOf(run, AFTER, (task) => !isShifted(familyOf(task), 0)),
+  level: (run) => chanceOf(run, LAST_BEFORE),
+  changed: (run) => chanceOf(run, AFTER, ofChanged),
+  stayed: (run) => chanceOf(run, AFTER, ofStayed),
+  drop: (run) => chanceOf(run, LAST_BEFORE, ofChanged) - chanceOf(run, FIRST_AFTER, ofChanged),
+  recovery: (run) => chanceOf(run, LAST, ofChanged) - chanceOf(run, FIRST_AFTER, ofChanged),
   gap: (run) => run.steps.at(-1).ever - run.steps.at(-1).now,
   never: (run) => run.memory.uses.filter((uses) => uses === 0).length / LENGTH,
   pair: (run) => farthestPair(run)[2],

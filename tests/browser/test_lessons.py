@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from memrl_core.experiments.sentences import sentences
 from memrl_core.lessons.lesson import load_shelf, shipped_folder
+from memrl_core.lessons.world import Settings
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import violations
 
@@ -21,6 +23,16 @@ CORE = Path(__file__).parents[2] / "pages/playground/core.js"
 MEANS = """([source, asked]) => {
   const measure = new Function(source + "; return measure;")();
   return asked.map(([name, seeds]) => seeds.reduce((sum, one) => sum + measure(name, one), 0) / seeds.length);
+}"""
+EACH = """([source, asked]) => {
+  const { runOf, OF_RUN, ON_THE_PLANE } = new Function(source + "; return { runOf, OF_RUN, ON_THE_PLANE };")();
+  const known = new Map();
+  const ofRun = (settings) => {
+    const name = JSON.stringify(settings), run = known.has(name) ? null : runOf(settings);
+    if (run) known.set(name, Object.fromEntries(Object.keys(OF_RUN).map((one) => [one, OF_RUN[one](run)])));
+    return known.get(name);
+  };
+  return asked.map(([name, settings]) => (OF_RUN[name] ? ofRun(settings)[name] : ON_THE_PLANE[name](settings)));
 }"""
 FITS = "(main) => [main.scrollHeight - main.clientHeight, main.scrollWidth - main.clientWidth]"
 
@@ -51,6 +63,31 @@ def test_every_finding_of_a_lesson_holds(browser: Browser) -> None:
     page.close()
     for (key, finding), mean in zip(findings, means, strict=True):
         assert abs(mean - finding.mean) < 0.0006, (key, finding, mean)
+
+
+@pytest.mark.slow
+def test_every_sentence_holds_on_seeds_that_it_was_not_written_with(browser: Browser) -> None:
+    """By the twin; `memrl claims check` computes them in Python, on the seeds of the day."""
+    stated, fresh = list(sentences()), range(7001, 7041)
+    asked: list[Any] = []
+
+    def collects(name: str, settings: Sequence[Settings]) -> list[float]:
+        asked.extend([name, asdict(one)] for one in settings)
+        return [float(place) for place, _ in enumerate(settings)]
+
+    for bound in (bound for one in stated for bound in one.bounds):
+        list(bound.found(fresh, collects))
+    page = browser.new_page()
+    answers = iter(page.evaluate(EACH, [CORE.read_text(encoding="utf-8"), asked]))
+    page.close()
+    refuted = [
+        (one.says, words)
+        for one in stated
+        for bound in one.bounds
+        for words, holds in bound.found(fresh, lambda name, settings: [next(answers) for _ in settings])
+        if not holds
+    ]
+    assert refuted == []
 
 
 @pytest.mark.slow

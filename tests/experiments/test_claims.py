@@ -12,6 +12,8 @@ from memrl_core.cli.main import app
 from memrl_core.errors import InputError
 from memrl_core.experiments import claims
 from memrl_core.experiments.claims import Claim, checked
+from memrl_core.experiments.sentences import ANSWERS, OF_PRESETS, OF_THE_ROOM, Bound, first_fresh_seed
+from memrl_core.lessons.lesson import PRESETS, load_shelf
 from memrl_core.lessons.room import QUESTIONS
 
 PAGE = "Over 40 seeds it\ngains −2.5 points, of 30 %."
@@ -65,6 +67,26 @@ def test_every_number_of_a_rooms_answers_is_a_claim() -> None:
         stated = re.sub("60", "", question.because)
         covered = [claim for claim in says if claims.Claim("", claim, lambda results: []).stated(question.because)]
         assert sum(claim.count("{}") for claim in covered) == len(re.findall(claims.NUMBER, stated)), question.because
+
+
+def test_a_sentence_is_refuted_by_any_setting_that_the_hand_reaches(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("With α = 0 the tasks\nsucceed less often.")
+    says = "With α = 0 the tasks succeed less often."
+    here = {"alpha": 0.3}
+    for bound, why in (
+        (Bound("before", -100, 100, ({"alpha": 0.0},), here), ""),
+        (Bound("before", 0.0, 0.0, ({"alpha": 0.3}, {"alpha": 0.0}), here), "refuted: before (alpha 0.0)"),
+    ):
+        found = checked(Claim("page.md", says, lambda results: [], bounds=(bound,)), tmp_path, first_seed=12)
+        assert why in found.why and bool(found.why) is bool(why) and len(found.found) == len(bound.settings)
+
+
+def test_every_lesson_preset_and_answer_of_the_room_has_a_predicate_and_each_day_its_own_seeds() -> None:
+    shelf = load_shelf()
+    assert set(ANSWERS) == set(shelf.lessons) - shelf.own
+    assert set(OF_PRESETS) == {preset.name for preset in PRESETS}
+    assert set(OF_THE_ROOM) == {title for title, question in QUESTIONS.items() if question.answer is not None}
+    assert first_fresh_seed() % 100 == 0 and first_fresh_seed() + 100 < 2**32
 
 
 def test_without_the_documents_the_command_says_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

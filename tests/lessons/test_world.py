@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from functools import cache
 from itertools import islice
-from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks import plane
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.lessons.measures import trained
-from memrl_core.lessons.room import QUESTIONS
 from memrl_core.lessons.world import Play, Settings, embeddings, exponential, family_of, is_shifted
 
 
@@ -55,42 +51,3 @@ def test_the_plane_that_is_shipped_is_the_one_that_is_computed() -> None:
     assert ghost["before"][0] - ghost["kept"][0] > 0.15
     same = [one for one in kept["dots"] if one["gained"][0] > ghost["gained"][0] - ghost["gained"][1]]
     assert max(one["kept"][0] for one in same) > ghost["kept"][0] + 0.15
-
-
-# --- sentences of lessons, presets and rooms, on seeds that they were not written with --------------------------------
-
-FRESH = range(7001, 7041)
-
-
-@cache
-def chances(seed: int, **settings: Any) -> np.ndarray[Any, Any]:
-    """The true chance of each step's way (288,) and whether its task is of what changed."""
-    steps = islice(Play(Settings(seed=seed, **settings)), 288)
-    return np.array([(step.chance, is_shifted(family_of(step.task))) for step in steps])
-
-
-def added(first: int, last: int, left: dict[str, Any], right: dict[str, Any], changed: bool | None = None) -> float:
-    """What `right` adds to `left` over these steps, paired by seed, in its standard errors."""
-    differences = []
-    for seed in FRESH:
-        parts = [chances(seed, **side)[first - 1 : last] for side in (left, right)]
-        means = [part[part[:, 1] == changed if changed is not None else slice(None), 0].mean() for part in parts]
-        differences.append(means[1] - means[0])
-    return float(np.mean(differences) / (np.std(differences, ddof=1) / len(differences) ** 0.5))
-
-
-@pytest.mark.slow
-def test_q_costs_at_first_and_helps_later_with_what_changed_with_what_stayed_and_in_a_world_that_never_shifts() -> None:
-    without, with_q = {"weight": 0.0, "shifts": (145,)}, {"weight": 0.5, "shifts": (145,)}
-    assert added(1, 144, without, with_q) < -2
-    assert added(241, 288, without, with_q, changed=True) > added(241, 288, without, with_q, changed=False) > 2
-    assert added(241, 288, {**without, "shifts": ()}, {**with_q, "shifts": ()}) > 2
-    assert QUESTIONS["Does utility help when the world shifts?"].answer == 1 and added(145, 240, without, with_q) > 2
-
-
-@pytest.mark.slow
-def test_a_larger_step_size_is_better_for_what_changed_and_only_a_very_large_one_worse_before() -> None:
-    usual, large, largest = ({"alpha": alpha, "shifts": (145,)} for alpha in (0.3, 0.7, 0.9))
-    assert added(241, 288, usual, large, changed=True) > 2 and added(241, 288, usual, largest, changed=True) > 2
-    assert added(97, 144, usual, largest) < -2 < added(97, 144, usual, large)
-    assert added(241, 288, usual, {**usual, "alpha": 0.02}, changed=True) < -2
