@@ -31,12 +31,23 @@ HOOKS = (
     ("Write", "write"),
     ("Forget", "forget"),
 )
-CARDS, POOL, LEARNED = "Cards", "On this pool", "What it has learned"
+CARDS, TABLE, POOL, LEARNED = "Cards", "Side by side", "On this pool", "What it has learned"
 FEEDBACK = ("episode reward", "step reward", "citation", "human")
 
 
-def cards() -> None:
-    """Every method that can be had here, two in a row; a filter by what it learns from."""
+COLUMNS = (
+    ("stored", "record"),
+    ("recalled", "recall"),
+    ("scored and selected", "select"),
+    ("credited", "update"),
+    ("written", "write"),
+    ("forgotten", "forget"),
+)
+"""Of the table: the title of a column and the field of the method."""
+
+
+def cards(as_table: bool) -> None:
+    """Every method that can be had here, two in a row or a row of a table each; a filter by what it learns from."""
     specs = _specs()
     with st.container(horizontal=True, vertical_alignment="bottom"):
         wanted = st.pills("Learns from", [*FEEDBACK, "nothing"], key="methods_feedback", selection_mode="multi")
@@ -44,12 +55,32 @@ def cards() -> None:
     shown = [spec for spec in specs if _is_wanted(spec, wanted, text)]
     if not shown:
         st.info("No method is like that. Take a filter away.")
+    if as_table:
+        _table(shown)
+        return
     for start in range(0, len(shown), 2):
         for column, spec in zip(st.columns(2, gap="medium"), shown[start : start + 2], strict=False):
             with column, st.container(border=True, key=f"card_{spec.name}"):
                 _card(spec)
     # What the badges mean, and by which rule they are given.
     st.caption(" ".join((*(f"*{BADGES[variant][0]}*: {described}" for variant, described in MEANING.items()), RULES)))
+
+
+def _table(specs: list[PolicySpec]) -> None:
+    rows = [
+        {
+            "method": spec.title,
+            "learns from": ", ".join(spec.feedback) or "nothing",
+            "what it learns": spec.learns,
+            **{title: getattr(spec, field) for title, field in COLUMNS},
+            "whose rules": BADGES[spec.variant][0],
+        }
+        for spec in specs
+    ]
+    show_table(
+        rows, "methods_table", "Every method: what is stored, recalled, scored, credited and forgotten", height=620
+    )
+    st.caption("A click on a title sorts by it; a double click on a cell shows all of it.")
 
 
 def _specs() -> list[PolicySpec]:
@@ -168,11 +199,11 @@ place = places.current()
 if place is not None:
     header(place)
 view = st.segmented_control(
-    "Show", [CARDS, POOL, LEARNED], default=CARDS, key="show", required=True, label_visibility="collapsed",
+    "Show", [CARDS, TABLE, POOL, LEARNED], default=CARDS, key="show", required=True, label_visibility="collapsed",
     bind="query-params",
 )  # fmt: skip
-if view == CARDS:
-    cards()
+if view in (CARDS, TABLE):
+    cards(view == TABLE)
 elif view == POOL:
     pool(place)
 else:

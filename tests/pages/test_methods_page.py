@@ -44,6 +44,14 @@ def test_every_method_has_a_card_with_what_it_is_and_cannot(visit: Visit) -> Non
     assert reported.count("**What it cannot do.**") == len(POLICIES)
 
 
+def test_a_table_has_a_row_for_every_method_and_what_is_credited_and_forgotten(visit: Visit) -> None:
+    table = shown(visit("methods", show="Side by side")).dataframe[0].value
+    specs = {spec.title: spec for spec in (policy_class(name).spec for name in POLICIES)}
+    assert set(table["method"]) == set(specs)
+    for row in table.to_dict("records"):
+        assert (row["credited"], row["forgotten"]) == (specs[row["method"]].update, specs[row["method"]].forget)
+
+
 def test_the_cards_can_be_narrowed_by_what_a_method_learns_from(visit: Visit) -> None:
     app = shown(visit("methods"))
     app = shown(app.button_group(key="methods_feedback").set_value(["nothing"]).run())
