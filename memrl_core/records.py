@@ -14,6 +14,8 @@ from typing import Any, Literal
 Outcome = Literal["success", "failure", "unrated"]
 Role = Literal["system", "user", "assistant"]
 RewardSource = Literal["environment", "person"]
+SignalKind = Literal["cosine", "dot", "distance", "rank", "bm25", "other"]
+"""What a score of another agent is. Of a distance and a rank less is better, of the others more."""
 
 
 class Phase(StrEnum):
@@ -112,7 +114,7 @@ class EmbedRecord:
 class Recalled:
     """One memory that phase A measured. `reason` is None for members of the pool; ranks count from 1.
 
-    `signal` is the score by which another agent recalled it, where that is no cosine.
+    `signal` is the score by which another agent recalled it, where that is no cosine, and `signal_name` its name.
     """
 
     memory_id: str
@@ -120,6 +122,7 @@ class Recalled:
     rank_recall: int
     reason: Reason | None
     signal: float | None = None
+    signal_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,8 @@ class RecallRecord:
 
     `strict` says whether the gate is similarity > delta (paper) or >= delta (official code).
     `memories` is how many memories the run could see. `rule` is how the policy recalls ("own score": another agent, by
-    scores that are no cosines), `why` its reason for recalling nothing or otherwise than by similarity.
+    scores that are no cosines), `why` its reason for recalling nothing or otherwise than by similarity. `signal` is the
+    name of another agent's scores, such as "bm25".
     """
 
     k1: int
@@ -140,6 +144,46 @@ class RecallRecord:
     left_out: tuple[Recalled, ...]
     rule: Literal["similarity", "recency", "same task", "everything", "random", "nothing", "own score"] = "similarity"
     why: str = ""
+    signal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One memory that another agent's retrieval found.
+
+    `score` is as the agent gave it, None where it gave none. `cosine` is measured by the stored vectors, None where one
+    of the two is not stored. `known` is False for a memory that the run did not know when the agent named it; `text`
+    is then what the agent said that it holds, where it did.
+    """
+
+    memory_id: str
+    score: float | None = None
+    cosine: float | None = None
+    known: bool = True
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """One query of another agent with its hits, the agent's best first.
+
+    `kind` says what its scores are and `signal` is their name. `asked_by` is who asked (a turn, a tool, a sub-agent),
+    `scope` what the query was restricted to, such as "only user 7's". `query` is "" where it is the step's intent.
+    """
+
+    hits: tuple[Hit, ...]
+    kind: SignalKind = "cosine"
+    signal: str = ""
+    query: str = ""
+    asked_by: str = ""
+    scope: str = ""
+    at: str = ""
+    seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its scores."""
+        return self.signal or ("score" if self.kind == "other" else self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +502,8 @@ class StepTrace:
     `id` is unique to this attempt; `step` counts from 1 within the run. `settings` are those in force. `seconds` maps a
     phase's name to its duration. `consulted` is what the policy asked the model. `origin` says whose step it is: this
     program's agent, another agent that reported it, or a file. `lacks` names in plain words what another agent or a
-    file left out. `follows` is None where it cannot be known which memories the answer follows, and in older steps.
+    file left out. `retrievals` are the queries of another agent, as it reported them; ours has the one of `recall`.
+    `follows` is None where it cannot be known which memories the answer follows, and in older steps.
     """
 
     id: str
@@ -481,6 +526,7 @@ class StepTrace:
     origin: Literal["agent", "recorder", "import"] = "agent"
     lacks: tuple[str, ...] = ()
     follows: Follows | None = None
+    retrievals: tuple[Retrieval, ...] = ()
 
     @property
     def turns(self) -> tuple[Turn, ...]:

@@ -23,9 +23,10 @@ import traceback
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from types import TracebackType
-from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ from memrl_core.records import (
     EmbedRecord,
     EventKind,
     GenerateRecord,
+    Hit,
     LedgerEvent,
     Memory,
     MemoryOperation,
@@ -55,8 +57,10 @@ from memrl_core.records import (
     Recalled,
     RecallRecord,
     Reply,
+    Retrieval,
     RewardRecord,
     RunInfo,
+    SignalKind,
     StepTrace,
     Task,
     Term,
@@ -72,7 +76,8 @@ __all__ = ["RecordedStep", "Recorder"]
 
 Vector = npt.NDArray[np.float32]
 Embedding = Sequence[float] | npt.NDArray[Any]
-Hits = Mapping[str, float | None] | Iterable[str | tuple[str, float | None]]
+Hits = Mapping[str, float | None] | Iterable[str | tuple[str, float | None] | tuple[str, float | None, str]]
+Parts = Mapping[str, Mapping[str, float]]
 
 ENVIRONMENT = "recorded"
 UNCHANGED = "This call changed nothing."
@@ -80,8 +85,14 @@ NO_INTENT = "(no intent was reported)"
 LONGEST_TEXT = 10_000_000
 LARGEST_NUMBER, LARGEST_COUNT = 1e6, 10**9
 """Of rewards, q and scores, and of counts: what is beyond them would leave the range of sums or of the database."""
+REPEATED = ("recalled", "answered")
+"""The reports that a step may have several of."""
 MOST_UNUSED, LONGEST_SENTENCE = 50, 400
 """Sentences that a step keeps of what could not be used, and characters of one."""
+
+KINDS: tuple[SignalKind, ...] = get_args(SignalKind)
+BEST_FIRST: dict[SignalKind, int] = {"cosine": -1, "dot": -1, "bm25": -1, "distance": 1, "rank": 1}
+"""By which sign the scores of a kind rank; `other` has the order in which they were given."""
 
 _log = logger(__name__)
 
@@ -202,24 +213,26 @@ class _Unused:
                 found.append(name)
         return found
 
-    def hits(self, call: str, given: Hits) -> dict[str, float | None]:
+    def hits(self, call: str, given: Hits, cosines: bool = False) -> dict[str, Hit]:
         """Memories with their scores as they were given, None where they were not or are no numbers."""
         if isinstance(given, str | bytes):
             raise InputError(f"This is not a list of memories: one text. {UNCHANGED}")
-        scores: dict[str, float | None] = {}
+        found: dict[str, Hit] = {}
         for hit in given.items() if isinstance(given, Mapping) else given:
-            pair = hit if isinstance(hit, tuple | list) else (hit, None)
-            if len(pair) != 2:
-                self.add(call, InputError(f"Give each memory as its id, or as (id, similarity). {UNCHANGED}"))
+            parts = hit if isinstance(hit, tuple | list) else (hit, None)
+            if len(parts) not in (2, 3):
+                self.add(call, InputError(f"Give each memory as its id, or as (id, score). {UNCHANGED}"))
                 continue
-            for name in self.ids(call, pair[:1]):
-                if name in scores:
+            for name in self.ids(call, parts[:1]):
+                if name in found:
                     self.add(call, InputError(f"The memory “{name[:80]}” is named twice. {UNCHANGED}"))
                     continue
-                kind = (COSINE, COSINE_IN_WORDS) if self.strict else (NUMBER, f"a score of “{name[:80]}”")
-                read = partial(_checked, kind[0], pair[1], kind[1])
-                scores[name] = None if pair[1] is None else self.taken(call, read, None)
-        return scores
+                kind = (COSINE, COSINE_IN_WORDS) if self.strict and cosines else (NUMBER, f"a score of “{name[:80]}”")
+                read = partial(_checked, kind[0], parts[1], kind[1])
+                score = None if parts[1] is None else self.taken(call, read, None)
+                text = self.text(call, parts[2], f"the text of “{name[:80]}”") if len(parts) == 3 else ""
+                found[name] = Hit(name, score, text=text)
+        return found
 
     def numbers(self, call: str, given: Mapping[Any, Any] | None, what: str) -> dict[str, float]:
         """Numbers by memory."""
@@ -399,9 +412,9 @@ def _reported(
 class RecordedStep:
     """A step to report inside its `with` block. Any call may be left out: the trace's `lacks` says which.
 
-    Each is made once, `answered` once per turn; a step that ends without `wrote` has written nothing. The time since
-    the previous call counts for the phase. When the block raises, what was reported is stored as a step without a
-    reward, and the exception is raised on.
+    Each is made once, but `recalled` once per retrieval and `answered` once per turn; a step that ends without `wrote`
+    has written nothing. The time since the previous call counts for the phase. When the block raises, what was reported
+    is stored as a step without a reward, and the exception is raised on.
     """
 
     def __init__(
@@ -426,13 +439,18 @@ class RecordedStep:
         self._seconds: dict[str, float] = {}
         self._stored: StepTrace | None = None
         # What was reported; None and empty where it was not.
-        self._pool: dict[str, float | None] | None = None
+        self._retrievals: list[Retrieval] = []
+        self._pool: tuple[str, ...] | None = None
+        self._is_recalled_since = False
         self._known_then: Mapping[str, Utility] = {}
         self._memories = 0
         self._k1: int | None = None
         self._delta: float | None = None
         self._chosen: tuple[str, ...] | None = None
         self._scores: dict[str, float] = {}
+        self._total: tuple[str, dict[str, float]] | None = None
+        self._parts: dict[str, dict[str, float]] = {}
+        self._weights: dict[str, float] = {}
         self._q: dict[str, float] = {}
         self._messages: tuple[Message, ...] = ()
         self._options: dict[str, Any] = {}
@@ -482,25 +500,111 @@ class RecordedStep:
         return self._stored
 
     @_reported
-    def recalled(self, hits: Hits, *, k1: int | None = None, delta: float | None = None) -> None:
-        """The pool of phase A: ids, or ids with cosines; `k1` and `delta` are the agent's pool size and gate.
+    def recalled(
+        self,
+        hits: Hits,
+        kind: SignalKind | None = None,
+        signal: str | None = None,
+        query: str | None = None,
+        *,
+        asked_by: str = "",
+        scope: str = "",
+        embedding: Embedding | None = None,
+        seconds: float | None = None,
+        k1: int | None = None,
+        delta: float | None = None,
+    ) -> None:
+        """What one retrieval found: ids, (id, score), or (id, score, text); a step may have several.
 
-        Scores that are no cosines, because one is out of [-1, 1] or the vectors of the bank contradict it, are kept as
-        the agent's own, with its order. A strict recorder raises `InputError` for a memory that the run does not know
-        and for a score out of [-1, 1].
+        `kind` says what the scores are: "cosine" unless a `signal` is named, which is their name. Where they are no
+        cosines, because of their kind, because one is out of [-1, 1] or because the vectors of the bank contradict
+        them, they are kept as the agent's own: those of a declared kind rank by it (of a distance and a rank the
+        smallest first), all others in the order given. `query` is what was asked where that is not the intent, with its
+        `embedding`, `asked_by` who asked, `scope` what the query was restricted to, `k1` and `delta` the agent's pool
+        size and gate. A strict recorder raises `InputError` for a memory that the run does not know and for a cosine
+        out of [-1, 1].
         """
         self._may("recalled")
-        if "selected" in self._called:
+        if "selected" in self._called and self._pool is None:
             raise StepError(f"Report what was recalled before what was selected. {UNCHANGED}")
         taken = partial(self._unused.taken, "recalled")
-        pool = self._unused.hits("recalled", hits)
+        words = {
+            name: " ".join(self._unused.text("recalled", text or "", what).split())
+            for name, text, what in (
+                ("signal", signal, "the name of a signal"),
+                ("asked_by", asked_by, "the name of who asked"),
+                ("scope", scope, "what a query was restricted to"),
+            )
+        }
+        asked = self._unused.text("recalled", query or "", "a query")
+        other: SignalKind = "other"
+        of = taken(partial(_kind, kind, words["signal"]), other)
+        found = self._unused.hits("recalled", hits, cosines=of == "cosine")
         size = None if k1 is None else taken(partial(_checked, FROM_ONE, k1, "a pool size"), None)
         gate = None if delta is None else taken(partial(_checked, NUMBER, delta, "a gate"), None)
-        self._known_then = self._known("recalled", pool)
+        spent = None if seconds is None else taken(partial(_checked, NUMBER, seconds, "seconds"), None)
+        known = self._known("recalled", found)
+        vector = self._embedding if asked in ("", self._intent) else None
+        if embedding is not None:
+            vector = taken(lambda: unit(embedding, self._bank.embedder.dimension), vector)
+        measured = {} if vector is None else {one: float(self._bank.embedding(one) @ vector) for one in known}
+        made = [replace(hit, cosine=measured.get(one), known=one in known) for one, hit in found.items()]
+        if (
+            kind is None
+            and of == "other"
+            and made
+            and all(hit.cosine is not None and hit.score is not None for hit in made)
+        ):
+            of = "cosine"  # Scores of which only the name is known are what the stored vectors say.
+        of = _as_it_is(of, made)
+        if of in BEST_FIRST and all(hit.score is not None for hit in made):
+            made.sort(key=lambda hit: BEST_FIRST[of] * (hit.score or 0.0))
+        self._retrievals.append(Retrieval(tuple(made), of, query=asked, at=now(), seconds=spent, **words))
+        self._known_then = {**self._known_then, **known}
         self._memories = self._bank.memory_count(self._run)
-        self._pool = {one: score for one, score in pool.items() if one in self._known_then}
-        self._k1, self._delta = size, gate
+        self._pool = tuple(dict.fromkeys((*(self._pool or ()), *(hit.memory_id for hit in made if hit.known))))
+        self._k1, self._delta = size or self._k1, self._delta if gate is None else gate
+        self._is_recalled_since = True
         self._did("recalled", Phase.RECALL)
+
+    @_reported
+    def scored(
+        self,
+        total: Mapping[str, float],
+        parts: Parts | None = None,
+        weights: Mapping[str, float] | None = None,
+        name: str = "total",
+    ) -> None:
+        """The scores by which the agent ranked what it had recalled, largest first, under the `name` that they have.
+
+        `parts` maps the name of each signal to its scores by memory, `weights` the name to its weight (1 where none is
+        given). Scores of memories that were not recalled are not kept; a strict recorder raises `InputError` for them.
+        """
+        self._may("scored")
+        totals = self._unused.numbers("scored", total, "a score")
+        shares: dict[str, dict[str, float]] = {}
+        for signal, scores in dict(parts or {}).items():
+            label = self._unused.text("scored", signal, "the name of a signal")
+            shares[label] = self._unused.numbers("scored", scores, f"a score “{label[:80]}”")
+        factors = {
+            self._unused.text("scored", signal, "the name of a signal"): self._unused.taken(
+                "scored", partial(_checked, NUMBER, weight, "a weight"), 1.0
+            )
+            for signal, weight in dict(weights or {}).items()
+        }
+        strange = [one for one in totals if one not in (self._pool or ())]
+        if strange:
+            listed = few(f"“{one[:80]}”" for one in strange)
+            self._not_used("scored", InputError(f"Scored but not recalled: {listed}. {UNCHANGED}"))
+        label = self._unused.text("scored", name, "the name of a score") or "total"
+        self._total = label, {one: score for one, score in totals.items() if one not in strange}
+        self._parts, self._weights = shares, factors
+        reported = {retrieval.name for retrieval in self._retrievals}
+        for signal, scores in shares.items():
+            if signal not in reported and scores:
+                hits = tuple(Hit(one, score, known=one in self._known_then) for one, score in scores.items())
+                self._retrievals.append(Retrieval(hits, _kind(None, signal), signal, at=now()))
+        self._did("scored", Phase.RECALL)
 
     @_reported
     def selected(
@@ -508,7 +612,8 @@ class RecordedStep:
     ) -> None:
         """What phase B chose, in the order of the prompt, with the agent's own scores and q of recalled memories.
 
-        A strict recorder raises `InputError` for memories that were not recalled.
+        What a later retrieval of the step brought is selected by another call. A strict recorder raises `InputError`
+        for memories that were not recalled.
         """
         self._may("selected")
         chosen = self._unused.ids("selected", ids)
@@ -519,14 +624,18 @@ class RecordedStep:
             chosen, pool = [one for one in chosen if one in known], []
         else:
             pool = [*self._pool]
+        if self._total is not None:
+            scored = {**self._total[1], **scored}
         named = [*scored, *valued] if self._pool is None else [*chosen, *scored, *valued]
         if strange := list(dict.fromkeys(one for one in named if one not in pool)):
             listed = few(f"“{one[:80]}”" for one in strange)
             self._not_used("selected", InputError(f"Selected or scored but not recalled: {listed}. {UNCHANGED}"))
         if self._pool is not None:
             chosen = [one for one in chosen if one in pool]
-        self._chosen = tuple(chosen)
-        self._scores, self._q = ({one: n for one, n in part.items() if one in pool} for part in (scored, valued))
+        self._chosen = tuple(dict.fromkeys((*(self._chosen or ()), *chosen)))
+        self._scores |= {one: score for one, score in scored.items() if one in pool}
+        self._q |= {one: worth for one, worth in valued.items() if one in pool}
+        self._is_recalled_since = False
         self._did("selected", Phase.SELECT)
 
     @_reported
@@ -597,7 +706,8 @@ class RecordedStep:
     def _may(self, call: str) -> None:
         if not self._started or self._ended:
             raise StepError(f"A step is reported inside its `with` block. {UNCHANGED}")
-        if call in self._called and call != "answered":
+        again = call in REPEATED or (call == "selected" and self._is_recalled_since)
+        if call in self._called and not again:
             raise StepError(f"{call}() was called before in this step; the first report counts. {UNCHANGED}")
         self._tried.add(call)
 
@@ -698,6 +808,7 @@ class RecordedStep:
             write=self._write(settings, outcome, lacks),
             origin="recorder",
             lacks=tuple(lacks),
+            retrievals=tuple(self._retrievals),
         )
 
     def _recall(self, lacks: list[str]) -> RecallRecord | None:
@@ -707,20 +818,39 @@ class RecordedStep:
         """
         if self._pool is None:
             return None
-        given = {one: score for one, score in self._pool.items() if score is not None}
+        first: dict[str, tuple[Retrieval, Hit]] = {}
+        for retrieval in self._retrievals:
+            for hit in retrieval.hits:
+                if hit.known and (hit.memory_id not in first or first[hit.memory_id][1].score is None):
+                    first[hit.memory_id] = retrieval, hit
+        given = {one: hit.score for one, (_, hit) in first.items() if hit.score is not None}
+        signals, order = given, [*self._pool]
+        name = " + ".join(dict.fromkeys(retrieval.name for retrieval, hit in first.values() if hit.score is not None))
+        asked = [retrieval for retrieval in self._retrievals if retrieval.kind != "cosine" or retrieval.query]
+        # The scores of several queries, or of several signals, have no common scale, unless the agent made one.
+        own = bool(asked) or self._total is not None
+        names = {one: retrieval.name for one, (retrieval, _) in first.items()}
+        if self._total is not None:
+            name, signals = self._total
+            names = dict.fromkeys(self._pool, name)
+            order = sorted(self._pool, key=lambda one: -signals.get(one, -math.inf))
         measured = {}
         if self._embedding is not None:
             measured = {one: float(self._bank.embedding(one) @ self._embedding) for one in self._pool}
-        own = any(not is_cosine(score, measured.get(one)) for one, score in given.items())
-        similarities = measured if own else {**measured, **given}
+        cosines = {
+            one: hit.score
+            for one, (retrieval, hit) in first.items()
+            if retrieval.kind == "cosine" and not retrieval.query and hit.score is not None
+        }
+        similarities = {**cosines, **measured} if own else {**measured, **cosines}
         if len(similarities) < len(self._pool):
-            scores = f"; its own scores are no cosines: {_listed(given)}" if own else ""
+            scores = f"; its own scores are no cosines: {name} {_listed(signals)}" if own and signals else ""
             lacks.append(f"how similar the memories are that it recalled ({', '.join(self._pool)}){scores}")
             return None
-        if own:
+        if own and signals:
             lacks.append(
-                f"cosines: the scores that it gave are its own ({_listed(given)}), while the similarities by the "
-                f"stored vectors are {_listed({one: round(measured[one], 3) for one in given})}"
+                f"cosines: the scores that it gave are its own ({name}: {_listed(signals)}), while the similarities by "
+                f"the stored vectors are {_listed({one: round(similarities[one], 3) for one in signals})}"
             )
         elif missing := [one for one in self._pool if one not in given]:
             lacks.append(
@@ -728,19 +858,23 @@ class RecordedStep:
             )
         if self._k1 is None or self._delta is None:
             lacks.append("how large its pool may be and from which similarity on it recalls (k1, δ)")
-        ranked = [*self._pool] if own else sorted(self._pool, key=lambda one: -similarities[one])
+        ranked = order if own else sorted(self._pool, key=lambda one: -similarities[one])
         return RecallRecord(
-            k1=len(ranked) if self._k1 is None else self._k1,
+            k1=max(len(ranked), 1) if self._k1 is None else self._k1,
             k1_counts="record",
             delta=-1.0 if self._delta is None else self._delta,
             strict=False,
             memories=self._memories,
             pool=tuple(
-                Recalled(one, similarities[one], rank, None, given.get(one) if own else None)
+                Recalled(one, similarities[one], rank, None, signals.get(one), names[one])
+                if own and one in signals
+                else Recalled(one, similarities[one], rank, None)
                 for rank, one in enumerate(ranked, start=1)
             ),
             left_out=(),
             rule="own score" if own else "similarity",
+            why="; ".join(dict.fromkeys(retrieval.scope for retrieval in self._retrievals if retrieval.scope)),
+            signal=name if own else "",
         )
 
     def _decision(self, recall: RecallRecord, lacks: list[str]) -> Decision:
@@ -769,7 +903,7 @@ class RecordedStep:
                     similarity=seen.similarity,
                     q=self._q.get(memory_id, utility.q),
                     visits=utility.visits,
-                    terms=() if unscored or score is None else (Term("score", score, score, 1.0, score),),
+                    terms=() if unscored or score is None else self._terms(memory_id, score),
                     score=score,
                     rank_recall=seen.rank_recall,
                     rank_select=ranking.index(memory_id) + 1 if memory_id in ranking else None,
@@ -792,6 +926,17 @@ class RecordedStep:
             seed=0,
             propensity=0.0,
         )
+
+    def _terms(self, memory_id: str, score: float) -> tuple[Term, ...]:
+        """The addends of a score; the score itself where the parts that were reported do not add up to it."""
+        terms = []
+        for signal, scores in self._parts.items():
+            weight, raw = self._weights.get(signal, 1.0), scores.get(memory_id, 0.0)
+            terms.append(Term(signal, raw, raw, weight, weight * raw))
+        if terms and math.isclose(math.fsum(term.contribution for term in terms), score, rel_tol=1e-6, abs_tol=1e-9):
+            return tuple(terms)
+        name = self._total[0] if self._total is not None and self._total[1].get(memory_id) == score else "score"
+        return (Term(name, score, score, 1.0, score),)
 
     def _generate(self, lacks: list[str]) -> GenerateRecord:
         spans: list[MemorySpan] = []
@@ -823,6 +968,25 @@ class RecordedStep:
             parents=self._chosen or (),
         )
         return WriteRecord((operation,))
+
+
+def _kind(given: Any, signal: str) -> SignalKind:
+    """The kind that scores are declared as: that of a signal named like a kind, "other" of one that is only named."""
+    if given is None:
+        named: dict[str, SignalKind] = {one: one for one in KINDS}
+        return named.get(signal.lower(), "other") if signal else "cosine"
+    if given not in KINDS:
+        raise InputError(f"“{given!s:.80}” is no kind of score: {', '.join(KINDS)}. {UNCHANGED}")
+    kind: SignalKind = given
+    return kind
+
+
+def _as_it_is(kind: SignalKind, hits: Sequence[Hit]) -> SignalKind:
+    """What scores are that were declared as cosines, or as nothing, by their range and by the stored vectors."""
+    scored = [(hit.score, hit.cosine) for hit in hits if hit.score is not None]
+    if kind == "cosine" and not all(is_cosine(score, cosine) for score, cosine in scored):
+        return "other"
+    return kind
 
 
 def _listed(scores: Mapping[str, float]) -> str:

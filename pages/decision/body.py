@@ -7,7 +7,7 @@ from typing import Any, get_args
 import streamlit as st
 
 from memrl_core.analysis.decision import explain
-from memrl_core.analysis.decision.labels import SHORT_REASONS
+from memrl_core.analysis.decision.labels import SHORT_REASONS, own_score
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.picture import Picture
@@ -151,7 +151,10 @@ def _described(case: Case, memory_id: str) -> str:
     if found is None:
         return f"{case.label(memory_id)} · {short}"
     mark = "✓ " if found.selected else ""
-    return f"{mark}{case.label(memory_id)} · sim {found.similarity:.3f} · q {signed(found.q, 2)} · {short}"
+    recall = case.recall
+    own = own_score(recall, memory_id) if recall is not None else ""
+    near = f"{own} · cosine" if own else "sim"
+    return f"{mark}{case.label(memory_id)} · {near} {found.similarity:.3f} · q {signed(found.q, 2)} · {short}"
 
 
 def _default_first(case: Case) -> str | None:

@@ -35,7 +35,7 @@ from memrl_core.analysis.decision.outline import (
 from memrl_core.analysis.people.reward_effect import compiled, marked
 from memrl_core.errors import BankError
 from memrl_core.models.base import ModelOptions
-from memrl_core.numerals import dimensions, signed
+from memrl_core.numerals import dimensions, fixed, signed
 from memrl_core.prompting import offered, sent
 from memrl_core.records import (
     Candidate,
@@ -47,6 +47,7 @@ from memrl_core.records import (
     Message,
     Phase,
     Reply,
+    Retrieval,
     StepTrace,
     Turn,
 )
@@ -100,6 +101,8 @@ def parts(view: View) -> None:
         st.session_state[f"part_{Phase.GENERATE.value}"] = True
     reached = view.moment.reached
     _part(view, Phase.EMBED, _task, ready=True)
+    if trace is not None and trace.retrievals:
+        _part(view, Phase.RECALL, _retrievals, ready=True)
     _part(view, Phase.SELECT, _rerank, reached(Phase.SELECT))
     _part(view, Phase.GENERATE, _arriving if arriving else _answer, arriving or reached(Phase.SELECT))
     _part(view, Phase.REWARD, _reward, reached(Phase.GENERATE))
@@ -128,6 +131,54 @@ def _task(view: View) -> None:
         with st.expander(f"This step came from elsewhere: what it does not tell ({len(trace.lacks):,})", key="lacks"):
             for sentence in trace.lacks:
                 st.text(sentence)
+
+
+def _retrievals(view: View) -> None:
+    """What another agent retrieved: a tab for each query, with the scores under the names that they have there."""
+    found, run = view.trace.retrievals, view.run.id
+    labels = [f"{n} · {literal(one.asked_by or one.name)}" for n, one in enumerate(found, start=1)]
+    for number, (tab, one) in enumerate(zip(st.tabs(labels), found, strict=True)):
+        with tab:
+            verbatim(one.query or view.trace.task.intent)
+            spent = "" if one.seconds is None else f"{1000 * one.seconds:,.0f} ms"
+            facts = [f"scores: {one.name}", one.asked_by and f"asked by {one.asked_by}", one.scope, spent, one.at]
+            st.caption(literal(" · ".join(filter(None, facts))))
+            if not one.hits:
+                st.info("This query found no memory.")
+                continue
+            st.dataframe(
+                [
+                    {
+                        "rank": rank,
+                        "memory": memory_label(hit.memory_id, run),
+                        one.name: hit.score,
+                        **({} if one.kind == "cosine" else {"cosine by the stored vectors": hit.cosine}),
+                        "text": hit.text if not hit.known else view.place.bank.memory(hit.memory_id).experience,
+                        "": "" if hit.known else "not in this run",
+                    }
+                    for rank, hit in enumerate(one.hits, start=1)
+                ],
+                key=f"retrieval_{number}",
+                hide_index=True,
+                alt="What this query found, the agent's best first, with its scores and the cosines by the vectors",
+            )
+            _contradiction(view, one)
+
+
+def _contradiction(view: View, retrieval: Retrieval) -> None:
+    """Says so where the stored vectors put another memory first than the agent."""
+    measured = [(hit.cosine, hit) for hit in retrieval.hits if hit.cosine is not None]
+    if len(measured) < 2:
+        return
+    cosine, nearest = max(measured, key=lambda one: one[0])
+    rank, count = retrieval.hits.index(nearest) + 1, len(retrieval.hits)
+    if rank > 1:
+        label = memory_label(nearest.memory_id, view.run.id)
+        place = f"last ({rank} of {count})" if rank == count else f"{rank} of {count}"
+        st.warning(
+            literal(f"By its vectors {label} is nearest, with {fixed(cosine)}; the agent ranked it {place}."),
+            icon=":material/info:",
+        )
 
 
 def _rerank(view: View) -> None:
@@ -169,13 +220,16 @@ def _rerank(view: View) -> None:
 def _as_table(trace: StepTrace) -> None:
     """All candidates with every number that decided, for those who cannot see the stage."""
     assert trace.decision is not None and trace.recall is not None
+    own = trace.recall.rule == "own score"
+    signals = {one.memory_id: one.signal for one in trace.recall.pool}
     with st.expander("All candidates as a table", icon=":material/table:", key="candidates"):
         st.dataframe(
             [
                 {
                     "memory": memory_label(c.memory_id, trace.run),
                     "rank A": c.rank_recall,
-                    "similarity": c.similarity,
+                    **({trace.recall.signal or "score A": signals.get(c.memory_id)} if own else {}),
+                    "cosine by the stored vectors" if own else "similarity": c.similarity,
                     "q": c.q,
                     **{f"z {term.name}": term.normalised for term in c.terms},
                     "score": c.score,

@@ -23,10 +23,12 @@ from hypothesis import strategies as st
 from memrl_core.agent.recorder import Recorder, unit
 from memrl_core.analysis.decision.explain import own_scores, warnings
 from memrl_core.analysis.decision.labels import reason_sentence
+from memrl_core.analysis.decision.outline import line
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import BankFull, InputError, StepError, UnknownRun
-from memrl_core.records import WriteRecord
+from memrl_core.figures.decision.recall import recall_picture
+from memrl_core.records import Phase, WriteRecord
 from memrl_core.settings import MemRLSettings
 from tests.small_banks import DIMENSION, a_bank, a_vector
 
@@ -255,7 +257,7 @@ def test_a_block_that_raises_is_stored_without_reward_and_goes_on(bank: MemoryBa
         (lambda s, a: s.recalled(["nowhere"]), "“nowhere”"),
         (lambda s, a: s.recalled(["elsewhere"]), r"remember\(\)"),
         (lambda s, a: s.recalled([a, a]), "named twice"),
-        (lambda s, a: s.recalled([(a, 0.1, 0.2)]), "or as"),
+        (lambda s, a: s.recalled([(a, 0.1, "egg", 2)]), "or as"),
         (lambda s, a: s.recalled([(a, math.nan)]), "nan"),
         (lambda s, a: s.recalled([(a, 7.5)]), "a cosine.* 7.5"),
         (lambda s, a: s.recalled([(a, 0.5)], k1=0), "pool size"),
@@ -381,7 +383,7 @@ def test_a_farther_memory_that_an_agent_ranks_first_is_a_finding_on_the_step(rec
         s.selected(["far"])
     assert [(one.memory_id, one.rank_recall) for one in s.trace.recall.pool] == [("far", 1), ("near", 2)]
     assert "near is nearest" in warnings(s.trace.recall, s.trace.decision, "mine")[0]
-    assert "ranked it 2 of 2" in warnings(s.trace.recall, s.trace.decision, "mine")[0]
+    assert "ranked it last (2 of 2)" in warnings(s.trace.recall, s.trace.decision, "mine")[0]
     assert "0.93" in reason_sentence(s.trace.decision.candidates[0], s.trace.recall, s.trace.decision)
 
 
@@ -409,6 +411,102 @@ def test_a_step_recorded_before_scores_were_compared_is_named_by_the_check(
     bank.flush()
     (found,) = [finding for finding in check(bank.uri) if finding.name == "reported"]
     assert "step 2 of run mine" in found.sentence and found.remedy
+
+
+KINDS = {
+    "bm25": ({"far": 3.2, "near": 12.7}, ["near", "far"]),
+    "dot": ({"far": -2.0, "near": 40.0}, ["near", "far"]),
+    "distance": ({"far": 0.93, "near": 0.12}, ["near", "far"]),
+    "rank": ({"far": 2, "near": 1}, ["near", "far"]),
+    "other": ({"far": 0.0161, "near": 0.0163}, ["far", "near"]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_of_a_declared_kind_rank_by_it_and_keep_their_name_and_numbers(recorder: Recorder, kind: Any) -> None:
+    scores, order = KINDS[kind]
+    for name, vector in {"far": -a_vector(1), "near": a_vector(1)}.items():
+        recorder.remember(name, name, vector, memory_id=name)
+    with recorder.step("egg", embedding=a_vector(1)) as s:
+        s.recalled(scores, kind=kind)
+        s.selected(["near"])
+    recall, (retrieval,) = s.trace.recall, s.trace.retrievals
+    assert [one.memory_id for one in recall.pool] == [one.memory_id for one in retrieval.hits] == order
+    assert {one.memory_id: one.signal for one in recall.pool} == scores
+    assert {one.memory_id: (one.score, round(one.cosine, 5)) for one in retrieval.hits} == {
+        "near": (scores["near"], 1.0),
+        "far": (scores["far"], -1.0),
+    }
+    name = "score" if kind == "other" else kind
+    assert (recall.rule, recall.signal, retrieval.kind) == ("own score", name, kind)
+    assert "similarity" not in line(s.trace, Phase.RECALL) and name in line(s.trace, Phase.RECALL)
+    picture = recall_picture(recall, s.trace.decision, {}, "mine")
+    assert [*picture.table[name]] == [scores[one] for one in order] and "similarity" not in picture.table
+    assert f"{name} {scores['near']:g} · cosine 1.000" in {text for bar in picture.figure.data for text in bar.text}
+
+
+def test_a_named_signal_is_of_its_kind_and_a_cosine_only_where_the_vectors_agree(recorder: Recorder) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    given = [("bm25", 0.5), ("dense", cosine(1, 2)), ("rrf", 0.0163)]
+    for name, score in given:
+        with recorder.step("egg", embedding=a_vector(2)) as s:
+            s.recalled([("m", score)], signal=name)
+        assert (s.trace.retrievals[0].name, s.trace.retrievals[0].hits[0].score) == (name, score)
+    assert [recorder.bank.trace("mine", n).retrievals[0].kind for n in (1, 2, 3)] == ["bm25", "cosine", "other"]
+    with recorder.step("egg") as s:
+        s.recalled([("m", 0.0163)], signal="rrf")
+    assert s.trace.recall is None and s.trace.retrievals[0].hits[0].score == 0.0163
+    assert "rrf" in line(s.trace, Phase.RECALL)
+
+
+def test_several_signals_and_their_total_are_the_terms_of_the_agents_ranking(recorder: Recorder) -> None:
+    for n, name in enumerate("abc", start=1):
+        recorder.remember(name, name, a_vector(n), memory_id=name)
+    words, dense = {"a": 12.7, "b": 3.2}, {"b": 0.9, "c": 0.8}
+    with recorder.step("egg", embedding=a_vector(9)) as s:
+        s.recalled(words, signal="bm25")
+        s.recalled(dense, kind="other", signal="dense", query="an egg", asked_by="a tool", scope="only user 7's")
+        s.scored(
+            {"c": 1.7, "a": 1.27, "b": 1.22}, parts={"bm25": words, "age": {"c": 1.7, "b": 0.9}}, weights={"bm25": 0.1}
+        )
+        s.selected(["c", "a"])
+    trace = s.trace
+    assert [(r.name, r.query, r.asked_by, len(r.hits)) for r in trace.retrievals] == [
+        ("bm25", "", "", 2),
+        ("dense", "an egg", "a tool", 2),
+        ("age", "", "", 2),
+    ]
+    assert all(r.at for r in trace.retrievals) and trace.retrievals[1].hits[0].cosine is None
+    assert [one.memory_id for one in trace.recall.pool] == ["c", "a", "b"]
+    assert (trace.recall.signal, trace.recall.why) == ("total", "only user 7's")
+    best = trace.decision.candidates[0]
+    assert (best.memory_id, best.score, [(t.name, t.contribution) for t in best.terms]) == (
+        "c",
+        1.7,
+        [("bm25", 0.0), ("age", 1.7)],
+    )
+    assert MemoryBank.open(recorder.bank.uri).trace("mine", 1) == trace
+
+
+def test_a_later_retrieval_of_a_step_adds_to_what_was_recalled_and_selected(recorder: Recorder) -> None:
+    a, b, _ = three_memories(recorder)
+    with recorder.step("egg", embedding=a_vector(9)) as s:
+        s.recalled([a])
+        s.selected([a])
+        s.answered("look it up")
+        s.recalled([b], query="pans", asked_by="turn 2")
+        s.selected([b])
+        s.rewarded(1.0)
+    assert (s.trace.decision.selected, s.trace.reward.credited) == ((a, b), (a, b))
+    assert len(s.trace.recall.pool) == len(s.trace.retrievals) == 2
+
+
+def test_a_recorded_step_that_recalled_nothing_does_not_say_that_there_are_no_memories(bank: MemoryBank) -> None:
+    Recorder(bank, "other").remember("egg", "boil it", a_vector(1))
+    recorder = Recorder(bank, "mine")
+    with recorder.step("egg", embedding=a_vector(1)) as s:
+        s.recalled([])
+    assert line(s.trace, Phase.RECALL) == "the agent recalled no memory"
 
 
 def test_scores_out_of_range_without_a_vector_leave_phase_a_out_and_are_named(recorder: Recorder) -> None:
@@ -481,7 +579,8 @@ def test_nothing_that_is_passed_raises_into_the_agent_and_every_step_is_kept(ban
         (lambda s: s.recalled(["m", "gone"]), "“gone”"),
         (lambda s: s.recalled(["m", "m"]), "twice"),
         (lambda s: s.recalled([("m", math.nan)]), "nan"),
-        (lambda s: (s.recalled(["m"]), s.recalled(["n"])), "called before"),
+        (lambda s: (s.recalled(["m"]), s.recalled(["n"], kind="karma")), "“karma” is no kind"),
+        (lambda s: (s.recalled(["m"]), s.scored({"n": 1.0})), "“n”"),
         (lambda s: s.selected(["m", "gone"]), "“gone”"),
         (lambda s: (s.recalled(["m"]), s.selected(["m", "n"])), "“n”"),
         (lambda s: (s.recalled(["m"]), s.selected(["m"], q={"m": math.nan})), "a q of “m”"),
@@ -505,7 +604,7 @@ def test_what_cannot_be_used_is_a_sentence_of_the_step_and_the_rest_is_kept(
     (sentence,) = [lack for lack in s.trace.lacks if "(): " in lack]
     assert named in sentence
     if s.trace.recall is not None:
-        assert [one.memory_id for one in s.trace.recall.pool] == ["m"]
+        assert s.trace.recall.pool[0].memory_id == "m"
     if s.trace.decision is not None:
         assert s.trace.decision.selected == ("m",)
     assert s.trace.reward.reward is None

@@ -167,12 +167,18 @@ def own_scores(recall: RecallRecord, run: str) -> str:
     """Which scores ranked a pool in the place of cosines, and which memory the stored vectors put first; else ""."""
     if recall.rule != "own score":
         return ""
+    if not recall.pool:
+        return ""
     given = few(f"{memory_label(one.memory_id, run)} {one.signal:g}" for one in recall.pool if one.signal is not None)
-    nearest = max(recall.pool, key=lambda one: one.similarity)
+    nearest, count = max(recall.pool, key=lambda one: one.similarity), len(recall.pool)
+    rank = f"{nearest.rank_recall} of {count}"
+    if nearest.rank_recall == count > 1:
+        rank = f"last ({rank})"
+    by = f"by {recall.signal}, a score of its own that is no cosine" if recall.signal else "by scores of its own"
     return (
-        f"The agent ranked by scores of its own, which are no cosines ({given}). By the stored vectors "
+        f"The agent ranked {by}{f' ({given})' if given else ''}. By the stored vectors "
         f"{memory_label(nearest.memory_id, run)} is nearest, with {fixed(nearest.similarity)}; the agent ranked it "
-        f"{nearest.rank_recall} of {len(recall.pool)}."
+        f"{rank}."
     )
 
 

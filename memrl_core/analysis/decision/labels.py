@@ -32,8 +32,14 @@ def reason_sentence(candidate: Candidate, recall: RecallRecord, decision: Decisi
     reason = _reason(candidate, recall, decision)
     if recall.rule != "own score":
         return reason
-    signal = next((one.signal for one in recall.pool if one.memory_id == candidate.memory_id), None)
-    return reason if signal is None else f"{reason}; the agent's own score of it is {signal:g}"
+    own = own_score(recall, candidate.memory_id)
+    return f"{reason}; the agent's own score of it is {own}" if own else reason
+
+
+def own_score(recall: RecallRecord, memory_id: str) -> str:
+    """The score by which another agent recalled a memory, with its name, such as "bm25 12.7"; "" for a cosine."""
+    own = next((one for one in recall.pool if one.memory_id == memory_id and one.signal is not None), None)
+    return "" if own is None else f"{own.signal_name or 'score'} {own.signal:g}"
 
 
 def _reason(candidate: Candidate, recall: RecallRecord, decision: Decision) -> str:

@@ -131,13 +131,19 @@ def _task(trace: StepTrace) -> str:
 
 def _recall(trace: StepTrace) -> str:
     if trace.recall is None:
-        return ""
+        return _retrieved(trace)
     pool, delta = trace.recall.pool, f"δ = {trace.recall.delta:.3f}"
     if pool:
         similarity = [member.similarity for member in pool]
-        how = ", by scores of the agent's own" if trace.recall.rule == "own score" else ""
+        how, cosines = "", "similarity"
+        if trace.recall.rule == "own score":
+            scores = [one.signal for one in pool if one.signal is not None]
+            name = trace.recall.signal or "scores of the agent's own"
+            is_one = scores and len({one.signal_name for one in pool if one.signal is not None}) == 1
+            how = f", by {name}" + (f" ({min(scores):g} to {max(scores):g})" if is_one else "")
+            cosines = "cosine by the stored vectors"
         return (
-            f"{len(pool):,} of {trace.recall.memories:,} memories recalled{how}, similarity {fixed(min(similarity))} "
+            f"{len(pool):,} of {trace.recall.memories:,} memories recalled{how}, {cosines} {fixed(min(similarity))} "
             f"to {fixed(max(similarity))}"
         )
     if trace.recall.rule == "nothing" or (trace.recall.why and trace.recall.rule != "similarity"):
@@ -146,7 +152,19 @@ def _recall(trace: StepTrace) -> str:
         return f"nothing passed {delta}; the best was {fixed(trace.recall.left_out[0].similarity)}: no memory is used"
     if trace.recall.memories:
         return f"recalled none of {trace.recall.memories:,} memories: no memory is used"
+    if trace.origin != "agent":
+        return "the agent recalled no memory"
     return "no memories yet: this task runs without help"
+
+
+def _retrieved(trace: StepTrace) -> str:
+    """What another agent retrieved, where the similarities of it cannot be known; "" for nothing."""
+    if not trace.retrievals:
+        return ""
+    found = len({hit.memory_id for retrieval in trace.retrievals for hit in retrieval.hits})
+    by = ", ".join(dict.fromkeys(one.name for one in trace.retrievals if any(h.score is not None for h in one.hits)))
+    memories = "1 memory" if found == 1 else f"{found:,} memories"
+    return f"{memories} recalled" + (f" by {by}" if by else "") + "; how similar they are is not known"
 
 
 def _select(trace: StepTrace) -> str:

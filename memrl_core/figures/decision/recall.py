@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.analysis.decision.gate import QUANTILE, GateSuggestion
-from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, reason_sentence
+from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, own_score, reason_sentence
 from memrl_core.figures.palette import (
     CUT,
     LEFT_OUT,
@@ -45,12 +45,13 @@ def recall_picture(
             bars(
                 [m.similarity for m, _ in rows], [label for _, label in rows], name, colour,
                 "%{customdata[1]}<br>rank %{customdata[0]} · cosine %{x:.3f}", orientation="h",
-                text=[f"{m.similarity:.3f} {SHORT_REASONS[m.reason] if m.reason else ''}".rstrip() for m, _ in rows],
+                text=[_beside(m, recall) for m, _ in rows],
                 textposition="outside", cliponaxis=False, customdata=[[m.rank_recall, label] for m, label in rows],
             )
         )  # fmt: skip
-    cuts = [upright(recall.delta, dash="dash", color=CUT, width=1.5)]
-    named = [note(recall.delta, 1, f"δ = {recall.delta:.3f}", yref="paper", yanchor="bottom")]
+    own = recall.rule == "own score"
+    cuts = [] if own else [upright(recall.delta, dash="dash", color=CUT, width=1.5)]
+    named = [] if own else [note(recall.delta, 1, f"δ = {recall.delta:.3f}", yref="paper", yanchor="bottom")]
     if any(member.reason is Reason.BEYOND_K1 for member in seen) and recall.pool:
         last = max(index for index, member in enumerate(seen) if member.reason is None)
         cuts.append(level(last + 0.5, dash="dot", color=CUT, width=1.5))
@@ -65,13 +66,25 @@ def recall_picture(
         showlegend=False,
         shapes=cuts,
         annotations=named,
-        xaxis={"range": [low * 1.1, 1.12], "title": {"text": "cosine similarity"}},
+        xaxis={
+            "range": [low * 1.1, 1.4 if own else 1.12],
+            "title": {"text": "cosine by the stored vectors" if own else "cosine similarity"},
+        },
         yaxis=row_axis(labels),
     )
     title = _title(recall)
-    first = "in the agent's own order" if recall.rule == "own score" else "most similar first"
-    alt = f"Bars of similarity, {first}, with the gate δ at {recall.delta:.3f}. {title}."
+    alt = f"Bars of similarity, most similar first, with the gate δ at {recall.delta:.3f}. {title}."
+    if own:
+        alt = f"Bars of the cosines by the stored vectors, in the agent's own order. {title}."
     return Picture(figure, lambda: _table(recall, seen, decision, memories, run), title, alt)
+
+
+def _beside(member: Recalled, recall: RecallRecord) -> str:
+    """What stands beside a bar: the cosine, with the agent's own score before it or the reason why it missed."""
+    words = own_score(recall, member.memory_id), f"{member.similarity:.3f}"
+    if words[0]:
+        return plain(f"{words[0]} · cosine {words[1]}", 60)
+    return f"{words[1]} {SHORT_REASONS[member.reason] if member.reason else ''}".rstrip()
 
 
 def _label(member: Recalled, memories: Mapping[str, Memory], run: str) -> str:
@@ -86,6 +99,9 @@ def _title(recall: RecallRecord) -> str:
         best = recall.left_out[0].similarity if recall.left_out else 0.0
         return f"Nothing passed δ = {recall.delta:.3f}; the best was {best:.3f}"
     nearest = max(member.similarity for member in recall.pool)
+    if recall.rule == "own score":
+        by = recall.signal or "scores of the agent's own"
+        return f"{len(recall.pool):,} of {recall.memories:,} memories recalled by {by}; the nearest has {nearest:.3f}"
     return f"{len(recall.pool):,} of {recall.memories:,} memories recalled; the nearest has {nearest:.3f}"
 
 
@@ -99,15 +115,16 @@ def _table(
     recall: RecallRecord, seen: list[Recalled], decision: Decision | None, memories: Mapping[str, Memory], run: str
 ) -> pd.DataFrame:
     known = {c.memory_id: c for c in decision.candidates} if decision else {}
-    rows = []
+    own, rows = recall.rule == "own score", []
     for member in seen:
         memory, candidate = memories.get(member.memory_id), known.get(member.memory_id)
         rows.append(
             {
                 "rank": member.rank_recall,
                 "memory": memory_label(member.memory_id, run),
-                "similarity": member.similarity,
-                "above δ by": member.similarity - recall.delta,
+                **({recall.signal or "score": member.signal} if own else {}),
+                "cosine by the stored vectors" if own else "similarity": member.similarity,
+                **({} if own else {"above δ by": member.similarity - recall.delta}),
                 "q": candidate.q if candidate else None,
                 "uses": candidate.visits if candidate else None,
                 "outcome": memory.outcome if memory else None,

@@ -12,12 +12,12 @@ Memories are named by their place in the table `memories`; what is not known is 
 
     step = {step, epoch, task: {id, intent, family}, origin, lacks: [sentence], query: [x, y] | null,
             next: phase that runs next, 1 to 7, or null; lines: [a sentence a phase]; missing: {phase: sentence};
-            recall:   {rule, why, k1, counts, delta, strict, memories, pool: size} | null
+            recall:   {rule, why, signal, k1, counts, delta, strict, memories, pool: size} | null
             decision: {k2, weight, lines: [{term, mean, sd, source, flat}], mode, note, selected: [n], greedy: [n],
                        slides: whether eq. 7 ranked it, flips: [λ], warnings: [sentence]} | null
             candidates: [{memory: n, similarity, q, visits, rank_a, rank_b, z: [similarity, q], rest: [[name, value,
                          grows with λ]], score, tie: place among equals, selected, missed: not in the pool, short, why,
-                         taken: [[λ, λ]]}]
+                         own: the agent's score with its name, such as "bm25 12.7", taken: [[λ, λ]]}]
             prompt:   [{role, parts: [[text, n | null]]}] | null
             follows:  [n] | null, followed and credit: a sentence each, or "",
             answer:   {model, simulated, turns: [{text, observation, recalled, notes: [text]}]} | null
@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.analysis.decision.explain import credited_because, followed, update_formula, warnings
-from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, reason_sentence
+from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, own_score, reason_sentence
 from memrl_core.analysis.decision.outline import line, operation_line, passages, reply_notes
 from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
 from memrl_core.bank import MemoryBank
@@ -390,7 +390,7 @@ def _missing(trace: StepTrace, next_phase: Phase | None) -> dict[str, str]:
 
 
 def _recall(recall: RecallRecord) -> dict[str, Any]:
-    of_recall = _fields(recall, "rule", "why", "k1", "delta", "strict", "memories")
+    of_recall = _fields(recall, "rule", "why", "signal", "k1", "delta", "strict", "memories")
     return {**of_recall, "counts": recall.k1_counts, "pool": len(recall.pool)}
 
 
@@ -416,6 +416,7 @@ def _candidates(trace: StepTrace, number: Number, lines: Spectrum | None) -> lis
                 "memory": number(one.memory_id),
                 "similarity": one.similarity,
                 "rank_a": one.rank_recall,
+                "own": own_score(recall, one.memory_id) if recall else "",
                 "missed": one.reason is not None,
                 "short": SHORT_REASONS[one.reason] if one.reason else "",
                 "why": "",
@@ -437,6 +438,7 @@ def _candidates(trace: StepTrace, number: Number, lines: Spectrum | None) -> lis
             **_candidate(c),
             "memory": number(c.memory_id),
             "missed": missed[c.memory_id],
+            "own": own_score(recall, c.memory_id) if recall else "",
             "why": reason_sentence(c, recall, decision) if recall else "",
             "tie": ties.get(c.memory_id, c.rank_select),
             "taken": taken.get(c.memory_id),

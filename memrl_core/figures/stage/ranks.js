@@ -80,7 +80,8 @@ export class Ranks {
         const name = svg("text", { class: "stage-mini stage-strong", x: x.name, y: 3.5 }, group, ending(model.labels[n], longest));
         if (model.labels[n].length > longest) svg("title", {}, name, model.labels[n]);
         texts.push(name);
-        if (!this.slim) texts.push(svg("text", { class: "stage-mini", x: x.bar + 4, y: 3.5, "clip-path": `url(#${clip})` }, group, shortened(model.intent(n), 60)));
+        const inBar = [candidate.own, this.slim ? "" : shortened(model.intent(n), 60)].filter(Boolean).join(" · ");
+        if (inBar) texts.push(svg("text", { class: "stage-mini", x: x.bar + 4, y: 3.5, "clip-path": `url(#${clip})` }, group, inBar));
         texts.push(svg("text", { class: "stage-mini stage-number", x: x.barEnd + 4, y: 3.5 }, group, fixed(candidate.similarity)));
         if (candidate.missed) texts.push(svg("text", { class: "stage-mini stage-quiet", x: Math.max(x.slope - 4, boxOf(fixed(candidate.similarity), { x: x.barEnd + 8, y: 0 })[2]), y: 3.5 }, group, this.slim ? "" : candidate.short));
       }
@@ -111,7 +112,7 @@ export class Ranks {
   spoken(candidate, rule) {
     const { model } = this;
     const b = candidate.rank_b == null ? "" : `, rank ${candidate.rank_b} in phase B${candidate.selected ? ", selected" : ""}`;
-    return `${model.labels[candidate.memory]}, rank ${candidate.rank_a}${rule === "own score" ? "," : " by"} similarity ${fixed(candidate.similarity)}${b}`;
+    return `${model.labels[candidate.memory]}, rank ${candidate.rank_a}${rule === "own score" ? `${candidate.own ? ` by ${candidate.own}` : ""}, cosine by the stored vectors` : " by similarity"} ${fixed(candidate.similarity)}${b}`;
   }
 
   listen(node, n) {
@@ -127,7 +128,7 @@ export class Ranks {
     this.toBar = (value) => x.bar + ((x.barEnd - x.bar) * (value - this.low)) / (1 - this.low);
     const recall = step.recall;
     svg("text", { class: "stage-head", x: 0, y: 12 }, lines, "Phase A · pool");
-    const how = recall && recall.rule !== "similarity" ? `by ${recall.rule}` : recall ? `similarity ${recall.strict ? ">" : "≥"} δ ${fixed(recall.delta)} · k1 ${recall.k1}` : "";
+    const how = recall?.rule === "own score" ? `by ${recall.signal || recall.rule}; bars: cosine by the stored vectors` : recall && recall.rule !== "similarity" ? `by ${recall.rule}` : recall ? `similarity ${recall.strict ? ">" : "≥"} δ ${fixed(recall.delta)} · k1 ${recall.k1}` : "";
     if (!this.slim) svg("text", { class: "stage-caption", x: 0, y: 28 }, lines, recall?.delta === -1 && recall.rule === "similarity" && step.origin !== "agent" ? "as it was reported" : how);
     if (step.candidates.length && recall && recall.rule === "similarity" && recall.delta > this.low && recall.delta <= 1) {
       const at = this.toBar(recall.delta);

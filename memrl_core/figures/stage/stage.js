@@ -780,7 +780,9 @@ class Stage {
     };
     const moved = model.moved(this.index, n);
     if (candidate) {
-      fact("similarity", `${fixed(candidate.similarity)}, rank ${candidate.rank_a}`);
+      if (candidate.own) fact("agent's score", `${candidate.own}, rank ${candidate.rank_a}`);
+      if (step.recall?.rule === "own score") fact("cosine by vectors", fixed(candidate.similarity));
+      else fact("similarity", `${fixed(candidate.similarity)}, rank ${candidate.rank_a}`);
       if (candidate.z) fact("z (sim, q)", candidate.z.map((z) => signed(z)).join(", "));
       if (candidate.score != null) fact("score", `${signed(candidate.score)}${candidate.rank_b == null ? "" : `, rank ${candidate.rank_b}`}`);
       else if (candidate.rank_b != null) fact("rank in B", String(candidate.rank_b));
