@@ -11,7 +11,9 @@ one machine can report steps of one run. Nothing is filled in that was not repor
 number that was not reported, the trace's `lacks` says so.
 
 No call raises into the agent that reports. What cannot be used is left out, with a sentence in `lacks`; a recorder with
-`strict=True` raises instead, and then the call changes nothing.
+`strict=True` raises instead, and then the call changes nothing. What the bank cannot take (a full disk, a bank that is
+gone) waits as JSON lines in a file beside it, and is stored before the next step that can be, or by the next recorder
+of the run.
 """
 
 from __future__ import annotations
@@ -23,18 +25,21 @@ import traceback
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial, wraps
+from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
-from memrl_core.errors import InputError, MemRLError, StepError, few
+from memrl_core.errors import BankError, InputError, MemRLError, StepError, few
 from memrl_core.logs import loggable, logger
 from memrl_core.models.base import whole_characters
 from memrl_core.policies import make_policy
@@ -87,6 +92,8 @@ LARGEST_NUMBER, LARGEST_COUNT = 1e6, 10**9
 """Of rewards, q and scores, and of counts: what is beyond them would leave the range of sums or of the database."""
 REPEATED = ("recalled", "answered")
 """The reports that a step may have several of."""
+WAITING = ".recorded.jsonl"
+"""How the name of the file goes on in which reports wait for a bank that cannot be written."""
 MOST_UNUSED, LONGEST_SENTENCE = 50, 400
 """Sentences that a step keeps of what could not be used, and characters of one."""
 
@@ -256,6 +263,55 @@ class _Unused:
             self._sentences.popleft()
 
 
+class _Waiting:
+    """Reports that the bank could not take, as JSON lines in a file beside it; in memory where there is no file."""
+
+    def __init__(self, uri: str) -> None:
+        self.file = None if "://" in uri else Path(uri + WAITING)
+        self._lock = FileLock(f"{self.file}.lock", timeout=10)
+        self._held: list[str] = []
+
+    @property
+    def place(self) -> str:
+        """Where they wait, in words."""
+        return "this process" if self._held or self.file is None else str(self.file)
+
+    def __bool__(self) -> bool:
+        return bool(self._held) or (self.file is not None and self.file.exists())
+
+    def add(self, report: Mapping[str, Any]) -> None:
+        """Keep a report."""
+        report_line = json.dumps(report, allow_nan=False)
+        try:
+            if self.file is None:
+                raise OSError("This bank has no folder.")
+            with self._lock, self.file.open("a", encoding="utf-8") as lines:
+                lines.write(report_line + "\n")
+        except (OSError, Timeout):
+            self._held.append(report_line)
+
+    def take(self, store: Callable[[dict[str, Any]], bool]) -> None:
+        """Give each report to `store`, in order; those for which it is not True stay. Raises what `store` raises."""
+        self._held = [one for one in self._held if not store(json.loads(one))]
+        if self.file is None or not self.file.exists():
+            return
+        with self._lock:
+            lines = self.file.read_text(encoding="utf-8").splitlines()
+            left = [one for one in lines if not self._is_stored(one, store)]
+            if not left:
+                self.file.unlink()
+            elif len(left) < len(lines):
+                self.file.write_text("".join(f"{one}\n" for one in left), encoding="utf-8")
+
+    @staticmethod
+    def _is_stored(report_line: str, store: Callable[[dict[str, Any]], bool]) -> bool:
+        try:
+            report = json.loads(report_line)
+        except ValueError:  # The last line of a process that was killed while it wrote.
+            return False
+        return store(report)
+
+
 def unit(given: Embedding, dimension: int) -> Vector:
     """An embedding as a vector (d,) of length 1."""
     try:
@@ -285,6 +341,7 @@ class Recorder:
     A run that the bank does not have is started with these `settings` (None: the default ones); one that it has keeps
     its own. `model` is the name of the language model that answers. Its calls raise nothing into the agent unless
     `strict`: what cannot be used becomes a sentence in `lacks` of the step, or of the next one where no step is open.
+    With `background` a step is stored in a thread of its own after its block has ended, and `close` waits for that.
     Making a recorder raises `InputError` for a name that a run cannot have.
     """
 
@@ -295,8 +352,12 @@ class Recorder:
         settings: MemRLSettings | None = None,
         model: str = "unknown",
         strict: bool = False,
+        background: bool = False,
     ) -> None:
         self.bank, self.run = bank, run
+        self._waiting = _Waiting(bank.uri)
+        # One thread, so that the steps keep their order; what it has not stored yet is stored before the program ends.
+        self._behind = ThreadPoolExecutor(1, "recorder") if background else None
         self._model = _checked(TEXT, model, "a model's name")
         self._unused = _Unused(strict)
         with bank.alone():
@@ -316,6 +377,44 @@ class Recorder:
                     created=now(),
                 )
                 bank.start_run(info)
+        self._store_waiting()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait until every step that has ended is stored; the bank stays open."""
+        if self._behind is not None:
+            self._behind.shutdown()
+            self._behind = None
+
+    def _store_waiting(self) -> None:
+        """Store what waits for the bank, as far as it can take it."""
+        if self._waiting:
+            try:
+                self._waiting.take(self._stored_late)
+            except Exception as failure:
+                _log.warning("What waits in %s could not be stored (%s).", self._waiting.place, loggable(failure))
+
+    def _stored_late(self, report: dict[str, Any]) -> bool:
+        if report.get("run") != self.run:
+            return False
+        if report["call"] == "remember":
+            asked, words, vector, wanted, worth, uses = report["given"]
+            self._kept(asked, words, self._unit(vector), wanted, worth, uses)
+        else:
+            RecordedStep.waiting(self, report).store_late()
+        return True
+
+    def _wait(self, report: Mapping[str, Any], failure: Exception) -> None:
+        """Keep a report that the bank could not take, and say so in the next step."""
+        self._waiting.add({"run": self.run, **report})
+        _log.warning("A %s could not be stored (%s). It waits.", report["call"], loggable(failure))
+        what = f"A {report['call']} before this step could not be stored: {failure} It waits in {self._waiting.place}."
+        self._unused.add(report["call"], StepError(what))
 
     def step(self, intent: str, *, embedding: Embedding | None = None, task: str = "", epoch: int = 1) -> RecordedStep:
         """A step to report in a `with` block; `embedding` (d,) is of any length, `task` names a task that recurs.
@@ -325,15 +424,12 @@ class Recorder:
         unused = _Unused(self._unused.strict)
         asked = unused.text("step", intent, "an intent, which says what the agent was asked to do")
         return RecordedStep(
-            self.bank,
-            self.run,
+            self,
             unused.taken("step", partial(_checked, INTENT, asked, "an intent"), NO_INTENT),
             unused.text("step", task, "a task's name"),
             unused.taken("step", partial(_checked, FROM_ONE, epoch, "an epoch"), 1),
             unused.taken("step", lambda: None if embedding is None else self._unit(embedding), None),
-            self._model,
             unused,
-            self._unused,
         )
 
     def remember(
@@ -365,6 +461,16 @@ class Recorder:
         worth = unused.taken(call, partial(_checked, NUMBER, q, "a q"), 0.0)
         uses = unused.taken(call, partial(_checked, COUNT, visits, "a number of visits"), 0)
         wanted = _checked(ID, memory_id, "an id of a memory") if memory_id else ""
+        try:
+            return self._kept(asked, words, vector, wanted, worth, uses)
+        except (BankError, OSError) as failure:
+            if unused.strict:
+                raise
+            wanted = wanted or f"{self.run}-{uuid.uuid4().hex[:12]}"
+            self._wait({"call": call, "given": [asked, words, vector.tolist(), wanted, worth, uses]}, failure)
+            return wanted
+
+    def _kept(self, asked: str, words: str, vector: Vector, wanted: str, worth: float, uses: int) -> str:
         with self.bank.alone():
             taken = wanted or self.bank.next_memory_id(self.run)
             step = self.bank.next_step(self.run) - 1
@@ -418,21 +524,15 @@ class RecordedStep:
     """
 
     def __init__(
-        self,
-        bank: MemoryBank,
-        run: str,
-        intent: str,
-        task: str,
-        epoch: int,
-        embedding: Vector | None,
-        model: str,
-        unused: _Unused,
-        between: _Unused,
+        self, recorder: Recorder, intent: str, task: str, epoch: int, embedding: Vector | None, unused: _Unused
     ) -> None:
-        self._bank, self._run = bank, run
-        self._intent, self._task, self._epoch, self._embedding, self._model = intent, task, epoch, embedding, model
+        self._recorder, self._bank, self._run = recorder, recorder.bank, recorder.run
+        self._id = uuid.uuid4().hex
+        self._intent, self._task, self._epoch, self._embedding = intent, task, epoch, embedding
+        self._model = recorder._model
         # What could not be used of this step, and of the calls between steps, which the next step keeps.
-        self._unused, self._between = unused, between
+        self._unused, self._between = unused, recorder._unused
+        self._storing: Future[None] | None = None
         self._tried: set[str] = set()
         self._called: set[str] = set()
         self._mark, self._started, self._ended, self._failure = 0.0, "", False, ""
@@ -457,6 +557,9 @@ class RecordedStep:
         self._turns: list[Turn] = []
         self._reward: float | None = None
         self._why = ""
+        # What the report of a step that waited says: see `waiting`.
+        self._sentences: list[str] = []
+        self._late = ""
         self._experience: str | None = None
         self._memory_id = ""
 
@@ -474,16 +577,51 @@ class RecordedStep:
             return
         self._ended = True
         self._failure = "" if kind is None else kind.__name__
+        behind = self._recorder._behind
         try:
+            if behind is None or self._unused.strict:
+                self._stored_or_waiting()
+            else:
+                self._storing = behind.submit(self._stored_or_waiting)
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"The step could not be recorded either: {failure}")
+
+    def _stored_or_waiting(self) -> None:
+        """Store the step; where that fails, keep it for later. Raises where the recorder is strict."""
+        try:
+            self._recorder._store_waiting()
             self._store()
         except Exception as failure:
-            if not self._unused.strict:
-                _log.warning("A step of run %s could not be recorded (%s).", self._run, loggable(failure))
-                self._between.add("step", StepError(f"A step before this one could not be recorded: {failure}"))
-            elif error is None:
+            if self._unused.strict:
                 raise
-            else:
-                error.add_note(f"The step could not be recorded either: {failure}")
+            try:
+                self._recorder._wait({"call": "step", "given": self._reported_so_far()}, failure)
+            except Exception as second:
+                _log.warning("A step of run %s is lost (%s).", self._run, loggable(second))
+
+    def _reported_so_far(self) -> dict[str, Any]:
+        self._sentences += self._unused.kept()
+        found = {name: kind.dump_python(getattr(self, name), mode="json") for name, kind in _REPORT.items()}
+        return {**found, "_embedding": None if self._embedding is None else self._embedding.tolist()}
+
+    @classmethod
+    def waiting(cls, recorder: Recorder, report: Mapping[str, Any]) -> Self:
+        """A step that ended before and waits to be stored."""
+        given = report["given"]
+        vector = None if given["_embedding"] is None else recorder._unit(given["_embedding"])
+        step = cls(recorder, given["_intent"], given["_task"], given["_epoch"], vector, _Unused(False))
+        for name, kind in _REPORT.items():
+            setattr(step, name, kind.validate_python(given[name]))
+        step._ended = True
+        step._late = f"a bank that could be written when it ended: it waited in {recorder._waiting.place}"
+        return step
+
+    def store_late(self) -> None:
+        """Store it unless the bank has it. Raises what storing raises."""
+        if self._id not in {row.id for row in self._bank.step_rows(self._run)}:
+            self._store()
 
     def _not_used(self, call: str, error: Exception) -> None:
         """Keep why a report made by `call` could not be used: in this step, or in the next one when it has ended.
@@ -495,6 +633,8 @@ class RecordedStep:
     @property
     def trace(self) -> StepTrace:
         """The step as it was stored. Raises `StepError` before the block has ended."""
+        if self._storing is not None:
+            self._storing.result()
         if self._stored is None:
             raise StepError("A step is stored when its `with` block ends; there is no trace before.")
         return self._stored
@@ -771,7 +911,8 @@ class RecordedStep:
             )
             if not is_reported
         ]
-        lacks += [*self._unused.kept(), *(f"before this step, {sentence}" for sentence in before)]
+        lacks += [self._late] if self._late else []
+        lacks += [*self._sentences, *self._unused.kept(), *(f"before this step, {sentence}" for sentence in before)]
         low, high = settings["reward_failure"], settings["reward_success"]
         if reward is not None and not low <= reward <= high:
             lacks.append(f"a reward on the scale of this run, {low:g} to {high:g}: {reward:g} counts as it was given")
@@ -780,7 +921,7 @@ class RecordedStep:
         if self._embedding is not None:
             embed = EmbedRecord(bank.embedder.name, bank.embedder.dimension, tuple(self._embedding.tolist()))
         return StepTrace(
-            id=uuid.uuid4().hex,
+            id=self._id,
             run=run,
             step=number,
             epoch=self._epoch,
@@ -1007,3 +1148,24 @@ def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Seque
                 return MemorySpan(memory_id, number, start, end)
             start = message.content.find(words, start + 1)
     return None
+
+
+_REPORT: dict[str, TypeAdapter[Any]] = {
+    **dict.fromkeys(("_id", "_intent", "_task", "_started", "_failure", "_why", "_memory_id"), TypeAdapter(str)),
+    **dict.fromkeys(("_epoch", "_memories"), TypeAdapter(int)),
+    **dict.fromkeys(("_delta", "_reward"), TypeAdapter(float | None)),
+    **dict.fromkeys(("_pool", "_chosen"), TypeAdapter(tuple[str, ...] | None)),
+    **dict.fromkeys(("_seconds", "_scores", "_q", "_weights"), TypeAdapter(dict[str, float])),
+    **dict.fromkeys(("_tried", "_called"), TypeAdapter(set[str])),
+    "_k1": TypeAdapter(int | None),
+    "_experience": TypeAdapter(str | None),
+    "_sentences": TypeAdapter(list[str]),
+    "_retrievals": TypeAdapter(list[Retrieval]),
+    "_known_then": TypeAdapter(dict[str, Utility]),
+    "_total": TypeAdapter(tuple[str, dict[str, float]] | None),
+    "_parts": TypeAdapter(dict[str, dict[str, float]]),
+    "_messages": TypeAdapter(tuple[Message, ...]),
+    "_options": TypeAdapter(dict[str, Any]),
+    "_turns": TypeAdapter(list[Turn]),
+}
+"""What a step that waits keeps of its report, and its kind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import multiprocessing
 import os
@@ -681,8 +682,60 @@ def test_a_bank_that_fails_does_not_stop_the_agent_and_its_own_error_passes(bank
         _ = lost.trace
     with recorder.step("egg") as s:
         pass
-    assert s.trace.step == 1
-    assert sum("could not be recorded: The disk is full" in lack for lack in s.trace.lacks) == 2
+    assert s.trace.step == 3
+    lacks = [lack for trace in bank.traces("mine") for lack in trace.lacks]
+    assert sum("could not be stored: The disk is full" in lack for lack in lacks) == 2
+    first, second = bank.traces("mine", (1, 2))
+    assert first.generate.turns[0].reply.text == "of no use"
+    assert all(any("waited in" in lack for lack in trace.lacks) for trace in (first, second))
+    assert any("ValueError ended it" in lack for lack in second.lacks)
+
+
+def test_what_a_bank_cannot_take_waits_beside_it_and_is_stored_whole_by_the_next_process(
+    bank: MemoryBank, recorder: Recorder
+) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m", q=0.5)
+    beside = Path(f"{bank.uri}.recorded.jsonl")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bank, "commit_step", _full)
+        patched.setattr(bank, "adopt", _full)
+        assert recorder.remember("pan", "oil it", a_vector(2), memory_id="late") == "late"
+        with recorder.step("egg", embedding=a_vector(1), task="t") as s:
+            s.recalled([("m", 12.7)], kind="bm25")
+            s.selected(["m"], scores={"m": 12.7})
+            s.answered("boil", prompt_tokens=4)
+            s.rewarded(1.0, "good")
+            s.wrote("boiled it", "new")
+            s.rewarded("nonsense")
+    assert [json.loads(text)["call"] for text in beside.read_text().splitlines()] == ["remember", "step"]
+    with beside.open("a") as lines:
+        lines.write('{"run": "mine", "call": "st')
+    with MemoryBank.open(bank.uri) as other:
+        Recorder(other, "mine")
+        trace = other.trace("mine", 1)
+        assert (trace.retrievals[0].hits[0].score, trace.recall.signal, trace.decision.selected) == (
+            12.7,
+            "bm25",
+            ("m",),
+        )
+        assert (trace.reward.reward, trace.reward.verdict, trace.task.id) == (1.0, "good", "t")
+        assert trace.generate.turns[0].reply.prompt_tokens == 4
+        assert other.memory("new").experience == "boiled it" and other.memory("late").experience == "oil it"
+        assert other.utilities("mine")["m"].q == pytest.approx(0.5 + ALPHA * 0.5)
+        assert any("rewarded()" in lack for lack in trace.lacks)
+        Recorder(other, "mine")
+        assert len(other.step_rows("mine")) == 1
+    assert beside.read_text() == '{"run": "mine", "call": "st\n'
+
+
+def test_a_step_recorded_in_the_background_is_stored_once_the_recorder_is_closed(bank: MemoryBank) -> None:
+    with Recorder(bank, "mine", background=True) as recorder:
+        with recorder.step("egg") as first:
+            first.answered("boil")
+        with recorder.step("pan"):
+            pass
+    assert [trace.task.intent for trace in bank.traces("mine")] == ["egg", "pan"]
+    assert first.trace.step == 1
 
 
 def _full(*_: Any) -> None:
