@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 Outcome = Literal["success", "failure", "unrated"]
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 RewardSource = Literal["environment", "person"]
 SignalKind = Literal["cosine", "dot", "distance", "rank", "bm25", "other"]
 """What a score of another agent is. Of a distance and a rank less is better, of the others more."""
@@ -295,7 +295,8 @@ class Reply:
     `thinking` is what the model wrote down before its answer, which is no part of it; `options` those that it was
     asked with instead of the record's, because an attempt before it failed; `notes` what else is to be known of how the
     answer came about. `window` is how many tokens prompt and answer may have together, where that is known. `host` is
-    the address that answered, where there were several. `cached_tokens` of the prompt were known to the server from an
+    the address that answered, where there were several. `cost` is what it cost, in the money of who reported it.
+    `cached_tokens` of the prompt were known to the server from an
     earlier one and not read again, where it says so.
     """
 
@@ -315,6 +316,16 @@ class Reply:
     window: int | None = None
     host: str = ""
     cached_tokens: int | None = None
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that an agent used: its name, the arguments and the result as text."""
+
+    name: str
+    arguments: str
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +343,8 @@ class Turn:
     """One exchange of GENERATE: the model's reply, and what the environment said to it.
 
     `recalled` is what memory added before the reply, in policies that recall within an episode. `left_out` are the
-    memories of the first messages that were not sent with this turn, because the prompt did not fit.
+    memories of the first messages that were not sent with this turn, because the prompt did not fit. `tools` are those
+    that another agent used in this turn.
     """
 
     reply: Reply
@@ -342,6 +354,7 @@ class Turn:
     truncated: bool
     recalled: TurnRecall | None = None
     left_out: tuple[str, ...] = ()
+    tools: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,9 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, wraps
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
@@ -38,7 +39,9 @@ from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.bank import METADATA
 from memrl_core.bank.ledger import now
+from memrl_core.bank.people.ratings import Rating
 from memrl_core.errors import BankError, InputError, MemRLError, StepError, few
 from memrl_core.logs import loggable, logger
 from memrl_core.models.base import whole_characters
@@ -69,6 +72,7 @@ from memrl_core.records import (
     StepTrace,
     Task,
     Term,
+    ToolCall,
     Turn,
     UpdateRecord,
     Utility,
@@ -82,6 +86,7 @@ __all__ = ["RecordedStep", "Recorder"]
 Vector = npt.NDArray[np.float32]
 Embedding = Sequence[float] | npt.NDArray[Any]
 Hits = Mapping[str, float | None] | Iterable[str | tuple[str, float | None] | tuple[str, float | None, str]]
+Operation = Literal["add", "update", "merge", "delete", "supersede"]
 Parts = Mapping[str, Mapping[str, float]]
 
 ENVIRONMENT = "recorded"
@@ -90,7 +95,7 @@ NO_INTENT = "(no intent was reported)"
 LONGEST_TEXT = 10_000_000
 LARGEST_NUMBER, LARGEST_COUNT = 1e6, 10**9
 """Of rewards, q and scores, and of counts: what is beyond them would leave the range of sums or of the database."""
-REPEATED = ("recalled", "answered")
+REPEATED = ("recalled", "answered", "called", "wrote")
 """The reports that a step may have several of."""
 WAITING = ".recorded.jsonl"
 """How the name of the file goes on in which reports wait for a bank that cannot be written."""
@@ -176,8 +181,10 @@ def _checked(kind: TypeAdapter[Checked], value: object, what: str) -> Checked:
 class _Unused:
     """What could not be used of the reports of an agent, a sentence each; where `strict`, that is raised instead."""
 
-    def __init__(self, strict: bool) -> None:
+    def __init__(self, strict: bool, renamed: Mapping[str, str] | None = None) -> None:
         self.strict = strict
+        # The memory that stands now in the place of one that was updated or merged.
+        self._renamed = renamed or {}
         self._sentences: deque[str] = deque()
         self._more = 0
 
@@ -214,6 +221,7 @@ class _Unused:
             raise InputError(f"This is not a list of ids of memories: one text. {UNCHANGED}")
         for one in given:
             name = self.taken(call, partial(_checked, ID, one, "an id of a memory"), None)
+            name = name and self._renamed.get(name, name)
             if name in found:
                 self.add(call, InputError(f"The memory “{name[:80]}” is named twice. {UNCHANGED}"))
             elif name is not None:
@@ -359,7 +367,8 @@ class Recorder:
         # One thread, so that the steps keep their order; what it has not stored yet is stored before the program ends.
         self._behind = ThreadPoolExecutor(1, "recorder") if background else None
         self._model = _checked(TEXT, model, "a model's name")
-        self._unused = _Unused(strict)
+        self._renamed: dict[str, str] = {}
+        self._unused = _Unused(strict, self._renamed)
         with bank.alone():
             if run not in {info.id for info in bank.runs()}:
                 info = RunInfo(
@@ -377,6 +386,10 @@ class Recorder:
                     created=now(),
                 )
                 bank.start_run(info)
+        if bank.away(run):
+            for event in bank.events(run):
+                if event.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
+                    self._renaming(event.payload.get("replaces", ()), event.memory_ids[0])
         self._store_waiting()
 
     def __enter__(self) -> Self:
@@ -391,6 +404,13 @@ class Recorder:
             self._behind.shutdown()
             self._behind = None
 
+    def _renaming(self, replaced: Iterable[str], memory_id: str) -> None:
+        """From now on the agent means `memory_id` by the ids of what it replaced."""
+        for old, name in list(self._renamed.items()):
+            if name in replaced:
+                self._renamed[old] = memory_id
+        self._renamed.update(dict.fromkeys(replaced, memory_id))
+
     def _store_waiting(self) -> None:
         """Store what waits for the bank, as far as it can take it."""
         if self._waiting:
@@ -403,8 +423,10 @@ class Recorder:
         if report.get("run") != self.run:
             return False
         if report["call"] == "remember":
-            asked, words, vector, wanted, worth, uses = report["given"]
-            self._kept(asked, words, self._unit(vector), wanted, worth, uses)
+            asked, words, vector, wanted, worth, payload = report["given"]
+            self._kept(asked, words, self._unit(vector), wanted, worth, payload)
+        elif report["call"] == "reward":
+            self._unused.taken("reward", partial(self._give, *report["given"]), None)
         else:
             RecordedStep.waiting(self, report).store_late()
         return True
@@ -416,12 +438,75 @@ class Recorder:
         what = f"A {report['call']} before this step could not be stored: {failure} It waits in {self._waiting.place}."
         self._unused.add(report["call"], StepError(what))
 
-    def step(self, intent: str, *, embedding: Embedding | None = None, task: str = "", epoch: int = 1) -> RecordedStep:
+    def reward(self, step_or_id: int | str, value: float, reason: str = "", rater: str = "") -> None:
+        """A reward that came after its step had ended, for the step of this number or of the agent's own id.
+
+        Without a `rater` it is the reward of the agent's world, which a step has once; with one, that person's, which
+        may be changed. Where it cannot be given, the next step says why; a strict recorder raises `InputError`.
+        """
+        self._unused.taken("reward", partial(self._rewarded, step_or_id, value, reason, rater), None)
+
+    def _rewarded(self, step_or_id: int | str, value: float, reason: str, rater: str) -> None:
+        number = _checked(NUMBER, value, "a reward")
+        words = self._unused.text("reward", reason, "a reason")
+        who = self._unused.text("reward", rater, "the name of a rater")
+        if self._behind is not None:
+            self._behind.submit(lambda: None).result()
+        if not isinstance(step_or_id, int | str) or isinstance(step_or_id, bool):
+            raise InputError(f"Name a step by its number or by the id that the agent gave it. {UNCHANGED}")
+        try:
+            self._give(step_or_id, number, words, who)
+        except (BankError, OSError, InputError) as failure:
+            if self._unused.strict or (isinstance(failure, InputError) and not self._waiting):
+                raise
+            self._wait({"call": "reward", "given": [step_or_id, number, words, who]}, failure)
+
+    def _give(self, step_or_id: int | str, value: float, reason: str, rater: str) -> None:
+        bank, run = self.bank, self.run
+        with bank.alone():
+            step = step_or_id
+            if isinstance(step, str):
+                row = bank.attempt(_step_id(run, step))
+                if row is None:
+                    raise InputError(f"Run {run} has no step with the id “{step[:80]}”. {UNCHANGED}")
+                step = row.step
+            if not bank.has_step(run, step):
+                raise InputError(f"Run {run} has no step {step}. {UNCHANGED}")
+            if rater:
+                bank.ratings.rate(Rating(run, step, value, rater, reason))
+                return
+            trace = bank.trace(run, step)
+            given = LedgerEvent(
+                id=f"{trace.id}:environment",
+                seq=bank.clock + 1,
+                run=run,
+                step=step,
+                step_id=trace.id,
+                known_at=bank.next_step(run) - 1,
+                kind=EventKind.REWARD_GIVEN,
+                memory_ids=bank.credited(run, step),
+                value=value,
+                source="environment",
+                reason=reason,
+                created=now(),
+            )
+            standing = bank.events_of([given.id])
+            if standing and standing[0].value != value:
+                raise InputError(
+                    f"Step {step} of run {run} has the reward {standing[0].value:g} already, and the first counts; a "
+                    f"person may give another. {UNCHANGED}"
+                )
+            bank.adopt({}, [given], [])
+
+    def step(
+        self, intent: str, *, embedding: Embedding | None = None, task: str = "", epoch: int = 1, id: str = ""
+    ) -> RecordedStep:
         """A step to report in a `with` block; `embedding` (d,) is of any length, `task` names a task that recurs.
 
-        A strict recorder raises `InputError` for an empty intent or an embedding that the bank cannot hold.
+        `id` is the agent's own name for the step, by which `reward` finds it. A strict recorder raises `InputError` for
+        an empty intent, an `id` that a step has, and an embedding that the bank cannot hold.
         """
-        unused = _Unused(self._unused.strict)
+        unused = _Unused(self._unused.strict, self._renamed)
         asked = unused.text("step", intent, "an intent, which says what the agent was asked to do")
         return RecordedStep(
             self,
@@ -430,7 +515,13 @@ class Recorder:
             unused.taken("step", partial(_checked, FROM_ONE, epoch, "an epoch"), 1),
             unused.taken("step", lambda: None if embedding is None else self._unit(embedding), None),
             unused,
+            unused.taken("step", partial(self._own_id, id), ""),
         )
+
+    def _own_id(self, given: str) -> str:
+        if given and self.bank.attempt(_step_id(self.run, _checked(ID, given, "an id of a step"))) is not None:
+            raise InputError(f"Run {self.run} has a step with the id “{given[:80]}” already. {UNCHANGED}")
+        return given
 
     def remember(
         self,
@@ -441,18 +532,28 @@ class Recorder:
         memory_id: str = "",
         q: float = 0.0,
         visits: int = 0,
+        metadata: Mapping[str, Any] | None = None,
     ) -> str:
         """The id of a memory that the agent has already, which the run knows from now on with this q.
+
+        `metadata` is what else is known of it, as JSON: user, agent, tags, source, valid from …
 
         The same call again changes nothing. Of an id that has another text, the bank keeps the text that it has; a
         strict recorder raises `InputError`. Where nothing was kept, the id is the one that was given.
         """
         given = memory_id if isinstance(memory_id, str) else ""
-        remembered = partial(self._remembered, intent, experience, embedding, memory_id, q, visits)
+        remembered = partial(self._remembered, intent, experience, embedding, memory_id, q, visits, metadata)
         return self._unused.taken("remember", remembered, given)
 
     def _remembered(
-        self, intent: str, experience: str, embedding: Embedding, memory_id: str, q: float, visits: int
+        self,
+        intent: str,
+        experience: str,
+        embedding: Embedding,
+        memory_id: str,
+        q: float,
+        visits: int,
+        metadata: Mapping[str, Any] | None,
     ) -> str:
         unused, call = self._unused, "remember"
         asked = _checked(INTENT, unused.text(call, intent, "an intent"), "an intent")
@@ -461,16 +562,19 @@ class Recorder:
         worth = unused.taken(call, partial(_checked, NUMBER, q, "a q"), 0.0)
         uses = unused.taken(call, partial(_checked, COUNT, visits, "a number of visits"), 0)
         wanted = _checked(ID, memory_id, "an id of a memory") if memory_id else ""
+        payload = {"visits": uses, **_about(unused, call, metadata)}
         try:
-            return self._kept(asked, words, vector, wanted, worth, uses)
+            return self._kept(asked, words, vector, wanted, worth, payload)
         except (BankError, OSError) as failure:
             if unused.strict:
                 raise
             wanted = wanted or f"{self.run}-{uuid.uuid4().hex[:12]}"
-            self._wait({"call": call, "given": [asked, words, vector.tolist(), wanted, worth, uses]}, failure)
+            self._wait({"call": call, "given": [asked, words, vector.tolist(), wanted, worth, payload]}, failure)
             return wanted
 
-    def _kept(self, asked: str, words: str, vector: Vector, wanted: str, worth: float, uses: int) -> str:
+    def _kept(
+        self, asked: str, words: str, vector: Vector, wanted: str, worth: float, payload: Mapping[str, Any]
+    ) -> str:
         with self.bank.alone():
             taken = wanted or self.bank.next_memory_id(self.run)
             step = self.bank.next_step(self.run) - 1
@@ -490,7 +594,7 @@ class Recorder:
                     kind=EventKind.MEMORY_IMPORTED,
                     memory_ids=(taken,),
                     value=worth,
-                    payload={"visits": uses},
+                    payload=payload,
                     created=now(),
                 )
                 self.bank.adopt({taken: (memory, vector)}, [event], [])
@@ -524,10 +628,17 @@ class RecordedStep:
     """
 
     def __init__(
-        self, recorder: Recorder, intent: str, task: str, epoch: int, embedding: Vector | None, unused: _Unused
+        self,
+        recorder: Recorder,
+        intent: str,
+        task: str,
+        epoch: int,
+        embedding: Vector | None,
+        unused: _Unused,
+        own_id: str = "",
     ) -> None:
         self._recorder, self._bank, self._run = recorder, recorder.bank, recorder.run
-        self._id = uuid.uuid4().hex
+        self._own_id, self._id = own_id, _step_id(recorder.run, own_id) if own_id else uuid.uuid4().hex
         self._intent, self._task, self._epoch, self._embedding = intent, task, epoch, embedding
         self._model = recorder._model
         # What could not be used of this step, and of the calls between steps, which the next step keeps.
@@ -560,8 +671,9 @@ class RecordedStep:
         # What the report of a step that waited says: see `waiting`.
         self._sentences: list[str] = []
         self._late = ""
-        self._experience: str | None = None
-        self._memory_id = ""
+        self._tools: list[ToolCall] = []
+        self._written: list[_Written] = []
+        self._vectors: dict[str, Vector] = {}
 
     def __enter__(self) -> Self:
         if self._started:
@@ -780,17 +892,14 @@ class RecordedStep:
 
     @_reported
     def prompted(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None) -> None:
-        """What was sent to the model: messages with a role and a content, and the options (JSON) of the generation.
-
-        What a tool says is kept as said by the user.
-        """
+        """What was sent to the model: messages with a role and a content, and the options (JSON) of the generation."""
         self._may("prompted")
         sent = []
         for number, message in enumerate(messages, start=1):
             read = partial(_message, message, f"message {number} of a prompt")
             one = self._unused.taken("prompted", read, None)
             if one is not None:
-                sent.append(Message("user" if one.role == "tool" else one.role, one.content or ""))
+                sent.append(Message(one.role, one.content or ""))
         nothing: dict[str, Any] = {}
         given = self._unused.taken("prompted", lambda: _checked(OPTIONS, dict(options or {}), "JSON"), nothing)
         self._messages, self._options = tuple(sent), given
@@ -798,9 +907,19 @@ class RecordedStep:
 
     @_reported
     def answered(
-        self, text: str, *, prompt_tokens: int | None = None, answer_tokens: int | None = None, observation: str = ""
+        self,
+        text: str,
+        *,
+        prompt_tokens: int | None = None,
+        answer_tokens: int | None = None,
+        observation: str = "",
+        seconds: float | None = None,
+        cost: float | None = None,
     ) -> None:
-        """The model's reply, with the token counts that it reported, and the world's observation after it."""
+        """The model's reply, with the token counts that it reported, and the world's observation after it.
+
+        `seconds` is how long it took (the time since the call before, where that is not given), `cost` what it cost.
+        """
         self._may("answered")
         taken = partial(self._unused.taken, "answered")
         counts = [
@@ -809,9 +928,33 @@ class RecordedStep:
         ]
         words = self._unused.text("answered", text, "an answer")
         seen = self._unused.text("answered", observation, "an observation")
-        reply = Reply(words, False, counts[0], counts[1], time.perf_counter() - self._mark)
-        self._turns.append(Turn(reply, seen, 0.0, terminated=False, truncated=False))
+        spent, price = (
+            None if n is None else taken(partial(_checked, NUMBER, n, what), None)
+            for n, what in ((seconds, "seconds"), (cost, "a cost"))
+        )
+        took = time.perf_counter() - self._mark if spent is None else spent
+        reply = Reply(words, False, counts[0], counts[1], took, cost=price)
+        self._turns.append(Turn(reply, seen, 0.0, terminated=False, truncated=False, tools=tuple(self._tools)))
+        self._tools = []
         self._did("answered", Phase.GENERATE)
+
+    @_reported
+    def called(self, tool: str, arguments: Any = "", result: Any = "") -> None:
+        """A tool that the agent used after its last reply: name, arguments and result, as text or JSON."""
+        self._may("called")
+        name = self._unused.text("called", tool, "a tool's name")
+        given, came = (
+            one if isinstance(one, str) else json.dumps(one, ensure_ascii=False, default=str)
+            for one in (arguments, result)
+        )
+        used = ToolCall(
+            name, self._unused.text("called", given, "arguments"), self._unused.text("called", came, "a result")
+        )
+        if self._turns:
+            self._turns[-1] = replace(self._turns[-1], tools=(*self._turns[-1].tools, used))
+        else:  # Before its first reply: they belong to the first turn.
+            self._tools.append(used)
+        self._did("called", Phase.GENERATE)
 
     @_reported
     def rewarded(self, value: float, why: str = "") -> None:
@@ -822,20 +965,43 @@ class RecordedStep:
         self._did("rewarded", Phase.REWARD)
 
     @_reported
-    def wrote(self, experience: str, memory_id: str = "") -> None:
-        """Write the episode as a new memory under the step's embedding; the bank names it unless an id is given.
+    def wrote(
+        self,
+        experience: str = "",
+        memory_id: str = "",
+        op: Operation = "add",
+        replaces: Iterable[str] = (),
+        reason: str = "",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """An operation on the memory; a step may have several.
 
-        The bank names it, too, where it has a memory of that id already. Without an embedding of the step nothing is
-        written. A strict recorder raises `InputError` for both.
+        `add` writes the episode as a new memory under the step's embedding. `update` and `merge` write it in the place
+        of the memories that it `replaces`, with their q; `supersede` as a new one, and deletes these; `delete` deletes
+        them. What was replaced or deleted can still be shown in older steps. The bank names what is written unless an
+        id is given that is free. `metadata` is what else is known of it, as JSON. Without an embedding of the step
+        nothing is added. A strict recorder raises `InputError` where something cannot be done.
         """
         self._may("wrote")
-        words = _checked(TEXT, self._unused.text("wrote", experience, "an experience"), "an experience")
-        if not isinstance(experience, str):
+        if op not in get_args(Operation):
+            raise InputError(f"“{op!s:.80}” is none of {', '.join(get_args(Operation))}. {UNCHANGED}")
+        words = "" if op == "delete" else self._unused.text("wrote", experience, "an experience")
+        if op != "delete" and not isinstance(experience, str):
             return
-        wanted = self._unused.taken("wrote", partial(self._free, memory_id), "")
-        if self._embedding is None:
+        replaced = self._unused.ids("wrote", [replaces] if isinstance(replaces, str) else replaces)
+        if op != "add":
+            replaced = replaced or self._unused.ids("wrote", [memory_id] if memory_id else [])
+            known = self._known("wrote", replaced)
+            replaced = [one for one in replaced if one in known]
+            if not replaced:
+                raise InputError(f"Say which memories that the run knows are meant by {op}. {UNCHANGED}")
+        wanted = "" if memory_id in replaced or op == "delete" else memory_id
+        wanted = self._unused.taken("wrote", partial(self._free, wanted), "")
+        if op == "add" and self._embedding is None:
             raise InputError(f"A memory needs an embedding: begin the step with one. {UNCHANGED}")
-        self._experience, self._memory_id = words, wanted
+        why = self._unused.text("wrote", reason, "a reason")
+        about = _about(self._unused, "wrote", metadata)
+        self._written.append(_Written(op, wanted, words, tuple(replaced), why, about))
         self._did("wrote", Phase.WRITE)
 
     def _free(self, memory_id: str) -> str:
@@ -879,13 +1045,13 @@ class RecordedStep:
         bank, before = self._bank, self._between.kept()
         with bank.alone():
             trace = self._made(before)
-            vectors = {}
-            if trace.write is not None and self._embedding is not None:
-                vectors = {operation.memory_id: self._embedding for operation in trace.write.operations}
-            bank.commit_step(trace, vectors)
+            trace = bank.commit_step(trace, self._vectors)
             # A step held back by `batch` would be unknown to the next process that numbers its own.
             bank.flush()
             self._stored = trace
+        for operation in trace.operations:
+            if operation.op in ("UPDATE", "MERGE"):
+                self._recorder._renaming(operation.replaces, operation.memory_id)
         self._between.forget(len(before))
 
     def _made(self, before: Sequence[str]) -> StepTrace:
@@ -896,6 +1062,7 @@ class RecordedStep:
         bank, run = self._bank, self._run
         number, settings, info = bank.next_step(run), bank.settings(run), bank.run(run)
         policy = make_policy(info.policy, settings)
+        own = {"id": self._own_id} if self._own_id else {}
         reward = None if self._failure else self._reward
         outcome, credited = policy.outcome_of(reward), self._chosen or ()
         lacks = [
@@ -925,7 +1092,7 @@ class RecordedStep:
             run=run,
             step=number,
             epoch=self._epoch,
-            task=Task(self._task or f"{run}-{number}", self._intent, info.environment),
+            task=Task(self._task or f"{run}-{number}", self._intent, info.environment, data=own),
             policy=info.policy,
             settings=settings,
             started=self._started,
@@ -1091,24 +1258,78 @@ class RecordedStep:
         return GenerateRecord(self._model, False, self._options, self._messages, tuple(spans), tuple(self._turns))
 
     def _write(self, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]) -> WriteRecord | None:
-        """The memory that was written, or nothing; None where that is not known."""
-        if self._experience is None:
+        """What was done to the memory; None where that is not known."""
+        if not self._written:
             return None if self._failure or "wrote" in self._tried else WriteRecord(())
-        wanted = self._memory_id
-        if wanted in self._bank.memory_ids():
-            lacks.append(f"a free name for the memory it wrote: {wanted} is another's, so the bank chose one")
-            wanted = ""
-        operation = MemoryOperation(
+        self._vectors, made = {}, []
+        for one in self._written:
+            made += self._operations(
+                one, float(settings["q0_failure" if outcome == "failure" else "q0_success"]), outcome
+            )
+            if one.memory_id and one.memory_id not in self._vectors:
+                lacks.append(
+                    f"a free name for the memory it wrote: {one.memory_id} is another's, so the bank chose one"
+                )
+        return WriteRecord(tuple(made))
+
+    def _operations(self, one: _Written, q0: float, outcome: Outcome) -> list[MemoryOperation]:
+        bank, name, intent, vector = self._bank, "", self._intent, self._embedding
+        if one.op != "delete":
+            taken = {*bank.memory_ids(), *self._vectors}
+            # What replaces a memory is named after it: "m1", "m1~2", "m1~3".
+            stem = one.replaces[0].split("~")[0] if one.replaces else bank.next_memory_id(self._run)
+            names = chain([one.memory_id or stem], map(f"{stem}~{{}}".format, count(2)))
+            name = next(free for free in names if free not in taken)
+            if one.replaces:
+                intent, vector = bank.memory(one.replaces[0]).intent, bank.embedding(one.replaces[0])
+            assert vector is not None
+            self._vectors[name] = vector
+        written = MemoryOperation(
             op="ADD",
-            memory_id=wanted or self._bank.next_memory_id(self._run),
-            intent=self._intent,
-            experience=self._experience,
+            memory_id=name,
+            intent=intent,
+            experience=one.experience,
             outcome=outcome,
-            intent_key=intent_key(self._intent),
-            q0=float(settings["q0_failure" if outcome == "failure" else "q0_success"]),
+            intent_key=intent_key(intent),
+            q0=q0,
             parents=self._chosen or (),
+            data=one.data,
+            why=one.why,
         )
-        return WriteRecord((operation,))
+        if one.op == "add":
+            return [written]
+        if one.op in ("update", "merge"):
+            return [replace(written, op="UPDATE" if one.op == "update" else "MERGE", replaces=one.replaces)]
+        deleted = []
+        for old in one.replaces:
+            why = one.why or (f"superseded by {name}" if name else "")
+            data = {"replaced_by": name} if name else {}
+            deleted.append(MemoryOperation("DELETE", "", "", "", "unrated", "", 0.0, (), None, (old,), data, why))
+        return [*([written] if name else []), *deleted]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """One operation on the memory, as it was reported."""
+
+    op: Operation
+    memory_id: str
+    experience: str
+    replaces: tuple[str, ...]
+    why: str
+    data: Mapping[str, Any]
+
+
+def _step_id(run: str, own_id: str) -> str:
+    """The id of the step to which the agent gave this one."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{run}/{own_id}").hex
+
+
+def _about(unused: _Unused, call: str, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metadata as an event and an operation hold it; nothing where there is none or it is not JSON."""
+    nothing: dict[str, Any] = {}
+    found = unused.taken(call, lambda: _checked(OPTIONS, dict(metadata or {}), "metadata, which is JSON"), nothing)
+    return {METADATA: found} if found else {}
 
 
 def _kind(given: Any, signal: str) -> SignalKind:
@@ -1151,14 +1372,14 @@ def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Seque
 
 
 _REPORT: dict[str, TypeAdapter[Any]] = {
-    **dict.fromkeys(("_id", "_intent", "_task", "_started", "_failure", "_why", "_memory_id"), TypeAdapter(str)),
+    **dict.fromkeys(("_id", "_intent", "_task", "_started", "_failure", "_why", "_own_id"), TypeAdapter(str)),
     **dict.fromkeys(("_epoch", "_memories"), TypeAdapter(int)),
     **dict.fromkeys(("_delta", "_reward"), TypeAdapter(float | None)),
     **dict.fromkeys(("_pool", "_chosen"), TypeAdapter(tuple[str, ...] | None)),
     **dict.fromkeys(("_seconds", "_scores", "_q", "_weights"), TypeAdapter(dict[str, float])),
     **dict.fromkeys(("_tried", "_called"), TypeAdapter(set[str])),
     "_k1": TypeAdapter(int | None),
-    "_experience": TypeAdapter(str | None),
+    "_written": TypeAdapter(list[_Written]),
     "_sentences": TypeAdapter(list[str]),
     "_retrievals": TypeAdapter(list[Retrieval]),
     "_known_then": TypeAdapter(dict[str, Utility]),

@@ -58,6 +58,8 @@ from memrl_core.records import (
 from memrl_core.retrieval.view import MemoryView
 
 TRACES_KEPT = 256
+METADATA = "metadata"
+"""Under which name the events that bring a memory in hold what is known of it besides (JSON)."""
 READ_AT_ONCE = 100
 """So many traces are read and held by who looks through all of a run."""
 log = logger(__name__)
@@ -530,6 +532,22 @@ class MemoryBank:
         with self._lock:
             return self._state.step_row(run, step) is not None
 
+    def attempt(self, step_id: str) -> StepRow | None:
+        """The finished step of this id, which no other step of the bank has; None where there is none."""
+        with self._lock:
+            self.flush()
+            return next(map(codec.step_of, self._database.rows(codec.STEP_ROWS.where(_STEPS.id == step_id))), None)
+
+    def metadata(self, run: str) -> dict[str, Mapping[str, Any]]:
+        """What is known of memories besides their texts (user, tags, source …), as JSON, of those that have any."""
+        with self._lock:
+            self.flush()
+            brought = _LEDGER.run == run, _LEDGER.kind.in_(BRINGS_IN), _LEDGER.payload.contains(f'"{METADATA}"')
+            events = sorted(self._state.events_where(*brought), key=in_ledger)
+        return {
+            name: event.payload[METADATA] for event in events for name in event.memory_ids if METADATA in event.payload
+        }
+
     def step_rows(self, run: str) -> list[StepRow]:
         """The finished steps of a run in short."""
         with self._lock:
@@ -811,10 +829,12 @@ class MemoryBank:
         else:
             event_id, about = f"{trace.id}:{op.memory_id}", {"memory_ids": (op.memory_id,)}
         fields: dict[str, Any] = {**about, "reason": op.why}
+        if op.op in WRITING and METADATA in op.data:
+            fields["payload"] = {METADATA: op.data[METADATA]}
         if op.op == "ADD":
             fields["value"] = op.q0
         elif op.op != "DELETE":
-            fields["payload"] = {"replaces": list(op.replaces)}
+            fields["payload"] = {**fields.get("payload", {}), "replaces": list(op.replaces)}
         kind = WRITING.get(op.op, EventKind.MEMORY_FORGOTTEN)
         return self._ledger.event(trace.run, trace.step, trace.id, kind, event_id=event_id, **fields)
 

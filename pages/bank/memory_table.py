@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.memory.relations import Common, catalogue, in_common, matching
+from memrl_core.analysis.memory.relations import KNOWN_APART, Common, catalogue, in_common, known_of, matching
 from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import Memory
@@ -26,14 +26,21 @@ MOST_NAMED = 6
 def memory_table(view: View) -> None:
     """Search in the full text, filter by outcome and q; a chosen row opens the memory beside the table."""
     rows = _of_selection(view, catalogue(view.moment, view.memories))
+    metadata = {name: known_of(known) for name, known in view.place.bank.metadata(view.run.id).items()}
+    about: list[str] = []
+    if metadata and len(rows):
+        rows = rows.assign(metadata=[KNOWN_APART.join(metadata.get(name, ())) for name in rows["id"]])
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input(
             "Search", key="memory_search", placeholder="egg microwave", help="In the intent and the experience."
         )
         outcomes = st.multiselect("Outcome", OUTCOMES, key="memory_outcomes", placeholder="all")
         low, high = _q_limits(rows)
+        if metadata:
+            values = sorted({value for known in metadata.values() for value in known})
+            about = st.multiselect("Metadata", values, key="memory_about", placeholder="all")
         limits = st.slider("q", low, high, (low, high), 0.05, key="memory_q", width=220)
-    found = matching(rows, words, outcomes, limits)
+    found = matching(rows, words, outcomes, limits, about)
     tick = "" if found.empty or view.place.memory else " · tick one to read it"
     st.markdown(f"**{len(found):,} of {len(rows):,} memories**{tick}")
     if rows.empty:

@@ -58,7 +58,12 @@ from pages.shared.work import working
 from pages.step.reward_form import credit, effects
 
 PROMPT_HEIGHT = 420
-ROLES: dict[str, Literal["gray", "blue", "violet"]] = {"system": "gray", "user": "blue", "assistant": "violet"}
+ROLES: dict[str, Literal["gray", "blue", "violet", "green"]] = {
+    "system": "gray",
+    "user": "blue",
+    "assistant": "violet",
+    "tool": "green",
+}
 ARRIVED = "answer_arrived"
 MOST_FORMULAS = 12
 JUDGED_HEIGHT, MOST_LINES = 260, 9
@@ -153,8 +158,8 @@ def _retrievals(view: View) -> None:
                         "memory": memory_label(hit.memory_id, run),
                         one.name: hit.score,
                         **({} if one.kind == "cosine" else {"cosine by the stored vectors": hit.cosine}),
-                        "text": hit.text if not hit.known else view.place.bank.memory(hit.memory_id).experience,
-                        "": "" if hit.known else "not in this run",
+                        "text": hit.text or _text(view, hit.memory_id),
+                        "": "" if hit.known else "not seen by this run",
                     }
                     for rank, hit in enumerate(one.hits, start=1)
                 ],
@@ -163,6 +168,14 @@ def _retrievals(view: View) -> None:
                 alt="What this query found, the agent's best first, with its scores and the cosines by the vectors",
             )
             _contradiction(view, one)
+
+
+def _text(view: View, memory_id: str) -> str:
+    """What a memory holds, also of one that was deleted; "" where the bank has none of that id."""
+    try:
+        return view.place.bank.memory(memory_id).experience
+    except BankError:
+        return ""
 
 
 def _contradiction(view: View, retrieval: Retrieval) -> None:
@@ -416,6 +429,11 @@ def _turns(view: View, record: GenerateRecord, turns: Sequence[Turn]) -> None:
                     verbatim(turn.reply.thinking)
             said(view.run.environment, turn.reply.text or "(nothing had arrived)")
             _about_reply(turn.reply)
+        for tool in turn.tools:
+            with st.chat_message("tool", avatar=":material/build:"):
+                st.caption(literal(f"Tool {tool.name}"))
+                verbatim(tool.arguments or "(no arguments)")
+                verbatim(tool.result or "(no result)")
         if turn.observation:
             with st.chat_message("user", avatar=":material/public:"):
                 verbatim(turn.observation)

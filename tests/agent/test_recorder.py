@@ -100,7 +100,7 @@ def test_what_was_reported_is_stored_as_it_was_reported(bank: MemoryBank, record
     assert (sent.model, sent.simulated, sent.options) == ("llama", False, {"temperature": 0.5})
     assert [(m.role, m.content) for m in sent.messages] == [
         ("system", "Use these.\nexperience 2\nexperience 0"),
-        ("user", "a plate"),
+        ("tool", "a plate"),
     ]
     assert [sent.messages[p.message].content[p.start : p.end] for p in sent.spans] == ["experience 2", "experience 0"]
     assert [p.memory_id for p in sent.spans] == [c, a]
@@ -861,3 +861,78 @@ def test_a_run_of_this_programs_own_agent_can_be_continued(tmp_path: Path) -> No
         s.wrote("boil it")
     assert (s.trace.task.environment, s.trace.settings["alpha"]) == ("household", 0.5)
     assert bank.view("r").size == 1
+
+
+# --- tools, operations, late rewards ----------------------------------------------------------------------------------
+
+
+def test_tools_and_what_a_turn_cost_stand_with_their_turn(recorder: Recorder) -> None:
+    with recorder.step("egg") as s:
+        s.called("clock", result="noon")
+        s.answered("search", prompt_tokens=3, seconds=1.5, cost=0.25)
+        s.called("search", {"q": "egg"}, ["a", 1])
+        s.answered("boil it", cost=math.nan)
+    first, last = recorder.bank.trace("mine", 1).turns
+    assert [(t.name, t.arguments, t.result) for t in first.tools] == [
+        ("clock", "", "noon"),
+        ("search", '{"q": "egg"}', '["a", 1]'),
+    ]
+    assert (first.reply.seconds, first.reply.cost, last.reply.cost, last.tools) == (1.5, 0.25, None, ())
+    assert any("a cost" in lack for lack in s.trace.lacks)
+
+
+def test_operations_on_memories_leave_the_old_text_for_the_steps_that_had_it(recorder: Recorder) -> None:
+    bank = recorder.bank
+    for n, name in enumerate("abcd", start=1):
+        recorder.remember(name, f"text {name}", a_vector(n), memory_id=name, q=n / 10)
+    with recorder.step("egg", embedding=a_vector(9)) as old:
+        old.recalled(["a", "d"])
+    with recorder.step("tidy up") as s:
+        s.wrote("text a, newer", "a", op="update", reason="it changed")
+        s.wrote("b and c", op="merge", replaces=["b", "c"], metadata={"user": 7})
+        s.wrote("instead of d", "e", op="supersede", replaces="d")
+        s.wrote("of nothing", op="update", replaces=["nowhere"])
+    assert [(o.op, o.memory_id, o.replaces) for o in s.trace.operations] == [
+        ("UPDATE", "a~2", ("a",)),
+        ("MERGE", "b~2", ("b", "c")),
+        ("ADD", "e", ()),
+        ("DELETE", "", ("d",)),
+    ]
+    assert s.trace.operations[3].data == {"replaced_by": "e"} and any("nowhere" in lack for lack in s.trace.lacks)
+    assert set(bank.utilities("mine")) == {"a~2", "b~2", "e"} and bank.utilities("mine")["a~2"].q == 0.1
+    assert bank.metadata("mine") == {"b~2": {"user": 7}}
+    assert bank.memory("d").experience == "text d" and old.trace.recall.pool[0].memory_id in "ad"
+    for agent in (recorder, Recorder(bank, "mine")):
+        with agent.step("egg", embedding=a_vector(9)) as s:
+            s.recalled([("a", 0.9), ("d", 0.8)], kind="other")
+        assert [(hit.memory_id, hit.known) for hit in s.trace.retrievals[0].hits] == [("a~2", True), ("d", False)]
+    with recorder.step("tidy up") as s:
+        s.wrote(op="delete", replaces=["a"])
+    assert set(bank.utilities("mine")) == {"b~2", "e"}
+
+
+def test_a_reward_that_comes_late_moves_q_once_and_finds_its_step_by_the_agents_own_id(
+    bank: MemoryBank, recorder: Recorder, strict: Recorder
+) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m", q=0.5, metadata={"user": 7, "tags": ["a"]})
+    assert bank.metadata("mine") == {"m": {"user": 7, "tags": ["a"]}}
+    with recorder.step("egg", embedding=a_vector(1), id="call-1") as s:
+        s.recalled(["m"])
+        s.selected(["m"])
+    with strict.step("egg"):
+        pass
+    for _ in range(2):
+        recorder.reward("call-1", 1.0, reason="it worked")
+    assert bank.effective_reward("mine", 1) == 1.0
+    assert bank.utilities("mine")["m"].q == pytest.approx(0.5 + ALPHA * 0.5)
+    for call in (("call-1", 0.0), ("call-9", 1.0), (9, 1.0), (1, math.nan), (None, 1.0)):
+        with pytest.raises(InputError):
+            strict.reward(*call)
+        recorder.reward(*call)
+    strict.reward(1, -1.0, rater="Ann")
+    assert {event.rater: event.value for event in bank.ratings.of("mine", 1)} == {"": 1.0, "Ann": -1.0}
+    with pytest.raises(InputError, match="call-1"):
+        strict.step("egg", id="call-1")
+    with recorder.step("egg", id="call-1") as again:
+        pass
+    assert again.trace.step == 3 and sum("reward()" in lack for lack in again.trace.lacks) == 5

@@ -242,6 +242,8 @@ def reply_notes(reply: Reply) -> list[str]:
         notes.append("asked again with " + ", ".join(f"{name} {value}" for name, value in reply.options.items()))
     if reply.host:
         notes.append(f"by {reply.host}")
+    if reply.cost is not None:
+        notes.append(f"cost {reply.cost:g}")
     return [*notes, *reply.notes]
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -290,10 +291,14 @@ def catalogue(moment: Moment, memories: Mapping[str, Memory]) -> pd.DataFrame:
 
 
 def matching(
-    rows: pd.DataFrame, words: str = "", outcomes: Collection[str] = (), q: tuple[float, float] | None = None
+    rows: pd.DataFrame,
+    words: str = "",
+    outcomes: Collection[str] = (),
+    q: tuple[float, float] | None = None,
+    about: Collection[str] = (),
 ) -> pd.DataFrame:
     """The rows whose intent or experience holds every word (in any case), of these outcomes (all when empty), with
-    `q` between the limits, both included."""
+    `q` between the limits, both included, of which all of `about` is known (see `known_of`)."""
     text = (rows["intent"] + "\n" + rows["experience"]).str.casefold() if len(rows) else pd.Series(dtype=str)
     keep = pd.Series(True, index=rows.index)
     for word in words.casefold().split():
@@ -302,7 +307,18 @@ def matching(
         keep &= rows["outcome"].isin(outcomes)
     if q is not None:
         keep &= rows["q"].between(*q)
+    if about:
+        keep &= rows["metadata"].map(lambda known: set(about) <= set(known.split(KNOWN_APART)))
     return rows[keep]
+
+
+KNOWN_APART = " · "
+
+
+def known_of(metadata: Mapping[str, Any]) -> list[str]:
+    """Metadata as one text per value, such as "user: 7"; of a list, one per member."""
+    values = [(name, value if isinstance(value, list) else [value]) for name, value in metadata.items()]
+    return [f"{name}: {one}".replace(KNOWN_APART, " ") for name, several in values for one in several]
 
 
 WORDS, CHANCE = 10, 0.05

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
-from memrl_core.analysis.memory.relations import copies, lineage, partners, skipped_by, with_and_without
+from memrl_core.analysis.memory.relations import (
+    copies,
+    known_of,
+    lineage,
+    matching,
+    partners,
+    skipped_by,
+    with_and_without,
+)
 from memrl_core.errors import InputError
 from memrl_core.records import Memory
 from memrl_core.retrieval.view import MemoryView
@@ -159,3 +167,11 @@ def test_levels_are_shortest_ways(graph: tuple[int, set[tuple[int, int]]]) -> No
     for levels, far in ((found.descendants, distance[0]), (found.ancestors, distance[:, 0])):
         expected = {f"m{i}": far[i] for i in range(1, n) if far[i] < n}
         assert {i: number for number, level in enumerate(levels, start=1) for i in level} == expected
+
+
+def test_memories_are_found_by_what_is_known_of_them_besides_their_text() -> None:
+    known = [known_of({"user": 7, "tags": ["a", "b · c"]}), known_of({"user": 8})]
+    assert known[0] == ["user: 7", "tags: a", "tags: b c"]
+    rows = pd.DataFrame({"intent": "x", "experience": "y", "metadata": [*map(" · ".join, known)]}, index=["m", "n"])
+    assert [*matching(rows, about=["user: 7", "tags: a"]).index] == ["m"]
+    assert matching(rows, about=["user: 7", "user: 8"]).empty
