@@ -25,10 +25,11 @@ export class Ranks {
     const at = (share) => Math.round(width * share);
     // One width for all steps, so that no axis moves.
     const wide = 19 + 7.4 * this.longest(slim);
+    const [name, between] = [(slim ? 4 : 8) + 7 * this.digits(), slim ? 14 : 24];
     // From the left: rank and name, bar, its number, the slope, rank and name again, both parts, the score.
     this.x = slim
-      ? { name: 18, bar: 18 + wide, barEnd: at(0.33), slope: at(0.33) + 46, slopeEnd: at(0.57), nameB: at(0.58) + 14, parts: at(0.58) + 14 + wide, partsEnd: width - 52, end: width - 2 }
-      : { name: 22, bar: 22 + wide, barEnd: at(0.4), slope: at(0.4) + 48, slopeEnd: at(0.62), nameB: at(0.62) + 24, parts: at(0.62) + 24 + wide, partsEnd: width - 54, end: width - 2 };
+      ? { name, bar: name + wide, barEnd: at(0.33), slope: at(0.33) + 46, slopeEnd: at(0.57), nameB: at(0.58) + between, parts: at(0.58) + between + wide, partsEnd: width - 52, end: width - 2 }
+      : { name, bar: name + wide, barEnd: at(0.4), slope: at(0.4) + 48, slopeEnd: at(0.62), nameB: at(0.62) + between, parts: at(0.62) + between + wide, partsEnd: width - 54, end: width - 2 };
     this.slim = slim;
   }
 
@@ -38,6 +39,12 @@ export class Ranks {
     let longest = 4;
     for (const step of this.model.steps) for (const one of step.candidates) longest = Math.max(longest, this.model.labels[one.memory].length);
     return Math.min(most, longest);
+  }
+
+  // Digits of the lowest rank in phase A; what lies beyond k1 may be far down.
+  digits() {
+    const ranks = this.model.steps.flatMap((step) => step.candidates.map((one) => one.rank_a));
+    return Math.max(2, String(Math.max(0, ...ranks)).length);
   }
 
   setStep(index) {

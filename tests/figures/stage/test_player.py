@@ -326,6 +326,16 @@ def test_no_label_lies_on_another_and_whatever_was_selected_has_its_name(
 
 
 @pytest.mark.parametrize("width", [1440, 1024])
+def test_a_rank_of_many_digits_leaves_the_name_free(demo_data: Any, play: Play, width: int) -> None:
+    data = copy.deepcopy({**demo_data, "steps": demo_data["steps"][-1:]})
+    for candidate in data["steps"][0]["candidates"][-3:]:
+        candidate["rank_a"] += 2400
+    page = play(data, "phase=7", width=width, reduced_motion="reduce")
+    assert page.locator(".stage-row text", has_text=re.compile(r"^24\d\d$")).count() == 3
+    assert page.evaluate(LABELS, [[0], 7]) == []
+
+
+@pytest.mark.parametrize("width", [1440, 1024])
 def test_a_line_leads_from_each_memory_that_the_answer_follows_to_the_answer(
     tmp_path: Path, play: Play, width: int
 ) -> None:
