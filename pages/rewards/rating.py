@@ -190,8 +190,20 @@ def _end(bank: MemoryBank, session: RatingSession, chosen: QueueFilter) -> None:
     if session.rated:
         st.success(f"Done: you have rated all {len(session.rated):,} of this queue.", icon=":material/task_alt:")
         st.caption("“What changed” shows what your ratings changed. Other steps wait under another filter.")
+        if chosen.show == "batch" and st.button(
+            "Your result on gold items",
+            icon=":material/military_tech:",
+            type="tertiary",
+            key="to_gold",
+            on_click=_people,
+        ):
+            st.rerun()
     else:
         st.info(why_empty(bank, chosen))
+
+
+def _people() -> None:
+    st.session_state["rewards_view"] = "People"
 
 
 def heading(trace: StepTrace) -> None:

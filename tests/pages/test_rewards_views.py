@@ -86,6 +86,7 @@ def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_
         assert not any(verdict in everything(app) for verdict in verdicts if verdict)
         assert "environment" not in next(one.value for one in app.markdown if "Saved" in one.value)
     assert [step for step, _ in rewards(bank)] == list(made.parts["ann"])
+    assert "to_gold" in [one.key for one in app.button]
 
     app.text_input(key="rewards_name").set_value("cem").run()
     assert any("cem" in one.value for one in app.info)
