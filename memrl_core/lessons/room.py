@@ -35,6 +35,9 @@ from starlette.routing import Route
 
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
+from memrl_core.lessons.lesson import Given, Lesson
+from memrl_core.lessons.measures import LENGTH
+from memrl_core.lessons.world import Settings
 
 Stage = Literal["predict", "revealed", "play"]
 """What the room is at: predictions are open; they are closed and the answer is shown; every phone plays its seed."""
@@ -97,6 +100,52 @@ QUESTIONS = _shipped_questions()
 """Title to question, of those that come with the program."""
 
 
+def question_of(lesson: Lesson) -> Question:
+    """What a class is asked by a lesson; phones play where a finding of it compares two settings by success."""
+    found = [one for one in lesson.finding if one.measure in PARTS and one.settings != lesson.start]
+    predict = lesson.predict
+    asked = Question(
+        predict.question.replace("**", ""),
+        tuple(predict.choices),
+        predict.answer - 1,
+        predict.because.replace("**", ""),
+    )
+    if not found:
+        return asked
+    since, steps = PARTS[found[0].measure]
+    left, right = (_changes(given) for given in (lesson.start, found[0].settings))
+    when = "before the shift" if since == 1 else "after the shift"
+    return replace(
+        asked,
+        effect=f"what {_in_words(right)} adds to {_in_words(left)} {when}"[:200],
+        left=left,
+        right=right,
+        since=since,
+        steps=steps,
+    )
+
+
+PARTS = {"before": (1, 144), "level": (97, 144), "changed": (145, 288), "stayed": (145, 288)}
+"""The steps of which phones report for a measure of a lesson, of all tasks: what changed and what stayed."""
+
+
+def _changes(given: Given) -> dict[str, Any]:
+    """What of some settings is not the default, as settings of a run."""
+    one, plain = asdict(given.settings(1)), asdict(Settings())
+    # Below every similarity there is no gate.
+    plain["delta"] = one["delta"] if one["delta"] < 0 else plain["delta"]
+    found = {name: value for name, value in one.items() if value != plain[name] and name != "keep"}
+    keep = {"keep": given.keep} if given.keep < LENGTH else {}
+    return {**found, **keep, "shifts": list(given.settings(1).shifts)}
+
+
+def _in_words(settings: Mapping[str, Any]) -> str:
+    signs = {"alpha": "α", "weight": "λ", "epsilon": "ε", "delta": "δ"}
+    return ", ".join(f"{signs.get(name, name)} = {value}" for name, value in settings.items() if name != "shifts") or (
+        "the default"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Student:
     """Somebody in the room; `choice` and `result` are None until they are given, and anew with every question.
@@ -136,6 +185,7 @@ class Room:
         self._all_heard = threading.Event()
         self._seen = monotonic()
         self._number = 0
+        self._asked: list[Question] = []
         self._stage: Stage = "predict"
         self.ask(question)
 
@@ -144,10 +194,16 @@ class Room:
         """The question that is open."""
         return self._question
 
+    @property
+    def asked(self) -> tuple[Question, ...]:
+        """Every question up to now, the open one last."""
+        return tuple(self._asked)
+
     def ask(self, question: Question) -> None:
         """Put another question: predictions and results begin anew, and everybody in the room stays."""
         with self._lock:
             self._question, self._stage, self._number = question, "predict", self._number + 1
+            self._asked.append(question)
             self._students = {token: replace(one, choice=None, result=None) for token, one in self._students.items()}
 
     def go_to(self, stage: Stage) -> None:

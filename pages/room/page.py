@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import segno
@@ -9,7 +10,8 @@ import streamlit as st
 
 from memrl_core.errors import MemRLError
 from memrl_core.figures.compare.comparison import results_picture
-from memrl_core.lessons.room import QUESTIONS, OpenRoom, Overview, Question, Room, Stage, network_address
+from memrl_core.lessons.lesson import load_shelf
+from memrl_core.lessons.room import QUESTIONS, OpenRoom, Overview, Question, Room, Stage, network_address, question_of
 from pages.shared.picture import show
 from pages.shared.text import failure_kept, literal
 
@@ -62,11 +64,18 @@ def _close(code: str) -> None:
         opened.close()
 
 
-def _question_form() -> Question | None:
-    """The question that was chosen or written; None while it cannot be asked."""
-    title = st.selectbox("What the class is asked", [*QUESTIONS, OWN], key="room_question")
-    if title != OWN:
+def _question_form(asked: Collection[str] = ()) -> Question | None:
+    """The question that was chosen or written; None while it cannot be asked. `asked` are titles of those before."""
+    shelf = load_shelf()
+    ours = {f"Lesson: {shelf.lessons[key].title}": key for key in sorted(shelf.own)}
+    titles = [*QUESTIONS, *ours, OWN]
+    # The first that was not asked yet.
+    begun = next((at for at, one in enumerate(titles) if one not in asked), 0)
+    title = st.selectbox("What the class is asked", titles, begun, key=f"room_question{len(asked) or ''}")
+    if title in QUESTIONS:
         return QUESTIONS[title]
+    if title in ours:
+        return question_of(shelf.lessons[ours[title]])
     text = st.text_area("Question", key="room_text", max_chars=500)
     choices = st.text_area("Choices, one per line", key="room_choices", max_chars=1000)
     lines = tuple(line.strip() for line in choices.splitlines() if line.strip())
@@ -76,6 +85,11 @@ def _question_form() -> Question | None:
     except MemRLError:
         st.caption("A question and at least two choices are needed.")
         return None
+
+
+def _asked(room: Room) -> tuple[str, ...]:
+    """The titles of the shipped questions that this room was asked."""
+    return tuple(title for title, question in QUESTIONS.items() if question in room.asked)
 
 
 def _on_the_phones(question: Question) -> None:
@@ -187,7 +201,7 @@ else:
         _live(opened)
     with st.container(horizontal=True, key="room_moves"):
         with st.popover("Another question", icon=":material/quiz:"):
-            following = _question_form()
+            following = _question_form(_asked(opened.room))
             if following is not None:
                 st.markdown(literal(following.text))
                 st.button("Ask it", key="room_ask", on_click=opened.room.ask, args=(following,))

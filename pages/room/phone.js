@@ -69,6 +69,14 @@ function join() {
 
 const BEGUN = { alpha: 0.3, weight: 0.5, epsilon: 0, change: 0, delta: -1, k1: 24, k2: 3, keep: 1e6, shifts: [], rest: false };
 
+const SIGNS = { alpha: "α", weight: "λ", epsilon: "ε", change: "change rate", delta: "δ", k1: "k1", k2: "k2", keep: "memories kept" };
+
+// In what one agent differs from the other, in words.
+function inWords(settings, other) {
+  const [one, two] = [{ ...BEGUN, ...settings }, { ...BEGUN, ...other }];
+  return Object.keys(SIGNS).filter((name) => one[name] !== two[name]).map((name) => `${SIGNS[name]} = ${one[name]}`).join(", ");
+}
+
 // Share of tasks solved so far, after each step.
 function shares(settings, seed, steps) {
   const found = [];
@@ -97,17 +105,17 @@ function played(state) {
   const points = 100 * difference;
   return [
     element("p", state.effect),
-    lines(left, right),
+    lines(left, right, [inWords(state.left, state.right), inWords(state.right, state.left)], state.since),
     element("p", `${points >= 0 ? "+" : "−"}${Math.abs(points).toFixed(1)} points`, { className: "result" }),
     element("p", `This is seed ${state.seed}, yours alone. Look up: what is it for the others?`, { className: "quiet" }),
   ];
 }
 
-function lines(left, right) {
+function lines(left, right, names, since) {
   const space = "http://www.w3.org/2000/svg", svg = document.createElementNS(space, "svg");
-  svg.setAttribute("viewBox", "0 0 320 150");
+  svg.setAttribute("viewBox", "0 0 320 182");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", "Share of tasks solved so far, for both");
+  svg.setAttribute("aria-label", `Share of tasks solved so far: dashed ${names[0]}, solid ${names[1]}`);
   const x = (i) => 30 + (280 * i) / (left.length - 1), y = (share) => 130 - 120 * share;
   const add = (tag, attributes, text) => {
     const made = document.createElementNS(space, tag);
@@ -119,7 +127,15 @@ function lines(left, right) {
     add("line", { x1: 30, x2: 310, y1: y(share), y2: y(share), stroke: "var(--line)" });
     add("text", { x: 0, y: y(share) + 4 }, `${100 * share} %`);
   }
-  [[left, "var(--left)", "5 4"], [right, "var(--right)", ""]].forEach(([line, stroke, dash]) => {
+  if (since > 1) {
+    add("line", { x1: x(since - 1), x2: x(since - 1), y1: 10, y2: 130, stroke: "currentColor", "stroke-dasharray": "2 3" });
+    add("text", { x: x(since - 1) + 3, y: 20 }, "shift");
+  }
+  add("text", { x: 30, y: 145 }, "solved so far, after each task");
+  add("text", { x: 310, y: 145, "text-anchor": "end" }, `${left.length}`);
+  [[left, "var(--left)", "5 4"], [right, "var(--right)", ""]].forEach(([line, stroke, dash], i) => {
+    add("line", { x1: 30 + 150 * i, x2: 56 + 150 * i, y1: 166, y2: 166, stroke, "stroke-width": 2.5, "stroke-dasharray": dash });
+    add("text", { x: 61 + 150 * i, y: 170 }, names[i]);
     add("polyline", { points: line.map((share, i) => `${x(i)},${y(share)}`).join(" "), fill: "none", stroke, "stroke-width": 2.5, "stroke-dasharray": dash });
   });
   return svg;

@@ -47,6 +47,9 @@ def test_the_seeds_of_a_class_are_counted_and_those_who_saw_the_opposite_named()
     assert dict(zip(bars.x, bars.y, strict=True)) == {-5.0: 1, 0.0: 1, 10.0: 2}
     assert picture.title.startswith("4 seeds: +4.2 points") and "1 of them" in picture.title
     assert results_picture([], "nothing yet").title.startswith("0 seeds")
+    # Where the words are longer than the axis they go on in another line, and room is made for them.
+    axis = results_picture([0.1], "what choosing by q as well adds to similarity alone " * 2).figure.layout.xaxis
+    assert axis.automargin and max(map(len, axis.title.text.split("<br>"))) <= 70
 
 
 def test_the_parts_of_a_difference_add_up_to_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ import httpx
 import pytest
 
 from memrl_core.errors import InputError
+from memrl_core.experiments.sentences import ANSWERS, OF_THE_ROOM
+from memrl_core.lessons.lesson import load_shelf
 from memrl_core.lessons.room import (
     BACK_WITHIN,
     MOST_OF_AN_ADDRESS,
@@ -23,6 +26,7 @@ from memrl_core.lessons.room import (
     Overview,
     Question,
     Room,
+    question_of,
 )
 
 QUESTION = Question("Which?", ("a", "b", "c"), answer=1, because="since b", left={"weight": 0.0}, right={"weight": 1.0})
@@ -258,6 +262,36 @@ def test_thirty_phones_predict_and_play_at_once_and_none_is_lost(opened: OpenRoo
         opened.room.go_to("play")
         assert sorted(pool.map(plays, here)) == list(range(2, 32))
     assert math.isclose(sum(opened.room.overview().results), sum(range(2, 32)) / 100)
+
+
+def test_a_room_knows_what_it_was_asked_and_a_lesson_of_ones_own_becomes_its_question() -> None:
+    room = Room(QUESTION)
+    room.ask(QUESTIONS["One memory or three?"])
+    assert room.asked == (QUESTION, QUESTIONS["One memory or three?"])
+    lessons = load_shelf().lessons
+    asked = question_of(lessons["02-similarity-cannot-let-go"])
+    assert asked.choices[asked.answer or 0] == "With what changed, and less with what stayed"
+    assert asked.left == {"weight": 0.0, "shifts": [145]} and asked.right == {"shifts": [145]}
+    assert (asked.since, asked.steps) == (145, 288) and "λ = 0.0" in asked.effect
+    alone = question_of(lessons["08-the-same-words"])
+    assert alone.left == alone.right == {} and len(alone.choices) == 3
+
+
+def test_the_room_and_the_lesson_about_similarity_say_the_same() -> None:
+    question, lesson = QUESTIONS["Does utility help when the world shifts?"], ANSWERS["02-similarity-cannot-let-go"]
+    helps = question.choices[question.answer or 0] == "The one that also goes by q"
+    assert helps and {bound.measure for bound in lesson} == {"changed", "stayed"}
+    assert all(bound.least >= 0 for bound in (*lesson, *OF_THE_ROOM["Does utility help when the world shifts?"]))
+    stated = {
+        (one.measure, one.settings.lambda_): one.mean or 0
+        for one in load_shelf().lessons["02-similarity-cannot-let-go"].finding
+    }
+    for measure in ("changed", "stayed"):
+        assert (stated[measure, 0.5] > stated[measure, 0.0]) is helps
+    points = re.search(r"([\d.]+) points more after the shift", question.because)
+    both = sum(100 * (stated[measure, 0.5] - stated[measure, 0.0]) for measure in ("changed", "stayed")) / 2
+    # The lesson speaks of all steps after the shift, the room of the first 96 of them, where the difference is smaller.
+    assert points and 0 < float(points[1]) < 2 * both
 
 
 def test_a_full_room_and_a_question_without_choices_are_sentences() -> None:

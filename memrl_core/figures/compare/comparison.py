@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import cycle
 from statistics import fmean
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -228,8 +229,18 @@ def results_picture(results: Sequence[float], effect: str) -> Picture:
         margin={"l": 8, "r": 8, "t": 30, "b": 8},
         shapes=[upright(0, width=1, dash="dot"), *([upright(mean, width=3)] if points else [])],
         annotations=named,
-        xaxis={"title": {"text": plain(effect)}, "range": [-most, most], "ticksuffix": " pp"},
-        yaxis={"title": {"text": "phones"}, "rangemode": "tozero", "dtick": max(1, int(max([1, *counts]) // 5))},
+        xaxis={
+            "title": {"text": "<br>".join(map(plain, wrap(effect, 70)))},
+            "range": [-most, most],
+            "ticksuffix": " pp",
+            "automargin": True,
+        },
+        yaxis={
+            "automargin": True,
+            "title": {"text": "phones"},
+            "rangemode": "tozero",
+            "dtick": max(1, int(max([1, *counts]) // 5)),
+        },
     )
     table = pd.DataFrame({"difference, percentage points": points})
     return Picture(figure, table, title, f"A histogram of {len(points)} differences. {title}.")
