@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -105,12 +106,12 @@ def _report(found: Look) -> None:
         columns = st.columns(4)
         for at, name in enumerate(FIELDS):
             guess = found.mapped.columns.get(name, NONE)
-            columns[at % 4].selectbox(
-                name,
-                [GUESSED, NONE, *found.columns] if name != "text" else [GUESSED, *found.columns],
-                key=f"foreign_map_{name}",
-                format_func=lambda one, guess=guess: f"{guess} · guess" if one == GUESSED else one,
-            )
+            options = [GUESSED, *([NONE] if name != "text" else []), *found.columns]
+            columns[at % 4].selectbox(name, options, key=f"foreign_map_{name}", format_func=partial(_written, guess))
+
+
+def _written(guess: str, column: str) -> str:
+    return f"{guess} · guess" if column == GUESSED else column
 
 
 def _make(found: Look, asked: str) -> None:

@@ -15,8 +15,9 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.places import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
-from memrl_core.exchange.bring_in import Arrival, bring_in, read_any
+from memrl_core.exchange.bring_in import Arrival, bring_in, is_own, read_any
 from memrl_core.exchange.contents import Contents
+from memrl_core.exchange.foreign.traces import has_spans, spans_for
 from memrl_core.exchange.new_banks import merge
 from memrl_core.models.base import Cancelled, Progress
 from pages.bank.foreign import open_foreign
@@ -43,7 +44,7 @@ def import_export(place: Place | None) -> None:
         _arrived()
         open_foreign()
         st.divider()
-        st.subheader("Import a bank or a checkpoint")
+        st.subheader("Import a bank, a checkpoint or traces")
         _import_form()
     with given_out:
         st.subheader("Export")
@@ -55,7 +56,8 @@ def import_export(place: Place | None) -> None:
 def _import_form() -> None:
     st.markdown(
         "A bank exported here as a zip, JSON lines or Parquet (memories and q only), or a checkpoint, a trace or a run "
-        "of the official MemRL code. All of it arrives or nothing."
+        "of the official MemRL code; or spans of OpenInference, OpenTelemetry, Langfuse or Phoenix as steps. All of it "
+        "arrives or nothing."
     )
     uploaded = st.file_uploader("File", type=FILE_TYPES, key="import_file")
     path = st.text_input("or a file or folder on the machine that runs this app", key="import_path")
@@ -76,10 +78,12 @@ def _import_form() -> None:
         uri = known.get(target) or str(workspace.banks_folder() / valid_name(target))
         by = person()
 
-        def do(report: Progress, cancelled: Cancelled) -> Arrival:
+        def do(report: Progress, cancelled: Cancelled) -> Arrival | None:
             report(0, 2)
-            read = partial(_uploaded, uploaded) if uploaded else partial(read_any, Path(path.strip()).expanduser())
-            contents = read(cancelled)
+            read = partial(_uploaded, uploaded) if uploaded else partial(_read, Path(path.strip()).expanduser())
+            contents = read(uri, cancelled)
+            if contents is None:
+                return None
             report(1, 2)
             return bring_in(contents, uri, by=by)
 
@@ -93,11 +97,17 @@ def _import_form() -> None:
         st.rerun()
 
 
-def _uploaded(file: UploadedFile, cancelled: Cancelled) -> Contents:
+def _read(path: Path, uri: str, cancelled: Cancelled) -> Contents | None:
+    if not is_own(path) and has_spans(path):
+        return spans_for(path, uri, cancelled=cancelled)
+    return read_any(path, cancelled)
+
+
+def _uploaded(file: UploadedFile, uri: str, cancelled: Cancelled) -> Contents | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"uploaded{Path(file.name).suffix.lower()}"
         path.write_bytes(file.getbuffer())
-        return read_any(path, cancelled)
+        return _read(path, uri, cancelled)
 
 
 def _arrived() -> None:

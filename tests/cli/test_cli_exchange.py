@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import sys
@@ -163,3 +164,18 @@ def test_what_cannot_be_opened_ends_with_a_sentence_and_no_bank(
     code, message = memrl("open", *(word.replace("{tmp}", str(tmp_path)) for word in words))
     assert code == 2 and says in message
     assert not (tmp_path / "new").exists()
+
+
+def test_spans_of_traces_become_the_steps_of_a_run(tmp_path: Path) -> None:
+    document = {"document.id": "m1", "document.content": "Prefers oat milk", "document.score": 0.82}
+    attributes = {"openinference.span.kind": "RETRIEVER", "input.value": "coffee", "retrieval.documents": [document]}
+    row = {"name": "recall", "context": {"trace_id": "0x1", "span_id": "0xa"}, "attributes": attributes}
+    (tmp_path / "s.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    code, message = memrl("open", str(tmp_path / "s.jsonl"), "--check")
+    assert code == 2 and "memrl import" in message
+    MemoryBank.create(str(tmp_path / "new"), "hashing-64", 64).close()
+    assert "1 steps" in printed("import", str(tmp_path / "s.jsonl"), "--bank", str(tmp_path / "new"))
+    with MemoryBank.open(str(tmp_path / "new")) as bank:
+        (trace,) = bank.traces("traces-s")
+    assert trace.recall is not None and trace.recall.pool[0].signal == 0.82
+    assert "coffee" in printed("show", "1", "--bank", str(tmp_path / "new"))

@@ -32,6 +32,7 @@ from memrl_core.exchange.foreign.columns import (
     mapped,
     unit_of,
 )
+from memrl_core.exchange.foreign.spans import is_span
 from memrl_core.exchange.foreign.tables import Source, source_of
 from memrl_core.exchange.safe_files import drafted_folder, free_folder
 from memrl_core.models.base import Cancelled, Progress, never, unheard
@@ -120,10 +121,11 @@ def look(
     `named` maps fields to columns (`columns.FIELDS`; "" leaves a field out), `fresh` passes over the vectors. Raises
     `InputError` for columns that are not there, and for a source that cannot be read to its end.
     """
-    sample = [columns_of(row) for _, row, _ in islice(source.rows(), SAMPLE) if not isinstance(row, str)]
+    rows_of_it = [row for _, row, _ in islice(source.rows(), SAMPLE) if not isinstance(row, str)]
+    sample = [columns_of(row) for row in rows_of_it]
     if not sample:
         raise InputError(f"{source.name} holds no row that can be read. {NOTHING} Check the file.")
-    if _are_spans(sample):
+    if is_span(rows_of_it[0]):
         raise InputError(
             f"{source.name} holds spans of traces, not memories. {NOTHING} Take its steps in by: memrl import FILE "
             "--bank B"
@@ -176,16 +178,6 @@ def look(
         fresh,
         _lacks(found, lacking[usual], names.count, fresh),
     )
-
-
-def _are_spans(sample: Sequence[Mapping[str, object]]) -> bool:
-    wanted = (
-        {"trace_id", "span_id"},
-        {"traceId", "spanId"},
-        {"context.trace_id", "context.span_id"},
-        {"resourceSpans"},
-    )
-    return any(one <= set(sample[0]) for one in wanted)
 
 
 def _rows(source: Source, columns: Mapping[str, str], with_vector: bool) -> Iterator[tuple[str, Found | str, int]]:

@@ -27,6 +27,7 @@ from memrl_core.bank.storage.places import must_be_path
 from memrl_core.environments.own_tasks.files import OTHER_KINDS, not_utf8
 from memrl_core.errors import InputError, few, one_line
 from memrl_core.exchange.contents import NOTHING
+from memrl_core.exchange.foreign.spans import is_span
 from memrl_core.exchange.safe_files import opened
 
 LARGEST_VALUE = 300 * 2**20
@@ -37,6 +38,8 @@ MOST_COLUMNS = 2000
 KINDS = "Memories are read from JSON, JSON lines, CSV, Parquet, SQLite, a folder of LanceDB tables or an ACE playbook."
 SQLITE, PARQUET = b"SQLite format 3\0", b"PAR1"
 SEPARATORS = ",;\t|"
+TEXTS = ("text", "memory", "content", "page_content", "value", "document", "experience")
+"""Keys that an object has if it is one memory."""
 ACE = re.compile(
     r"(?m)^\s*(?:[-*]\s+)?\[(?P<id>[^\]\s]+)\]\s*helpful=(?P<helpful>\d+)\s+harmful=(?P<harmful>\d+)\s*::\s*(?P<content>.*)"
 )
@@ -127,8 +130,9 @@ def _is_object(line: bytes) -> bool:
 
 
 def _is_wrapped(line: bytes) -> bool:
-    """Whether one line holds all memories: a list, or objects by their ids."""
-    return _is_object(line) and bool(_entries(from_json(line)))
+    """Whether the only line holds all memories, and is not one itself."""
+    value = from_json(line) if _is_object(line) else {}
+    return not is_span(value) and not set(TEXTS) & set(value) and bool(_entries(value))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
@@ -191,7 +195,7 @@ def _of_value(path: Path, size: int) -> Source:
         raise InputError(
             f"{path.name} cannot be read as JSON ({str(error)[:200]}). {NOTHING} Check the file."
         ) from None
-    entries = _entries(value)
+    entries = [value] if isinstance(value, dict) and is_span(value) else _entries(value)
     if not entries:
         raise InputError(f"{path.name} is JSON in which no list of memories is found. {NOTHING} Check the file.")
     facts = {key: one for key, one in value.items() if not isinstance(one, list)} if isinstance(value, dict) else {}

@@ -1,0 +1,708 @@
+"""Traces of other programs as steps of a bank: the spans of one trace become one step, its documents memories.
+
+What was recalled, reranked, sent, answered and judged is taken as it stands in the spans; what is not there is said in
+the step's `lacks`. Spans carry no vectors of documents, so the bank's embedder makes them, and similarities are ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memrl_core.agent import workspace
+from memrl_core.bank import MemoryBank
+from memrl_core.embedders.base import Embedder, embedded
+from memrl_core.errors import BankMissing, InputError, NoVector, few
+from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped, started_with
+from memrl_core.exchange.foreign.columns import outcome_of
+from memrl_core.exchange.foreign.spans import (
+    Score,
+    Span,
+    at,
+    inner,
+    is_span,
+    json_of,
+    moment_of,
+    score_of,
+    spans_in,
+    tree_of,
+    words,
+)
+from memrl_core.exchange.foreign.tables import source_of
+from memrl_core.learning.fold import earned
+from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.policies import make_policy
+from memrl_core.policies.base import intent_key
+from memrl_core.records import (
+    Candidate,
+    Decision,
+    EmbedRecord,
+    EventKind,
+    GenerateRecord,
+    LedgerEvent,
+    Memory,
+    MemorySpan,
+    Message,
+    Reason,
+    Recalled,
+    RecallRecord,
+    Reply,
+    RewardRecord,
+    Role,
+    RunInfo,
+    StepTrace,
+    Task,
+    Term,
+    Turn,
+    UpdateRecord,
+    Utility,
+)
+from memrl_core.settings import MemRLSettings
+
+ENVIRONMENT, UNKNOWN = "imported", "unknown"
+NO_INTENT = "(no intent was reported)"
+AT_ONCE, OFTEN = 64, 256
+_ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "human": "user",
+                              "assistant": "assistant", "ai": "assistant", "model": "assistant"}  # fmt: skip
+_MAIN = ("reward", "success", "correctness", "correct", "qa_correctness", "user_feedback", "user-feedback", "score")
+Vector = npt.NDArray[np.float32]
+
+
+def has_spans(path: Path) -> bool:
+    """Whether a file holds spans of traces: by its first row that can be read."""
+    try:
+        rows = (row for _, row, _ in islice(source_of(str(path)).rows(), 20) if not isinstance(row, str))
+        return any(is_span(row) for row in rows)
+    except InputError:
+        return False
+
+
+# --- spans, gathered by their trace -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Spans and scores by their trace, in any order; `repeated` spans came more than once, and the longer is kept."""
+
+    spans: defaultdict[str, dict[str, Span]] = field(default_factory=lambda: defaultdict(dict))
+    scores: defaultdict[str, list[Score]] = field(default_factory=lambda: defaultdict(list))
+    skipped: list[Skipped] = field(default_factory=list)
+    repeated: int = 0
+
+    def take(self, row: Mapping[str, Any], where: str, number: int) -> None:
+        """All spans and scores of one row."""
+        for one in spans_in(row, number):
+            if isinstance(one, str):
+                self.skipped.append(Skipped(where, one))
+            elif isinstance(one, tuple):
+                self.scores[one[0]].append(one[1])
+            else:
+                known = self.spans[one.trace].get(one.id)
+                self.repeated += known is not None
+                if known is None or (len(one.tree), not math.isnan(one.end)) >= (
+                    len(known.tree),
+                    not math.isnan(known.end),
+                ):
+                    self.spans[one.trace][one.id] = one
+
+    def in_order(self) -> list[tuple[str, list[Span]]]:
+        """The traces, oldest first, each with its spans by their begin."""
+        found = [(trace, sorted(spans.values(), key=_begin)) for trace, spans in self.spans.items()]
+        return sorted(found, key=lambda one: (_begin(one[1][0]), one[0]))
+
+
+def _begin(span: Span) -> float:
+    return math.inf if math.isnan(span.start) else span.start
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    id: str
+    content: str
+    score: float | None
+    metadata: Any = None
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+class Steps:
+    """Makes steps of traces for a run; `bank` is where they go, None for a new one.
+
+    `memories` (with their vectors), `events` and `traces` grow with each `add`; memories that the bank has are not in
+    `memories`, unless they are new to the run.
+    """
+
+    def __init__(self, embedder: Embedder, run: RunInfo, bank: MemoryBank | None, first_step: int = 1) -> None:
+        self.memories: dict[str, tuple[Memory, Vector]] = {}
+        self.metadata: dict[str, Any] = {}
+        self.traces: list[StepTrace] = []
+        self.rewards: list[LedgerEvent] = []
+        self.known: dict[str, Utility] = {}
+        self._embedder, self._run, self._bank, self._number = embedder, run, bank, first_step
+        self._policy = make_policy(run.policy, run.settings)
+        self._in_bank = set(bank.memory_ids()) if bank is not None else set[str]()
+        self._named: dict[tuple[str, str], str] = {}
+        self._vectors: dict[str, Vector | None] = {}
+
+    def add(self, trace: str, spans: Sequence[Span], scores: Sequence[Score]) -> bool:
+        """One trace as the next step; False where there is nothing in it that a step could show."""
+        made = self._step(trace, spans, scores)
+        if made is not None:
+            self.traces.append(made)
+            self._number += 1
+        return made is not None
+
+    def embed(self, texts: Iterable[str]) -> None:
+        """Make the vectors of texts, many at once; one of which the embedder makes none has None."""
+        wanted = [one for one in dict.fromkeys(texts) if one not in self._vectors]
+        for start in range(0, len(wanted), AT_ONCE):
+            self._embed(wanted[start : start + AT_ONCE])
+
+    def _embed(self, texts: list[str]) -> None:
+        try:
+            self._vectors |= dict(zip(texts, embedded(self._embedder, texts), strict=True))
+        except NoVector:
+            if len(texts) == 1:
+                self._vectors[texts[0]] = None
+            else:
+                for one in texts:
+                    self._embed([one])
+
+    def _step(self, trace: str, spans: Sequence[Span], scores: Sequence[Score]) -> StepTrace | None:
+        retrieved = [span for span in spans if span.kind == "RETRIEVER"]
+        reranked = [span for span in spans if span.kind == "RERANKER"]
+        calls = [span for span in spans if span.kind == "LLM"]
+        intent = _intent(spans, retrieved, calls)
+        if not (retrieved or reranked or calls) and intent == NO_INTENT:
+            return None
+        lacks: list[str] = []
+        documents = [one for span in retrieved for one in _documents(span, "retrieval.documents")]
+        chosen = [one for span in reranked[-1:] for one in _documents(span, "reranker.output_documents")]
+        documents += [one for span in reranked[:1] for one in _documents(span, "reranker.input_documents")]
+        documents += chosen
+        self.embed([intent, *(one.content for one in documents if one.content)])
+        vector = self._vectors[intent] if intent != NO_INTENT else None
+        pool: dict[str, float | None] = {}
+        unknown = []
+        for one in documents:
+            if name := self._memory(one):
+                pool.setdefault(name, one.score)
+            else:
+                unknown.append(one.id or "without an id")
+        if unknown:
+            lacks.append(f"the texts of memories that it recalled ({few(dict.fromkeys(unknown))}), which are left out")
+        messages, turns, model, options = _conversation(spans, calls)
+        selected = tuple(dict.fromkeys(filter(None, (self._memory(one) for one in chosen))))
+        if pool and not chosen:
+            sent = "\n".join(message.content for message in messages)
+            selected = tuple(name for name in pool if sent and self._text(name).strip() in sent) or tuple(pool)
+            if not sent or selected == tuple(pool):
+                lacks.append("which memories it selected: all that it recalled are taken")
+        if len(retrieved) > 1:
+            queries = [
+                span.text("input.value", "gen_ai.retrieval.query.text", "gen_ai.memory.query.text")
+                for span in retrieved
+            ]
+            lacks.append(
+                f"its {len(retrieved):,} retrievals one by one: they are one pool here ({few(q[:80] for q in queries)})"
+            )
+        recall = decision = None
+        if (retrieved or reranked) and vector is not None:
+            recall = self._recall(pool, vector, lacks)
+            decision = self._decision(recall, selected, {self._memory(one): one.score for one in chosen}, lacks)
+        elif not retrieved and not reranked:
+            lacks.append("which memories it recalled")
+        asked_for = ("its intent", "what it sent to the model", "what the model answered")
+        is_there = (intent != NO_INTENT, bool(messages), bool(turns))
+        lacks += [what for what, has in zip(asked_for, is_there, strict=True) if not has]
+        failed = next((f"{span.name or span.kind}: {span.failed}" for span in spans if span.failed), "")
+        if failed:
+            lacks.append(f"what would have come without a failure ({failed[:200]})")
+        step_id = hashlib.sha256(f"{self._run.id}\n{trace}".encode()).hexdigest()[:32]
+        given = [*scores, *(score for span in spans for score in span.scores)]
+        given += [score for span in spans if span.kind == "EVALUATOR" for score in score_of(span.tree)]
+        begin, end = _begin(spans[0]), max((span.end for span in spans if not math.isnan(span.end)), default=math.nan)
+        reward, update = self._rewarded(step_id, given, selected, moment_of(end), lacks)
+        return StepTrace(
+            id=step_id,
+            run=self._run.id,
+            step=self._number,
+            epoch=1,
+            task=Task(trace[:200], intent, ENVIRONMENT),
+            policy=self._run.policy,
+            settings=self._run.settings,
+            started=moment_of(begin if begin < math.inf else math.nan),
+            seconds=_seconds(retrieved, calls, end - begin),
+            embed=None if vector is None else EmbedRecord(self._embedder.name, len(vector), tuple(map(float, vector))),
+            recall=recall,
+            decision=decision,
+            generate=GenerateRecord(model, False, options, messages, tuple(self._places(selected, messages)), turns)
+            if messages or turns
+            else None,
+            reward=reward,
+            update=update,
+            origin="import",
+            lacks=tuple(lacks),
+        )
+
+    def _memory(self, one: _Document) -> str:
+        """The memory that a document is, taken in where it is new; "" where neither its text nor its id is known."""
+        wanted = one.id or (f"doc-{hashlib.sha256(one.content.encode()).hexdigest()[:10]}" if one.content else "")
+        if not wanted or not wanted.isprintable():
+            return ""
+        if (wanted, one.content) in self._named:
+            return self._named[wanted, one.content]
+        name, number = wanted, 1
+        while name in self.memories or name in self._in_bank:
+            if not one.content or one.content in (self._text(name), self._intent_of(name)):
+                break
+            number += 1
+            name = f"{wanted}-{number}"
+        if name not in self.memories and name in self._in_bank and self._bank is not None:
+            self.memories[name] = self._bank.memory(name), self._bank.embedding(name)
+            self.known.setdefault(name, Utility(0.0, 0))
+        elif name not in self.memories:
+            vector = self._vectors.get(one.content)
+            if not one.content or vector is None:
+                return ""
+            memory = Memory(
+                name, one.content, one.content, "unrated", intent_key(one.content), (), self._run.id, 0, "", ""
+            )
+            self.memories[name] = memory, vector
+            self.known[name] = Utility(0.0, 0)
+            if one.metadata:
+                self.metadata[name] = one.metadata
+        self._named[wanted, one.content] = name
+        return name
+
+    def _text(self, name: str) -> str:
+        return self.memories[name][0].experience if name in self.memories else self._of_bank(name).experience
+
+    def _intent_of(self, name: str) -> str:
+        return self.memories[name][0].intent if name in self.memories else self._of_bank(name).intent
+
+    def _of_bank(self, name: str) -> Memory:
+        assert self._bank is not None
+        return self._bank.memory(name)
+
+    def _recall(self, pool: Mapping[str, float | None], vector: Vector, lacks: list[str]) -> RecallRecord:
+        similarity = {name: float(np.clip(self.memories[name][1] @ vector, -1, 1)) for name in pool}
+        if pool:
+            lacks.append(
+                "the vectors by which it recalled: the similarities are cosines of "
+                f"{self._embedder.name}, its own scores stand beside them in its order"
+            )
+        return RecallRecord(
+            k1=len(pool),
+            k1_counts="record",
+            delta=-1.0,
+            strict=False,
+            memories=len(self.known),
+            pool=tuple(
+                Recalled(name, similarity[name], rank, None, score)
+                for rank, (name, score) in enumerate(pool.items(), start=1)
+            ),
+            left_out=(),
+            rule="own score" if pool else "nothing",
+            why="" if pool else "the agent's retrieval gave no document",
+        )
+
+    def _decision(
+        self, recall: RecallRecord, selected: tuple[str, ...], scores: Mapping[str, float | None], lacks: list[str]
+    ) -> Decision:
+        own = {one.memory_id: one.signal for one in recall.pool}
+        given = scores if scores and all(scores.get(name) is not None for name in own) else own
+        is_scored = bool(own) and all(given.get(name) is not None for name in own)
+        ranks = {name: rank for rank, name in enumerate(selected, start=1)}
+        if own:
+            lacks.append(
+                "how it ranks: λ, ε, the seed and the probability of this choice are not known, though they are 0 here"
+            )
+        candidates = []
+        for one in recall.pool:
+            score, utility = given.get(one.memory_id), self.known[one.memory_id]
+            kept = score if is_scored else None
+            candidates.append(
+                Candidate(
+                    memory_id=one.memory_id,
+                    similarity=one.similarity,
+                    q=utility.q,
+                    visits=utility.visits,
+                    terms=() if kept is None else (Term("score", kept, kept, 1.0, kept),),
+                    score=kept,
+                    rank_recall=one.rank_recall,
+                    rank_select=ranks.get(one.memory_id),
+                    selected=one.memory_id in ranks,
+                    reason=Reason.TOP_K2 if one.memory_id in ranks else Reason.BEYOND_K2,
+                )
+            )
+        candidates.sort(key=lambda one: one.rank_select or len(candidates) + one.rank_recall)
+        mode: Any = "greedy" if recall.pool else "fallback"
+        return Decision(
+            len(selected), 0.0, "unknown", (), tuple(candidates), selected, selected, mode, 0.0, None, 0, 0.0
+        )
+
+    def _rewarded(
+        self, step_id: str, scores: Sequence[Score], credited: tuple[str, ...], at_time: str, lacks: list[str]
+    ) -> tuple[RewardRecord, UpdateRecord]:
+        """The reward of the step, and how it moves q; people's rewards and the environment's become events."""
+        low, high = self._run.settings["reward_failure"], self._run.settings["reward_success"]
+        numbers: list[tuple[Score, float]] = []
+        for score in scores:
+            said = outcome_of(score.label)
+            number = score.value if score.value is not None else {"success": high, "failure": low}.get(said)
+            if number is not None:
+                numbers.append((score, float(number)))
+            else:
+                lacks.append(f"a number for “{score.name}: {score.label}”")
+        people = {score.rater: (score, number) for score, number in numbers if score.human}
+        others = [(score, number) for score, number in numbers if not score.human]
+        others.sort(key=lambda one: _MAIN.index(one[0].name.lower()) if one[0].name.lower() in _MAIN else len(_MAIN))
+        own = others[0] if others else None
+        if others[1:]:
+            lacks.append(
+                f"one reward: {few(f'{s.name} {n:g}' for s, n in others[1:])} stand beside {others[0][0].name}"
+            )
+        if odd := [number for _, number in numbers if not low <= number <= high]:
+            lacks.append(f"rewards on the scale of this run, {low:g} to {high:g}: {few(odd)} count as they were given")
+        if not numbers:
+            lacks.append("how well it went")
+        common: dict[str, Any] = {
+            "seq": 0, "run": self._run.id, "step": self._number, "step_id": step_id, "known_at": self._number,
+            "kind": EventKind.REWARD_GIVEN, "memory_ids": credited, "created": at_time,
+        }  # fmt: skip
+        if own is not None:
+            self.rewards.append(LedgerEvent(id=f"{step_id}:environment", value=own[1], source="environment", **common))
+        for rater, (score, number) in people.items():
+            one = hashlib.sha256(rater.encode()).hexdigest()[:8]
+            self.rewards.append(
+                LedgerEvent(
+                    id=f"{step_id}:by:{one}", value=number, source="person", rater=rater, reason=score.reason, **common
+                )
+            )
+        reward = None if own is None else own[1]
+        changes: Any = ()
+        for move in earned(reward, {rater: number for rater, (_, number) in people.items()}, self._run.settings):
+            known = {name: self.known[name] for name in credited}
+            changes = self._policy.update(credited, move.value, known)
+            self.known |= {change.memory_id: Utility(change.after, change.visits) for change in changes}
+        verdict = "" if own is None else ": ".join(filter(None, (own[0].label or own[0].name, own[0].reason)))
+        record = RewardRecord(
+            reward, None if own is None else "environment", self._policy.outcome_of(reward), verdict, "", "", credited
+        )
+        return record, UpdateRecord(tuple(changes) if own is not None and not people else ())
+
+    def _places(self, selected: Sequence[str], messages: Sequence[Message]) -> Iterator[MemorySpan]:
+        """Where memories stand in the prompt word for word, each in a place of its own."""
+        taken: list[MemorySpan] = []
+        for name in selected:
+            text = self._text(name).strip()
+            for number, message in enumerate(messages):
+                start = message.content.find(text) if text else -1
+                end = start + len(text)
+                if start >= 0 and not any(o.message == number and start < o.end and o.start < end for o in taken):
+                    taken.append(MemorySpan(name, number, start, end))
+                    break
+        yield from sorted(taken, key=lambda one: (one.message, one.start))
+
+
+def _seconds(retrieved: Sequence[Span], calls: Sequence[Span], whole: float) -> dict[str, float]:
+    found = {
+        phase: sum(span.end - span.start for span in spans if span.end >= span.start)
+        for phase, spans in (("RECALL", retrieved), ("GENERATE", calls))
+    }
+    return {phase: seconds for phase, seconds in found.items() if seconds > 0} or (
+        {"GENERATE": whole} if whole > 0 else {}
+    )
+
+
+# --- what spans say ---------------------------------------------------------------------------------------------------
+
+
+def _intent(spans: Sequence[Span], retrieved: Sequence[Span], calls: Sequence[Span]) -> str:
+    """What was asked: of the root, else of the first retrieval, else the last words of a person to the model."""
+    roots = [span for span in spans if not span.parent]
+    for span in (*roots, *retrieved, *spans):
+        said = "" if span.kind in ("LLM", "TOOL", "EVALUATOR", "EMBEDDING") else _asked(span)
+        if said.strip():
+            return said
+    for span in calls:
+        asked = [message.content for message in _messages(span, "input") if message.role == "user"]
+        if asked and asked[-1].strip():
+            return asked[-1]
+    return NO_INTENT
+
+
+def _asked(span: Span) -> str:
+    for path in ("gen_ai.retrieval.query.text", "gen_ai.memory.query.text", "reranker.query"):
+        if said := span.text(path):
+            return said
+    given = json_of(
+        at(span.tree, "input.value") if at(span.tree, "input.value") is not None else at(span.tree, "input")
+    )
+    return _question(given)
+
+
+def _question(given: Any) -> str:
+    """The question in an input: the text, or what an object has under a usual name, or the last message of a person."""
+    if isinstance(given, Mapping):
+        for name in ("query", "question", "input", "intent", "task", "prompt", "text", "content", "kwargs", "args"):
+            if name in given and (said := _question(json_of(given[name]))):
+                return said
+        return _question(given["messages"]) if "messages" in given else ""
+    if isinstance(given, list):
+        by_people = [one for one in given if not isinstance(one, Mapping) or _role(one) == "user"]
+        return _question(by_people[-1]) if by_people else ""
+    return words(given)
+
+
+def _role(message: Mapping[str, Any]) -> Role:
+    said = words(at(message, "role") or at(message, "message.role") or at(message, "type") or at(message, "data.type"))
+    return _ROLES.get(said.lower(), "user")
+
+
+def _documents(span: Span, path: str) -> list[_Document]:
+    found = at(span.tree, path)
+    if found is None and path == "retrieval.documents":
+        for other in ("gen_ai.retrieval.documents", "gen_ai.memory.records", "output.value", "output"):
+            found = json_of(span.at(other))
+            found = found if isinstance(found, list | dict) else None
+            if isinstance(found, Mapping):
+                found = next((one for one in found.values() if isinstance(one, list)), None)
+            if found:
+                break
+    found = json_of(found)
+    listed = [tree_of(one) if isinstance(one, Mapping) else one for one in found] if isinstance(found, list) else []
+    return [one for one in map(_document, listed) if one is not None]
+
+
+def _document(given: Any) -> _Document | None:
+    if isinstance(given, str):
+        return _Document("", given, None)
+    if not isinstance(given, Mapping):
+        return None
+    part = inner(given, "document")
+    metadata = json_of(part.get("metadata"))
+    names = [part.get(key) for key in ("id", "id_", "memory_id", "key", "document_id")]
+    if isinstance(metadata, Mapping):
+        names += [metadata.get("id"), metadata.get("memory_id")]
+    content = next(
+        filter(None, (words(part.get(key)) for key in ("content", "page_content", "text", "memory", "value"))), ""
+    )
+    score = part.get("score", given.get("score"))
+    if isinstance(score, str):
+        score = float(score) if re.fullmatch(r"-?\d+(\.\d+)?([eE]-?\d+)?", score) else None
+    number = (
+        float(score)
+        if isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
+        else None
+    )
+    name = next((words(one) for one in names if one not in (None, "")), "")[:200]
+    return _Document(name.strip(), content, number, metadata) if name.strip() or content else None
+
+
+def _messages(span: Span, side: str) -> list[Message]:
+    """The messages that a model was sent ("input"), or what it answered ("output")."""
+    other = {"input": "prompt", "output": "completion"}[side]
+    for path in (f"llm.{side}_messages", f"gen_ai.{side}.messages", f"gen_ai.{other}", f"{side}.value", side):
+        given = json_of(span.at(path))
+        if side == "output" and isinstance(given, Mapping) and "generations" in given:
+            given = given["generations"]
+        if isinstance(given, Mapping):
+            given = given.get("messages") or given.get("choices") or [given]
+        while isinstance(given, list) and len(given) == 1 and isinstance(given[0], list):
+            given = given[0]
+        if isinstance(given, str) and given.strip():
+            given = [{"role": "user" if side == "input" else "assistant", "content": given}]
+        if isinstance(given, list) and given:
+            made = [_message(one, side) for one in given]
+            if any(one.content for one in made):
+                return made
+    return []
+
+
+def _message(given: Any, side: str) -> Message:
+    if not isinstance(given, Mapping):
+        return Message("user" if side == "input" else "assistant", words(given))
+    held = inner(given, "message")
+    data = inner(held, "kwargs")
+    content = data.get("content", data.get("contents", data.get("parts", data.get("text"))))
+    if isinstance(content, list):
+        content = "\n".join(filter(None, map(_part, content)))
+    role = _role(held) if "role" in held or "type" in held else ("user" if side == "input" else "assistant")
+    text = words(content)
+    if not text and (called := data.get("tool_calls")):
+        text = words(called)
+    return Message(role, text)
+
+
+def _part(given: Any) -> str:
+    if isinstance(given, Mapping):
+        part = inner(given, "message_content")
+        return words(part.get("text") or part.get("content") or part.get("arguments") or part.get("response"))
+    return words(given)
+
+
+def _conversation(
+    spans: Sequence[Span], calls: Sequence[Span]
+) -> tuple[tuple[Message, ...], tuple[Turn, ...], str, dict[str, Any]]:
+    """Messages of the first call, a turn for each call with what tools gave after it, the model, and its options."""
+    if not calls:
+        return (), (), UNKNOWN, {}
+    turns = []
+    for number, call in enumerate(calls):
+        until = _begin(calls[number + 1]) if number + 1 < len(calls) else math.inf
+        tools = [s for s in spans if s.kind == "TOOL" and _begin(call) <= _begin(s) < until]
+        seen = "\n".join(
+            f"{tool.name}: {tool.text('output.value', 'gen_ai.tool.call.result', 'output')}" for tool in tools
+        )
+        answer = "\n".join(message.content for message in _messages(call, "output"))
+        reply = Reply(
+            answer,
+            prompt_tokens=_count(
+                call, "llm.token_count.prompt", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "usage.input"
+            ),
+            answer_tokens=_count(
+                call,
+                "llm.token_count.completion",
+                "gen_ai.usage.output_tokens",
+                "gen_ai.usage.completion_tokens",
+                "usage.output",
+            ),
+            seconds=call.end - call.start if call.end >= call.start else 0.0,
+        )
+        turns.append(Turn(reply, seen, 0.0, terminated=number + 1 == len(calls), truncated=False))
+    first = calls[0]
+    options = json_of(first.at("llm.invocation_parameters"))
+    plain = (
+        {k: v for k, v in options.items() if isinstance(v, str | int | float)} if isinstance(options, Mapping) else {}
+    )
+    for name in [name for name in plain if "key" in name.lower() or ("token" in name.lower() and name != "max_tokens")]:
+        del plain[name]
+    model = first.text("llm.model_name", "gen_ai.response.model", "gen_ai.request.model")[:200] or UNKNOWN
+    return tuple(_messages(first, "input")), tuple(turns), model, plain
+
+
+def _count(span: Span, *paths: str) -> int | None:
+    for path in paths:
+        value = span.at(path)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 10**9:
+            return int(value)
+    return None
+
+
+# --- a file -----------------------------------------------------------------------------------------------------------
+
+
+def run_of_traces(name: str, model: str, created: str, embedder: str) -> RunInfo:
+    """The run that steps of traces belong to."""
+    return RunInfo(
+        id=name,
+        environment=ENVIRONMENT,
+        tasks="",
+        policy="memrl",
+        settings=MemRLSettings().model_dump(),
+        seed=0,
+        model=model,
+        simulated=False,
+        embedder=embedder,
+        base=None,
+        base_step=0,
+        created=created,
+    )
+
+
+def read_spans(
+    path: Path,
+    embedder: Embedder,
+    bank: MemoryBank | None = None,
+    on_progress: Progress = unheard,
+    cancelled: Cancelled = never,
+) -> Contents | None:
+    """The traces in a file as one run, a step each; None when `cancelled()` turned true.
+
+    `embedder` is that of the `bank` that they go to, whose memories are known by their ids. The same file gives the
+    same ids. Raises `InputError` for a file that holds none, and `ModelError`.
+    """
+    source, gathered = source_of(str(path)), Gathered()
+    for number, (where, row, done) in enumerate(source.rows(), start=1):
+        if number % OFTEN == 0:
+            on_progress(done, source.size)
+            if cancelled():
+                return None
+        if isinstance(row, str):
+            gathered.skipped.append(Skipped(where, row))
+        else:
+            gathered.take(row, where, number)
+    ordered = gathered.in_order()
+    models = {span.text("llm.model_name", "gen_ai.request.model") for _, spans in ordered for span in spans} - {""}
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.stem).strip("-.")[:40]
+    created = next((moment_of(spans[0].start) for _, spans in ordered if not math.isnan(spans[0].start)), "")
+    info = run_of_traces(
+        f"traces-{plain}" if plain else "traces", models.pop() if len(models) == 1 else UNKNOWN, created, embedder.name
+    )
+    steps, skipped = Steps(embedder, info, bank), gathered.skipped
+    for number, (trace, spans) in enumerate(ordered, start=1):
+        if cancelled():
+            return None
+        if not steps.add(trace, spans, gathered.scores.pop(trace, [])):
+            skipped.append(Skipped(f"trace {trace}", "no span of it says what was asked, recalled or answered"))
+        on_progress(number, len(ordered))
+    if not steps.traces:
+        raise InputError(f"{path.name} holds no trace that can be a step. {NOTHING} Choose another file.")
+    skipped += [
+        Skipped(f"scores of trace {trace}", "no span of that trace is in the file") for trace in gathered.scores
+    ]
+    count = sum(len(spans) for _, spans in ordered)
+    read = [
+        f"{count:,} spans of {len(ordered):,} traces: {len(steps.traces):,} steps, {len(steps.memories):,} memories."
+    ]
+    if gathered.repeated:
+        read.append(f"Spans that came more than once: {gathered.repeated:,}; the fuller one was taken.")
+    lacks = dict.fromkeys(lack for one in steps.traces for lack in one.lacks)
+    account = Account(f"spans ({source.kind})", tuple(read), tuple(skipped), (), tuple(lacks))
+    return Contents(
+        embedder.name,
+        embedder.dimension,
+        steps.memories,
+        events_of(steps, info),
+        tuple(steps.traces),
+        account=account,
+        digest=embedder.digest,
+    )
+
+
+def spans_for(path: Path, uri: str, on_progress: Progress = unheard, cancelled: Cancelled = never) -> Contents | None:
+    """`read_spans` for the bank at `uri`, with its embedder; for a new one with that of new banks."""
+    preferences = workspace.load_preferences()
+    try:
+        bank = MemoryBank.open(uri)
+    except BankMissing:
+        made = workspace.new_embedder(workspace.default_embedder(), preferences)
+        return read_spans(path, made, None, on_progress, cancelled)
+    with bank:
+        return read_spans(path, workspace.embedder_of(bank, preferences), bank, on_progress, cancelled)
+
+
+def events_of(steps: Steps, info: RunInfo) -> tuple[LedgerEvent, ...]:
+    """The ledger of a new run: its start, its memories as they came, and the rewards of its steps."""
+    begin = started_with(info, dict.fromkeys(steps.memories, Utility(0.0, 0)))
+    named = [
+        replace(event, payload={**event.payload, "metadata": steps.metadata[event.memory_ids[0]]})
+        if event.memory_ids and event.memory_ids[0] in steps.metadata
+        else event
+        for event in begin
+    ]
+    rewards = (replace(event, seq=seq) for seq, event in enumerate(steps.rewards, start=len(begin) + 1))
+    return (*named, *rewards)

@@ -1,0 +1,248 @@
+"""Traces of other programs: what is read of each form, and which steps come of it."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.errors import InputError
+from memrl_core.exchange.bring_in import Arrival, bring_in
+from memrl_core.exchange.foreign.traces import has_spans, read_spans
+from memrl_core.records import StepTrace
+
+DOCUMENTS = [
+    {"document.id": "m1", "document.content": "Prefers oat milk", "document.score": 0.82},
+    {"document.id": "m2", "document.content": "Is vegetarian", "document.score": 12.5},
+]
+
+
+def span(name: str, kind: str, second: int, parent: str | None = None, trace: str = "0x1", **attributes: Any) -> Any:
+    return {
+        "name": name, "context": {"trace_id": trace, "span_id": name}, "parent_id": parent,
+        "start_time": f"2026-05-01T10:00:{second:02}Z", "end_time": f"2026-05-01T10:00:{second + 1:02}Z",
+        "attributes": {"openinference.span.kind": kind, **attributes},
+    }  # fmt: skip
+
+
+RECALL = span("recall", "RETRIEVER", 1, "root", **{"input.value": "make coffee", "retrieval.documents": DOCUMENTS})
+CHAT = span(
+    "chat", "LLM", 2, "root",
+    **{
+        "llm.input_messages.0.message.role": "system", "llm.input_messages.0.message.content": "Know: Prefers oat milk",
+        "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": "make coffee",
+        "llm.output_messages.0.message.content": "Coffee with oat milk.", "llm.model_name": "m-1",
+        "llm.token_count.prompt": 20, "llm.token_count.completion": 5,
+    },
+)  # fmt: skip
+ROOT = span(
+    "root", "CHAIN", 0, **{"input.value": json.dumps({"messages": [{"type": "human", "content": "make coffee"}]})}
+)
+TOOL = span("kettle", "TOOL", 3, "root", **{"output.value": "water is hot"})
+JUDGE = span(
+    "judge", "EVALUATOR", 4, "root", **{"eval.name": "correctness", "eval.score": 1.0, "eval.label": "correct"}
+)
+
+
+def lines(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def imported(path: Path, uri: Path) -> Arrival:
+    bank = MemoryBank.open(str(uri)) if uri.exists() else None
+    contents = read_spans(path, HashingEmbedder(64), bank)
+    assert contents is not None
+    return bring_in(contents, str(uri))
+
+
+def steps(uri: Path) -> list[StepTrace]:
+    with MemoryBank.open(str(uri)) as bank:
+        assert all(finding.ok for finding in check(str(uri)))
+        return list(bank.traces(bank.runs()[-1].id))
+
+
+def test_the_spans_of_one_trace_become_one_step_with_their_own_numbers(tmp_path: Path) -> None:
+    path = lines(tmp_path / "s.jsonl", ROOT, RECALL, CHAT, TOOL, JUDGE)
+    assert has_spans(path)
+    imported(path, tmp_path / "bank")
+    (step,) = steps(tmp_path / "bank")
+    assert step.task.intent == "make coffee" and step.started.startswith("2026-05-01T10:00:00")
+    assert step.recall and [(one.memory_id, one.signal) for one in step.recall.pool] == [("m1", 0.82), ("m2", 12.5)]
+    assert step.decision and step.decision.selected == ("m1",)
+    assert step.generate and step.generate.model == "m-1" and step.generate.spans[0].memory_id == "m1"
+    (turn,) = step.turns
+    assert (turn.reply.text, turn.reply.prompt_tokens, turn.reply.answer_tokens) == ("Coffee with oat milk.", 20, 5)
+    assert "water is hot" in turn.observation
+    assert step.reward and (step.reward.reward, step.reward.outcome, step.reward.credited) == (1.0, "success", ("m1",))
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        run = bank.runs()[0].id
+        assert bank.utilities(run)["m1"].visits == 1 and bank.utilities(run)["m1"].q > 0
+        assert bank.utilities(run)["m2"].visits == 0
+
+
+def test_order_and_repetition_of_spans_change_nothing(tmp_path: Path) -> None:
+    wanted = None
+    for number, rows in enumerate(list(permutations((ROOT, RECALL, CHAT, JUDGE)))[::7]):
+        (tmp_path / str(number)).mkdir()
+        path = lines(tmp_path / str(number) / "s.jsonl", *rows, rows[1], {**rows[0], "end_time": None})
+        contents = read_spans(path, HashingEmbedder(64))
+        assert contents is not None
+        wanted = wanted or contents
+        assert contents.traces == wanted.traces and contents.events == wanted.events
+
+
+def test_the_same_file_again_changes_nothing(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path / "s.jsonl", ROOT, RECALL, CHAT, JUDGE, span("late", "LLM", 5, trace="0x2", **{"output.value": "x"})
+    )
+    assert imported(path, tmp_path / "bank").steps == 2
+    again = imported(path, tmp_path / "bank")
+    assert (again.steps, again.memories, again.events) == (0, 0, 0)
+
+
+def otlp(key: str, value: Any) -> Any:
+    kind = "stringValue" if isinstance(value, str) else "doubleValue"
+    return {"key": key, "value": {kind: value}}
+
+
+def gen_ai_in_otlp() -> list[Any]:
+    records = json.dumps(
+        [{"id": "m1", "content": "Prefers oat milk", "score": 0.8}, {"id": "m2", "content": "Is vegan"}]
+    )
+    search = {
+        "gen_ai.operation.name": "search_memory", "gen_ai.memory.query.text": "make coffee",
+        "gen_ai.memory.records": records,
+    }  # fmt: skip
+    chat = {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "m-1",
+        "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type": "text", "content": "make coffee"}]}]),
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "Here."}]}]),
+    }  # fmt: skip
+    event = {
+        "name": "gen_ai.evaluation.result",
+        "attributes": [otlp("gen_ai.evaluation.name", "reward"), otlp("gen_ai.evaluation.score.value", 0.5)],
+    }
+    spans = [
+        {"traceId": "5b8efff798038103d269b633813fc60c", "spanId": f"eee19b7ec3c1b17{n}", "name": str(n),
+         "startTimeUnixNano": f"17776296000{n}0000000", "endTimeUnixNano": f"17776296000{n}5000000",
+         "attributes": [otlp(k, v) for k, v in attributes.items()], "events": [event] if n else []}
+        for n, attributes in enumerate((search, chat))
+    ]  # fmt: skip
+    return [{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}]
+
+
+def langfuse() -> list[Any]:
+    observations = [
+        {"id": "o1", "type": "RETRIEVER", "name": "search", "startTime": "2026-05-01T10:00:00Z",
+         "input": {"query": "make coffee"}, "output": [{"id": "m1", "page_content": "Prefers oat milk"},
+                                                       {"id": "m2", "page_content": "Is vegan"}]},
+        {"id": "o2", "type": "GENERATION", "startTime": "2026-05-01T10:00:01Z", "model": "m-1",
+         "input": [{"role": "user", "content": "make coffee"}], "output": {"role": "assistant", "content": "Here."}},
+    ]  # fmt: skip
+    scores = [{"name": "reward", "value": 0.5, "source": "API"}]
+    return [{"id": "t1", "name": "agent", "input": "make coffee", "observations": observations, "scores": scores}]
+
+
+def langfuse_apart() -> list[Any]:
+    (trace,) = langfuse()
+    apart = [{**one, "traceId": "t1"} for one in trace["observations"]]
+    return [{"traceId": "t1", "id": "s", "name": "reward", "value": 0.5, "source": "API"}, *reversed(apart)]
+
+
+def phoenix() -> list[Any]:
+    rows = [
+        {"context.trace_id": "t", "context.span_id": "1", "parent_id": None, "span_kind": "RETRIEVER", "name": "r",
+         "start_time": "2026-05-01T10:00:00+00:00", "attributes.input.value": "make coffee",
+         "attributes.retrieval.documents": [{"document": {"id": "m1", "content": "Prefers oat milk"}},
+                                            {"document": {"id": "m2", "content": "Is vegan"}}]},
+        {"context.trace_id": "t", "context.span_id": "2", "parent_id": "1", "span_kind": "LLM", "name": "l",
+         "start_time": "2026-05-01T10:00:01+00:00", "attributes.output.value": "Here.",
+         "attributes.llm.model_name": "m-1",
+         "annotations": [{"name": "reward", "annotator_kind": "CODE", "result": {"score": 0.5}}]},
+    ]  # fmt: skip
+    return rows
+
+
+@pytest.mark.parametrize("form", [gen_ai_in_otlp, langfuse, langfuse_apart, phoenix])
+def test_each_form_gives_the_same_step(form: Any, tmp_path: Path) -> None:
+    imported(lines(tmp_path / "s.jsonl", *form()), tmp_path / "bank")
+    (step,) = steps(tmp_path / "bank")
+    assert step.task.intent == "make coffee" and step.recall and step.generate and step.reward
+    assert [one.memory_id for one in step.recall.pool] == ["m1", "m2"]
+    assert (step.generate.model, step.turns[0].reply.text, step.reward.reward) == ("m-1", "Here.", 0.5)
+
+
+def test_a_persons_annotation_becomes_their_reward(tmp_path: Path) -> None:
+    note = {
+        "name": "quality",
+        "annotator_kind": "HUMAN",
+        "identifier": "ann",
+        "result": {"score": -1, "explanation": "cold"},
+    }
+    imported(lines(tmp_path / "s.jsonl", RECALL, {**CHAT, "annotations": [note]}), tmp_path / "bank")
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        run = bank.runs()[0].id
+        (given,) = (
+            bank.ratings.standing(run, 1)
+            if hasattr(bank.ratings, "standing")
+            else [e for e in bank.events() if e.source == "person"]
+        )
+        assert (given.rater, given.value, given.reason) == ("ann", -1.0, "cold")
+        assert bank.utilities(run)["m1"].q < 0
+
+
+def test_the_reranker_says_what_was_selected(tmp_path: Path) -> None:
+    best = [{"document.id": "m2", "document.content": "Is vegetarian", "document.score": 3.5}]
+    rerank = span(
+        "rerank", "RERANKER", 2, "root", **{"reranker.query": "make coffee", "reranker.output_documents": best}
+    )
+    imported(lines(tmp_path / "s.jsonl", RECALL, rerank), tmp_path / "bank")
+    (step,) = steps(tmp_path / "bank")
+    assert step.decision and step.decision.selected == ("m2",) and step.recall and len(step.recall.pool) == 2
+
+
+def test_memories_that_the_bank_has_stay_its_own(tmp_path: Path) -> None:
+    imported(lines(tmp_path / "a.jsonl", RECALL), tmp_path / "bank")
+    nameless = [{"document.id": "m1", "document.score": 1.0}, {"document.id": "m9", "document.score": 0.5}]
+    other = span("r", "RETRIEVER", 1, trace="0x7", **{"input.value": "tea", "retrieval.documents": nameless})
+    changed = [{"document.id": "m2", "document.content": "Eats fish now"}]
+    third = span("r", "RETRIEVER", 2, trace="0x8", **{"input.value": "lunch", "retrieval.documents": changed})
+    arrival = imported(lines(tmp_path / "b.jsonl", other, third), tmp_path / "bank")
+    assert arrival.memories == 1
+    first, second = steps(tmp_path / "bank")
+    assert first.recall and [one.memory_id for one in first.recall.pool] == ["m1"]
+    assert any("m9" in lack for lack in first.lacks)
+    assert second.recall and [one.memory_id for one in second.recall.pool] == ["m2-2"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**RECALL, "context": {}},
+        {**RECALL, "start_time": "yesterday", "end_time": None},
+        {**RECALL, "start_time": "1970-01-01T00:00:01Z"},
+        {**RECALL, "attributes": None},
+        {**RECALL, "attributes": {"openinference.span.kind": "RETRIEVER", "retrieval.documents": "none"}},
+        {**RECALL, "attributes": {"openinference.span.kind": "LLM", "llm.input_messages": [None, 3]}},
+        {**RECALL, "attributes": {"a": 1, "a.b": 2, "a.b.c": 3, "0": 4}, "events": "x", "scores": [3, {"score": "x"}]},
+        {**RECALL, "parent_id": "recall"},
+        {"resourceSpans": [3, {"scopeSpans": [{"spans": [{"traceId": "x"}, 4]}]}]},
+    ],
+)  # fmt: skip
+def test_an_odd_span_hurts_no_other(row: Any, tmp_path: Path) -> None:
+    good = span("r", "RETRIEVER", 1, trace="0x9", **{"input.value": "tea", "retrieval.documents": DOCUMENTS})
+    imported(lines(tmp_path / "s.jsonl", good, row, "no object"), tmp_path / "bank")
+    assert "tea" in [step.task.intent for step in steps(tmp_path / "bank")]
+
+
+def test_a_file_without_a_usable_trace_is_refused(tmp_path: Path) -> None:
+    path = lines(tmp_path / "s.jsonl", {**RECALL, "context": {"trace_id": ""}})
+    with pytest.raises(InputError, match="no trace"):
+        read_spans(path, HashingEmbedder(64))
