@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memrl_core.agent import Agent
+    from memrl_core.agent.memory import Memory
     from memrl_core.agent.recorder import Recorder
     from memrl_core.bank import MemoryBank as Bank
     from memrl_core.environments.base import Environment
     from memrl_core.policies.base import Policy
-    from memrl_core.records import Memory
+    from memrl_core.records import Memory as MemoryRecord
 
     open_bank = Bank.open
 
 __version__ = "0.2.0"
-__all__ = ["Agent", "Bank", "Environment", "Memory", "Policy", "Recorder", "__version__", "open_bank"]
+__all__ = ["Agent", "Bank", "Environment", "Memory", "MemoryRecord", "Policy", "Recorder", "__version__", "open_bank"]
 
 _HOMES = {
     "Agent": ("memrl_core.agent", "Agent"),
     "Bank": ("memrl_core.bank", "MemoryBank"),
     "Environment": ("memrl_core.environments.base", "Environment"),
-    "Memory": ("memrl_core.records", "Memory"),
+    "Memory": ("memrl_core.agent.memory", "Memory"),
+    "MemoryRecord": ("memrl_core.records", "Memory"),
     "Policy": ("memrl_core.policies.base", "Policy"),
     "Recorder": ("memrl_core.agent.recorder", "Recorder"),
 }

@@ -11,6 +11,7 @@ from typing import Literal
 import streamlit as st
 
 from memrl_core.agent import workspace
+from memrl_core.agent.memory import is_open
 from memrl_core.analysis.decision.explain import (
     normaliser_line,
     own_scores,
@@ -132,6 +133,9 @@ def _task(view: View) -> None:
     st.caption(literal(" · ".join(facts)))
     if trace.embed and trace.embed.cut:
         st.warning(literal(CUT_INTENT.format(embedder=trace.embed.embedder)), icon=":material/content_cut:")
+    rewarded = bool(view.place.bank.active_rewards(view.run.id, trace.step, trace.id))
+    if sentence := is_open(trace, rewarded):
+        st.info(literal(sentence), icon=":material/hourglass_top:")
     if trace.lacks:
         with st.expander(f"This step came from elsewhere: what it does not tell ({len(trace.lacks):,})", key="lacks"):
             for sentence in trace.lacks:

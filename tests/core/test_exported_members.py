@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import memrl_core
-from memrl_core import Agent, Bank, Environment, Memory, Policy, Recorder, open_bank
+from memrl_core import Agent, Bank, Environment, Memory, MemoryRecord, Policy, Recorder, open_bank
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankMissing
 
@@ -17,7 +17,7 @@ from memrl_core.errors import BankMissing
 def test_every_exported_member_is_there_and_documented() -> None:
     assert memrl_core.__all__ == sorted(memrl_core.__all__)
     assert [name for name in memrl_core.__all__ if getattr(memrl_core, name, None) is None] == []
-    for exported in (Agent, Bank, Environment, Memory, Policy, Recorder, open_bank):
+    for exported in (Agent, Bank, Environment, Memory, MemoryRecord, Policy, Recorder, open_bank):
         assert exported.__doc__
     assert set(memrl_core.__all__) <= set(dir(memrl_core))
 

@@ -1,0 +1,104 @@
+"""Memory: what an agent recalls is a step of the run, and rewards and experiences follow it."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memrl_core import Memory, MemoryRecord
+from memrl_core.agent.memory import is_open
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.check import check
+from memrl_core.errors import EmbedderMismatch, InputError
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    settings = {"alpha": 0.5, "delta": -1.0, "q0_success": 0.25}
+    return Memory.open(tmp_path / "bank", run="prod", embedder="hashing-64", settings=settings)
+
+
+def test_a_recall_is_a_step_whose_reward_and_experience_come_after_it(memory: Memory) -> None:
+    first = memory.recall("heat the egg")
+    assert (first.step, first.memories, first.text) == (1, (), "")
+    assert first.messages[-1]["role"] == "user" and "heat the egg" in first.messages[-1]["content"]
+    first.reward(1.0, reason="hot")
+    egg = first.write("use the microwave")
+    second = memory.recall("heat the egg", task="egg")
+    assert [(m.id, m.outcome, m.step) for m in second.memories] == [(egg, "success", 1)]
+    assert isinstance(second.memories[0], MemoryRecord) and second.text == "use the microwave"
+    assert any("use the microwave" in message["content"] for message in second.messages)
+    assert second.trace.decision.selected == (egg,)
+    second.reward(1.0)
+    second.reward(1.0)
+    assert memory.bank.utilities("prod")[egg].q == pytest.approx(0.25 + 0.5 * 0.75)
+    assert memory.bank.trace("prod", 2) == second.trace
+    with pytest.raises(InputError, match="already"):
+        second.reward(0.0)
+    failed = memory.recall("cool the egg")
+    assert memory.bank.memory(failed.write("it does not work", outcome="failure")).outcome == "failure"
+    with pytest.raises(InputError, match="no step 9"):
+        memory.reward(9, 1.0)
+    for call in (lambda: failed.write(" "), lambda: memory.write(9, "x"), lambda: memory.recall(" ")):
+        with pytest.raises(InputError):
+            call()
+    assert all(finding.ok for finding in check(memory.bank.uri) if finding.name != "disk")
+
+
+def test_a_memory_is_opened_again_with_the_embedder_and_the_settings_that_it_has(memory: Memory) -> None:
+    memory.recall("heat the egg").write("boil it")
+    memory.close()
+    with Memory.open(memory.bank.uri, run="prod") as again:
+        assert again.recall("heat the egg").text == "boil it"
+        assert again.bank.settings("prod")["alpha"] == 0.5
+    with pytest.raises(EmbedderMismatch):
+        Memory.open(memory.bank.uri, run="prod", embedder="hashing-32")
+
+
+def test_a_recall_that_nobody_rewards_is_open_for_a_time(memory: Memory) -> None:
+    trace = memory.recall("heat the egg").trace
+    assert "open until" in is_open(trace, rewarded=False) and is_open(trace, rewarded=True) == ""
+    past = replace(trace, task=replace(trace.task, data={"open_until": "2020-01-01T00:00:00+00:00"}))
+    assert "ended at 2020" in is_open(past, rewarded=False)
+
+
+def test_a_link_leads_to_the_step(memory: Memory) -> None:
+    hit = memory.recall("heat the egg")
+    assert hit.url == "http://localhost:8501/step?bank=bank&run=prod&step=1" == hit.url
+
+
+def test_threads_and_coroutines_share_a_memory(memory: Memory) -> None:
+    threads = [threading.Thread(target=lambda: memory.recall("egg").reward(1.0)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def several() -> list[int]:
+        return [hit.step for hit in await asyncio.gather(*(memory.arecall("pan") for _ in range(3)))]
+
+    assert sorted(asyncio.run(several())) == [5, 6, 7]
+
+
+def _recall(uri: str) -> None:
+    with Memory.open(uri, run="prod") as memory:
+        for _ in range(3):
+            memory.recall("egg").write("boil it")
+
+
+@pytest.mark.slow
+def test_processes_share_a_memory(memory: Memory) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_recall, args=(memory.bank.uri,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    bank = MemoryBank.open(memory.bank.uri)
+    assert [row.step for row in bank.step_rows("prod")] == [1, 2, 3, 4, 5, 6] and bank.memory_count("prod") == 6
