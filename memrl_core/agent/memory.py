@@ -34,7 +34,7 @@ from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.policies import make_policy, settings_of
-from memrl_core.policies.base import intent_key
+from memrl_core.policies.base import Vector, intent_key
 from memrl_core.policies.decide import decide
 from memrl_core.records import (
     EmbedRecord,
@@ -183,6 +183,10 @@ class Memory:
         that the world gave.
         """
         self._recorder.reward(of.step if isinstance(of, Recall) else of, value, reason, rater)
+
+    def remember(self, intent: str, experience: str, embedding: Sequence[float] | Vector) -> str:
+        """Store an experience for an intent that nobody recalled for, with its embedding (d,); returns its id."""
+        return self._recorder.remember(intent, experience, embedding)
 
     def write(self, of: Recall | int, experience: str, outcome: Outcome | None = None) -> str:
         """Store what was learned in a recall, or in the step of this number, as a new memory; returns its id.

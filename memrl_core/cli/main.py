@@ -29,7 +29,7 @@ from memrl_core.analysis.decision.outline import by_epoch, not_rated, valid_answ
 from memrl_core.analysis.run.following import LATEST, follow_counts
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
-from memrl_core.cli import exchange, measure, parts, relevance, terminal
+from memrl_core.cli import exchange, mcp_server, measure, parts, relevance, terminal
 from memrl_core.cli.console import (
     AtWork,
     BankOption,
@@ -346,6 +346,7 @@ app.command("merge")(exchange.merge_banks)
 app.command("report")(exchange.report_step)
 app.command("player")(exchange.write_run_player)
 app.command("experiment")(measure.experiment)
+app.command("mcp")(mcp_server.serve_mcp)
 app.command("policies")(parts.list_policies)
 app.command("modular-memory")(measure.modular_memory)
 app.command("cross-model")(measure.cross_model)
