@@ -41,7 +41,8 @@ def card(lesson: Lesson) -> str:
     }[lesson.hand[0]]  # fmt: skip
     if lesson.picture == "pair":
         drawing = _twins
-    settings = lesson.finding[0].settings.settings(1)
+    given = lesson.finding[0].settings if lesson.finding else lesson.start
+    settings = given.settings(1)
     if lesson.hand[0] == "delta":
         settings = replace(settings, k1=WIDE, delta=-1.0)
     return drawing(run_of(settings))

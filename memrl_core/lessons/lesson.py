@@ -5,7 +5,9 @@ Texts come from the author of the file and are not trusted: the browser gets the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -87,11 +89,11 @@ PRESETS = read_model(sample_data_path() / "presets.toml", _Presets).preset
 
 
 class Finding(_Part):
-    """A mean over 40 seeds that a lesson states, to three digits; `computed` says what it is now."""
+    """A mean over 40 seeds, computed when it is shown; `mean` is what the file states, to three digits, if anything."""
 
     measure: str
     settings: Given = Given()
-    mean: float
+    mean: float | None = None
 
     @field_validator("measure")
     @classmethod
@@ -116,7 +118,7 @@ class Lesson(_Part):
     start: Given = Given()
     hand: list[Control] = Field(min_length=1, max_length=3)
     predict: Predict
-    finding: list[Finding] = Field(min_length=1, max_length=6)
+    finding: list[Finding] = Field([], max_length=6)
 
     _measure_is_known = field_validator("measure")(Finding._is_known.__func__)  # type: ignore[attr-defined]
 
@@ -125,13 +127,14 @@ class Lesson(_Part):
 class Shelf:
     """The lessons by key (the file's name without its ending), in the order of their keys.
 
-    `own` are the keys of those that a person wrote: nobody has computed what their findings state. `troubles` has a
-    sentence for each file that could not be used.
+    `own` are the keys of those that a person wrote. `stated_at` has, for each of these, the line of the mean of each
+    finding, 0 where it states none. `troubles` has a sentence for each file that could not be used.
     """
 
     lessons: dict[str, Lesson]
     troubles: tuple[str, ...]
     own: frozenset[str] = frozenset()
+    stated_at: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def shipped_folder() -> Path:
@@ -147,12 +150,24 @@ def own_folder() -> Path:
 def load_shelf() -> Shelf:
     """Everything that can be read; a file that cannot leaves the others, and the one it would replace, as they are."""
     lessons: dict[str, Lesson] = {}
-    troubles, own = [], set()
+    troubles, stated_at = [], {}
     for folder in (shipped_folder(), own_folder()):
         for path in sorted(folder.glob("*.toml")):
             try:
                 lessons[path.stem] = read_model(path, Lesson)
-                own |= {path.stem} if folder == own_folder() else set()
+                if folder == own_folder():
+                    stated_at[path.stem] = _lines_of_means(path.read_text(encoding="utf-8-sig"))
             except InputError as error:
                 troubles.append(str(error))
-    return Shelf(dict(sorted(lessons.items())), tuple(troubles), frozenset(own))
+    return Shelf(dict(sorted(lessons.items())), tuple(troubles), frozenset(stated_at), stated_at)
+
+
+def _lines_of_means(text: str) -> tuple[int, ...]:
+    """For each `[[finding]]` of a file, the line that states its mean, 0 where none does."""
+    found: list[int] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip().startswith("[[finding]]"):
+            found.append(0)
+        elif found and re.match(r"\s*mean\s*=", line):
+            found[-1] = number
+    return tuple(found)

@@ -3,11 +3,15 @@
 
 const LESSON_SEEDS = 40;
 const CHECK_EVERY = 12;
+// What can be looked at before the prediction: the shift is yet to come.
+const UNSEEN = LEARNING;
 const STORED = "memrl-lessons";
 const NAMES = {
   kept: "can do of the old tasks, with a memory", gained: "can do of the changed tasks, with a memory",
   trained_before: "of the old tasks before, trained", trained_kept: "of the old tasks at the end, trained", trained_gained: "of the changed tasks, trained",
-  before: "success before the shift", changed: "success at the end, of what changed", stayed: "success at the end, of what stayed",
+  before: "success before the shift", level: "success in the last 48 steps before the shift",
+  changed: "success after the shift, of what changed", stayed: "success after the shift, of what stayed",
+  drop: "what the shift takes from what changed", recovery: "what comes back of it",
   gap: "solved once, now failing", never: "memories never used", pair: "largest difference of q", fallen: "trusted memories that fell below 0",
 };
 const SIGNS = { alpha: "α", lambda: "λ", epsilon: "ε", change: "change rate", k1: "k1", k2: "k2", delta: "δ", keep: "kept", shifted: "shift" };
@@ -16,6 +20,11 @@ const HANDS = {
   step: { sign: "step", label: "step", what: "of 288", range: [0, LENGTH, 1], show: String },
   rest: { sign: "steps", label: "steps in the new world", what: "in the new world", range: [0, RESTING, CHECK_EVERY], show: String },
   shifted: { sign: "shift", label: "the world shifts", what: "the world shifts at step 145", range: [0, 1, 1], show: (value) => (Number(value) ? "yes" : "no") },
+};
+// What of a run is drawn over time where a lesson asks for it, and its words.
+const OVER_TIME = {
+  before: [() => true, "all tasks"], level: [() => true, "all tasks"], changed: [ofChanged, "tasks that the shift changes"],
+  drop: [ofChanged, "tasks that the shift changes"], recovery: [ofChanged, "tasks that the shift changes"], stayed: [ofStayed, "tasks that stay"],
 };
 const inUnit = (name) => (name === "pair" ? (value) => value.toFixed(2) : (value) => `${(100 * value).toFixed(0)} %`);
 const MATH = {
@@ -88,7 +97,7 @@ function* trailsOf(given, tell) {
 }
 
 // One page to keep: every lesson, what was predicted and what forty seeds do; a document of texts alone.
-function handout(lessons, kept, ownKeys) {
+function handout(lessons, kept, meanOf) {
   const page = document.implementation.createHTMLDocument("Lessons: a frozen model, a memory that learns");
   const add = (kind, text, place = page.body) => place.appendChild(Object.assign(page.createElement(kind), { textContent: text }));
   const plain = (text) => text.replaceAll("**", "");
@@ -103,10 +112,10 @@ function handout(lessons, kept, ownKeys) {
     if (!mine) continue;
     add("p", `${mine === predict.answer ? "So it is." : `It is: ${predict.choices[predict.answer - 1]}.`} ${plain(predict.because)}`);
     const table = page.body.appendChild(page.createElement("table"));
-    table.createCaption().textContent = ownKeys.includes(key) ? "Means as the author of the lesson states them" : `Means of ${LESSON_SEEDS} seeds`;
-    for (const { measure: name, settings, mean: value } of finding) {
+    if (finding.length) table.createCaption().textContent = `Means of ${LESSON_SEEDS} seeds`;
+    for (const one of finding) {
       const row = table.insertRow();
-      for (const text of [inWords(settings), NAMES[name], inUnit(name)(value)]) row.insertCell().textContent = text;
+      for (const text of [inWords(one.settings), NAMES[one.measure], meanOf(one, key)]) row.insertCell().textContent = text;
     }
   }
   return `<!doctype html>${page.documentElement.outerHTML}`;
@@ -129,7 +138,9 @@ const SHELL = `<div class="ls-list"><h1>Lessons</h1><p class="ls-intro"></p><div
     <h2>Predict first</h2><p class="ls-question"></p><div class="ls-choices" role="group" aria-label="Your prediction"></div>
     <h2 class="ls-try">Then try it</h2><div class="ls-hand"></div><div class="ls-verdict" role="status"></div></section>
   <div class="ls-picture"><canvas role="img"></canvas></div>
-  <div class="ls-strip"><canvas role="img"></canvas></div>
+  <div class="ls-strip"><canvas role="img"></canvas><div class="ls-time"><button type="button" class="ls-play">Pause</button>
+    <label>step <input type="range" aria-label="step of the run" class="ls-at" min="0" max="288" step="1"></label>
+    <label>steps a second <input type="range" aria-label="speed" class="ls-speed" min="1" max="40" step="1" value="8"></label></div></div>
   <div class="ls-seeds"><p class="ls-seeds-title"></p><canvas role="img"></canvas></div>
 </article>`;
 
@@ -138,11 +149,11 @@ export default function ({ parentElement, data }) {
   if (root.dataset.ready) return;
   root.dataset.ready = "1";
   root.innerHTML = SHELL;
-  const { lessons, troubles, own, own_keys: ownKeys, pictures } = data, computed = new Map(), keys = Object.keys(lessons), kept = stored(), submit = slices();
+  const { lessons, troubles, own, own_keys: ownKeys, stated_at: statedAt, pictures } = data, computed = new Map(), keys = Object.keys(lessons), kept = stored(), submit = slices();
   const $ = (selector) => root.querySelector(selector);
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   let key = null, given = {}, run, t = 0, phase = 0, band = null, baseline = null, trails = { memory: [], trained: [] }, from = [], to = [], ids = [];
-  let dirty = true, last = 0, playing = false, rest = 0;
+  let dirty = true, last = 0, playing = false, rest = 0, speed = 8;
   const lesson = () => lessons[key];
   const mine = () => (kept.lessons[key] ??= {});
   const predicted = () => Number.isInteger(mine().prediction) && mine().prediction >= 1 && mine().prediction <= lesson().predict.choices.length;
@@ -252,6 +263,7 @@ export default function ({ parentElement, data }) {
     [...$(".ls-choices").children].forEach((button, i) => {
       button.disabled = is;
       button.setAttribute("aria-pressed", String(is && mine().prediction === i + 1));
+      button.classList.toggle("ls-right", is && Boolean(mine().tried) && lesson().predict.answer === i + 1);
     });
     for (const slider of $(".ls-hand").children) {
       const { name } = slider.dataset, input = slider.querySelector("input");
@@ -272,30 +284,40 @@ export default function ({ parentElement, data }) {
     const text = document.createElement("p");
     rich(text, because);
     const table = document.createElement("table");
-    for (const finding of lesson().finding) {
+    lesson().finding.forEach((finding, i) => {
       const { measure: name, settings } = finding, row = table.insertRow(), trained = name.startsWith("trained");
       row.insertCell().textContent = trained || lesson().picture === "trails" ? "" : inWords(settings);
       row.insertCell().textContent = NAMES[name];
-      row.insertCell().textContent = meanOf(finding);
-    }
-    table.createCaption().textContent = `Means of ${LESSON_SEEDS} seeds`;
+      row.insertCell().textContent = meanOf(finding, i);
+    });
+    if (lesson().finding.length) table.createCaption().textContent = `Means of ${LESSON_SEEDS} seeds, ± 95 %`;
     place.append(head, text, table);
   }
 
-  // The means of the lessons that come with the program were computed and are tested; those of others are not believed.
-  function meanOf({ measure: name, settings, mean: stated }) {
-    if (!ownKeys.includes(key)) return inUnit(name)(stated);
-    const of = `${name} ${JSON.stringify(settings)}`;
+  const nameOf = ({ measure: name, settings }) => `${name} ${JSON.stringify(settings)}`;
+  const inFull = (finding) => {
+    const [middle, half] = computed.get(nameOf(finding)), unit = inUnit(finding.measure);
+    return `${unit(middle).replace(" %", "")} ± ${unit(half)}`;
+  };
+
+  // Computed here and believed of no file: where one states another mean, that stands beside it.
+  function meanOf(finding, place) {
+    const { measure: name, settings, mean: stated } = finding, of = nameOf(finding);
     if (computed.has(of)) {
-      const [mean, other] = [inUnit(name)(computed.get(of)), inUnit(name)(stated)];
-      return mean === other ? mean : `${mean} (its file says ${other})`;
+      const differs = stated !== null && Math.abs(stated - computed.get(of)[0]) > 0.0006;
+      return `${inFull(finding)}${differs ? ` (line ${statedAt[key]?.[place] ?? "?"} of its file says ${inUnit(name)(stated)})` : ""}`;
     }
     submit(of, seedsOf(name, settings, (made) => {
       if (made.length < LESSON_SEEDS) return;
-      computed.set(of, made.reduce((sum, one) => sum + one, 0) / made.length);
+      computed.set(of, meanAndHalf(made));
       locked();
     }));
-    return "being computed …";
+    return ownKeys.includes(key) ? "being computed …" : `${inUnit(name)(stated)} ± …`;
+  }
+
+  function inTheHandout(finding, one) {
+    if (computed.has(nameOf(finding))) return inFull(finding);
+    return ownKeys.includes(one) ? "not computed yet: open the lesson" : inUnit(finding.measure)(finding.mean);
   }
 
   function settle() {
@@ -319,7 +341,12 @@ export default function ({ parentElement, data }) {
       dirty = true;
     };
     const same = JSON.stringify(start) === JSON.stringify(given);
-    if (lesson().picture === "map" && predicted()) {
+    const overTime = OVER_TIME[name];
+    if (lesson().picture === "map" && predicted() && overTime) {
+      submit("band", chanceOverTime(settingsOf(given, 1), LESSON_SEEDS, overTime[0], tell((made) => (band = made))));
+      if (!same) submit("baseline", chanceOverTime(settingsOf(start, 1), LESSON_SEEDS, overTime[0], tell((made) => (baseline = made))));
+      else baseline = null;
+    } else if (lesson().picture === "map" && predicted()) {
       submit("band", bandOf({ ...settingsOf(given, 1) }, LESSON_SEEDS, tell((made) => (band = made))));
       if (!same) submit("baseline", bandOf({ ...settingsOf(start, 1) }, LESSON_SEEDS, tell((made) => (baseline = made))));
       else baseline = null;
@@ -356,7 +383,9 @@ export default function ({ parentElement, data }) {
       paintCurves(field, run, ids, t);
       field.setAttribute("aria-label", `q of ${ids.length === 2 ? "two memories" : "one memory"} up to step ${t}.`);
     }
-    if (picture === "map") paintStrip(strip, run, t, band, baseline, { baseline: `dotted: ${inWords(start)}` });
+    if (picture === "map" && predicted() && OVER_TIME[name]) {
+      paintChance(strip, { made: band, other: baseline, names: [inWords(start), inWords(given)], of: OVER_TIME[name][1], shifts: run.settings.shifts, t });
+    } else if (picture === "map") paintStrip(strip, run, t, band, baseline, { baseline: `dotted: ${inWords(start)}` });
     else if (picture !== "trails") paintMap(strip, run, t, qAfter(run, t), 0, ids[0]);
     strip.setAttribute("aria-label", "The run over its steps.");
     const hasPredicted = predicted();
@@ -381,25 +410,46 @@ export default function ({ parentElement, data }) {
     return known.get(name);
   }
 
-  function frame(time) {
+  const reach = () => (predicted() ? LENGTH : UNSEEN);
+
+  function time() {
+    $(".ls-play").textContent = playing && t < reach() ? "Pause" : "Play";
+    Object.assign($(".ls-at"), { max: reach(), value: t });
+  }
+
+  function frame(now) {
     if (!root.isConnected) return;
-    const passed = Math.min(time - last, 1000);
-    last = time;
-    if (key && playing && t < LENGTH) {
-      phase += (passed / 1000) * 8;
-      while (phase >= 1 && t < LENGTH) {
+    const passed = Math.min(now - last, 1000);
+    last = now;
+    if (key && playing && t < reach()) {
+      phase += (passed / 1000) * speed;
+      while (phase >= 1 && t < reach()) {
         phase -= 1;
         t += 1;
       }
+      if (t >= reach()) phase = 0;
       root.dataset.steps = String(t);
       dirty = true;
     }
     if (key && dirty) {
       dirty = false;
+      time();
       paint();
     }
     requestAnimationFrame(frame);
   }
+
+  $(".ls-play").addEventListener("click", () => {
+    playing = !(playing && t < reach());
+    if (playing && t >= reach()) t = 0;
+    phase = 0;
+    dirty = true;
+  });
+  $(".ls-at").addEventListener("input", ({ target }) => {
+    [t, playing, phase, dirty] = [Number(target.value), false, 0, true];
+    root.dataset.steps = String(t);
+  });
+  $(".ls-speed").addEventListener("input", ({ target }) => (speed = Number(target.value)));
 
   const turn = (by) => {
     const next = keys[keys.indexOf(key) + by];
@@ -417,7 +467,7 @@ export default function ({ parentElement, data }) {
   };
   $(".ls-handout").addEventListener("click", () => {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([handout(lessons, kept, ownKeys)], { type: "text/html" }));
+    link.href = URL.createObjectURL(new Blob([handout(lessons, kept, inTheHandout)], { type: "text/html" }));
     link.download = "lessons.html";
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);

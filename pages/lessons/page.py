@@ -29,8 +29,9 @@ _lessons(
     data={
         "lessons": {key: lesson.model_dump(by_alias=True) for key, lesson in shelf.lessons.items()},
         "troubles": list(shelf.troubles),
-        "own": str(own_folder()),
+        "own": str(own_folder()).replace(str(Path.home()), "~", 1),
         "own_keys": sorted(shelf.own),
+        "stated_at": shelf.stated_at,
         "pictures": {key: kept(key) for key in shelf.lessons if key not in shelf.own},
     },
 )

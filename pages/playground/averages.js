@@ -16,14 +16,14 @@ const RANGES = {
   speed: [1, 60, 1, 3],
 };
 const SLIDERS = [
-  ["alpha", "α", "alpha", "step size: how far a reward moves q"],
-  ["lambda", "λ", "lambda", "weight of q against similarity"],
-  ["epsilon", "ε", "epsilon", "chance that memories are drawn blindly"],
-  ["change", "world", "change rate", "chance per step that a family changes"],
-  ["k1", "k1", "k1", "recalled"],
-  ["k2", "k2", "k2", "given to the model"],
-  ["delta", "δ", "delta", "least similarity"],
-  ["keep", "kept", "memories kept", "the latest only"],
+  ["alpha", "α", "alpha", "step size: how far a reward moves q", "step size"],
+  ["lambda", "λ", "lambda", "weight of q against similarity", "weight of q"],
+  ["epsilon", "ε", "epsilon", "chance that memories are drawn blindly", "blind choices"],
+  ["change", "world", "change rate", "chance per step that a family changes", "changes"],
+  ["k1", "k1", "k1", "recalled", "recalled"],
+  ["k2", "k2", "k2", "given to the model", "given"],
+  ["delta", "δ", "delta", "least similarity", "least similarity"],
+  ["keep", "kept", "memories kept", "the latest only", "the latest"],
 ];
 const shown = (name, value) => (Number.isInteger(RANGES[name][2]) ? String(value) : Number(value).toFixed(RANGES[name][2] < 0.01 ? 3 : 2).replace("-", "−"));
 const defaults = () => ({ ...Object.fromEntries(Object.entries(RANGES).map(([name, range]) => [name, range[3]])), shifts: [145] });
@@ -79,6 +79,59 @@ function* bandOf(settings, seeds, tell) {
     tell(band);
     yield;
   }
+}
+
+// The mean true chance of success of some tasks, epoch for epoch, and half the width of its 95 % interval over seeds.
+function* chanceOverTime(settings, seeds, wanted, tell) {
+  const rows = [];
+  for (let seed = 1; seed <= seeds; seed += 1) {
+    const { steps } = runOf({ ...settings, seed });
+    rows.push(Array.from({ length: LENGTH / TASKS }, (_, epoch) => mean(steps.slice(epoch * TASKS, (epoch + 1) * TASKS).filter((one) => wanted(one.task)).map((one) => one.chance))));
+    if (seed % 10 === 0) tell(rows[0].map((_, epoch) => meanAndHalf(rows.map((row) => row[epoch]))));
+    yield;
+  }
+}
+
+// A mean, and half the width of its 95 % interval.
+function meanAndHalf(values) {
+  const middle = mean(values), square = values.reduce((sum, one) => sum + (one - middle) ** 2, 0) / Math.max(values.length - 1, 1);
+  return [middle, 1.96 * Math.sqrt(square / values.length)];
+}
+
+// The true chance of each step of each seed, and its task, for what is said of any part of them.
+function* chancesOf(settings, seeds, tell) {
+  const rows = [];
+  for (let seed = 1; seed <= seeds; seed += 1) {
+    const row = [], made = play({ ...settings, seed });
+    for (let i = 0; i < LENGTH; i += 1) {
+      const { chance, task } = made.next().value;
+      row.push([chance, task]);
+      if (i % 48 === 47) yield;
+    }
+    rows.push(row);
+  }
+  tell(rows);
+}
+
+// What many seeds did up to step `t`, in words: before the first shift, and from there to the next of what it changed and of
+// what stayed. Where families change by chance as well, nothing stays: then it is said of all tasks.
+function inOneSentence(rows, { shifts, change }, t) {
+  const [first = LENGTH + 1, next = LENGTH + 1] = shifts, of = (from, to, wanted) => {
+    const means = rows.map((row) => row.slice(from, to).filter(([, task]) => wanted(task)).map(([chance]) => chance)).filter((one) => one.length).map(mean);
+    if (!means.length) return "";
+    const [middle, half] = meanAndHalf(means);
+    return `${Math.round(100 * middle)} ± ${Math.round(100 * half)} %`;
+  };
+  if (!t) return "";
+  const all = () => true, seen = Math.min(t, first - 1), parts = [];
+  if (seen > 0) parts.push(`${of(0, seen, all)} of the tasks of steps 1 to ${seen} succeed`);
+  if (t >= first) {
+    const to = Math.min(t, next - 1), when = `of steps ${first} to ${to}`;
+    const changed = of(first - 1, to, ofChanged), stayed = of(first - 1, to, ofStayed);
+    if (change) parts.push(`after the shift, ${of(first - 1, to, all)} of the tasks ${when}`);
+    else parts.push(`after the shift, ${when}, ${[changed && `${changed} of those that changed`, stayed && `${stayed} of those that stayed`].filter(Boolean).join(" and ")}`);
+  }
+  return `${parts.join("; ")}. Mean chance of ${rows.length} seeds, ± 95 %.`;
 }
 
 // The own dot of the plane: means over seeds, each with its standard error.

@@ -193,11 +193,12 @@ function paintReward(context, step, phase, where, width, height, small, ink) {
 
 // --- the strip --------------------------------------------------------------------------------------------------------
 
-// Over all steps: the mean of the seeds bold in its band, the ever solved, the hatched gap; the own run thin up to `t`.
+// The mean of the seeds bold in its band, the ever solved, the hatched gap; the own run thin up to `t`. The means go up to
+// the step `shown.until`, by default to the end. Gives which step lies at a place, and where a step lies.
 function paintStrip(canvas, run, t, band, baseline, shown = {}) {
   const [context, width, height, ink] = cleared(canvas);
   const type = context.pgType, left = 38 * type, right = width - Math.min(178 * type, width * 0.36), top = 12, bottom = height - 22 * type;
-  const steps = run.steps.length;
+  const steps = run.steps.length, until = shown.until ?? steps, last = until - 1;
   const x = (step) => left + (step / steps) * (right - left), y = (share) => bottom - share * (bottom - top);
   const line = (values, until, colour, weight, dash = []) => {
     context.beginPath();
@@ -209,8 +210,8 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
   };
   const area = (low, high) => {
     context.beginPath();
-    for (let i = 0; i < steps; i += 1) context.lineTo(x(i + 1), y(high[i]));
-    for (let i = steps - 1; i >= 0; i -= 1) context.lineTo(x(i + 1), y(low[i]));
+    for (let i = 0; i < until; i += 1) context.lineTo(x(i + 1), y(high[i]));
+    for (let i = last; i >= 0; i -= 1) context.lineTo(x(i + 1), y(low[i]));
     context.closePath();
   };
   context.strokeStyle = GREY;
@@ -227,6 +228,16 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
     context.textAlign = "right";
     context.fillText(percent(share), left - 4, y(share));
   }
+  for (const [share, name] of [[FLOOR, "guessing 40 %"], [CEILING, "best there is 90 %"]]) {
+    context.setLineDash([2, 3]);
+    context.beginPath();
+    context.moveTo(left, y(share));
+    context.lineTo(right, y(share));
+    context.stroke();
+    context.setLineDash([]);
+    context.textAlign = "right";
+    context.fillText(name, right - 4, y(share) - 7 * type);
+  }
   // Its 0 below the axis, its word left of that: on a small chart 48 is near.
   context.fillText("step 0", left + 4, bottom + 12 * type);
   context.textAlign = "center";
@@ -242,8 +253,17 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
     context.setLineDash([]);
     context.textAlign = "left";
     context.fillText("the world shifts", x(at) + 4, bottom - 8);
+    if (!shown.movable) continue;
+    // The handle by which the mark is dragged.
+    context.fillStyle = ORANGE;
+    context.beginPath();
+    context.moveTo(x(at) - 7, top - 10);
+    context.lineTo(x(at) + 7, top - 10);
+    context.lineTo(x(at), top + 2);
+    context.fill();
+    context.fillStyle = ink;
   }
-  if (band) {
+  if (band && until) {
     context.save();
     area(band.now, band.ever);
     context.clip();
@@ -263,10 +283,10 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
     context.fill();
     context.globalAlpha = 1;
   }
-  if (baseline) line((i) => baseline.now[i], steps, GREY, 1.5, [2, 3]);
+  if (baseline) line((i) => baseline.now[i], until, GREY, 1.5, [2, 3]);
   if (band) {
-    line((i) => band.ever[i], steps, GREEN, 3);
-    line((i) => band.now[i], steps, BLUE, 3.5);
+    line((i) => band.ever[i], until, GREEN, 3);
+    line((i) => band.now[i], until, BLUE, 3.5);
   }
   line((i) => run.steps[i].ever, t, GREEN, 1);
   line((i) => run.steps[i].now, t, ink, 1.2);
@@ -278,11 +298,11 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
   context.stroke();
   // At the end of each line what it is, apart from each other.
   const names = [];
-  if (band) {
-    const last = steps - 1, gap = band.ever[last] - band.now[last];
+  if (band && until) {
+    const gap = band.ever[last] - band.now[last];
     names.push([band.ever[last], GREEN, `ever solved ${percent(band.ever[last])}`]);
     names.push([band.now[last] + gap / 2, ORANGE, `gap ${percent(gap)}: solved, now failing`]);
-    names.push([band.now[last], BLUE, `solved now ${percent(band.now[last])}, ${band.seeds} seeds`]);
+    names.push([band.now[last], BLUE, `solved now ${percent(band.now[last])} of 24 tasks`]);
     if (baseline) names.push([baseline.now[last], GREY, shown.baseline ?? "dotted: the default"]);
   }
   if (t) names.push([run.steps[t - 1].now, ink, `thin: seed ${run.settings.seed}, ${percent(run.steps[t - 1].now)}`]);
@@ -298,9 +318,16 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
     context.fillStyle = ink;
     context.fillText(text, right + 14, at, width - right - 16);
   });
+  return { x, stepAt: (place) => Math.min(Math.max(Math.round(((place - left) / (right - left)) * steps), 0), steps) };
 }
 
 // --- the plane --------------------------------------------------------------------------------------------------------
+
+// The dots that no other beats in both, by what they keep.
+function frontierOf({ dots }) {
+  const better = (a, b) => a.kept[0] >= b.kept[0] && a.gained[0] >= b.gained[0] && (a.kept[0] > b.kept[0] || a.gained[0] > b.gained[0]);
+  return dots.filter((one) => !dots.some((other) => better(other, one))).sort((a, b) => a.kept[0] - b.kept[0]);
+}
 
 // What was kept of the old world against what was gained in the new: `plane` is the file of benchmarks/plane.py.
 function paintPlane(canvas, plane, own) {
@@ -341,8 +368,16 @@ function paintPlane(canvas, plane, own) {
     context.lineTo(x(kept[0]), y(gained[0] + gained[1]));
     context.stroke();
   };
-  const better = (a, b) => a.kept[0] >= b.kept[0] && a.gained[0] >= b.gained[0] && (a.kept[0] > b.kept[0] || a.gained[0] > b.gained[0]);
-  const frontier = plane.dots.filter((one) => !plane.dots.some((other) => better(other, one))).sort((a, b) => a.kept[0] - b.kept[0]);
+  const frontier = frontierOf(plane);
+  for (const [from, to] of [[[x(FLOOR), top], [x(FLOOR), bottom]], [[left, y(FLOOR)], [right, y(FLOOR)]]]) {
+    context.setLineDash([2, 3]);
+    context.beginPath();
+    context.moveTo(...from);
+    context.lineTo(...to);
+    context.stroke();
+    context.setLineDash([]);
+  }
+  context.fillText("guessing", right - 26, y(FLOOR) - 7);
   context.strokeStyle = BLUE;
   context.lineWidth = 2;
   context.beginPath();
@@ -394,6 +429,57 @@ function paintPlane(canvas, plane, own) {
     marks.push([x(own.kept[0]), y(own.gained[0]), own]);
   }
   return marks;
+}
+
+// A mean chance of success over the epochs in its 95 % band, between what guessing gets and the best there is.
+function paintChance(canvas, { made, other, names, of, shifts, t }) {
+  const [context, width, height, ink] = cleared(canvas), type = context.pgType;
+  const left = 40 * type, right = width - Math.min(150 * type, width * 0.3), top = 18 * type, bottom = height - 22 * type, low = 0.2, high = 1;
+  const x = (step) => left + (step / LENGTH) * (right - left), y = (share) => bottom - ((share - low) / (high - low)) * (bottom - top);
+  const stroke = (points, colour, weight, dash = []) => {
+    Object.assign(context, { strokeStyle: colour, lineWidth: weight, lineJoin: "round" });
+    context.setLineDash(dash);
+    context.beginPath();
+    for (const [a, b] of points) context.lineTo(a, b);
+    context.stroke();
+    context.setLineDash([]);
+  };
+  bigger(context, 11);
+  context.fillStyle = ink;
+  context.textAlign = "left";
+  context.fillText(`chance of success, ${of}; band: 95 %`, left, 8 * type);
+  for (const [share, name] of [[FLOOR, "guessing 40 %"], [CEILING, "best there is 90 %"]]) {
+    stroke([[left, y(share)], [right, y(share)]], GREY, 1, [2, 3]);
+    context.fillText(name, left + 4, y(share) - 7 * type);
+  }
+  context.textAlign = "right";
+  for (const share of [0.2, 0.4, 0.6, 0.8, 1]) context.fillText(percent(share), left - 4, y(share));
+  context.textAlign = "center";
+  for (let step = 48; step <= LENGTH; step += 48) context.fillText(`${step}`, x(step), bottom + 12 * type);
+  for (const at of shifts) stroke([[x(at), top], [x(at), bottom]], ORANGE, 2, [5, 4]);
+  stroke([[x(t), top], [x(t), bottom]], ink, 1);
+  const ends = [];
+  for (const [curve, colour, name] of [[other, GREY, names[0]], [made, BLUE, names[1]]]) {
+    if (!curve) continue;
+    const at = (epoch) => x((epoch + 0.5) * TASKS);
+    context.beginPath();
+    curve.forEach(([middle, half], epoch) => context.lineTo(at(epoch), y(middle + half)));
+    [...curve].reverse().forEach(([middle, half], i) => context.lineTo(at(curve.length - 1 - i), y(middle - half)));
+    Object.assign(context, { fillStyle: colour, globalAlpha: 0.22 });
+    context.fill();
+    context.globalAlpha = 1;
+    stroke(curve.map(([middle], epoch) => [at(epoch), y(middle)]), colour, 3);
+    ends.push([y(curve.at(-1)[0]), colour, name]);
+  }
+  ends.sort((a, b) => a[0] - b[0]);
+  context.textAlign = "left";
+  ends.forEach(([at, colour, name], i) => {
+    const place = i ? Math.max(at, ends[0][0] + 16 * type) : at;
+    Object.assign(context, { fillStyle: colour });
+    context.fillRect(right + 4, place - 5, 4, 10);
+    context.fillStyle = ink;
+    context.fillText(name, right + 12, place, width - right - 14);
+  });
 }
 
 // --- for lessons ------------------------------------------------------------------------------------------------------

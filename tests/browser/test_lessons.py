@@ -62,7 +62,7 @@ def test_every_finding_of_a_lesson_holds(browser: Browser) -> None:
     means = page.evaluate(MEANS, [CORE.read_text(encoding="utf-8"), asked])
     page.close()
     for (key, finding), mean in zip(findings, means, strict=True):
-        assert abs(mean - finding.mean) < 0.0006, (key, finding, mean)
+        assert finding.mean is not None and abs(mean - finding.mean) < 0.0006, (key, finding, mean)
 
 
 @pytest.mark.slow
@@ -101,6 +101,7 @@ def test_every_lesson_is_walked_on_one_screen_and_the_handout_holds_what_was_pre
         for hand in page.locator(".ls-hand input").all():
             hand.press("ArrowRight")
         expect(page.locator(".ls-verdict b").first).to_contain_text("As you predicted" if is_right else "The answer")
+        expect(page.locator(".ls-choices .ls-right")).to_have_text(lesson.predict.choices[answer - 1])
         assert page.locator('[data-testid="stMain"]').evaluate(FITS) == [0, 0], key
         text = page.locator(".ls-text")
         for width, height in ((1024, 768), (1440, 900)):
@@ -134,13 +135,23 @@ def test_a_lesson_of_ones_own_shows_computed_means_and_what_its_file_says(page: 
     own = app.home / "lessons" / "99-own.toml"
     own.parent.mkdir(exist_ok=True)
     shipped = (shipped_folder() / "05-the-gate.toml").read_text(encoding="utf-8")
-    own.write_text(re.sub(r"(?m)^mean = .*$", "mean = 0.123", shipped), encoding="utf-8")
+    before, after = re.sub(r"(?m)^mean = .*$", "mean = 0.123", shipped).split("[[finding]]")[:2]
+    own.write_text(f"{before}[[finding]]{after}\n[[finding]]\nmeasure = 'stayed'\n", encoding="utf-8")
+    line = own.read_text(encoding="utf-8").splitlines().index("mean = 0.123") + 1
     opened(page, app, "99-own")
     predict(page, 1)
     page.locator(".ls-hand input").first.press("ArrowRight")
-    mean = LESSONS["05-the-gate"].finding[0].mean
-    expect(page.locator(".ls-verdict tr").first).to_contain_text(f"{100 * mean:.0f}")
-    expect(page.locator(".ls-verdict tr").first).to_contain_text("its file says 12")
+    points = 100 * (LESSONS["05-the-gate"].finding[0].mean or 0)
+    # What is stated is rounded to three digits already.
+    either = "|".join(f"{points + by:.0f}" for by in (-0.06, 0.06))
+    expect(page.locator(".ls-verdict tr").first).to_have_text(re.compile(rf"({either}) ± \d+ %"))
+    expect(page.locator(".ls-verdict tr").first).to_contain_text(f"line {line} of its file says 12")
+    expect(page.locator(".ls-verdict tr").nth(1)).to_have_text(re.compile(r"\d ± \d+ %$"))
+    own.write_text(before, encoding="utf-8")
+    opened(page, app, "99-own")
+    page.locator(".ls-hand input").first.press("ArrowRight")
+    expect(page.locator(".ls-verdict p")).to_have_count(1)
+    expect(page.locator(".ls-verdict tr")).to_have_count(0)
     own.unlink()
 
 
@@ -155,6 +166,14 @@ def test_before_the_prediction_no_run_is_at_its_end_and_no_seeds_are_averaged(
     assert int(page.get_by_test_id("lessons").get_attribute("data-steps") or 0) < 100
     assert page.locator(".ls-seeds canvas").is_hidden() and not page.locator(".ls-verdict").inner_text()
     assert key != "10-the-gap" or page.locator(".ls-strip canvas").is_hidden()
+    assert int(page.locator(".ls-at").get_attribute("max") or 0) <= 144
+    shown = "document.querySelectorAll('.ls-question, .ls-choices, .ls-math').forEach((one) => one.remove())"
+    page.evaluate(shown)
+    labels = page.locator(".ls-one [aria-label]").evaluate_all("(all) => all.map((one) => one.ariaLabel).join(' ')")
+    text = page.locator(".ls-one").inner_text() + labels
+    for finding in LESSONS[key].finding:
+        stated = f"{finding.mean:.2f}" if finding.measure == "pair" else f"{100 * (finding.mean or 0):.0f} %"
+        assert stated not in text, (stated, text)
     page.close()
 
 

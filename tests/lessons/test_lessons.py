@@ -45,6 +45,9 @@ def test_a_lesson_of_ones_own_replaces_the_one_of_its_name_and_a_fault_leaves_it
     mine = own_folder() / SHIPPED[2].name
     mine.write_text(text.replace("α: too stiff, too nervous", "Mine"), encoding="utf-8")
     assert load_shelf().lessons[mine.stem].title == "Mine"
+    assert [text.splitlines()[line - 1][:6] for line in load_shelf().stated_at[mine.stem]] == ["mean ="] * 6
+    mine.write_text(text.split("[[finding]]")[0], encoding="utf-8")
+    assert load_shelf().lessons[mine.stem].finding == [] and load_shelf().stated_at[mine.stem] == ()
     mine.write_text(text.replace("answer = 2", "answer = 9"), encoding="utf-8")
     shelf = load_shelf()
     assert shelf.lessons[mine.stem].title == "α: too stiff, too nervous"
