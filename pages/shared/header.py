@@ -47,13 +47,13 @@ def bar() -> AbstractContextManager[Any]:
     return st.container(horizontal=True, vertical_alignment="center", key="header", gap="small")
 
 
-def header(place: Place) -> None:
-    """Bank, run and step to move between; everything else about them is in a popover."""
+def header(place: Place, slider: bool = True) -> None:
+    """Bank, run and step to move between, with a slider or without; everything else about them is in a popover."""
     with bar():
         bank_picker(place)
         if place.run:
             run_picker(place, place.run)
-            _steps(place)
+            _steps(place, slider)
         _about(place)
         keys_help()
     if place.bank.missing:
@@ -118,7 +118,7 @@ def run_picker(place: Place, run: RunInfo) -> None:
     _picker(st.selectbox, "Run", runs, run.id, lambda name: places.go(run=name), width=180)
 
 
-def _steps(place: Place) -> None:
+def _steps(place: Place, slider: bool) -> None:
     """The step that is shown, to be typed, slid or stepped to; the live end; and the way to the table of all steps."""
     first, last, newest = place.first_step, place.last_step, places.newest_step(place)
     at, live = place.step or last, place.step is None
@@ -138,7 +138,7 @@ def _steps(place: Place) -> None:
                             on_change=_picked, args=(f"step_{at}", at, _to))  # fmt: skip
         st.markdown(_where(place), width="content")
         _move_button("Next", ":material/chevron_right:", at + 1 if at < last else None, live or at >= newest)
-        if first < last:
+        if slider and first < last:
             with st.container(key="header_slider"):
                 st.slider("Any step", first, last, at, key=f"slid_{at}", label_visibility="collapsed",
                           on_change=_picked, args=(f"slid_{at}", at, _to))  # fmt: skip
@@ -283,6 +283,8 @@ STEPPING: Keys = (
     ("← · →", "Back and next through the finished steps"),
     ("Home · End", "First and last step"),
     ("On the stage", "Clicked: ← · → and Shift+1 … 7 phases, Shift+← · → steps, Space plays, ↑ · ↓ walk the pool"),
+    ("M", "The map over the whole stage, and back"),
+    ("On the strip", "Clicked: ← · → steps, Home · End, PageUp · PageDown; with Shift a window of steps"),
     ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5: the reward is saved and q moves"),
     ("S", "Skip: leave the answer unrated"),
     ("U", "Undo the last reward"),

@@ -110,6 +110,7 @@ export default function ({ setTriggerValue, setStateValue }) {
     const left = ".st-key-reason_box, .st-key-rewards_name, .st-key-header_step";
     if (types && event.key === "Enter" && at.closest(left)) at.blur();
     if (types || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "m" || event.key === "M") window.memrlStage?.act(event);
     if (event.key === "?") setTriggerValue("asked", true);
     if (event.key === "/" && location.pathname.endsWith("/decision")) { event.preventDefault(); search(); }
     if (event.key === "e" || event.key === "E") {

@@ -38,7 +38,7 @@ with above:
         with bar():
             keys_help()
     else:
-        header(place)
+        header(place, slider=False)
     model_banner(view)
     follows_banner(view)
     controls(view)

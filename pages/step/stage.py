@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -26,7 +27,9 @@ from memrl_core.figures.stage.data import (
     stage_data,
     stage_update,
 )
+from memrl_core.figures.stage.film import film_data
 from memrl_core.figures.stage.player import stage_script, stage_style
+from memrl_core.figures.stage.strip import run_strip, strip_data
 from memrl_core.numerals import fixed
 from memrl_core.records import Memory, StepTrace, Utility
 from pages.shared import place as places
@@ -35,6 +38,7 @@ from pages.shared.text import literal
 from pages.shared.view import View, families_of
 
 KEY, SENT, KNOWN, HEARD, SHOWN = "stage", "stage_sent", "stage_known", "stage_heard", "stage_shown"
+STRIP, FILM = "stage_strip", "stage_film"
 AROUND = 6
 """Steps before and after the one that is shown which go along, so that a person moves among them without the server."""
 MOST_ADDED = 256
@@ -66,6 +70,18 @@ _table = st.components.v2.component(
     js="""
 export default function ({ data, setStateValue }) {
   window.memrlStageTables = { [data.key]: data.table };
+  setStateValue("taken", data.key);
+}
+""",
+)
+
+# All moves of q of a run, when somebody wants to see them as a film.
+_film = st.components.v2.component(
+    "memrl_film",
+    js="""
+export default function ({ data, setStateValue }) {
+  window.memrlFilms = { [data.key]: data.film };
+  window.memrlStage?.playFilm();
   setStateValue("taken", data.key);
 }
 """,
@@ -108,6 +124,8 @@ def stage(view: View) -> bool:
         "heard": st.session_state.get(HEARD),
         "first_step": view.place.first_step,
         "newest": places.newest_step(view.place),
+        "strip": None if first else _strip(view),
+        "film": f"{view.place.bank.handle}·{source.run.id}·{view.place.bank.state}",
         "actions": [list(action) for action in ACTIONS] if view.moment.next_phase is None else [],
         "selecting": [list(action) for action in SELECTING],
     }
@@ -115,7 +133,11 @@ def stage(view: View) -> bool:
         key=KEY, data=data, on_went_change=_went, on_look_change=_nothing, on_asked_change=_nothing, height="content"
     )
     if shown.asked:
-        _ask(*shown.asked)
+        _ask(*shown.asked, data["film"])
+    if st.session_state.get(FILM) == data["film"] != st.session_state.get(f"{FILM}_taken"):
+        film = film_data(view.place.bank, source.run.id)
+        shot = _film(key=f"{KEY}_film", data={"key": data["film"], "film": film}, on_taken_change=_nothing, height=1)
+        st.session_state[f"{FILM}_taken"] = shot.taken
     if st.session_state.get(f"{KEY}_taken") != key:
         static = stage_data(replace(source, traces=(), known=Known(base, {}), whole=(), histories={}))
         taken = _table(key=f"{KEY}_table", data={"key": key, "table": static}, on_taken_change=_nothing, height=1)
@@ -174,8 +196,14 @@ def look_in_link() -> dict[str, str]:
     return {name: str(look[name]) for name in LOOK if name in look}
 
 
-def _ask(what: str, asked: str | list[str]) -> None:
-    """Ask Decision about a memory, or show several on Bank."""
+def _ask(what: str, asked: str | list[str], film: str) -> None:
+    """Ask Decision about a memory, show several on Bank or some steps on Steps, or have the film sent."""
+    if what == "film":
+        st.session_state[FILM] = film
+        return
+    if what == "list":
+        window = {"window": "-".join(asked)}
+        st.switch_page("pages/steps/page.py", query_params={**st.session_state["place"], **window})
     if not isinstance(asked, str):
         st.switch_page("pages/bank/page.py", query_params={**st.session_state["place"], **places.selecting(asked)})
     st.session_state["place"] = {**st.session_state["place"], "memory": asked}
@@ -183,6 +211,15 @@ def _ask(what: str, asked: str | list[str]) -> None:
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def _strip(view: View) -> dict[str, Any]:
+    """The strip of the run; of one that the session has seen, what has come since."""
+    bank, run = view.place.bank, view.run
+    of, known = st.session_state.get(STRIP, (None, None))
+    strip = run_strip(bank, run.id, known if of == (bank.uri, run.id) else None)
+    st.session_state[STRIP] = ((bank.uri, run.id), strip)
+    return strip_data(strip, run.environment_options)
 
 
 def _source(view: View, layout: MapLayout) -> StageSource:

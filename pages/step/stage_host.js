@@ -72,6 +72,21 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     own.report(true);
     return true;
   };
+  // To any step of the run, where it is not at hand by way of the server; amid a drag that waits until the hand rests.
+  own.goTo = (step, settled) => {
+    own.stop();
+    const index = own.stage.model.indexOf(step);
+    if (index >= 0 && own.wanted == null) own.stage.show(index);
+    else if (step >= own.ends[0] && step <= own.ends[1]) {
+      own.wanted = step;
+      own.report(settled);
+    }
+  };
+  // The film of the run as it is by now, once it has come.
+  own.playFilm = () => {
+    own.filmAsked = false;
+    own.stage.showFilm(window.memrlFilms[own.filmKey], own.strip.data, (step) => own.goTo(step, true));
+  };
   // The step that is shown, from its beginning; `onEnd` goes on to the next.
   own.playStep = () => {
     own.stage.speed = RUN_SPEED;
@@ -103,6 +118,16 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     own.ends = [data.first_step, data.newest];
     own.asked = false;
     own.heard = data.heard?.of === own.of ? data.heard?.count : 0;
+    own.filmKey = data.film;
+    own.strip ??= new RunStrip(host, {
+      step: own.goTo,
+      list: (first, last) => own.ask(["list", [String(first), String(last)]]),
+      film: () => {
+        if (window.memrlFilms?.[own.filmKey]) return own.playFilm();
+        own.filmAsked = true;
+        own.ask(["film", ""]);
+      },
+    });
     if (!stage) {
       own.of = crypto.randomUUID?.() ?? String(Math.random());
       own.quiet = true;
@@ -111,7 +136,8 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         selecting: data.selecting,
         digitsRate: true,
         onAct: (name, id) => own.ask([name, id]),
-        onStep: (_, index) => {
+        onStep: (step, index) => {
+          own.strip.show(step);
           if (own.quiet) return;
           own.looked();
           if (!own.advancing) own.stop();
@@ -157,6 +183,9 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       }
       own.quiet = false;
     }
+    own.strip.root.hidden = !data.strip;
+    if (data.strip) own.strip.update(data.strip, own.wanted ?? own.stage.step.step, data.newest);
+    if (own.filmAsked && window.memrlFilms?.[data.film]) own.playFilm();
     // What plays here goes on by itself; the server only says when to begin and to stop.
     const heard = own.count === 0 || (data.heard?.of === own.of && data.heard.count >= own.count);
     if (own.playing ? own.awaited === own.stage.step.step : data.playing && heard) {
@@ -181,6 +210,8 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   });
   // Back and next in a replay need no server.
   window.memrlStage = {
+    act: (event) => host.isConnected && own.stage?.act(event),
+    playFilm: () => host.isConnected && own.filmAsked && own.playFilm(),
     showWaiting: (...now) => host.isConnected && own.stage?.showWaiting(...now),
     move(name) {
       const by = { move_Back: -1, move_Next: 1 }[name];
@@ -206,6 +237,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     setTimeout(() => {
       if (host.isConnected) return;
       own.stage?.destroy();
+      own.strip?.destroy();
       clearTimeout(own.clock);
       clearTimeout(own.lookClock);
     });

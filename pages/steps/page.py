@@ -47,28 +47,29 @@ def _asked(run: str) -> StepQuery:
         ]
         for name, words in CHOICES.items()
     }
-    epochs = _epochs(field("Epoch", placeholder="epoch: 2 or 2-4", key="epoch", width=130))
+    window = _range(field("Step", placeholder="step: 20 or 20-60", key="window", width=150), "A step")
+    epochs = _range(field("Epoch", placeholder="epoch: 2 or 2-4", key="epoch", width=130), "An epoch")
     pooled = field("Memory in the pool", placeholder="memory in pool: #7", key="pooled", width=170)
     memory = memory_named(pooled, run)
     words = field("Words", placeholder="words in task, prompt, answer, reason", key="words", width=290)
     return StepQuery(
         task.strip(), chosen["outcome"], chosen["by"], chosen["empty"], chosen["reranked"], memory, epochs,
-        chosen["follows"], chosen["better"], words.strip(),
+        chosen["follows"], chosen["better"], words.strip(), window,
     )  # fmt: skip
 
 
-def _epochs(text: str) -> tuple[int, int] | None:
-    """The first and the last epoch that a person asks for; None where the text names none."""
+def _range(text: str, name: str) -> tuple[int, int] | None:
+    """The first and the last of the numbers that a person asks for; None where the text names none."""
     named = re.fullmatch(r"\s*(\d{1,9})(?:\s*[-–…]\s*(\d{1,9}))?\s*", text, re.ASCII)
     if named is None:
         if text.strip():
-            st.caption("An epoch is a number, such as 2, or a range, such as 2-4. All epochs are shown.")
+            st.caption(f"{name} is a number, such as 2, or a range, such as 2-4. All of them are shown.")
         return None
     return int(named[1]), int(named[2] or named[1])
 
 
 def _clear() -> None:
-    for name in ("task", "epoch", "pooled", "words"):
+    for name in ("task", "window", "epoch", "pooled", "words"):
         st.session_state[name] = ""
     for name, words in CHOICES.items():
         st.session_state[name] = next(iter(words))

@@ -231,7 +231,7 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     # Digits rate, with every part closed and the focus within the stage; with Shift they are phases.
     page.keyboard.press("Shift+Digit3")
     expect(page.locator("[data-phase='3']")).to_have_attribute("data-state", "current")
-    for focused in (None, ".stage-lambda input", ".st-key-header_slider input", ".stage select >> nth=0"):
+    for focused in (None, ".stage-lambda input", ".strip-track", ".stage select >> nth=0"):
         if focused is not None:
             page.locator(focused).focus()
         page.keyboard.press("5")
@@ -330,7 +330,7 @@ def test_every_arrow_moves_a_slider_however_quickly_they_come(page: Page, app: R
     page.goto(f"{app.url}/step?bank=demo&step=5")
     drawn_stage(page)
     settled(page)
-    pressed_twenty_times(page.locator(".st-key-header_slider input[type=range]"))
+    pressed_twenty_times(page.locator(".strip-track"))
     expect(page.get_by_text("Replay of step 25 ")).to_be_visible()
 
 

@@ -55,6 +55,38 @@ def test_a_step_of_a_replay_is_there_after_two_frames_and_the_page_follows(page:
     assert page.evaluate("node => node.isConnected", node), "the stage was not made anew"
 
 
+@pytest.mark.slow
+def test_the_strip_leads_to_any_step_its_window_to_the_table_and_the_film_to_where_it_is_stopped(
+    page: Page, app: RunningApp
+) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=11")
+    strip = page.get_by_test_id("strip")
+    expect(strip.locator("[data-step]")).to_have_count(40)
+    settled(page)
+    for step in (33, 35):
+        strip.locator(f"[data-step='{step}']").click()
+        expect(page.locator(".stage")).to_have_attribute("data-step", str(step))
+        expect(strip.locator("[aria-current=step]")).to_have_attribute("data-step", str(step))
+        expect(page).to_have_url(re.compile(f"step={step}"))
+    settled(page)
+    page.get_by_test_id("film").click()
+    expect(page.locator(".film")).to_be_visible()
+    page.wait_for_function("document.querySelector('.film').dataset.step > 1")
+    page.locator(".film").press(" ")
+    stopped = page.locator(".film").get_attribute("data-step")
+    page.locator(".film-map canvas").click()
+    expect(page.locator(".film")).to_have_count(0)
+    expect(page).to_have_url(re.compile(f"step={stopped}(&|$)"))
+    settled(page)
+    strip.get_by_role("slider").focus()
+    for key in ("Home", "Shift+PageUp"):
+        page.keyboard.press(key)
+    expect(strip.locator(".strip-window")).to_contain_text("Steps 1–11")
+    strip.get_by_role("button", name="These steps").click()
+    expect(page).to_have_url(re.compile("/steps.*window=1-11"))
+    expect(page.get_by_text("11 of 40 steps")).to_be_visible()
+
+
 VIEWED = """({ step, weight, pinnedId, goal, chosen }) => [step.step, weight, pinnedId, goal, chosen]"""
 """What of a stage a person sees: step, λ, memory, moment, and the memories selected under that λ."""
 
