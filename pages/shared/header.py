@@ -287,9 +287,9 @@ STEPPING: Keys = (
     ("On the strip", "Clicked: ← · → steps, Home · End, PageUp · PageDown; with Shift a window of steps"),
     ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5: the reward is saved and q moves"),
     ("S", "Skip: leave the answer unrated"),
-    ("U", "Undo the last reward"),
+    ("U · Y", "Undo your reward, give it again"),
     ("E", "Write a reason; Enter ends it"),
-    ("Esc", "Stop the answer or the run"),
+    ("Esc", "Close what is open; stop the answer or the run"),
     ("/", "On Decision: search the questions"),
     ("?", "This list"),
 )

@@ -1,5 +1,7 @@
 // A key that is held says itself again: good for going through steps, not for giving rewards.
 const ONCE = /^[1-5suy]$/i;
+// Those that the hand on the stage may have a use for.
+const RATES = ONCE;
 // Keys of which each press counts, and what they stand for. Streamlit would make one press of those that come
 // while it runs.
 const COUNTED = { n: "step", ArrowLeft: "move_Back", ArrowRight: "move_Next", Home: "move_First", End: "move_Last" };
@@ -84,6 +86,10 @@ export default function ({ setTriggerValue, setStateValue }) {
     const list = ONCE.test(event.key) && at.closest(".stage select");
     if (typing(at) && !list) return;
     if (event.repeat && ONCE.test(event.key)) return event.stopImmediatePropagation();
+    if ((event.shiftKey ? /^Digit[1-7]$/.test(event.code) : RATES.test(event.key)) && window.memrlStage?.key(event)) {
+      event.preventDefault();
+      return event.stopImmediatePropagation();
+    }
     const name = COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()];
     const moves = event.key.length > 1;
     if (name && !(moves && movedByArrows(at, event.key))) {
@@ -114,7 +120,7 @@ export default function ({ setTriggerValue, setStateValue }) {
     if (event.key === "?") setTriggerValue("asked", true);
     if (event.key === "/" && location.pathname.endsWith("/decision")) { event.preventDefault(); search(); }
     if (event.key === "e" || event.key === "E") {
-      const field = document.querySelector(".st-key-reason_box input");
+      const field = document.querySelector(".st-key-reason_box input, .stage-reason:enabled");
       if (field) { event.preventDefault(); field.focus(); }
     }
   };

@@ -86,6 +86,20 @@ def name_field(key: str, label: str = "Your name", row: bool = False) -> None:
         _in_browser(key=f"{key}_kept", data={"name": known, "browser": _browser()}, height=1)
 
 
+def rename(name: str) -> None:
+    """Let this session rate under a name from now on, and remember it on this machine.
+
+    A login decides by itself. Raises `InputError` for an impossible name.
+    """
+    if has_login():
+        return
+    name = person_name(name)
+    st.session_state[NAME] = "" if name == SOMEONE else name
+    _taken().setdefault(name, _session())
+    preferences = workspace.load_preferences()
+    workspace.save_preferences(preferences.model_copy(update={"rater": st.session_state[NAME]}))
+
+
 def allowed(bank: MemoryBank, role: Role) -> bool:
     """Whether the person may do what `role` covers; the core asks again when they do it."""
     return list(Role).index(bank.people.role_of(person())) >= list(Role).index(role)
@@ -158,10 +172,6 @@ def _is_connected(session: str) -> bool:
 
 def _remember(key: str) -> None:
     try:
-        name = person_name(st.session_state[key])
-        st.session_state[NAME] = "" if name == SOMEONE else name
-        _taken().setdefault(name, _session())
-        preferences = workspace.load_preferences()
-        workspace.save_preferences(preferences.model_copy(update={"rater": st.session_state[NAME]}))
+        rename(st.session_state[key])
     except MemRLError as error:
         st.session_state["failure"] = str(error)

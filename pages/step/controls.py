@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -15,7 +14,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.begun import StepMark
 from memrl_core.bank.people.roles import Role
 from memrl_core.environments.tasks import LONGEST_INTENT
-from memrl_core.errors import NoVector, StepError
+from memrl_core.errors import NoVector
 from memrl_core.figures.stage.player import player_html
 from memrl_core.records import Phase
 from pages.shared import place as places
@@ -23,12 +22,12 @@ from pages.shared.header import model_status, on_key, status_of
 from pages.shared.person import within_role
 from pages.shared.place import PLAYING, Place, play
 from pages.shared.rewind import compare_button, next_settings_form, rewind_form
-from pages.shared.text import failure_kept, literal, minute, verbatim
+from pages.shared.text import literal, minute, verbatim
 from pages.shared.view import View
+from pages.step.moves import move, note
 from pages.step.stage import look_in_link, stage_arriving
 
 RUNS_STARTED = "runs_started"
-SEEN_AT = "seen_at"
 LOOK = 0.1
 """Seconds after which a page looks for more of an answer that is arriving: the first token is to be there in 0.15."""
 
@@ -41,7 +40,7 @@ def controls(view: View) -> None:
     if not workspace.can_go_on(view.run):
         _from_elsewhere(view)
         return
-    _note(view, view.live)
+    note(view, view.live)
     look = _look(view)
     on_key("step", lambda count: move(view, lambda live: live.step(count)))
     with st.container(horizontal=True, vertical_alignment="bottom", key="controls"):
@@ -123,33 +122,6 @@ def _finish(view: View) -> None:
 def _run_many(view: View, count: int) -> None:
     st.session_state[RUNS_STARTED] += 1
     move(view, lambda live: live.run_many(count))
-
-
-def move(view: View, forward: Callable[[LiveRun], None]) -> None:
-    """Advance the run, unless others have moved it on since this screen was drawn; a failure gets its sentence."""
-    with failure_kept():
-        live = places.live(view.place)
-        try:
-            if forward is not LiveRun.stop and st.session_state.get(SEEN_AT) not in (None, (view.run.id, live.at)):
-                raise StepError(_moved_on(live))
-            forward(live)
-        finally:
-            _note(view, live)
-
-
-def _moved_on(live: LiveRun) -> str:
-    episode = live.episode
-    if episode is not None and episode.phase is not None:
-        now = f"step {episode.trace.step:,} is under way, {TITLES[episode.phase]} comes next"
-    else:
-        now = f"step {live.agent.bank.next_step(live.agent.run_id) - 1:,} has ended"
-    return f"This run was moved on elsewhere since this screen was drawn, so nothing was run. By now {now}."
-
-
-def _note(view: View, live: LiveRun | None) -> None:
-    """Keep where this session has seen the run, unless it is at work; another session may move it on."""
-    at = live.at if live is not None else (view.place.bank.next_step(view.run.id),)
-    st.session_state[SEEN_AT] = None if live is not None and live.busy else (view.run.id, at)
 
 
 @st.fragment(run_every=LOOK)

@@ -9,8 +9,8 @@ from pages.shared.memory_detail import memory_detail
 from pages.shared.picture import layout_of
 from pages.shared.view import view_of
 from pages.step.controls import controls, follows_banner, model_banner
+from pages.step.hand import act_on, count_later
 from pages.step.parts import parts
-from pages.step.reward_form import hand, reward_wanted
 from pages.step.stage import layout_choice, layout_notes, look_in_link, stage
 
 place = places.current(keep=look_in_link())
@@ -21,9 +21,13 @@ if place is None or place.run is None:
     st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
     st.stop()
 
-above, wanted, picture = st.container(), st.container(), st.container()
+above, picture = st.container(), st.container()
 try:
     view = view_of(place)
+    if act_on(view):
+        place = places.current(keep=look_in_link())
+        assert place is not None
+        view = view_of(place)
     with picture:
         # Before all else: the browser draws what comes first first, and the stage is what a step is watched on.
         comes_again = stage(view)
@@ -42,12 +46,9 @@ with above:
     model_banner(view)
     follows_banner(view)
     controls(view)
-with wanted:
-    reward_wanted(view)
 if comes_again:
     # What is read below the stage would only keep the browser from drawing it.
     st.stop()
-hand(view)
 layout = layout_of(place.bank.uri, place.bank)
 layout_choice(view, layout)
 story, memory = st.columns([3, 2], gap="medium")
@@ -57,4 +58,5 @@ with memory:
 with story:
     parts(view)
 if not view.busy:
+    count_later(view)
     follow_others(place)

@@ -56,7 +56,6 @@ from pages.shared import place as places
 from pages.shared.text import in_badge, literal, said, verbatim
 from pages.shared.view import View, arm_line, spec_of
 from pages.shared.work import working
-from pages.step.reward_form import credit, effects
 
 PROMPT_HEIGHT = 420
 ROLES: dict[str, Literal["gray", "blue", "violet", "green"]] = {
@@ -487,8 +486,6 @@ def _reward(view: View) -> None:
         _judged(judgement)
     if later := later_reward(view.place.bank, trace):
         st.info(literal(later))
-    credit(view)
-    effects(view)
 
 
 def _update(view: View) -> None:

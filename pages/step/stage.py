@@ -36,6 +36,7 @@ from pages.shared import place as places
 from pages.shared.picture import layout_of
 from pages.shared.text import literal
 from pages.shared.view import View, families_of
+from pages.step.hand import hand_data, heard
 
 KEY, SENT, KNOWN, HEARD, SHOWN = "stage", "stage_sent", "stage_known", "stage_heard", "stage_shown"
 STRIP, FILM = "stage_strip", "stage_film"
@@ -128,10 +129,12 @@ def stage(view: View) -> bool:
         "film": f"{view.place.bank.handle}·{source.run.id}·{view.place.bank.state}",
         "actions": [list(action) for action in ACTIONS] if view.moment.next_phase is None else [],
         "selecting": [list(action) for action in SELECTING],
+        "hand": finite(hand_data(view, source.traces)),
     }
     shown = _stage(
-        key=KEY, data=data, on_went_change=_went, on_look_change=_nothing, on_asked_change=_nothing, height="content"
-    )
+        key=KEY, data=data, on_went_change=_went, on_look_change=_nothing, on_asked_change=_nothing,
+        on_acts_change=_acted, height="content",
+    )  # fmt: skip
     if shown.asked:
         _ask(*shown.asked, data["film"])
     if st.session_state.get(FILM) == data["film"] != st.session_state.get(f"{FILM}_taken"):
@@ -161,6 +164,10 @@ def stage_arriving(live: LiveRun) -> None:
 
 def _nothing() -> None:
     """A component tells its state only where somebody asks to be called."""
+
+
+def _acted() -> None:
+    heard(KEY)
 
 
 def _went() -> None:
@@ -227,6 +234,7 @@ def _source(view: View, layout: MapLayout) -> StageSource:
     # Of a session's first picture the step alone: the browser asks again once it has the table.
     first = f"{KEY}_taken" not in st.session_state
     traces = [] if trace is None else [trace] if first else _around(view, trace)
+    recorded = {trace.step: trace for trace in traces}
     if view.moment.next_phase is None:
         traces = [as_it_counts(bank, trace) for trace in traces]
     written = {one.memory_id for trace in traces if trace.write for one in trace.write.operations if one.op != "DELETE"}
@@ -250,6 +258,7 @@ def _source(view: View, layout: MapLayout) -> StageSource:
         layout=layout.id,
         nearest=_nearest(bank, run, view.place.memory),
         now=bank.utilities_of(run, cast),
+        recorded={} if view.moment.next_phase is not None else recorded,
     )
 
 

@@ -41,6 +41,12 @@ function arrived(key, wanted) {
 
 window.memrlStageParts = { MemoryMap, Model, el, themeOf };
 
+// How long an answer to an act of the hand may take before it counts as lost.
+const PATIENCE = 10000;
+const LOOK_EVERY = 250;
+const NO_ANSWER = "The program did not answer, so nothing moved. What you gave may not be saved: reload the page to see what stands.";
+const connected = () => (document.querySelector("[data-test-connection-state]")?.dataset.testConnectionState ?? "CONNECTED") === "CONNECTED";
+
 export default function ({ parentElement, data, setStateValue, setTriggerValue }) {
   const host = parentElement.querySelector(".stage-host");
   const own = (host.own ??= { count: 0, stage: null });
@@ -48,6 +54,31 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   const turn = own.turn;
   own.send = (went) => setStateValue("went", went);
   own.ask = (what) => setTriggerValue("asked", what);
+  own.sendActs = () => setStateValue("acts", { of: own.of, count: own.acted, last: own.acts });
+  own.acted ??= 0;
+  own.acts ??= [];
+  // What the hand asks for stays with the browser until it is answered; without an answer it is dropped, so that it does
+  // not come to pass when the program is back.
+  own.act = (act) => {
+    own.acts.push({ ...act, n: (own.acted += 1) });
+    own.sendActs();
+    const n = own.acted;
+    const end = performance.now() + PATIENCE;
+    const look = () => {
+      if (!own.acts.some((one) => one.n === n) || !host.isConnected) return;
+      if (connected() && performance.now() < end) return void setTimeout(look, LOOK_EVERY);
+      own.acts = own.acts.filter((one) => one.n !== n);
+      own.sendActs();
+      own.stage.hand.answered(NO_ANSWER);
+    };
+    setTimeout(look, LOOK_EVERY);
+  };
+  own.answered = (done) => {
+    if (done?.of !== own.of || !own.acts.length) return;
+    const before = own.acts.length;
+    own.acts = own.acts.filter((one) => one.n > done.count);
+    if (own.acts.length < before) own.stage.hand.answered(done.error);
+  };
   own.sendLook = (look) => setStateValue("look", look);
   // What the address says of the view follows when a person rests.
   own.looked = () => {
@@ -115,6 +146,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     const update = whole(table, data);
     const { stage } = own;
     own.replays = data.replays;
+    own.hand = data.hand;
     own.ends = [data.first_step, data.newest];
     own.asked = false;
     own.heard = data.heard?.of === own.of ? data.heard?.count : 0;
@@ -135,6 +167,11 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         actions: data.actions,
         selecting: data.selecting,
         digitsRate: true,
+        hand: () => own.hand,
+        onHand: (act) => {
+          if (act.do === "name") document.cookie = `memrl_person=${encodeURIComponent(act.name)}; path=/; max-age=31536000; SameSite=Strict`;
+          own.act(act);
+        },
         onAct: (name, id) => own.ask([name, id]),
         onStep: (step, index) => {
           own.strip.show(step);
@@ -186,6 +223,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     own.strip.root.hidden = !data.strip;
     if (data.strip) own.strip.update(data.strip, own.wanted ?? own.stage.step.step, data.newest);
     if (own.filmAsked && window.memrlFilms?.[data.film]) own.playFilm();
+    own.answered(data.hand.done);
     // What plays here goes on by itself; the server only says when to begin and to stop.
     const heard = own.count === 0 || (data.heard?.of === own.of && data.heard.count >= own.count);
     if (own.playing ? own.awaited === own.stage.step.step : data.playing && heard) {
@@ -210,7 +248,11 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   });
   // Back and next in a replay need no server.
   window.memrlStage = {
-    act: (event) => host.isConnected && own.stage?.act(event),
+    // Whether a key gives a reward here, or goes to a phase.
+    key: (event) => {
+      if (!own.stage || !host.isConnected) return false;
+      return event.shiftKey ? /^Digit[1-7]$/.test(event.code) && own.stage.act(event) : own.stage.hand.key(event.key);
+    },
     playFilm: () => host.isConnected && own.filmAsked && own.playFilm(),
     showWaiting: (...now) => host.isConnected && own.stage?.showWaiting(...now),
     move(name) {

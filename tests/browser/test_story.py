@@ -235,11 +235,11 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
         if focused is not None:
             page.locator(focused).focus()
         page.keyboard.press("5")
-        expect(page.locator(".st-key-hand")).to_contain_text("Saved: +1.000")
+        expect(hand(page)).to_contain_text("you +1.000")
         page.keyboard.press("u")
-        expect(page.locator(".st-key-hand")).not_to_contain_text("Saved:")
+        expect(hand(page)).not_to_contain_text("you ")
         settled(page)
-    page.locator(".st-key-reason_box input").first.click()
+    page.keyboard.press("e")
     page.keyboard.type("nnn")
     page.keyboard.press("ArrowLeft")
     settled(page)
@@ -249,9 +249,34 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     expect(page.get_by_text("Replay of step 1 ")).to_be_visible()
 
 
-SHOWN = "nodes => Object.fromEntries(nodes.map(one => [one.dataset.memory, Number(one.dataset.q)]))"
+DRAWN = f"""(id) => {{
+  const {{ axis, map, model }} = {STAGE};
+  const n = model.numbers.get(id);
+  const q = Number(document.querySelector(`.stage-change[data-memory="${{id}}"]`).dataset.q);
+  const circle = document.querySelector(`.stage-lane[data-memory="${{id}}"] circle:not(.stage-q-left)`);
+  const point = document.querySelector(`.stage-plot [data-memory="${{id}}"] .stage-shape`);
+  const [red, green, blue] = map.colourOf(n, q);
+  return [
+    Math.abs(Number(circle.getAttribute("cy")) - axis.y(q)) < 1e-6,
+    point.getAttribute("fill") === `rgb(${{red}} ${{green}} ${{blue}})`,
+    [...document.querySelectorAll(`.stage [data-memory="${{id}}"][data-q]`)].map((one) => Number(one.dataset.q)),
+  ];
+}}"""
+"""Whether a memory's dot on the axis and the colour of its point are those of its q; and every q shown of it."""
 
-MARKS = "nodes => nodes.map(one => one.dataset.q)"
+
+def hand(page: Page) -> Locator:
+    return page.get_by_test_id("hand")
+
+
+def expect_stage_as_stored(page: Page, app: RunningApp, memories: list[str]) -> dict[str, float]:
+    """The q of memories, which the stage shows in every place as the bank has it."""
+    page.wait_for_function(f"{STAGE}.model.swing === null || {STAGE}.model.swing === undefined")
+    known = {name: stored(app, name) for name in memories}
+    for name, q in known.items():
+        on_axis, in_colour, marks = page.evaluate(DRAWN, name)
+        assert on_axis and in_colour and len(marks) > 1 and set(marks) == {q}
+    return known
 
 
 @pytest.mark.parametrize("step", [None, 20])
@@ -263,27 +288,29 @@ def test_a_reward_by_key_moves_on_the_stage_what_it_moves_in_the_bank_and_undo_m
     settled(page)
     changes = page.locator(".stage-change")
     expect(changes.first).to_be_attached()
-    begun = changes.evaluate_all(SHOWN)
-    assert begun == {name: stored(app, name) for name in begun}
-    environment = page.locator(".stage-reward").first.inner_text()
-    key = "1" if "+1" in environment else "5"
+    names = changes.evaluate_all("nodes => nodes.map(one => one.dataset.memory)")
+    begun = expect_stage_as_stored(page, app, names)
+    environment = str(hand(page).get_attribute("data-reward"))
+    key, other = ("1", "-1") if float(environment) > 0 else ("5", "1")
     page.keyboard.press(key)
-    expect(page.locator(".st-key-hand")).to_contain_text("Saved:")
-    settled(page)
+    expect(hand(page)).to_have_attribute("data-reward", other)
+    expect(hand(page)).to_contain_text("counts: yours")
     for _ in range(2):
-        shown = changes.evaluate_all(SHOWN)
-        assert shown == {name: stored(app, name) for name in begun}
-        assert all(shown[name] != begun[name] for name in begun)
-        for name, q in shown.items():
-            marks = page.locator(f".stage [data-memory={name}][data-q]").evaluate_all(MARKS)
-            assert len(marks) > 1 and {float(mark) for mark in marks} == {q}
+        moved = expect_stage_as_stored(page, app, names)
+        assert all(moved[name] != begun[name] for name in names)
         page.reload()
         drawn_stage(page)
         settled(page)
     page.keyboard.press("u")
-    expect(page.locator(".st-key-hand")).not_to_contain_text("Saved:")
-    settled(page)
-    assert changes.evaluate_all(SHOWN) == begun == {name: stored(app, name) for name in begun}
+    expect(hand(page)).to_have_attribute("data-reward", environment)
+    assert expect_stage_as_stored(page, app, names) == begun
+    # The same by mouse.
+    page.locator(f"[data-testid=hand] [data-value='{other}']").click()
+    expect(hand(page)).to_have_attribute("data-reward", other)
+    assert expect_stage_as_stored(page, app, names) == moved
+    page.locator("[data-act=undo]").click()
+    expect(hand(page)).to_have_attribute("data-reward", environment)
+    assert expect_stage_as_stored(page, app, names) == begun
 
 
 def stored(app: RunningApp, memory_id: str) -> float:

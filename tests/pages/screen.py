@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,28 @@ def key_starting(app: AppTest, start: str):
 def press(app: AppTest, digit: str) -> AppTest:
     """Rate what is shown with a digit."""
     return key_starting(app, f"rate_{digit}_").click().run()
+
+
+def on_stage(app: AppTest) -> dict[str, Any]:
+    """What the stage on Step was sent last."""
+    (sent,) = [one.proto.json for one in app.get("bidi_component") if one.proto.component_name == "memrl_stage"]
+    found: dict[str, Any] = json.loads(sent)
+    return found
+
+
+def stands(app: AppTest) -> dict[str, Any]:
+    """What the hand on the stage says of the step that is shown."""
+    sent = on_stage(app)
+    found: dict[str, Any] = sent["hand"]["steps"][str(sent["at"])]
+    return found
+
+
+def by_hand(app: AppTest, do: str = "rate", **act: Any) -> AppTest:
+    """What the stage reports when a person acts on the step that is shown, by key or by mouse."""
+    sent = on_stage(app)
+    about = {"run": sent["run"]["id"], "step": sent["at"], "id": stands(app)["id"]}
+    app.session_state["hand_acts"] = [{"n": 1, "do": do, **about, **act}]
+    return app.run()
 
 
 def click(app: AppTest, key: str) -> AppTest:

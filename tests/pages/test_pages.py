@@ -21,14 +21,15 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.gate import suggested
-from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import TITLES
+from memrl_core.analysis.people.reward_effect import compiled, differing
 from memrl_core.analysis.run import following
 from memrl_core.analysis.run.following import FOLLOWS, MeasuredFollows, follow_counts, measured_follows
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating, Ratings
 from memrl_core.environments.tasks import sample_data_path, sample_tasks, tasks_of_set
 from memrl_core.errors import BankDamaged
+from memrl_core.learning.scales import RatingScales
 from memrl_core.models import gguf
 from memrl_core.models.ollama import list_models
 from memrl_core.numerals import signed
@@ -39,7 +40,27 @@ from pages.shared.header import status_of
 from tests.builders import numbers
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
-from tests.pages.screen import RUN, Download, Stored, Visit, a_bank, full, opened, page_text, press
+from tests.pages.screen import (
+    RUN,
+    Download,
+    Stored,
+    Visit,
+    a_bank,
+    by_hand,
+    full,
+    on_stage,
+    opened,
+    page_text,
+    stands,
+)
+
+SCALES = [
+    ({"scale": "stars"}, {"key": 4}, 0.5),
+    ({"scale": "graded"}, {"key": 2}, -0.5),
+    ({"scale": "graded"}, {"grade": 0.25}, 0.25),
+    ({"scale": "rubric"}, {"marks": {"correct": 5, "complete": 3, "clear": 1}}, 0.25),
+]
+"""A scale, what is chosen on it, and the reward from −1 to 1 that it becomes."""
 
 
 def test_home_offers_the_playground_and_two_recorded_agents(visit: Visit) -> None:
@@ -93,20 +114,6 @@ def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None
         app.button(key="step").click().run()
     text = page_text(opened(app, Phase.GENERATE))
     assert "will be sent" in text and "[memory household-" in text
-
-
-def test_before_the_update_the_reward_part_shows_the_moves_it_will_make(demo: Path, visit: Visit) -> None:
-    app = visit("step", bank="demo")
-    while "Q update" not in app.button(key="step").label:
-        app.button(key="step").click().run()
-    opened(app, Phase.REWARD)
-    # Of the new step: no reward of it can have been revoked, and its table shows where each q goes.
-    (credited,) = [table.value for table in app.dataframe if "→ q" in table.value]
-    assert len(credited) > 0 and (credited["Δ"] != "+0.000").any()
-    assert not any("revoked" in info.value for info in app.info)
-    app.button(key="step").click().run()
-    live = places.live_runs()[str(demo), "household"]
-    assert list(credited["→ q"]) == [signed(change.after) for change in live.episode.trace.update.of_q]
 
 
 def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(bank: Stored, visit: Visit) -> None:
@@ -164,45 +171,88 @@ def test_an_address_that_the_browser_tells_late_moves_nobody_back(demo: Path, vi
     assert app.query_params["step"] == "16", "what was asked for after the last move was told is a person's wish"
 
 
-def test_one_key_saves_a_reward_that_is_shown_and_undone(bank: Stored, visit: Visit) -> None:
+def test_one_key_saves_a_reward_that_the_stage_shows_and_undo_and_redo_move_it_back_and_forth(
+    bank: Stored, visit: Visit
+) -> None:
     app = visit("step", bank="demo", step="22")
-    opened(app, Phase.REWARD)
-    before = dict(bank.utilities("household"))
-    while "Counting" in page_text(app):
-        app.run()
-    assert page_text(app).count("of 18 later selections") == 2
-    press(app, "1")
-    assert "Saved: −1.000" in page_text(app)
-    assert dict(bank.utilities("household")) != before
-    app.button(key="undo_reward").click().run()
+    before, counts = dict(bank.utilities("household")), stands(app)["counts"]
+    credited = bank.credited("household", 22)
+    by_hand(app, key=1)
+    moved = dict(bank.utilities("household"))
+    assert {name for name in before if before[name] != moved[name]} == set(credited)
+    hand, sent = stands(app), on_stage(app)
+    assert (hand["counts"], hand["mine"], hand["environment"], hand["whose"]) == (-1.0, -1.0, counts, "yours")
+    now = {sent["memories"]["now"][str(n)] for n in range(40) if str(n) in sent["memories"]["now"]}
+    assert {moved[name].q for name in credited} <= now
+    by_hand(app, "undo")
     assert dict(bank.utilities("household")) == before
-    assert app.button(key="undo_reward").disabled
+    hand = stands(app)
+    assert (hand["counts"], hand["mine"], hand["undo"], hand["redo"]) == (counts, None, False, True)
+    by_hand(app, "redo")
+    assert dict(bank.utilities("household")) == moved and stands(app)["mine"] == -1.0
 
 
-def test_a_reward_that_is_changed_after_the_step_moves_q_where_it_stands(bank: Stored, visit: Visit) -> None:
-    app = opened(visit("step", bank="demo"), Phase.REWARD)
-    (credited,) = [table.value for table in app.dataframe if "→ q" in table.value]
-    assert "now" not in credited
-    reward = bank.trace("household", 40).reward.reward
-    press(app, "1" if reward > 0 else "5")
-    (credited,) = [table.value for table in app.dataframe if "→ q" in table.value]
-    q = {memory_label(memory, "household"): signed(known.q) for memory, known in bank.utilities("household").items()}
-    assert "now" not in credited, "nothing has moved it since"
-    assert list(credited["→ q"]) == [q[memory] for memory in credited["memory"]]
+def test_the_steps_that_follow_a_reward_are_named_with_those_that_would_choose_otherwise(
+    bank: Stored, visit: Visit
+) -> None:
+    credited = bank.credited("household", 20)
+    before = bank.histories("household")
+    app = by_hand(visit("step", bank="demo", step="20"), key=1)
+    after = bank.histories("household")
+    while on_stage(app)["hand"]["later"]["others"] is None:
+        app.run()
+    later = on_stage(app)["hand"]["later"]
+    followed = {p.step for one in credited for p in after[one] if p.step > 20 and p not in before[one]}
+    assert later["steps"] == sorted(followed) != []
+    choices = compiled(bank, "household")
+    assert choices is not None
+    assert later["others"] == [one.step for one in differing(choices, before, after)] != []
 
 
-def test_a_person_who_overrules_the_environment_is_reported_with_what_it_said(demo: Path, visit: Visit) -> None:
+@pytest.mark.parametrize(("values", "act", "reward"), SCALES)
+def test_the_hand_has_the_scale_of_the_run(
+    bank: Stored, visit: Visit, values: dict[str, Any], act: dict[str, Any], reward: float
+) -> None:
+    bank.ratings.change_scales("household", RatingScales.of(values), "boss")
+    app = visit("step", bank="demo", step="22")
+    assert on_stage(app)["hand"]["scale"]["name"] == values["scale"]
+    by_hand(app, **act)
+    (event,) = [one for one in bank.ratings.of("household", 22) if one.source == "person"]
+    assert event.value == stands(app)["mine"] == pytest.approx(reward)
+    assert event.payload["scale"] == values["scale"]
+
+
+def test_a_reward_for_a_run_or_an_attempt_that_the_page_shows_no_longer_is_refused(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="22")
+    for other in ({"run": "another"}, {"id": "another"}, {"step": 99}, {"key": 4}):
+        by_hand(app, **{"key": 1, **other})
+        assert "Nothing was saved" in on_stage(app)["hand"]["done"]["error"] or other == {"step": 99}
+        assert on_stage(app)["hand"]["done"]["error"] and stands(app)["mine"] is None
+    by_hand(app, key=1)
+    assert on_stage(app)["hand"]["done"]["error"] == "" and stands(app)["mine"] == -1.0
+    by_hand(app, "undo")
+    by_hand(app, "undo")
+    assert "No reward of yours" in on_stage(app)["hand"]["done"]["error"]
+
+
+def test_a_person_who_overrules_the_environment_is_shown_beside_what_it_gave(demo: Path, visit: Visit) -> None:
     app = visit("step", bank="demo")
     while "Reward" not in app.button(key="step").label:
         app.button(key="step").click().run()
     live = places.live_runs()[str(demo), "household"]
-    assert live.episode.environment_reward is not None
     world = live.episode.environment_reward
-    opened(app, Phase.REWARD)
-    press(app, f"{1 if world > 0 else 5}")
-    text = page_text(app).replace("\\", "")
-    assert f"{signed(-world)} from someone" in text
-    assert f"**{signed(-world)}** from someone" in text and f"The environment: reward **{signed(world)}**" in text
+    assert world is not None and stands(app)["off"] == ""
+    by_hand(app, key=1 if world > 0 else 5)
+    hand = stands(app)
+    assert (hand["environment"], hand["mine"], hand["counts"], hand["whose"]) == (world, -world, -world, "yours")
+
+
+def test_a_step_without_a_memory_says_that_a_reward_moves_no_q(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="1")
+    before = dict(bank.utilities("household"))
+    assert bank.credited("household", 1) == () and "moves no q" in stands(app)["note"]
+    by_hand(app, key=1)
+    assert stands(app)["mine"] == -1.0 and dict(bank.utilities("household")) == before
 
 
 @pytest.mark.parametrize("button", ["step", "finish"])
@@ -228,14 +278,12 @@ def test_a_reward_that_cannot_be_saved_is_reported_and_can_be_given_again(
     demo: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = visit("step", bank="demo", step="21")
-    opened(app, Phase.REWARD)
-
     with monkeypatch.context() as patched:
         patched.setattr(Ratings, "rate", full)
-        press(app, "5")
-    assert "disk is full" in page_text(app) and "Saved" not in page_text(app)
-    press(app, "5")
-    assert "Saved: +1.000" in page_text(app)
+        by_hand(app, key=5)
+    assert "disk is full" in on_stage(app)["hand"]["done"]["error"] and stands(app)["mine"] is None
+    by_hand(app, key=5)
+    assert on_stage(app)["hand"]["done"]["error"] == "" and stands(app)["mine"] == 1.0
 
 
 def asked(visit: Visit, name: str, *questions: str) -> AppTest:
@@ -248,7 +296,7 @@ def asked(visit: Visit, name: str, *questions: str) -> AppTest:
         assert places.live_runs()[str(workspace.banks_folder() / name), "r"].wait(30)
         app.run()
         if question != questions[-1]:
-            app.button(key="leave_unrated").click().run()
+            by_hand(app, "skip")
     return app
 
 
@@ -256,17 +304,19 @@ def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Vi
     name = a_bank(environment="conversation")
     path = str(workspace.banks_folder() / name)
     app = asked(visit, name, "What is a hash table?", "What is a hash map?")
-    assert "person judges" in page_text(app)
-    next(field for field in app.text_input if field.label.startswith("Reason")).set_value("short").run()
-    press(app, "5")
+    assert on_stage(app)["hand"]["waits"] and stands(app)["off"] == ""
+    by_hand(app, key=5, reason="short")
     with MemoryBank.open(path) as bank:
         trace = bank.trace("r", 2)
         assert (trace.reward.reward, trace.reward.reason) == (1.0, "short")
         assert bank.utilities("r")["r-0001"].q == pytest.approx(0.3)
         assert [(e.value, e.payload) for e in bank.ratings.of("r", 2)] == [(1.0, {"scale": "thumbs", "thumb": "up"})]
-    opened(app, Phase.REWARD)
-    assert "Saved: +1.000" in page_text(app) and "+0.000 → +0.300" in page_text(app).replace("\\", "")
-    app.button(key="undo_reward").click().run()
+    assert stands(app)["mine"] == 1.0 and not on_stage(app)["hand"]["waits"]
+    by_hand(app, "reason", reason="short and right")
+    with MemoryBank.open(path) as bank:
+        assert [e.reason for e in bank.ratings.of("r", 2)] == ["short and right"]
+    by_hand(app, "undo")
+    by_hand(app, "undo")
     with MemoryBank.open(path) as bank:
         assert bank.utilities("r")["r-0001"].q == 0.0 and bank.ratings.of("r", 2) == []
 
@@ -276,14 +326,12 @@ def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(
     app = asked(visit, name, "What is a hash table?")
     app.button(key="finish").click().run()
     assert "your reward" in app.toast[0].value
-    app.button(key="leave_unrated").click().run()
-    opened(app, Phase.REWARD)
-    assert "no reward" in page_text(app)
+    by_hand(app, "skip")
     with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
         trace = bank.trace("r", 1)
     assert (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
-    press(app, "1")
-    assert "Saved: −1.000" in page_text(app)
+    by_hand(app, key=1)
+    assert stands(app)["mine"] == -1.0
 
 
 @pytest.mark.parametrize("typed", ["", "   ", "…", "x" * 100_000])

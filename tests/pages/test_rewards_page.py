@@ -14,7 +14,7 @@ from memrl_core.bank.people.ratings import Rating, Ratings
 from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.errors import BankDamaged
 from memrl_core.learning.scales import RatingScales
-from memrl_core.records import EventKind, Phase
+from memrl_core.records import EventKind
 from pages.rewards.queue import ALL_MINE, EMPTY, SHOWN, UNASSIGNED
 from pages.shared import person as who
 from pages.shared.text import literal
@@ -25,6 +25,7 @@ from tests.pages.screen import (
     a_bank,
     at,
     beliefs,
+    by_hand,
     by_people,
     click,
     everything,
@@ -33,7 +34,6 @@ from tests.pages.screen import (
     give,
     key_starting,
     known_as,
-    opened,
     page_text,
     plain,
     press,
@@ -444,12 +444,10 @@ def test_a_role_taken_away_between_drawing_and_click_is_refused_by_the_core(bank
 def test_the_step_page_saves_through_the_same_rules_and_the_queue_takes_it_back(
     bank: Stored, visit: Visit, queue: Visit
 ) -> None:
-    app = opened(visit("step", bank="demo", step="21"), Phase.REWARD)
-    app.text_input(key=f"reward_reason_{step_id(bank, 21)}").set_value("dropped it").run()
-    press(app, "1")
+    app = by_hand(visit("step", bank="demo", step="21"), key=1, reason="dropped it")
     (event,) = by_people(bank)
     assert (event.step, event.value, event.reason, event.payload["thumb"]) == (21, -1.0, "dropped it", "down")
-    assert click(app, "undo_reward") and standing(bank, 21) == {}
-    press(app, "1")
+    assert by_hand(app, "undo") and standing(bank, 21) == {}
+    by_hand(app, key=1)
     app = click(queue(), "queue_undo")
     assert at(app) == 21 and standing(bank, 21) == {}

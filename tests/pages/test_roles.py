@@ -9,8 +9,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import COVERS, NEWCOMERS, Role
 from memrl_core.experiments.lab import BANK
-from memrl_core.records import Phase
-from tests.pages.screen import RUN, Stored, Visit, click, key_starting, opened, plain, step_id
+from tests.pages.screen import RUN, Stored, Visit, by_hand, click, on_stage, plain, stands
 
 pytestmark = pytest.mark.usefixtures("ann")
 
@@ -49,10 +48,13 @@ def test_each_button_is_open_to_those_who_may(bank: Stored, visit: Visit, screen
 
 
 def test_who_only_looks_rates_nothing_on_step(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="21")
+    assert on_stage(app)["hand"]["off"] == ""
     assign(bank, Role.LOOK)
-    app = opened(visit("step", bank="demo", step="21"), Phase.REWARD)
-    assert not is_open(key_starting(app, "rate_1_"), Role.RATE) and not is_open(button(app, "undo_reward"), Role.RATE)
-    assert app.text_input(key=f"reward_reason_{step_id(bank, 21)}").disabled
+    # Also by a key that was pressed before the page knew.
+    by_hand(app, key=1)
+    assert "may look" in on_stage(app)["hand"]["done"]["error"] and stands(app)["mine"] is None
+    assert COVERS[Role.RATE] in on_stage(app)["hand"]["off"]
 
 
 def test_what_is_no_longer_covered_between_drawing_and_click_is_refused(bank: Stored, visit: Visit) -> None:

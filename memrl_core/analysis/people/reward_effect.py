@@ -154,6 +154,16 @@ def differing(choices: Choices, one: Histories, two: Histories) -> list[Differin
     return _other(*(selections_with(choices, histories, steps) for histories in (one, two)))
 
 
+def refolded_later(one: Histories, two: Histories, step: int) -> list[int]:
+    """The steps after `step` in which a q moves from or to another value in the histories `two` than in `one`."""
+
+    def moves(histories: Histories) -> set[tuple[str, int, float | None, float]]:
+        points = ((name, point) for name, known in histories.items() for point in known if point.step > step)
+        return {(name, point.step, point.before, point.after) for name, point in points}
+
+    return sorted({at for _, at, _, _ in moves(one) ^ moves(two)})
+
+
 def marked(choices: Choices, histories: Histories) -> list[Differing]:
     """The steps that select other memories with the q of `histories` than they did when they ran, in order."""
     recorded = {step: choice.selected for step, choice in choices.of_step.items()}

@@ -10,7 +10,7 @@ Memories are named by their place in the table `memories`; what is not known is 
      steps:    [step]
     strip, film: of the whole run, in the player only (strip.py, film.py)}
 
-    step = {step, epoch, task: {id, intent, family}, origin, lacks: [sentence], query: [x, y] | null,
+    step = {id, step, epoch, task: {id, intent, family}, origin, lacks: [sentence], query: [x, y] | null,
             next: phase that runs next, 1 to 7, or null; lines: [a sentence a phase]; missing: {phase: sentence};
             recall:   {rule, why, signal, k1, counts, delta, strict, memories, pool: size} | null
             decision: {k2, weight, lines: [{term, mean, sd, source, flat}], mode, note, selected: [n], greedy: [n],
@@ -23,6 +23,7 @@ Memories are named by their place in the table `memories`; what is not known is 
             answer:   {model, simulated, turns: [{text, observation, recalled, notes: [text]}]} | null
             reward:   {reward, source, rater, reason, outcome, verdict, environment, credited: [n]} | null
             update:   {changes: [{memory: n, before, after, reward, formula}], others} | null
+            then:     {reward, update} as recorded when the step ended, null where they still count so
             write:    {operations: [{op, memory: n | null, line}]} | null}
 
 `candidates` are in the order of phase A, those that missed the pool last. `taken` are the ranges of λ in which greedy
@@ -102,7 +103,7 @@ class StageSource:
     ended. `families` has those of tasks that are not in `traces`, `histories` how some q came about, where `known`
     begins too late to tell; `nearest` the memories most similar to some, best first, with their similarity; `now` what
     the bank holds of some, whatever step is shown. `strip` and `film` are the whole run, where it goes along (strip.py,
-    film.py).
+    film.py). `recorded` are the traces, by step, as they were when their step ended, where these are as they count now.
     """
 
     run: RunInfo
@@ -121,6 +122,7 @@ class StageSource:
     now: Mapping[str, Utility] = field(default_factory=dict)
     strip: Mapping[str, Any] | None = None
     film: Mapping[str, Any] | None = None
+    recorded: Mapping[int, StepTrace] = field(default_factory=dict)
 
 
 def nearest_memories(
@@ -348,8 +350,10 @@ def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Pha
     query, decision = source.queries.get(trace.step), trace.decision
     lines = spectrum(decision) if decision and decision.normaliser_lines else None
     lines = lines if lines and lines.ids else None
+    recorded = source.recorded.get(trace.step, trace)
+    changed = recorded.reward != trace.reward or recorded.update != trace.update
     return {
-        **_fields(trace, "step", "epoch", "origin"),
+        **_fields(trace, "id", "step", "epoch", "origin"),
         "task": {**_fields(trace.task, "id", "family"), "intent": _cut(trace.task.intent, LONGEST_TEXT)},
         "lacks": list(trace.lacks),
         "query": list(_rounded(query)) if query else None,
@@ -366,6 +370,12 @@ def _step(trace: StepTrace, number: Number, source: StageSource, next_phase: Pha
         "credit": credited_because(trace),
         "reward": trace.reward and _reward(trace.reward, number),
         "update": trace.update and _update(trace.update, trace.run, number),
+        "then": {
+            "reward": recorded.reward and _reward(recorded.reward, number),
+            "update": recorded.update and _update(recorded.update, trace.run, number),
+        }
+        if changed
+        else None,
         "write": trace.write and {"operations": [_written(one, trace.run, number) for one in trace.write.operations]},
     }
 
@@ -374,9 +384,9 @@ def _no_step() -> dict[str, Any]:
     """What is shown for a run that has no step yet: its memories are on the map all the same."""
     nothing = dict.fromkeys(("query", "recall", "decision", "prompt", "answer", "reward", "update", "write"))
     return {
-        **nothing, "step": 0, "epoch": 0, "task": {"id": "", "intent": "No step yet.", "family": ""},
+        **nothing, "id": "", "step": 0, "epoch": 0, "task": {"id": "", "intent": "No step yet.", "family": ""},
         "origin": "agent", "lacks": [], "next": 1, "lines": [""] * len(Phase), "candidates": [],
-        "follows": None, "followed": "", "credit": "",
+        "follows": None, "followed": "", "credit": "", "then": None,
         "missing": {str(n + 1): NOT_YET for n in range(len(Phase))},
     }  # fmt: skip
 

@@ -1,3 +1,5 @@
+import { ease, mix } from "./dom.js";
+
 // The data of a stage (memrl_core/figures/stage/data.py) with what can be asked of it.
 
 export class Model {
@@ -87,18 +89,29 @@ export class Model {
     return state;
   }
 
-  // q of a memory before and after its moves in a step, and visits likewise.
+  // What a step's reward and update count as now or, where that is asked for, as they did when the step had ended.
+  counted(index) {
+    const step = this.steps[index];
+    return (this.asThen && step.then) || step;
+  }
+
+  // q of a memory before a step and as the step `left` it, and visits likewise; `after` is where it is drawn at the end.
   moved(index, n) {
     const step = this.steps[index];
     const state = this.before(index);
     const own = step.candidates.find((one) => one.memory === n);
     // A reward that came later may have given it another q than the one that it was considered with.
-    const before = Number.isNaN(state.q[n]) ? (own?.q ?? NaN) : state.q[n];
-    const changes = step.update?.changes.filter((one) => one.memory === n) ?? [];
+    const before = Number.isNaN(state.q[n]) || (this.asThen && own?.q != null) ? (own?.q ?? NaN) : state.q[n];
+    const changes = this.counted(index).update?.changes.filter((one) => one.memory === n) ?? [];
     const last = changes.at(-1);
+    const left = last?.after ?? before;
+    const model = this;
     return {
       before: changes[0]?.before ?? before,
-      after: last?.after ?? before,
+      left,
+      get after() {
+        return model.drawn(index, n, left);
+      },
       visits: state.visits[n] || (own?.visits ?? 0),
       visitsAfter: last?.visits ?? state.visits[n],
       moves: changes.length > 0,
@@ -107,7 +120,15 @@ export class Model {
 
   // q of a memory as the bank holds it, whatever step is shown; where only a run is known, as its step leaves it.
   now(index, n) {
-    return this.data.memories.now?.[n] ?? this.moved(index, n).after;
+    if (this.asThen) return this.moved(index, n).left;
+    return this.data.memories.now?.[n] ?? this.moved(index, n).left;
+  }
+
+  // Where q of a memory is drawn: on its way while it moves. What a step under way has moved is in no bank yet.
+  drawn(index, n, left) {
+    const goal = this.asThen || this.steps[index].next !== null ? left : (this.data.memories.now?.[n] ?? left);
+    const from = this.swing?.from.get(n);
+    return from === undefined ? goal : mix(from, goal, ease(this.swing.share));
   }
 
   // What marks a node as a memory's, with its q where that is known.
@@ -130,7 +151,7 @@ export class Model {
       }
     }
     const update = this.moved(index, n);
-    if (update.moves && points.at(-1)?.[0] !== upTo) points.push([upTo, update.after]);
+    if (update.moves && points.at(-1)?.[0] !== upTo) points.push([upTo, update.left]);
     return points;
   }
 

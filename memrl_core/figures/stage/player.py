@@ -45,6 +45,7 @@ _MODULES = (
     "memory_map.js",
     "q_axis.js",
     "ranks.js",
+    "hand.js",
     "strip.js",
     "film.js",
     "stage.js",

@@ -52,7 +52,7 @@ export class QAxis {
     this.layer.replaceChildren();
     this.trails.replaceChildren();
     this.dots = [];
-    const lanes = [...new Set([...(step.decision?.selected ?? []), ...(step.update?.changes ?? []).map((one) => one.memory)])];
+    const lanes = [...new Set([...(step.decision?.selected ?? []), ...(this.model.counted(index).update?.changes ?? []).map((one) => one.memory)])];
     const wide = Math.min(39, (this.width - BAR - 10) / Math.max(1, lanes.length));
     const inPool = step.candidates.filter((one) => !one.missed).map((one) => one.memory);
     for (const n of new Set([...inPool, ...lanes])) {
@@ -67,8 +67,8 @@ export class QAxis {
         svg("line", { x1: 0, x2: BAR + 5, y1: 0, y2: 0 }, group);
       } else {
         dot.trail = svg("line", { class: "stage-trail", x1: x, x2: x }, this.trails);
-        // Later steps have moved it on from here.
-        if (now !== moved.after) svg("circle", { class: "stage-q-now", cx: x, cy: this.y(now), r: 4 }, group);
+        // Where this step left it: later ones have moved it on.
+        if (now !== moved.left) svg("circle", { class: "stage-q-left", cx: x, cy: this.y(moved.left), r: 4 }, group);
         dot.lead = svg("line", { class: "stage-lead", x1: x }, group);
         dot.dot = svg("circle", { cx: x, r: 6 }, group);
         dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, ending(this.model.labels[n], 5));
@@ -91,14 +91,14 @@ export class QAxis {
       const q = mix(moved.before, moved.after, share);
       set(group, { opacity: shown });
       if (lane < 0) {
-        set(group, { transform: `translate(0 ${this.y(moved.before)})` });
+        set(group, { transform: `translate(0 ${this.y(q)})` });
         continue;
       }
       const up = moved.after >= moved.before;
       const [from, to] = [this.y(moved.before), this.y(q)];
       set(trail, { y1: from, y2: to, opacity: shown });
       set(dot, { cy: to, fill: css(qColour(q, this.model.run.q, this.theme)), r: 6 + 1.5 * share * (moved.moves ? 1 : 0) });
-      const change = moved.moves && share > 0 ? `Δ${signed((moved.after - moved.before) * share, 2)}` : "";
+      const change = moved.moves && share > 0 ? `Δ${signed((moved.left - moved.before) * share, 2)}` : "";
       if (one.delta.textContent !== change) one.delta.textContent = change;
       this.label(one, x, to, up, taken);
       set(group, { "aria-label": `${this.model.labels[n]}, q ${signed(q)}` });

@@ -1,5 +1,6 @@
 import { clamp, css, ease, el, ending, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
 import { Film } from "./film.js";
+import { Hand } from "./hand.js";
 import { MAP_COLOURS, MemoryMap } from "./memory_map.js";
 import { Model } from "./model.js";
 import { selectedAt } from "./phase_b.js";
@@ -14,6 +15,8 @@ const SHORT = ["Task", "A · recall", "B · rerank", "Answer", "Reward", "Q upda
 const SECONDS = [0.8, 1.5, 1.3, 1.8, 0.8, 2.0, 0.9];
 const LAST = PHASES.length;
 const UNDER_WAY = 0.95;
+// Seconds in which a reward that is given by hand moves what it moves.
+const SWING = 0.9;
 const HASTE = 2.4;
 const HEIGHT = 620;
 const WIDE = 1060;
@@ -145,9 +148,8 @@ class Stage {
     this.followed = el("p", "stage-caption stage-followed", answer);
     this.answer = set(el("div", "stage-text", answer), { tabindex: 0, role: "group", "aria-label": "The answer" });
     [this.rewardBox] = part("Reward", "stage-reward");
-    const row = el("div", "stage-reward-row", this.rewardBox);
-    this.rewardValue = el("output", "stage-reward-value", row);
-    this.verdict = el("div", "stage-verdict", row);
+    this.hand = new Hand(this.rewardBox, { act: (act) => this.callbacks.onHand?.({ ...act, run: this.run.id }) });
+    this.rewardValue = this.hand.value;
     [this.updateBox] = part("Q update", "stage-update");
     this.updateRows = el("div", "", this.updateBox);
     this.credit = el("p", "stage-caption", this.updateBox);
@@ -210,6 +212,7 @@ class Stage {
   update(data, at = null) {
     const shown = this.model?.steps[this.index];
     const was = shown ? this.most() : null;
+    const stood = shown && was === LAST && this.t === LAST ? this.standing() : null;
     this.model = new Model(data);
     this.run = data.run;
     let index = at ?? (shown ? this.model.indexOf(shown.step) : this.index);
@@ -217,6 +220,8 @@ class Stage {
     const same = shown && this.model.steps[index]?.step === shown.step;
     this.index = index;
     this.hovered = null;
+    this.model.asThen = this.asThen;
+    if (same && stood) this.swingFrom(stood);
     if (this.pinned !== null) this.pinned = this.model.numbers.get(this.pinnedId) ?? null;
     this.relayout();
     const most = this.most();
@@ -228,6 +233,27 @@ class Stage {
 
   get step() {
     return this.model.steps[this.index];
+  }
+
+  // What the step's reward and update count as in what is shown.
+  get counted() {
+    return this.model.counted(this.index);
+  }
+
+  // Where every q is drawn now, and what the reward is and moves.
+  standing() {
+    const { model, index, counted } = this;
+    const q = new Map(Object.keys(model.data.memories.now ?? {}).map((n) => [model.ids[n], model.moved(index, Number(n)).after]));
+    const after = new Map((counted.update?.changes ?? []).map((one) => [model.ids[one.memory], one.after]));
+    return { q, after, reward: counted.reward?.reward ?? null };
+  }
+
+  // What has moved since then goes from where it stood to where it is now.
+  swingFrom({ q, after, reward }) {
+    const now = this.standing();
+    const from = [...q].filter(([id, was]) => now.q.has(id) && now.q.get(id) !== was).map(([id, was]) => [this.model.numbers.get(id), was]);
+    if (this.still.matches || (!from.length && reward === now.reward)) return;
+    this.model.swing = { from: new Map(from), after, reward, share: 0 };
   }
 
   // The last phase that the step has had.
@@ -285,10 +311,11 @@ class Stage {
     this.taskText.textContent = step.task.intent;
     this.showChips();
     this.showAnswer();
-    const { reward } = step;
-    this.verdict.textContent = reward ? rewardSaid(reward) : (step.missing[5] ?? "");
+    const { reward, update } = this.counted;
+    this.hand.show(this.asThen ? null : (this.callbacks.hand?.() ?? null), { ...step, reward });
+    this.hand.verdict.textContent = reward ? rewardSaid(reward) : (step.missing[5] ?? "");
     this.updateRows.replaceChildren();
-    this.changes = (step.update?.changes ?? []).map((change) => {
+    this.changes = (update?.changes ?? []).map((change) => {
       const now = model.now(this.index, change.memory);
       const row = set(el("div", "stage-change", this.updateRows), { ...model.marks(this.index, change.memory), title: change.formula });
       el("b", "", row, ending(model.labels[change.memory], 7));
@@ -297,7 +324,7 @@ class Stage {
       const swatch = el("i", "stage-swatch", row);
       const after = el("b", "stage-number", row);
       const delta = el("span", "stage-number", row);
-      const left = model.moved(this.index, change.memory).after;
+      const { left } = model.moved(this.index, change.memory);
       if (now !== left) {
         // Both have no room; how far it moved here stands on the axis too.
         delta.hidden = true;
@@ -309,7 +336,7 @@ class Stage {
     this.credit.textContent = step.credit;
     this.credit.hidden = !step.credit;
     if (!this.changes.length) el("p", "stage-caption", this.updateRows, step.missing[6] ?? (step.lines[5] || "No q moved."));
-    else if (step.update.others) el("p", "stage-caption", this.updateRows, `and ${step.update.others} other values`);
+    else if (update.others) el("p", "stage-caption", this.updateRows, `and ${update.others} other values`);
     this.writeRows.replaceChildren();
     for (const operation of step.write?.operations ?? []) {
       const row = el("div", "stage-written", this.writeRows, operation.line);
@@ -550,9 +577,15 @@ class Stage {
       this.t = Math.min(this.goal, this.t + (seconds * this.speed * (this.haste ?? 1)) / SECONDS[phase]);
     }
     if (this.playing && this.t >= this.most()) this.ended();
+    const { swing } = this.model;
+    if (swing) {
+      swing.share = Math.min(1, swing.share + seconds / SWING);
+      this.map.dirty = true;
+    }
     const moving = this.ranks.advance(seconds);
     this.render();
-    if (moving || this.t < this.goal || this.playing) this.redraw();
+    if (swing?.share === 1) this.model.swing = null;
+    if (moving || this.model.swing || this.t < this.goal || this.playing) this.redraw();
   }
 
   ended() {
@@ -589,15 +622,22 @@ class Stage {
     this.chips.style.opacity = this.waiting ? 1 : clamp(phases[4] * 3.4 - 0.6);
     this.answerBox.style.opacity = phases[4] > 0.3 || this.waiting ? 1 : 0.35;
     this.write(ease(clamp((phases[4] - 0.35) / 0.65)));
-    const reward = step.reward?.reward ?? null;
-    this.rewardBox.style.opacity = clamp(phases[5] * 2);
-    this.rewardValue.textContent = reward === null ? (step.reward ? "none" : "–") : signed(reward * ease(phases[5]));
-    set(this.rewardValue, { "data-outcome": step.reward?.outcome ?? "unrated" });
-    this.rewardValue.style.transform = `translateY(${mix(-46, 0, ease(phases[5])).toFixed(1)}px)`;
+    const { swing } = this.model;
+    const given = this.counted.reward;
+    const reward = given?.reward ?? null;
+    const swung = swing ? ease(swing.share) : 1;
+    const shownReward = reward === null ? null : swing?.reward != null ? mix(swing.reward, reward, swung) : reward * ease(phases[5]);
+    for (const node of [this.rewardValue, this.hand.said, this.hand.verdict]) node.style.opacity = clamp(phases[5] * 2);
+    this.rewardValue.textContent = reward === null ? (given ? "none" : "–") : signed(shownReward);
+    set(this.rewardValue, { "data-outcome": given?.outcome ?? "unrated" });
+    const falls = Math.min(ease(phases[5]), swing && swing.reward !== reward ? swung : 1);
+    this.rewardValue.style.transform = `translateY(${mix(-46, 0, falls).toFixed(1)}px)`;
     this.updateBox.style.opacity = clamp(phases[6] * 3);
     for (const { change, swatch, after, delta } of this.changes) {
-      after.textContent = signed(mix(change.before, change.after, share));
-      swatch.style.background = css(qColour(mix(change.before, change.after, share), this.run.q, this.theme));
+      const goal = mix(swing?.after.get(this.model.ids[change.memory]) ?? change.after, change.after, swung);
+      const q = mix(change.before, goal, share);
+      after.textContent = signed(q);
+      swatch.style.background = css(qColour(q, this.run.q, this.theme));
       delta.textContent = `Δ ${signed((change.after - change.before) * share)}`;
     }
     this.writeBox.style.opacity = clamp(phases[7] * 2);
@@ -652,7 +692,8 @@ class Stage {
   fly(phases) {
     const { step } = this;
     const flights = [];
-    const moving = this.t < this.goal || this.t !== Math.round(this.t);
+    const { swing } = this.model;
+    const moving = swing || this.t < this.goal || this.t !== Math.round(this.t);
     // To ask where things are has a browser lay them out.
     if (!moving) return this.flights.replaceChildren();
     const root = this.root.getBoundingClientRect();
@@ -674,6 +715,9 @@ class Stage {
     }
     if (phases[6] > 0 && phases[6] < 0.35) {
       for (const one of this.axis.dots.filter((dot) => dot.moved.moves)) flights.push([middle(this.rewardValue), middle(one.dot), ease(phases[6] / 0.35), "reward"]);
+    }
+    if (swing && swing.share < 0.45) {
+      for (const one of this.axis.dots.filter((dot) => swing.from.has(dot.n) && dot.dot)) flights.push([middle(this.rewardValue), middle(one.dot), ease(swing.share / 0.45), "reward"]);
     }
     const whole = flights.filter(([from, to]) => from && to);
     while (this.flights.children.length > whole.length) this.flights.lastChild.remove();
@@ -787,8 +831,8 @@ class Stage {
       if (candidate.score != null) fact("score", `${signed(candidate.score)}${candidate.rank_b == null ? "" : `, rank ${candidate.rank_b}`}`);
       else if (candidate.rank_b != null) fact("rank in B", String(candidate.rank_b));
     }
-    fact("q", moved.moves ? `${signed(moved.before)} → ${signed(moved.after)}` : Number.isFinite(moved.before) ? signed(moved.before) : "not known here");
-    if (Number.isFinite(moved.after) && model.now(this.index, n) !== moved.after) fact("q now", signed(model.now(this.index, n)));
+    fact("q", moved.moves ? `${signed(moved.before)} → ${signed(moved.left)}` : Number.isFinite(moved.before) ? signed(moved.before) : "not known here");
+    if (Number.isFinite(moved.left) && model.now(this.index, n) !== moved.left) fact("q now", signed(model.now(this.index, n)));
     fact("updates", String(moved.visits));
     if (table.outcome[n]) fact("written", `${table.step[n] > 0 ? `step ${table.step[n]}` : "given before the first step"}, ${table.outcome[n]}`);
     if (model.family(n)) fact("family", model.family(n));

@@ -1,0 +1,181 @@
+import { el, set, signed } from "./dom.js";
+
+// The hand: the reward of a step beside its answer, what the world and what people gave, and the choices of the run's
+// scale. It only asks: what is shown as given is what has been stored.
+
+const LISTED = 4;
+
+export class Hand {
+  constructor(box, on) {
+    this.on = on;
+    this.box = set(box, { "data-testid": "hand" });
+    const row = el("div", "stage-reward-row", box);
+    this.value = el("output", "stage-reward-value", row);
+    this.said = el("div", "stage-said-by", row);
+    this.verdict = el("div", "stage-verdict", box);
+    this.choices = set(el("div", "stage-choices", box), { role: "group", "aria-label": "Your reward" });
+    const words = el("div", "stage-words", box);
+    this.reason = set(el("input", "stage-reason", words), { type: "text", maxlength: 2000, placeholder: "Reason · E", "aria-label": "Reason (optional), key E" });
+    this.name = set(el("input", "stage-name", words), { type: "text", maxlength: 60, "aria-label": "Your name: rewards are kept under it", title: "Rewards are kept under this name. It is no proof of who you are: without a login anybody can type it." });
+    this.reason.addEventListener("input", () => this.reasons.set(this.id, this.reason.value));
+    this.reason.addEventListener("change", () => this.stands?.mine != null && this.reason.value !== this.stands.reason && this.ask({ do: "reason", reason: this.reason.value }));
+    this.name.addEventListener("change", () => this.ask({ do: "name", name: this.name.value }));
+    for (const field of [this.reason, this.name]) {
+      field.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" || event.key === "Escape") field.blur();
+        event.stopPropagation();
+      });
+    }
+    this.told = set(el("p", "stage-caption stage-told", box), { "aria-live": "polite" });
+    this.reasons = new Map();
+    this.marks = {};
+    this.failure = "";
+  }
+
+  // `hand` is what pages/step/hand.py sends, null where nobody can rate; `step` the one that is shown.
+  show(hand, step) {
+    const stands = (this.stands = hand?.steps[step.step] ?? null);
+    const id = stands?.id ?? step.id;
+    if (id !== this.id) [this.marks, this.failure] = [{}, this.pending ? this.failure : ""];
+    [this.hand, this.step, this.id] = [hand, step, id];
+    this.choices.hidden = this.reason.parentElement.hidden = !stands;
+    this.said.replaceChildren();
+    const reward = step.reward;
+    const counts = stands ? stands.counts : (reward?.reward ?? null);
+    set(this.box, { "data-reward": counts ?? "" });
+    const environment = stands ? stands.environment : (reward?.environment ?? null);
+    const others = stands?.people ?? [];
+    const chip = (name, value) => {
+      const part = set(el("span", "stage-given", this.said), { "data-of": name });
+      part.append(`${name} `);
+      el("b", "stage-number", part, signed(value));
+    };
+    if (environment != null) chip("environment", environment);
+    for (const [name, value] of others.slice(0, LISTED)) chip(name, value);
+    if (others.length > LISTED) el("span", "stage-caption", this.said, `and ${others.length - LISTED} more`);
+    if (stands?.mine != null) chip("you", stands.mine);
+    if (stands?.whose && (others.length || stands.mine != null)) el("span", "stage-caption stage-counts", this.said, `counts: ${stands.whose}`);
+    if (stands) this.build();
+    this.tell();
+  }
+
+  build() {
+    const { hand, stands } = this;
+    const off = hand.off || stands.off;
+    this.choices.replaceChildren();
+    const press = (parent, text, name, act, look = {}) => {
+      const button = set(el("button", "stage-choice", parent, text), { type: "button", "aria-label": name, title: off || name, ...look });
+      button.disabled = Boolean(off);
+      button.addEventListener("click", () => this.ask(act, button));
+      return button;
+    };
+    for (const [key, label, value] of hand.scale.options) {
+      const button = press(this.choices, label, `${label}: ${signed(value)} · key ${key}`, { do: "rate", key }, { "data-value": value, "data-key": key });
+      if (label !== String(key)) el("kbd", "", button, String(key));
+      set(button, { "aria-pressed": stands.mine === value });
+    }
+    if (hand.scale.name === "graded") {
+      const fields = el("span", "stage-grade", this.choices);
+      const looks = { min: -1, max: 1, step: 0.05, value: stands.given.grade ?? 0 };
+      const slider = set(el("input", "", fields), { type: "range", "aria-label": "Reward from −1 to 1", ...looks });
+      const number = set(el("input", "stage-grade-number", fields), { type: "number", "aria-label": "Reward from −1 to 1, as a number", ...looks });
+      const act = (field) => field.value !== "" && this.ask({ do: "rate", grade: Number(field.value) }, field);
+      slider.addEventListener("input", () => (number.value = slider.value));
+      for (const field of [slider, number]) {
+        field.disabled = Boolean(off);
+        field.addEventListener("change", () => act(field));
+        field.addEventListener("keydown", (event) => event.key === "Enter" && field.blur());
+      }
+    }
+    if (hand.scale.criteria.length) this.rubric(press);
+    const last = el("span", "stage-undo", this.choices);
+    if (hand.waits && !this.step.reward) press(last, "Skip", "Leave this answer unrated: no q moves · key S", { do: "skip" }, { "data-act": "skip" });
+    const undo = press(last, "↶", "Undo your reward: every q returns to what it was · key U", { do: "undo" }, { "data-act": "undo" });
+    const redo = press(last, "↷", "Give again the reward that you took back · key Y", { do: "redo" }, { "data-act": "redo" });
+    undo.disabled ||= !stands.undo;
+    redo.disabled ||= !stands.redo;
+    const kept = this.reasons.get(this.id);
+    if (document.activeElement !== this.reason) this.reason.value = kept ?? stands.reason;
+    this.reason.disabled = Boolean(off);
+    if (document.activeElement !== this.name) this.name.value = hand.rater === "someone" ? "" : hand.rater;
+    set(this.name, { placeholder: "someone" });
+    this.name.disabled = hand.login;
+  }
+
+  // A row of marks for each criterion; the reward is given once all of them have one.
+  rubric(press) {
+    const { criteria } = this.hand.scale;
+    const known = Object.keys(this.marks).length ? this.marks : (this.stands.given.marks ?? {});
+    const box = el("div", "stage-rubric", this.choices);
+    for (const name of criteria) {
+      const row = set(el("div", "", box), { role: "group", "aria-label": name });
+      el("span", "", row, name);
+      for (const mark of [1, 2, 3, 4, 5]) {
+        const button = press(row, String(mark), `${name}: ${mark}`, null, { "data-mark": mark, "aria-pressed": known[name] === mark });
+        if (criteria.find((one) => !(one in this.marks)) === name) set(button, { "data-key": mark });
+      }
+    }
+  }
+
+  mark(button) {
+    const { criteria } = this.hand.scale;
+    this.marks = { ...this.marks, [button.parentElement.getAttribute("aria-label")]: Number(button.dataset.mark) };
+    if (criteria.every((name) => name in this.marks)) {
+      const { marks } = this;
+      this.marks = {};
+      this.ask({ do: "rate", marks }, button);
+    } else this.build();
+  }
+
+  // Whether a key means something here; it does what its button does.
+  key(key) {
+    if (!this.stands) return false;
+    const name = { u: "undo", y: "redo", s: "skip" }[key.toLowerCase()];
+    const button = this.choices.querySelector(name ? `[data-act="${name}"]` : `[data-key="${CSS.escape(key)}"]`);
+    if (!button) return false;
+    // What cannot be pressed says why.
+    if (button.disabled) this.tell(button.title.includes("key") ? "" : button.title);
+    else button.click();
+    return true;
+  }
+
+  ask(act, button = null) {
+    if (act === null) return this.mark(button);
+    if (this.pending) return;
+    this.pending = true;
+    this.failure = "";
+    if (button) set(button, { "data-pending": "true" });
+    if (act.do === "rate") act = { ...act, reason: this.reason.value };
+    this.on.act({ ...act, step: this.step.step, id: this.id });
+    this.tell();
+  }
+
+  // The answer to what was asked last: "" where it was done, else why not.
+  answered(failure) {
+    this.pending = false;
+    this.failure = failure;
+    for (const button of this.choices.querySelectorAll("[data-pending]")) button.removeAttribute("data-pending");
+    if (!failure) this.reasons.delete(this.id);
+    this.tell();
+  }
+
+  tell(now = "") {
+    const { hand, stands } = this;
+    const off = hand?.off || stands?.off || "";
+    const said = now || this.failure || (this.pending ? "Saving …" : off || this.later() || stands?.note || "");
+    if (this.told.textContent !== said) this.told.textContent = said;
+    this.told.classList.toggle("stage-failed", Boolean(this.failure));
+  }
+
+  // What followed in later steps from what was done to this one.
+  later() {
+    const later = this.hand?.later;
+    if (!later || later.step !== this.step.step) return "";
+    const count = later.steps.length;
+    if (!count) return "No later step's q hangs on it.";
+    const named = (steps) => `${steps.slice(0, 6).join(", ")}${steps.length > 6 ? " …" : ""}`;
+    const folded = `${count} later ${count === 1 ? "step was" : "steps were"} folded anew (${named(later.steps)})`;
+    if (later.others === null) return `${folded}; counting which would choose otherwise …`;
+    return `${folded}; ${later.others.length} would choose otherwise${later.others.length ? ` (${named(later.others)})` : ""}.`;
+  }
+}
