@@ -253,6 +253,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       if (!own.stage || !host.isConnected) return false;
       return event.shiftKey ? /^Digit[1-7]$/.test(event.code) && own.stage.act(event) : own.stage.hand.key(event.key);
     },
+    act: (event) => host.isConnected && own.stage?.act(event),
     playFilm: () => host.isConnected && own.filmAsked && own.playFilm(),
     showWaiting: (...now) => host.isConnected && own.stage?.showWaiting(...now),
     move(name) {
