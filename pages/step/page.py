@@ -25,8 +25,7 @@ above, picture = st.container(), st.container()
 try:
     view = view_of(place)
     if act_on(view):
-        place = places.current(keep=look_in_link())
-        assert place is not None
+        place = places.current(keep=look_in_link()) or place
         view = view_of(place)
     with picture:
         # Before all else: the browser draws what comes first first, and the stage is what a step is watched on.

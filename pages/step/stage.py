@@ -136,7 +136,8 @@ def stage(view: View) -> bool:
         on_acts_change=_acted, height="content",
     )  # fmt: skip
     if shown.asked:
-        _ask(*shown.asked, data["film"])
+        what, asked = shown.asked
+        _ask(what, asked, data["film"])
     if st.session_state.get(FILM) == data["film"] != st.session_state.get(f"{FILM}_taken"):
         film = film_data(view.place.bank, source.run.id)
         shot = _film(key=f"{KEY}_film", data={"key": data["film"], "film": film}, on_taken_change=_nothing, height=1)
