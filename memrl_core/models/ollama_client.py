@@ -129,8 +129,8 @@ def checked_address(text: str, of: str = "Ollama", like: str = DEFAULT_ADDRESS) 
         parts = urlsplit(given)
         port = parts.port
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
-        httpx.URL(given)
-        (parts.hostname or "").encode("idna")  # No name has an empty part, or one of more than 63 letters.
+        # No name has an empty part, one of more than 63 letters, or one that only looks encoded.
+        httpx.URL(given).host.encode("idna")
     except (ValueError, httpx.InvalidURL):
         usable = False
     odd = any(character.isspace() or not character.isprintable() for character in given)

@@ -142,7 +142,17 @@ def test_the_environment_decides_the_default(monkeypatch: pytest.MonkeyPatch, va
     assert OllamaModel("llama3.2").address == address
 
 
-UNUSABLE = ["what is this", "localhost:abc", "localhost:99999", "localhost:0", "[::1", "a..b", "x" * 300, "tcp://gpu:1"]
+UNUSABLE = [
+    "what is this",
+    "localhost:abc",
+    "localhost:99999",
+    "localhost:0",
+    "[::1",
+    "a..b",
+    "x" * 300,
+    "tcp://gpu:1",
+    "xn--a",
+]
 
 
 @pytest.mark.parametrize("value", UNUSABLE)
