@@ -57,18 +57,21 @@ function slices() {
   };
 }
 
-// Mean, and the tenth and ninetieth of a hundred, over seeds; reported whenever something is new.
+// Mean, and the tenth and ninetieth of a hundred, over seeds, with the task and the true chance of each step of each seed;
+// reported whenever something is new.
 function* bandOf(settings, seeds, tell) {
   const all = [], at = (sorted, part) => sorted[Math.round(part * (sorted.length - 1))];
   for (let seed = 1; seed <= seeds; seed += 1) {
-    const now = new Float64Array(LENGTH), ever = new Float64Array(LENGTH), made = play({ ...settings, seed });
+    const chances = [], now = new Float64Array(LENGTH), ever = new Float64Array(LENGTH), made = play({ ...settings, seed });
     for (let i = 0; i < LENGTH; i += 1) {
-      ({ now: now[i], ever: ever[i] } = made.next().value);
+      const step = made.next().value;
+      [now[i], ever[i]] = [step.now, step.ever];
+      chances.push([step.chance, step.task]);
       if (i % 48 === 47) yield;
     }
-    all.push({ now, ever });
+    all.push({ now, ever, chances });
     if (seed % 10 && seed < seeds) continue;
-    const band = { now: [], ever: [], low: [], high: [], seeds: seed };
+    const band = { now: [], ever: [], low: [], high: [], seeds: seed, chances: all.map((one) => one.chances) };
     for (let i = 0; i < LENGTH; i += 1) {
       const sorted = all.map((one) => one.now[i]).sort((a, b) => a - b);
       band.now.push(sorted.reduce((sum, one) => sum + one, 0) / seed);
@@ -96,21 +99,6 @@ function* chanceOverTime(settings, seeds, wanted, tell) {
 function meanAndHalf(values) {
   const middle = mean(values), square = values.reduce((sum, one) => sum + (one - middle) ** 2, 0) / Math.max(values.length - 1, 1);
   return [middle, 1.96 * Math.sqrt(square / values.length)];
-}
-
-// The true chance of each step of each seed, and its task, for what is said of any part of them.
-function* chancesOf(settings, seeds, tell) {
-  const rows = [];
-  for (let seed = 1; seed <= seeds; seed += 1) {
-    const row = [], made = play({ ...settings, seed });
-    for (let i = 0; i < LENGTH; i += 1) {
-      const { chance, task } = made.next().value;
-      row.push([chance, task]);
-      if (i % 48 === 47) yield;
-    }
-    rows.push(row);
-  }
-  tell(rows);
 }
 
 // What many seeds did up to step `t`, in words: before the first shift, and from there to the next of what it changed and of

@@ -31,10 +31,11 @@ function stateOf(search) {
   return { state, step, paused: asked.has("step"), notes };
 }
 
-function addressOf(state, step) {
+function addressOf(state, step, presenting = false) {
   const parts = Object.keys(RANGES).filter((name) => state[name] !== RANGES[name][3]).map((name) => `${name}=${state[name]}`);
   if (state.shifts.join() !== "145") parts.push(`shift=${state.shifts.join(",") || "none"}`);
   if (step !== null) parts.push(`step=${step}`);
+  if (presenting) parts.push("presenter=1");
   return parts.length ? `?${parts.join("&")}` : "";
 }
 
@@ -42,13 +43,14 @@ const LOCK = `<svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"
 
 // What stands on the screen; texts are this program's own, what comes from an address are numbers.
 function markup(presets) {
-  const slider = ([name, sign, label, what]) => `<label class="pg-slider" title="${what}"><span><b>${sign}</b> <small>${what}</small></span>
+  const slider = ([name, sign, label, what, short]) => `<label class="pg-slider" title="${what}"><span><b>${sign}</b> <small class="pg-long">${what}</small><small class="pg-short">${short}</small></span>
     <span class="pg-value" data-of="${name}"></span><input type="range" aria-label="${label}" data-name="${name}" min="${RANGES[name][0]}" max="${RANGES[name][1]}" step="${RANGES[name][2]}"></label>`;
   return `<header class="pg-head"><h1>Playground</h1>
     <p class="pg-idea">The model never changes. The memory learns: <b>stable</b> is what it keeps, <b>plastic</b> what it can still learn.</p>
     <div class="pg-presets" role="group" aria-label="Presets">${presets.map((one, i) => `<button type="button" data-preset="${i}" aria-pressed="false">${one.name}</button>`).join("")}</div>
-    <button type="button" class="pg-link">Copy link</button></header>
-  <p class="pg-status" role="status"></p>
+    <button type="button" class="pg-present" aria-pressed="false">Present</button><button type="button" class="pg-link">Copy link</button></header>
+  <div class="pg-line"><p class="pg-status" role="status"></p><p class="pg-sentence"></p><div class="pg-shifts" role="group" aria-label="Shifts"></div>
+    <button type="button" class="pg-future" aria-pressed="false">Show what ${SEEDS} seeds do</button></div>
   <section class="pg-model" aria-label="The model and its task">
     <div class="pg-box">${LOCK}<div><b>Frozen model</b><small>0 weights change</small></div></div>
     <h2>The task</h2><p class="pg-task">–</p>
@@ -59,15 +61,15 @@ function markup(presets) {
   <div class="pg-map"><canvas role="img"></canvas><div class="pg-hint" hidden></div>
     <div class="pg-legend" aria-hidden="true"><span>q −1<i></i>+1</span><span>● worked</span><span>■ failed</span><span>thin: recalled</span><span class="pg-thick">thick: chosen</span></div></div>
   <section class="pg-controls" aria-label="Settings">
-    <div class="pg-buttons"><button type="button" class="pg-play"></button><button type="button" class="pg-step">Step</button><button type="button" class="pg-seed">New seed</button></div>
+    <div class="pg-buttons"><button type="button" class="pg-play"></button><button type="button" class="pg-back">Back</button><button type="button" class="pg-step">Step</button><button type="button" class="pg-seed">New seed</button></div>
     <button type="button" class="pg-shift">Shift the world</button>
-    <label class="pg-slider"><span><b>speed</b> <small>steps a second</small></span><span class="pg-value" data-of="speed"></span><input type="range" aria-label="speed" data-name="speed" min="1" max="60" step="1"></label>
+    <label class="pg-slider"><span><b>speed</b> <small>a second</small></span><span class="pg-value" data-of="speed"></span><input type="range" aria-label="speed" data-name="speed" min="1" max="60" step="1"></label>
     ${SLIDERS.map(slider).join("")}</section>
-  <div class="pg-strip"><canvas role="img"></canvas></div>
-  <div class="pg-plane"><canvas role="img"></canvas><div class="pg-hint" hidden></div></div>
+  <div class="pg-strip" data-testid="strip"><canvas role="img"></canvas><input type="range" class="pg-at" aria-label="step" min="0" max="${LENGTH}" step="1"></div>
+  <div class="pg-plane" data-testid="plane"><canvas role="img"></canvas><button type="button" class="pg-dot" data-testid="plane-dot" aria-label="Your settings: drag along the frontier, or press the arrow keys"></button><div class="pg-hint" hidden></div></div>
   <p class="pg-note">Solved now: at the latest attempt of each of the 24 tasks; the band holds 8 of 10 seeds. Plane: 144 steps of all tasks, then
     every second family changes and for 96 steps only its tasks come; an exam without learning asks each task once. Kept: mean chance of success
-    in the families that stayed; gained: in those that changed. Large dot: large α; dark: large λ; ± standard error, 40 seeds. Orange: a linear
+    in the families that stayed; gained: in those that changed. Large dot: large α; dark: large λ; ± standard error, 40 seeds. Drag the yellow dot: α and λ follow. Orange: a linear
     model trained by gradient descent on the same stream, from where it was before.</p>`;
 }
 
@@ -80,6 +82,7 @@ export default function ({ parentElement, data }) {
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   const opened = stateOf(window.location.search);
   let { state } = opened, t = opened.step, playing = !opened.paused && t < LENGTH;
+  let future = false, geometry = null, held = null;
   let run, q, band, baseline, own, phase = 0, hovered = -1, places = [], marks = [], dirty = true, last = 0;
   const submit = slices();
   root.dataset.steps = String(t);
@@ -94,6 +97,8 @@ export default function ({ parentElement, data }) {
     const settings = coreOf(state), plain = { ...coreOf(defaults()), shifts: state.shifts, change: state.change };
     const same = JSON.stringify({ ...settings, seed: 0 }) === JSON.stringify({ ...plain, seed: 0 });
     submit("band", bandOf(settings, SEEDS, (made) => ((band = made), (root.dataset.seeds = String(made.seeds)), (dirty = true))));
+    // Of the settings before: nothing of theirs stands on the screen any more.
+    band = null;
     submit("plane", ownDot(settings, (made) => ((own = made), (dirty = true))));
     if (same) baseline = null;
     else submit("baseline", bandOf(plain, SEEDS, (made) => ((baseline = made), (dirty = true))));
@@ -103,12 +108,9 @@ export default function ({ parentElement, data }) {
   function address() {
     clearTimeout(asked);
     asked = setTimeout(() => {
-      if (root.isConnected) history.replaceState(history.state, "", window.location.pathname + addressOf(state, playing ? null : t));
+      if (root.isConnected) history.replaceState(history.state, "", window.location.pathname + addressOf(state, playing ? null : t, root.classList.contains("pg-presenting")));
     }, 150);
   }
-
-  // Its numbers are of the shift at which everybody begins: with another one, or none, there is nothing to say.
-  const sentenceOf = (preset) => (String(state.shifts) === String(defaults().shifts) ? (preset?.sentence ?? "") : "");
 
   function changed(tell = "") {
     delete root.dataset.seeds;
@@ -127,12 +129,46 @@ export default function ({ parentElement, data }) {
     }
     $(".pg-play").textContent = playing ? "Pause" : t >= LENGTH ? "Again" : "Play";
     $(".pg-step").disabled = t >= LENGTH;
+    $(".pg-back").disabled = t <= 0;
+    marked();
     $(".pg-shift").disabled = t >= LENGTH || state.shifts.length >= MOST_SHIFTS || state.shifts.includes(t + 1);
     for (const button of root.querySelectorAll("[data-preset]")) {
       const preset = { ...defaults(), ...presets[button.dataset.preset].settings };
       const same = Object.keys(RANGES).every((name) => ["seed", "speed"].includes(name) || preset[name] === state[name]);
       button.setAttribute("aria-pressed", String(same));
     }
+  }
+
+  // A number for each shift, to move it, and a cross to take it away.
+  function marked() {
+    const place = $(".pg-shifts"), said = state.shifts.join();
+    if (place.dataset.shifts === said) return;
+    place.dataset.shifts = said;
+    place.replaceChildren(...state.shifts.map((at, i) => {
+      const mark = document.createElement("span");
+      mark.innerHTML = `<label>Shift before step <input type="number" min="1" max="${LENGTH}" value="${at}" aria-label="shift ${i + 1}"></label><button type="button" aria-label="Remove the shift before step ${at}">×</button>`;
+      mark.querySelector("input").addEventListener("change", ({ target }) => shift(at, Math.min(Math.max(Math.round(Number(target.value) || at), 1), LENGTH)));
+      mark.querySelector("button").addEventListener("click", () => shift(at, null));
+      return mark;
+    }));
+  }
+
+  // Move the shift before a step to another step, or take it away.
+  function shift(from, to) {
+    state.shifts = [...new Set([...state.shifts.filter((one) => one !== from), ...(to === null ? [] : [to])])].sort((a, b) => a - b);
+    changed(to === null ? "The shift is taken away." : `The world shifts before step ${to}.`);
+  }
+
+  // Be at a step of the run, as it was when it was played.
+  function go(to) {
+    playing = false;
+    phase = 0;
+    t = Math.min(Math.max(to, 0), LENGTH);
+    q = qAfter(run, t);
+    root.dataset.steps = String(t);
+    dirty = true;
+    controls();
+    address();
   }
 
   function advance() {
@@ -170,13 +206,17 @@ export default function ({ parentElement, data }) {
     const map = $(".pg-map canvas"), strip = $(".pg-strip canvas"), field = $(".pg-plane canvas");
     map.dim = state.speed <= 6 && playing;
     places = paintMap(map, run, t, q, phase, hovered);
-    paintStrip(strip, run, t, band, baseline);
+    const until = future ? LENGTH : t;
+    geometry = paintStrip(strip, run, t, band, baseline, { until, movable: true });
     marks = paintPlane(field, plane, own);
+    dot();
     model();
+    $(".pg-at").value = t;
     if (playing && t % 12) return;
-    const end = band && [band.now.at(-1), band.ever.at(-1)].map(percent);
+    $(".pg-sentence").textContent = band ? inOneSentence(band.chances, state, until) : "";
+    const end = band && until && [band.now[until - 1], band.ever[until - 1]].map(percent);
     map.setAttribute("aria-label", `The memory after ${t} steps: ${t} memories in 8 families.`);
-    strip.setAttribute("aria-label", end ? `Mean of ${band.seeds} seeds at the end: solved now ${end[0]}, ever solved ${end[1]}.` : "Accuracy over the steps.");
+    strip.setAttribute("aria-label", end ? `Mean of ${band.seeds} seeds after ${until} steps: solved now ${end[0]}, ever solved ${end[1]}.` : "Accuracy over the steps.");
     field.setAttribute("aria-label", own ? `With these settings ${percent(own.kept[0])} of the old is kept and ${percent(own.gained[0])} of the new gained.` : "Kept against gained.");
   }
 
@@ -241,6 +281,87 @@ export default function ({ parentElement, data }) {
     address();
     dirty = true;
   });
+  $(".pg-back").addEventListener("click", () => go(t - 1));
+  $(".pg-at").addEventListener("input", ({ target }) => go(Number(target.value)));
+  $(".pg-future").addEventListener("click", () => {
+    future = !future;
+    $(".pg-future").setAttribute("aria-pressed", String(future));
+    dirty = true;
+  });
+  const present = (is) => {
+    root.classList.toggle("pg-presenting", is);
+    $(".pg-present").setAttribute("aria-pressed", String(is));
+    address();
+    dirty = true;
+  };
+  $(".pg-present").addEventListener("click", () => present(!root.classList.contains("pg-presenting")));
+  const pressed = (event) => {
+    if (!root.isConnected) return window.removeEventListener("keydown", pressed);
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, button, [role=slider]")) return;
+    if (event.key === " ") $(".pg-play").click();
+    else if (event.key === "ArrowRight") go(t + 1);
+    else if (event.key === "ArrowLeft") go(t - 1);
+    else if (event.key === "Escape") present(false);
+    else return;
+    event.preventDefault();
+  };
+  window.addEventListener("keydown", pressed);
+
+  // The strip is the axis of time: drag on it to be at a step, drag a shift's handle to move it.
+  const strip = $(".pg-strip canvas"), across = (event) => event.clientX - strip.getBoundingClientRect().left;
+  const markAt = (event) => state.shifts.find((at) => Math.abs(geometry.x(at) - across(event)) < 8 && event.clientY - strip.getBoundingClientRect().top < 30);
+  strip.addEventListener("pointerdown", (event) => {
+    if (!geometry) return;
+    strip.setPointerCapture(event.pointerId);
+    held = { shift: markAt(event) };
+    if (held.shift === undefined) go(geometry.stepAt(across(event)));
+  });
+  strip.addEventListener("pointermove", (event) => {
+    if (!geometry) return;
+    strip.style.cursor = held || markAt(event) !== undefined ? "ew-resize" : "pointer";
+    if (!held) return;
+    const to = geometry.stepAt(across(event));
+    if (held.shift === undefined) return void (to !== t && go(to));
+    const at = Math.max(to, 1);
+    if (at === held.shift || state.shifts.includes(at)) return;
+    shift(held.shift, at);
+    held.shift = at;
+  });
+  for (const end of ["pointerup", "pointercancel"]) strip.addEventListener(end, () => (held = null));
+
+  // The dot is a control: the nearest setting that was computed, at once; then its own numbers, live.
+  const handle = $(".pg-dot"), frontier = frontierOf(plane);
+  function dot() {
+    const mark = marks.find((one) => one[2] === own);
+    handle.style.visibility = mark ? "" : "hidden";
+    if (mark) Object.assign(handle.style, { left: `${mark[0]}px`, top: `${mark[1]}px` });
+  }
+  function take(chosen) {
+    if (chosen.alpha === state.alpha && chosen.lambda === state.lambda) return;
+    Object.assign(state, { alpha: chosen.alpha, lambda: chosen.lambda });
+    own = { ...chosen, alpha: undefined, lambda: undefined };
+    changed(`α ${chosen.alpha}, λ ${chosen.lambda}`);
+  }
+  handle.addEventListener("pointerdown", (event) => {
+    handle.setPointerCapture(event.pointerId);
+    held = { dot: true };
+  });
+  handle.addEventListener("pointermove", (event) => {
+    if (!held?.dot) return;
+    const bounds = $(".pg-plane canvas").getBoundingClientRect(), [x, y] = [event.clientX - bounds.left, event.clientY - bounds.top];
+    const computed = marks.filter(([, , one]) => one.alpha !== undefined && one.lambda !== undefined);
+    const far = ([a, b]) => Math.hypot(a - x, b - y);
+    take(computed.reduce((best, one) => (far(one) < far(best) ? one : best))[2]);
+  });
+  for (const end of ["pointerup", "pointercancel"]) handle.addEventListener(end, () => (held = null));
+  handle.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!by || !own) return;
+    event.preventDefault();
+    const here = frontier.findIndex((one) => one.alpha === state.alpha && one.lambda === state.lambda);
+    const nearest = frontier.reduce((best, one, i) => (Math.abs(one.kept[0] - own.kept[0]) < Math.abs(frontier[best].kept[0] - own.kept[0]) ? i : best), 0);
+    take(frontier[Math.min(Math.max(here < 0 ? nearest : here + by, 0), frontier.length - 1)]);
+  });
   $(".pg-seed").addEventListener("click", () => {
     state.seed = state.seed >= RANGES.seed[1] ? 1 : state.seed + 1;
     restart();
@@ -256,7 +377,7 @@ export default function ({ parentElement, data }) {
     const preset = presets[target.dataset.preset];
     if (!preset) return;
     state = { ...defaults(), ...preset.settings, seed: state.seed, speed: state.speed, shifts: state.shifts };
-    changed(sentenceOf(preset));
+    changed();
   });
   $(".pg-link").addEventListener("click", async () => {
     const link = window.location.origin + window.location.pathname + addressOf(state, t);
@@ -294,7 +415,7 @@ export default function ({ parentElement, data }) {
   $(".pg-plane canvas").addEventListener("mousemove", (event) => {
     const mark = marks[near(marks, event)]?.[2];
     const name = !mark ? "" : mark.loss ? `trained on the same stream, ${mark.loss === "value" ? "squared error" : "softmax, policy gradient"}, rate ${mark.rate}: before ${percent(mark.before[0])}`
-      : mark.lambda === undefined ? "your settings" : `α ${mark.alpha}, λ ${mark.lambda}`;
+      : mark === own ? "your settings" : `α ${mark.alpha}, λ ${mark.lambda}`;
     hint(event.currentTarget, $(".pg-plane .pg-hint"), mark ? `${name}, kept ${percent(mark.kept[0])}, gained ${percent(mark.gained[0])}` : "", event);
   });
   for (const canvas of root.querySelectorAll("canvas")) {
@@ -309,12 +430,14 @@ export default function ({ parentElement, data }) {
   // The theme can change under the page.
   const themed = setInterval(() => (dirty = true), 1000);
   controls();
-  changed(opened.notes.length ? `Of this link: ${opened.notes.join("; ")}.` : sentenceOf(presets.find((one, i) => $(`[data-preset="${i}"]`).ariaPressed === "true")));
+  changed(opened.notes.length ? `Of this link: ${opened.notes.join("; ")}.` : "");
+  if (new URLSearchParams(window.location.search).get("presenter") === "1") present(true);
   requestAnimationFrame((time) => {
     last = time;
     frame(time);
   });
   return () => {
+    window.removeEventListener("keydown", pressed);
     sized.disconnect();
     clearInterval(themed);
   };

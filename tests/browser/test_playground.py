@@ -59,6 +59,8 @@ def test_home_shows_a_memory_that_learns_and_leads_to_the_playground(page: Page,
 
 
 def any_settings(rng: random.Random) -> tuple[Settings, int]:
+    # None, one or several, wherever they were moved to.
+    shifts = tuple(sorted(rng.sample(range(1, 60), rng.randrange(0, 4))))
     settings = Settings(
         seed=rng.randrange(1, 10_000),
         alpha=rng.choice([0.0, 1.0, rng.random()]),
@@ -69,8 +71,8 @@ def any_settings(rng: random.Random) -> tuple[Settings, int]:
         k1=rng.choice([rng.randrange(1, 49), 150]),
         k2=rng.randrange(1, 9),
         keep=rng.choice([1_000_000, rng.randrange(1, 60)]),
-        shifts=tuple(sorted(rng.sample(range(1, 60), rng.randrange(1, 4)))),
-        rest=rng.random() < 0.2,
+        shifts=shifts,
+        rest=bool(shifts) and rng.random() < 0.2,
     )
     return settings, 160 if rng.random() < 0.05 else rng.randrange(5, 50)
 
@@ -124,6 +126,63 @@ def test_sliders_and_buttons_are_in_the_address_which_opens_the_same(page: Page,
     page.reload()
     expect(page.get_by_role("slider", name="alpha", exact=True)).to_have_value("0.31")
     expect(root).to_have_attribute("data-steps", "30")
+
+
+def test_time_goes_back_shifts_move_and_go_and_the_dot_on_the_plane_sets_alpha_and_lambda(
+    page: Page, app: RunningApp
+) -> None:
+    root = opened(page, app, "?step=150")
+    strip, picture = page.locator(".pg-strip canvas"), page.locator(".pg-map canvas")
+    now = "() => document.querySelector('.pg-model').innerText"
+    expect(root).to_have_attribute("data-seeds", "50")
+    expect(strip).to_have_attribute("aria-label", re.compile("after 150 steps"))
+    first = page.evaluate(now), picture.evaluate("(canvas) => canvas.toDataURL()")
+    box = strip.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 250, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, box["y"] + 100, steps=4)
+    page.mouse.up()
+    scrubbed = int(root.get_attribute("data-steps") or 0)
+    assert 5 < scrubbed < 100
+    page.get_by_role("slider", name="step", exact=True).fill("149")
+    expect(page.locator(".pg-sentence")).to_contain_text("steps 145 to 149")
+    page.get_by_role("button", name="Step", exact=True).click()
+    page.get_by_role("button", name="Step", exact=True).click()
+    page.get_by_role("button", name="Back").click()
+    page.wait_for_timeout(100)
+    assert (page.evaluate(now), picture.evaluate("(canvas) => canvas.toDataURL()")) == first
+
+    page.get_by_role("button", name="Show what 50 seeds do").click()
+    expect(strip).to_have_attribute("aria-label", re.compile("after 288 steps"))
+    expect(page.locator(".pg-sentence")).to_contain_text("steps 145 to 288")
+    page.mouse.move(box["x"] + 38 + (145 / 288) * (box["width"] - 178 - 38), box["y"] + 6)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 40, steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"shift=\d\d&"))
+    page.get_by_role("spinbutton", name="shift 1").fill("200")
+    page.get_by_role("spinbutton", name="shift 1").press("Enter")
+    expect(page.locator(".pg-sentence")).to_contain_text("steps 200 to 288")
+    page.get_by_role("button", name="Remove the shift before step 200").click()
+    page.wait_for_url(re.compile("shift=none"))
+    expect(page.locator(".pg-sentence")).to_have_text(
+        re.compile(r"^\d+ ± \d+ % of the tasks of steps 1 to 288 succeed\. Mean")
+    )
+
+    dot = page.get_by_test_id("plane-dot")
+    at = dot.bounding_box()
+    assert at and page.get_by_test_id("plane").locator(dot).count() == 1
+    page.mouse.move(at["x"] + 12, at["y"] + 12)
+    page.mouse.down()
+    page.mouse.move(at["x"] - 120, at["y"] - 30, steps=4)
+    page.mouse.up()
+    chosen = [page.get_by_role("slider", name=name, exact=True).input_value() for name in ("alpha", "lambda")]
+    assert chosen != ["0.3", "0.5"]
+    page.wait_for_url(re.compile(f"alpha={chosen[0]}"))
+    dot.press("ArrowRight")
+    moved = [page.get_by_role("slider", name=name, exact=True).input_value() for name in ("alpha", "lambda")]
+    assert moved != chosen
 
 
 def test_a_link_out_of_range_is_clamped_and_says_so(page: Page, app: RunningApp) -> None:
