@@ -45,6 +45,7 @@ from memrl_core.cli.console import (
     progress,
     run_of,
 )
+from memrl_core.cli.otlp import PATH, RUN, Receiver
 from memrl_core.cli.parts import environment_and_set
 from memrl_core.cli.serving import (
     LOCALHOST,
@@ -90,9 +91,18 @@ def serve(
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
     address: Annotated[str, typer.Option(help="Address to listen on.")] = LOCALHOST,
     bank: Annotated[str, typer.Option(help="A bank to offer: its folder, or a TOML file that names one.")] = "",
+    otlp: Annotated[
+        int,
+        typer.Option(
+            help="Take OpenTelemetry spans on this port too (OTLP over HTTP), as steps.", min=0, max=HIGHEST_PORT
+        ),
+    ] = 0,
 ) -> None:
     """Start the app in the browser."""
     link = ""
+    receiver = _received(bank or str(workspace.banks_folder() / RUN), otlp) if otlp else None
+    if receiver is not None and not bank:
+        link = f"/step?bank={RUN}"
     if bank:
         place = str(Path(os.path.expanduser(bank)).resolve())
         MemoryBank.open(place).close()
@@ -111,7 +121,20 @@ def serve(
     hosts = ("*",) if has_login else own_hosts(address)
     command += [word for host in hosts for word in ("--server.allowedHosts", host)]
     console.print(f"MemRL Inspector is at http://{escape(address)}:{port}{escape(link)}. Ctrl-C ends it.")
-    raise typer.Exit(_served(command))
+    try:
+        raise typer.Exit(_served(command))
+    finally:
+        if receiver is not None:
+            receiver.close()
+
+
+def _received(bank: str, port: int) -> Receiver:
+    """What takes spans while the app runs, into a bank of its own unless one is named."""
+    receiver = Receiver(bank, port, on_failure=lambda sentence: console.print(escape(sentence), style="yellow"))
+    console.print(
+        f"Spans sent to http://{LOCALHOST}:{receiver.port}{PATH} become steps of run {RUN} in {escape(bank)}."
+    )
+    return receiver
 
 
 def _served(command: list[str]) -> int:

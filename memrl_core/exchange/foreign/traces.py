@@ -500,7 +500,8 @@ def _document(given: Any) -> _Document | None:
     content = next(
         filter(None, (words(part.get(key)) for key in ("content", "page_content", "text", "memory", "value"))), ""
     )
-    score = part.get("score", given.get("score"))
+    held = metadata if isinstance(metadata, Mapping) else {}
+    score = part.get("score", given.get("score", held.get("score", held.get("relevance_score"))))
     if isinstance(score, str):
         score = float(score) if re.fullmatch(r"-?\d+(\.\d+)?([eE]-?\d+)?", score) else None
     number = (
