@@ -14,7 +14,7 @@ from pages.shared.person import has_login, secrets_are_broken
 from pages.shared.text import literal
 
 FIRST = ("home", "step", "decision", "rewards", "playground", "lessons")
-MORE = ("steps", "compare", "race", "methods", "tasks", "bank", "lab", "room")
+MORE = ("steps", "recall", "compare", "race", "methods", "tasks", "bank", "lab", "room")
 STYLE = f"<style>{Path(__file__).with_name('entry.css').read_text(encoding='utf-8')}</style>"
 raise_open_files()  # Also for those who start this by `streamlit run`.
 _history = st.components.v2.component(

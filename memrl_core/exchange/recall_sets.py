@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from memrl_core.agent.asking import asked_by, templates
 from memrl_core.agent.learned_state import learned_before
 from memrl_core.analysis.recall.found import Ranking
-from memrl_core.analysis.recall.grades import Judged, Rule, judged
+from memrl_core.analysis.recall.grades import SOURCES, Judged, Rule, judged
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import HIGHEST_GRADE, Label, LabelSource
 from memrl_core.embedders.base import Embedder, embedded
@@ -254,8 +254,10 @@ class _Reader:
     def _judged(self, query_id: str, one: Any) -> None:
         if not isinstance(one, dict):
             raise InputError("it is no JSON object")
+        memory: Any
+        grade: Any
         if isinstance(one.get("nothing"), bool):
-            memory, grade = "", 0 if one["nothing"] else 1
+            memory, grade = "", int(not one["nothing"])
         else:
             memory, grade = one.get("memory"), one.get("grade")
             if isinstance(grade, bool):
@@ -263,9 +265,10 @@ class _Reader:
         texts = {key: one.get(key, "") for key in ("rater", "source", "intent", "reason")}
         if not all(isinstance(text, str) for text in texts.values()):
             raise InputError("rater, source, intent and reason are texts")
-        source = texts.pop("source") or "import"
-        if source not in get_args(LabelSource):
-            raise InputError(f"“{source[:40]}” is no source of labels")
+        named = texts.pop("source") or "import"
+        source = next((known for known in SOURCES if known == named), None)
+        if source is None:
+            raise InputError(f"“{named[:40]}” is no source of labels")
         if not isinstance(memory, str) or (not memory and "nothing" not in one):
             raise InputError("“memory” is the id of a memory")
         self._add(query_id, memory, grade, source=source, **texts)

@@ -10,6 +10,8 @@ from memrl_core.agent import Agent
 from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.analysis.memory.exposure import Starvation, starvation, uses
+from memrl_core.analysis.recall.queries import STAGES, Funnel
+from memrl_core.analysis.recall.tune import Curve
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
 from memrl_core.analysis.run.over_time import Q_BY_EPOCH
 from memrl_core.figures.decision.methods_on_pool import methods_on_pool_picture
@@ -17,6 +19,7 @@ from memrl_core.figures.decision.recall import similarity_picture
 from memrl_core.figures.memory.utility import use_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
 from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_picture
+from memrl_core.figures.run.tuning import curves_picture, funnel_picture, grid_picture
 from tests.analysis.memory.test_relations import at_angles
 from tests.builders import an_agent_after
 
@@ -158,3 +161,28 @@ def test_the_bands_are_the_quantiles_and_the_bars_add_up_to_all_memories() -> No
     for epoch in (0, 1):
         assert sum(drawn[name].y[epoch] for name in ("positive", "at zero", "negative")) == pytest.approx(1)
     assert "+0.100" in picture.title and "50%" in picture.title
+
+
+# --- recall on labelled steps -----------------------------------------------------------------------------------------
+
+
+def test_a_funnel_shows_what_is_left_and_lost_at_each_stage() -> None:
+    counts = {"labelled": 10, "stored": 9, "comparable": 9, "through the gate": 4, "in the pool": 4, "selected": 3}
+    lost = dict.fromkeys(STAGES[:-1], ())
+    picture = funnel_picture(Funnel({**counts, "in the prompt": 3}, lost, 1))
+    left, gone = picture.figure.data
+    assert list(left.x) == [10, 9, 9, 4, 4, 3, 3, 1] and list(gone.x) == [0, 1, 0, 5, 0, 1, 0, 2]
+    assert "30" in picture.title and "“through the gate” (5)" in picture.title
+    assert "10" in funnel_picture(Funnel({**counts, "in the prompt": 3}, lost, None)).title
+    assert funnel_picture(Funnel(dict.fromkeys(counts, 0) | {"in the prompt": 0}, lost, None)).title
+
+
+def test_curves_of_recall_are_drawn_at_exact_values_with_the_runs_own() -> None:
+    step = Curve(np.array([0.25]), np.array([0.8, 0.2]), True)
+    nothing = Curve(np.zeros(0), np.array([np.nan]), True)
+    picture = curves_picture({"recall": step, "false_recall": nothing}, "δ", 0.0, 1.0, 0.4)
+    (line,) = picture.figure.data
+    assert np.array_equal(line.y, step.at(line.x)) and 0.4 in line.x
+    assert picture.figure.layout.shapes[0].x0 == 0.4 and "0.80" in picture.title
+    grid = grid_picture(np.array([[0.1, np.nan], [0.2, 0.3]]), [1, 5], [1, 3], 5, 1, "recall")
+    assert "k1 = 5, k2 = 3" in grid.title and grid.figure.data[0].text[0][1] == ""

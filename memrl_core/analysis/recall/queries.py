@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.analysis.decision.whatif import recorded_q
 from memrl_core.analysis.recall.grades import Deriver, Judged, judged
 from memrl_core.bank import MemoryBank
@@ -307,6 +308,13 @@ def _placed(
     near = np.flatnonzero(products >= own - 1e-4)
     ahead = int((exact_similarity(view.embeddings[near], vector) > own).sum())
     return own, 1 + ahead
+
+
+def weights_that_select(trace: StepTrace, memory_id: str) -> list[tuple[float, float]]:
+    """The stretches of λ, (from, to) each, on which a memory of a step's pool is selected; none where there is none."""
+    if trace.decision is None:
+        return []
+    return [(one.low, one.high) for one in spectrum(trace.decision).intervals if memory_id in one.selected]
 
 
 # --- the funnel -------------------------------------------------------------------------------------------------------

@@ -377,7 +377,8 @@ def grid(pools: Pools, point: Point, k1s: Sequence[int], k2s: Sequence[int], mea
 # --- the best setting -------------------------------------------------------------------------------------------------
 
 WEIGHTS = tuple(float(weight) for weight in np.linspace(0, 1, 11).round(2))
-DELTAS = 25
+DELTAS = 15
+"""So many δ are tried for each kind of query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +401,17 @@ class Best:
     stable: float
 
 
+def _deltas(pools: Pools, own: float) -> Floats:
+    """The δ to try: where relevant memories lie, and where queries for which nothing should come have their nearest."""
+    known = np.isfinite(pools.similarity)
+    relevant = pools.similarity[known & (pools.grade >= RELEVANT)]
+    false = pools.similarity[pools.nothing & known[:, 0], 0]
+    parts = [np.quantile(part, np.linspace(0, 1, DELTAS)) for part in (relevant, false) if len(part)]
+    # Rounded up, so that a gate at the similarity of the last that should stay out does keep it out.
+    found: Floats = np.unique(np.concatenate([np.ceil(np.concatenate([np.zeros(1), *parts]) * 1e4) / 1e4, [own]]))
+    return found
+
+
 def best_setting(pools: Pools, point: Point, bar: float, measure: str = "recall") -> Best:
     """Over δ and λ, the setting with the highest measure whose false recall is at most `bar`.
 
@@ -409,8 +421,7 @@ def best_setting(pools: Pools, point: Point, bar: float, measure: str = "recall"
     asked = pools.relevant > 0
     if not asked.any():
         raise InputError("No labelled step has a relevant memory, so no setting is better than another. Label some.")
-    known = pools.similarity[np.isfinite(pools.similarity)]
-    deltas = np.unique(np.concatenate([np.quantile(known, np.linspace(0, 1, DELTAS)), [point.delta]]).round(4))
+    deltas = _deltas(pools, point.delta)
     points = [Point(float(d), w, point.k1, point.k2) for d in deltas for w in sorted({*WEIGHTS, point.weight})]
     points.sort(key=lambda one: abs(one.delta - point.delta) + abs(one.weight - point.weight))
     found = [outcomes(pools, one) for one in points]

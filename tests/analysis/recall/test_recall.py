@@ -32,11 +32,11 @@ from memrl_core.environments import environment_class
 from memrl_core.environments.base import Environment
 from memrl_core.environments.helpdesk import Helpdesk
 from memrl_core.environments.household import HANDBOOK_CASES, Household
-from memrl_core.environments.tasks import tasks_of_set
+from memrl_core.environments.tasks import sample_tasks, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.records import Reason, Recalled, RecallRecord
 from memrl_core.retrieval import select
-from tests.builders import an_agent_after
+from tests.builders import an_agent, an_agent_after
 
 
 def random_rankings(count: int, seed: int = 0) -> list[Ranking]:
@@ -266,7 +266,7 @@ def test_the_best_setting_keeps_the_bar_and_reports_each_query_by_what_the_other
     best = best_setting(pools, Point(0.0, 1.0, 6, 1), bar=0.0)
     assert best.now.value == 0 and best.now_false_recall.value == 1
     assert best.value.value == 1 and best.false_recall.value == 0 and best.stable == 1
-    assert 0.35 <= best.point.delta < 0.8 and best.point.weight <= 0.5
+    assert similarity[nothing].max() <= best.point.delta < 0.8 and best.point.weight <= 0.5
     with pytest.raises(InputError, match="false recall"):
         best_setting(random_pools(40, 6), Point(0.2, 0.5, 6, 3), bar=-1.0)
 
@@ -281,16 +281,17 @@ def test_leaving_a_query_out_never_lets_it_choose_its_own_setting() -> None:
 
 @pytest.mark.slow
 def test_derived_labels_tell_which_embedder_is_better_on_forty_seeds(tmp_path: Path) -> None:
-    wins = 0
+    wins, tasks = 0, sample_tasks("household-train")
     for seed in range(40):
-        found = an_agent_after(tmp_path / str(seed), 16, k1=6, delta=0.0)
+        found = an_agent(tmp_path / str(seed), k1=6, delta=0.0)
+        list(found.run([tasks[place] for place in np.random.default_rng(seed).permutation(len(tasks))[:24]]))
         own = labelled(found.bank, "r", derive=True)
         # A few dimensions put most words into the same place.
         poor = labelled(found.bank, "r", derive=True, embedder=HashingEmbedder(dimension=4))
         assert own is not None and poor is not None
-        point = Point(0.0, 0.0, 6, 3)
-        one, other = (
-            outcomes(pools_of(queries, found.bank.settings("r")), point).hits.sum() for queries in (own, poor)
-        )
+        settings = found.bank.settings("r")
+        # The one nearest memory, behind no gate.
+        point = Point(-2.0, 0.0, 6, 1)
+        one, other = (outcomes(pools_of(queries, settings), point).hits.sum() for queries in (own, poor))
         wins += int(one > other)
     assert wins >= 36

@@ -1,0 +1,158 @@
+"""The labels of one step by keys: 0 to 3 for each memory that was considered, and what should have come besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import streamlit as st
+
+from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.judgements import MEANING, Label
+from memrl_core.bank.people.roles import Role
+from memrl_core.bank.people.undo import JUDGED
+from memrl_core.errors import MemRLError
+from memrl_core.records import StepTrace
+from memrl_core.retrieval import exact_similarity
+from pages.shared import place as places
+from pages.shared.person import name_field, person, within_role
+from pages.shared.place import Place
+from pages.shared.text import failure_kept, literal, verbatim
+
+NEAREST, FOUND = 8, 12
+
+
+@st.fragment
+def labelling(place: Place) -> None:
+    """One step's memories one after the other; a key labels, and the next one comes."""
+    bank, run = place.bank, place.info.id
+    step = place.step or place.last_step
+    trace = bank.trace(run, step)
+    items = _items(bank, trace)
+    labels = {label.memory_id: label for label in bank.judgements.standing(run, step) if _mine(label)}
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="label_bar"):
+        name_field("recall_name", row=True)
+        done = sum(item in labels for item in items)
+        st.markdown(f"**{done} of {len(items)}** of step {step}", width="content")
+        _moves(place, trace, "" in labels)
+    st.subheader(literal(trace.task.intent), anchor=False)
+    if "" in labels:
+        st.caption(f"You say: {'something' if labels[''].grade else 'nothing'} should come.")
+    key = f"label_at_{run}_{step}"
+    at = st.session_state.setdefault(key, next((n for n, item in enumerate(items) if item not in labels), 0))
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        if items:
+            at = min(at, len(items) - 1)
+            _card(bank, trace, items[at], labels.get(items[at]), key, at, len(items))
+        else:
+            st.info("No memory was considered in this step. Search for one that should have come.")
+    with right:
+        _missing(bank, trace, items, labels)
+
+
+def _mine(label: Label) -> bool:
+    return label.source == "person" and label.rater == person()
+
+
+def _items(bank: MemoryBank, trace: StepTrace) -> list[str]:
+    """What to label: the pool and near misses of the step and its nearest memories by the vectors, in a drawn order.
+
+    Those of several methods together, as in TREC, so that labels do not favour the one that was shown; the order says
+    nothing about ranks.
+    """
+    considered = [one.memory_id for one in trace.decision.candidates] if trace.decision is not None else []
+    if trace.embed is not None and not trace.embed.decided_by:
+        view = bank.as_of(trace.run, bank.seen_until(trace.run, trace.step, trace.epoch))
+        places_seen = view.positions()
+        vector = np.asarray(trace.embed.embedding, dtype=np.float32)
+        similarity = exact_similarity(view.embeddings[places_seen], vector)
+        considered += [view.ids[places_seen[n]] for n in np.argsort(-similarity, kind="stable")[:NEAREST]]
+        by_q = np.argsort(-view.q[places_seen], kind="stable")[: NEAREST // 2]
+        considered += [view.ids[places_seen[n]] for n in by_q]
+    items = list(dict.fromkeys(considered))
+    order = np.random.default_rng(trace.step).permutation(len(items))
+    return [items[place] for place in order]
+
+
+def _card(bank: MemoryBank, trace: StepTrace, memory_id: str, label: Label | None, key: str, at: int, of: int) -> None:
+    memory = bank.memory(memory_id)
+    with st.container(border=True, key="label_card"):
+        st.markdown(f"**{literal(memory_label(memory_id, trace.run))}** · {literal(memory.intent)}")
+        verbatim(memory.experience[:1200])
+        st.caption("not labelled by you" if label is None else f"you: {label.grade} · {MEANING[label.grade or 0]}")
+    with st.container(horizontal=True, gap="small", key="label_grades"):
+        for grade, meaning in enumerate(MEANING):
+            st.button(
+                meaning, shortcut=str(grade), key=f"grade_{grade}", on_click=_judge,
+                args=(bank, Label(trace.run, trace.step, memory_id, grade, person()), key, at, of),
+                type="primary" if label is not None and label.grade == grade else "secondary",
+                **within_role(bank, Role.RATE),
+            )  # fmt: skip
+    with st.container(horizontal=True, gap="small", key="label_walk"):
+        st.button("Previous", shortcut="k", type="tertiary", key="label_previous", disabled=at == 0,
+                  on_click=_go, args=(key, at - 1))  # fmt: skip
+        st.button("Next", shortcut="j", type="tertiary", key="label_next", disabled=at >= of - 1,
+                  on_click=_go, args=(key, at + 1))  # fmt: skip
+
+
+def _go(key: str, at: int) -> None:
+    st.session_state[key] = at
+
+
+def _judge(bank: MemoryBank, label: Label, key: str = "", at: int = 0, of: int = 1) -> None:
+    with failure_kept():
+        bank.judgements.judge(label)
+        if key:
+            st.session_state[key] = min(at + 1, of - 1)
+
+
+def _moves(place: Place, trace: StepTrace, said: bool) -> None:
+    bank = place.bank
+    st.button(
+        "Nothing should come", shortcut="x", key="label_nothing", icon=":material/block:", on_click=_judge,
+        args=(bank, Label(trace.run, trace.step, "", None if said else 0, person())),
+        type="primary" if said else "secondary", **within_role(bank, Role.RATE),
+    )  # fmt: skip
+    done = bank.undo.done(person(), JUDGED)
+    st.button(
+        "Undo", shortcut="u", type="tertiary", icon=":material/undo:", key="label_undo", on_click=_undo, args=(bank,),
+        **within_role(bank, Role.RATE, not done),
+    )  # fmt: skip
+    if trace.step < place.last_step:
+        st.button("Next step", type="tertiary", icon=":material/skip_next:", key="label_step",
+                  on_click=places.go, kwargs={"step": trace.step + 1})  # fmt: skip
+
+
+def _undo(bank: MemoryBank) -> None:
+    with failure_kept():
+        try:
+            bank.undo.undo(person(), JUDGED)
+        except MemRLError as error:
+            st.toast(literal(str(error)))
+
+
+def _missing(bank: MemoryBank, trace: StepTrace, items: Sequence[str], labels: dict[str, Label]) -> None:
+    """What should have come and was not considered: found by its words."""
+    st.markdown("**Something is missing?**")
+    words = st.text_input("Search all memories of the bank", key="label_search", placeholder="words of its intent")
+    asked = words.lower().split()
+    if asked:
+        known = [m for m in bank.memories() if all(word in f"{m.intent} {m.experience}".lower() for word in asked)]
+        for memory in known[:FOUND]:
+            with st.container(horizontal=True, vertical_alignment="center", key=f"missing_{memory.id}"):
+                given = labels.get(memory.id)
+                st.markdown(f"{literal(memory_label(memory.id, trace.run))} {literal(memory.intent[:90])}")
+                st.button(
+                    "should have come" if given is None else f"labelled {given.grade}", key=f"should_{memory.id}",
+                    disabled=memory.id in items, on_click=_judge,
+                    args=(bank, Label(trace.run, trace.step, memory.id, 2, person(), reason="should have come")),
+                )  # fmt: skip
+        if len(known) > FOUND:
+            st.caption(f"{len(known) - FOUND:,} more have these words.")
+        if not known:
+            st.caption("No memory has these words.")
+    extra = [memory_id for memory_id in labels if memory_id and memory_id not in items]
+    for memory_id in extra:
+        st.caption(literal(f"{memory_label(memory_id, trace.run)}: you say it should have come."))

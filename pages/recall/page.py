@@ -1,0 +1,63 @@
+"""Recall: was the right memory found? Measures on labelled steps, where memories were lost, labels, and tuning."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from memrl_core.analysis.recall.grades import Deriver
+from memrl_core.analysis.recall.queries import Query, labelled
+from pages.recall.labelling import labelling
+from pages.recall.measures import measures
+from pages.recall.tuning import tuning
+from pages.shared import place as places
+from pages.shared.header import follow_others, header
+from pages.shared.place import Place
+from pages.shared.work import working
+
+VIEWS = {"Measures": measures, "Tune": tuning}
+LABEL = "Label"
+
+
+def _queries(place: Place, derive: bool) -> list[Query] | None:
+    """The labelled steps; None while they are looked at."""
+    bank, run = place.bank, place.info.id
+    what = f"{bank.state} {run} {derive}"
+    return working(
+        "recall", what, lambda report, stop: labelled(bank, run, derive=derive, on_progress=report, cancelled=stop),
+        "steps",
+    )  # fmt: skip
+
+
+place = places.current()
+if place is not None:
+    header(place)
+if place is None or place.run is None or not place.last_step:
+    st.info(
+        "There is no finished step yet, so nothing was recalled. Run a task on Step: its recall can be judged here."
+    )
+    st.page_link("pages/step/page.py", label="Go to Step", icon=":material/skip_next:")
+    st.stop()
+
+knows = Deriver(place.bank, place.info.id).knows
+with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="recall_bar"):
+    view = st.segmented_control(
+        "View", [*VIEWS, LABEL], default="Measures", key="recall_view", label_visibility="collapsed",
+        bind="query-params",
+    )  # fmt: skip
+    derive = knows and st.toggle(
+        "Derived labels", key="recall_derived", bind="query-params",
+        help="What the environment knows of its tasks labels every memory that the run saw. Nothing is stored, and no "
+        "method ever sees it.",
+    )  # fmt: skip
+if view == LABEL:
+    labelling(place)
+else:
+    found = _queries(place, bool(derive))
+    if found:
+        VIEWS[view or "Measures"](place, found, bool(derive))
+    elif found is not None:
+        st.info(
+            "No step of this run is labelled yet. Say on “Label” which memories should have come"
+            + (", or switch on the labels that the environment derives." if knows else ", or import a golden set.")
+        )
+follow_others(place)

@@ -1,0 +1,71 @@
+"""The page Recall: labels by a person, what the environment derives, and the setting that is used from then on."""
+
+from __future__ import annotations
+
+from streamlit.testing.v1 import AppTest
+
+from memrl_core.bank.people.judgements import Label
+from memrl_core.records import EventKind
+from tests.pages.screen import RUN, Stored, Visit
+
+
+def looked_at(app: AppTest) -> AppTest:
+    """The page once it has looked at all labelled steps."""
+    work = app.session_state["work_recall"][1]
+    while work.busy:
+        work.wait(0.2)
+    return app.run()
+
+
+def test_without_labels_it_says_what_to_do_and_derived_ones_are_a_switch(visit: Visit, bank: Stored) -> None:
+    app = looked_at(visit("recall", bank="demo", run=RUN))
+    assert app.info and not app.dataframe
+    looked_at(app.toggle(key="recall_derived").set_value(True).run())
+    assert not app.exception
+    measures = app.dataframe[0].value
+    assert {"recall@10", "false recall", "coverage"} <= set(measures["measure"])
+    assert bank.judgements.standing() == []
+
+
+def test_a_grade_is_stored_shown_and_undone(visit: Visit, bank: Stored) -> None:
+    app = visit("recall", bank="demo", run=RUN, step="20", recall_view="Label")
+    app.button(key="grade_2").click().run()
+    (label,) = bank.judgements.standing(RUN, 20)
+    assert (label.grade, label.source) == (2, "person")
+    app.button(key="label_nothing").click().run()
+    assert {one.memory_id for one in bank.judgements.standing(RUN, 20)} == {label.memory_id, ""}
+    for _ in range(2):
+        app.button(key="label_undo").click().run()
+    assert bank.judgements.standing(RUN, 20) == [] and not app.exception
+
+
+def test_what_should_have_come_is_found_by_its_words(visit: Visit, bank: Stored) -> None:
+    app = visit("recall", bank="demo", run=RUN, step="30", recall_view="Label")
+    app.text_input(key="label_search").set_value("put").run()
+    given = next(b for b in app.button if str(b.key).startswith("should_") and not b.disabled)
+    given.click().run()
+    (label,) = bank.judgements.standing(RUN, 30)
+    assert given.key == f"should_{label.memory_id}" and label.reason
+
+
+def test_the_best_setting_is_used_from_the_next_step_on(visit: Visit, bank: Stored) -> None:
+    before, then = bank.settings(RUN), bank.next_step(RUN)
+    app = visit("recall", bank="demo", run=RUN, recall_view="Tune", recall_derived="true")
+    looked_at(app)
+    app.slider(key="recall_bar_value").set_value(1.0).run()
+    assert not app.exception
+    app.button(key="recall_use").click().run()
+    changed = [event for event in bank.events(RUN) if event.kind is EventKind.SETTINGS_CHANGED]
+    assert len(changed) == 1 and changed[0].step == then
+    now = bank.settings(RUN)
+    assert (now["delta"], now["weight"]) != (before["delta"], before["weight"])
+    assert {k: v for k, v in now.items() if k not in ("delta", "weight")} == {
+        k: v for k, v in before.items() if k not in ("delta", "weight")
+    }
+
+
+def test_labels_of_the_bank_are_measured_with_what_is_thin_said(visit: Visit, bank: Stored) -> None:
+    bank.judgements.judge(Label(RUN, 20, bank.trace(RUN, 20).decision.selected[0], 2, "ann"))
+    app = looked_at(visit("recall", bank="demo", run=RUN))
+    assert set(app.dataframe[0].value["steps"]) <= {0, 1}
+    assert any("no interval" in one.value for one in app.caption)
