@@ -23,7 +23,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import MEANING, Label, LabelSource
 from memrl_core.bank.people.roles import SOMEONE
 from memrl_core.bank.people.undo import JUDGED
-from memrl_core.cli.console import BankOption, CtrlC, RunOption, console, plain, run_of
+from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, plain, run_of
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankMissing, InputError, ModelError, NotABank
 from memrl_core.exchange.bring_in import bring_in, read_any
@@ -293,9 +293,14 @@ def report(
     derived: Annotated[
         bool, typer.Option("--derived", help="Label every memory by what the environment knows; nothing is stored.")
     ] = False,
+    embedders: Annotated[
+        list[str] | None,
+        typer.Option("--embedder", help="Also decide every step again on the vectors of this embedder; repeatable."),
+    ] = None,
 ) -> None:
     """Print how good recall was on labelled steps, and where what should have come was lost."""
     sources = _sources(source or [])
+    others = [workspace.new_embedder(one, workspace.load_preferences()) for one in embedders or []]
     with MemoryBank.open(bank) as opened:
         shown = 0
         for name in [opened.run(run).id] if run else [info.id for info in opened.runs()]:
@@ -308,6 +313,15 @@ def report(
             k1, k2 = int(settings.get("k1", 10)), int(settings.get("k2", 3))
             title = f"{name} · {info.policy} · {info.embedder} · {len(queries):,} labelled steps"
             _print_measures(measured(rankings(queries), usual(k1, k2)), title)
+            for made in others:
+                with at_work("texts") as (on_progress, stop):
+                    again = labelled(
+                        opened, name, judged(labels, rule, sources), derive=derived, embedder=made,
+                        on_progress=on_progress, cancelled=stop,
+                    )  # fmt: skip
+                if again is None:
+                    cancelled("Cancelled. Nothing was stored.")
+                _print_measures(measured(rankings(again), usual(k1, k2)), f"the same steps · {made.name}")
             counted = Counter(label.source for label in labels if label.source in sources)
             said = ", ".join(f"{counted[one]:,} {one}" for one in sources if counted[one])
             console.print(f"Labels: {'derived, not stored' if derived else said}.")

@@ -21,7 +21,7 @@ START_TIMEOUT = 150.0
 EXPECT_TIMEOUT = 60_000
 APP = "memrl_core.cli.main app --headless --port {}"
 PROBED = re.compile(
-    r"/(playground|step|steps|decision|rewards|tasks|methods|compare|race|lab|lessons|bank)/_stcore/(health|host-config)$"
+    r"/(playground|step|steps|recall|decision|rewards|tasks|methods|compare|race|lab|lessons|bank)/_stcore/(health|host-config)$"
 )
 
 

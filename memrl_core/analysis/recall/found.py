@@ -10,7 +10,7 @@ something should have come.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -75,24 +75,36 @@ def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
     parsed = [_parsed(name) for name in names]
     covered = coverage(found)
     thin = len(covered) > 0 and float(covered.mean()) < LEAST_COVERAGE
+    values = _values(found, parsed)
+    ranked = [place for place, (kind, _, _) in enumerate(parsed) if kind in RANKED]
+    # They are about the same queries, so one set of draws serves them all.
+    means = (
+        dict(zip(ranked, _means(np.column_stack([values[place] for place in ranked])), strict=True)) if ranked else {}
+    )
     made = []
-    for (kind, k, phase), name in zip(parsed, names, strict=True):
-        values = values_of(found, kind, k, phase)
+    for place, ((kind, _, phase), name) in enumerate(zip(parsed, names, strict=True)):
         notes = []
-        if len(values) == 1:
+        if len(values[place]) == 1:
             notes.append("one query: no interval")
-        if kind in RANKED and len(values) and thin:
+        if kind in RANKED and len(values[place]) and thin:
             notes.append(f"only {covered.mean():.0%} of the memories given are labelled")
-        made.append(Measure(name, phase, mean_of(values), len(values), tuple(notes)))
+        share = means[place] if place in means else mean_of(values[place])
+        made.append(Measure(name, phase, share, len(values[place]), tuple(notes)))
     return made
 
 
 def mean_of(values: npt.NDArray[np.float64]) -> Estimate:
     """The mean over queries (n,) with its 95 % interval by drawing queries anew; nan where there is none."""
+    (found,) = _means(values[:, None])
+    return found
+
+
+def _means(values: npt.NDArray[np.float64]) -> list[Estimate]:
+    """The mean of each column over queries (n, measures), with its interval."""
     if not len(values):
-        return Estimate(*[float("nan")] * 3)
+        return [Estimate(*[float("nan")] * 3)] * values.shape[1]
     low, high = seed_interval(values)
-    return Estimate(float(values.mean()), float(low), float(high))
+    return [Estimate(*map(float, ends)) for ends in zip(values.mean(axis=0), low, high, strict=True)]
 
 
 def _parsed(name: str) -> tuple[str, int | None, Phase]:
@@ -108,29 +120,37 @@ def _parsed(name: str) -> tuple[str, int | None, Phase]:
     return kind, k, "B" if (match[3] or usually) == "b" else "A"
 
 
-def values_of(found: Sequence[Ranking], kind: str, k: int | None, phase: Phase) -> npt.NDArray[np.float64]:
-    """The value of one measure for each query that it is about (n,), in their order."""
-    if kind == "coverage":
-        return coverage(found)
-    if kind == "false_recall":
-        return np.array([float(bool(one.pool)) for one in found if one.judged.nothing], dtype=np.float64)
+def _values(found: Sequence[Ranking], parsed: Sequence[tuple[str, int | None, Phase]]) -> list[npt.NDArray[np.float64]]:
+    """The values of measures for each query that they are about, (n,) each, in the order of the queries."""
     should = [one for one in found if one.judged.relevant or one.judged.nothing is False]
-    if kind == "empty":
-        return np.array([float(not one.selected) for one in should], dtype=np.float64)
+    plain: Mapping[str, Callable[[], npt.NDArray[np.float64]]] = {
+        "coverage": lambda: coverage(found),
+        "false_recall": lambda: np.array([float(bool(one.pool)) for one in found if one.judged.nothing]),
+        "empty": lambda: np.array([float(not one.selected) for one in should]),
+    }
+    by_rank = {phase: _by_rank(found, parsed, phase) for phase in {phase for _, _, phase in parsed}}
+    return [plain[kind]().astype(np.float64) if kind in plain else by_rank[phase][kind, k] for kind, k, phase in parsed]
+
+
+def _by_rank(
+    found: Sequence[Ranking], parsed: Sequence[tuple[str, int | None, Phase]], phase: Phase
+) -> dict[tuple[str, int | None], npt.NDArray[np.float64]]:
+    """The measures of one phase that `ir_measures` has, for the queries with a relevant memory (n,)."""
     import ir_measures
 
-    of_kind = getattr(ir_measures, RANKED[kind])
-    measure = of_kind if k is None else of_kind @ k
-    asked = [one for one in should if one.judged.relevant]
-    qrels, run = [], []
-    for number, one in enumerate(asked):
-        query, came = str(number), one.pool if phase == "A" else one.selected
-        grades = one.judged.grades.items()
-        qrels += [ir_measures.Qrel(query, memory_id, max(grade, 0)) for memory_id, grade in grades]
-        run += [ir_measures.ScoredDoc(query, memory_id, -float(rank)) for rank, memory_id in enumerate(came)]
-    values = np.zeros(len(asked))  # A query for which nothing came is not in the run: it has 0.
-    for metric in ir_measures.iter_calc([measure], qrels, run) if run else ():
-        values[int(metric.query_id)] = metric.value
+    wanted = {(kind, k) for kind, k, of in parsed if kind in RANKED and of == phase}
+    asked = [one for one in found if one.judged.relevant]
+    values = {key: np.zeros(len(asked)) for key in wanted}  # A query for which nothing came is in no run: it has 0.
+    of_kind = {key: getattr(ir_measures, RANKED[key[0]]) for key in wanted}
+    by_measure = {of_kind[key] if key[1] is None else of_kind[key] @ key[1]: key for key in wanted}
+    qrels = {str(number): one.judged.relevant for number, one in enumerate(asked)}
+    run = {
+        str(number): {memory_id: -float(rank) for rank, memory_id in enumerate(came)}
+        for number, one in enumerate(asked)
+        if (came := one.pool if phase == "A" else one.selected)
+    }
+    for metric in ir_measures.iter_calc(list(by_measure), qrels, run) if run and wanted else ():
+        values[by_measure[metric.measure]][int(metric.query_id)] = metric.value
     return values
 
 

@@ -12,14 +12,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.agent.learned_state import learns
 from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.analysis.decision.whatif import recorded_q
 from memrl_core.analysis.recall.grades import Deriver, Judged, judged
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
+from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.policies import make_policy
 from memrl_core.policies.base import seed_of
-from memrl_core.policies.decide import with_q
+from memrl_core.policies.decide import decide, with_q
 from memrl_core.records import MISSED, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval import exact_similarity, recall
 from memrl_core.retrieval.exploration import order_of_equals
@@ -94,8 +97,8 @@ def labelled(
     """The labelled steps of a run, in their order; None when `cancelled()` turned true.
 
     `by_step` are the labels; without them those of the bank. With `derive` the environment's knowledge labels, in every
-    step, all memories that the run saw. With an `embedder`, similarities and pools are those of its vectors, made here:
-    `selected` and `given` are then empty, and curves say what would be selected. Raises `UnknownRun`, `ModelError`.
+    step, all memories that the run saw. With an `embedder`, every step is decided again on its vectors, made here.
+    Raises `UnknownRun`, `ModelError`, and `InputError` where a run finds memories by more than the vectors of intents.
     """
     chosen = judged(bank.judgements.standing(run)) if by_step is None else dict(by_step)
     deriver = Deriver(bank, run) if derive else None
@@ -105,6 +108,12 @@ def labelled(
     traces = {trace.step: trace for trace in bank.each_trace(run) if trace.step in wanted} if wanted else {}
     space = None
     if embedder is not None and traces:
+        policy = make_policy(bank.run(run).policy, bank.settings(run))
+        if learns(policy) or "model on read" in policy.spec.needs:
+            raise InputError(
+                f"{policy.spec.title} finds memories by more than the vectors of their intents. Nothing was embedded; "
+                "start a run of it in a bank of the other embedder."
+            )
         space = _space(bank, run, traces.values(), embedder, on_progress, cancelled)
         if space is None:
             return None
@@ -182,10 +191,11 @@ def _query(
         selected = decision.selected if decision is not None else ()
         given = _given(trace, selected)
     else:
-        k1, delta = int(settings.get("k1", 10)), float(settings.get("delta", 0.0))
-        beyond = similarity > delta if strict else similarity >= delta
-        pool, selected, given = tuple(np.array(ids, dtype=object)[:k1][beyond[:k1]]), (), ()
-        recalled = None
+        assert vector is not None
+        asked = Asked(vector, trace.task.id, trace.task.intent, step=trace.step, seed=seed)
+        recalled, decided, _ = decide(make_policy(trace.policy, settings), replace(view, asked=asked), seed)
+        strict, pool = recalled.strict, tuple(member.memory_id for member in recalled.pool)
+        selected = given = decided.selected
     fates = tuple(
         _fate(memory_id, grade, trace, view, vector, pool, selected, given, recalled, strict)
         for memory_id, grade in known.relevant.items()
