@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from memrl_core.agent import Agent
     from memrl_core.agent.memory import Memory
     from memrl_core.agent.recorder import Recorder
+    from memrl_core.agent.watch import watch
     from memrl_core.bank import MemoryBank as Bank
     from memrl_core.environments.base import Environment
     from memrl_core.policies.base import Policy
@@ -19,7 +20,18 @@ if TYPE_CHECKING:
     open_bank = Bank.open
 
 __version__ = "0.2.0"
-__all__ = ["Agent", "Bank", "Environment", "Memory", "MemoryRecord", "Policy", "Recorder", "__version__", "open_bank"]
+__all__ = [
+    "Agent",
+    "Bank",
+    "Environment",
+    "Memory",
+    "MemoryRecord",
+    "Policy",
+    "Recorder",
+    "__version__",
+    "open_bank",
+    "watch",
+]
 
 _HOMES = {
     "Agent": ("memrl_core.agent", "Agent"),
@@ -29,6 +41,7 @@ _HOMES = {
     "MemoryRecord": ("memrl_core.records", "Memory"),
     "Policy": ("memrl_core.policies.base", "Policy"),
     "Recorder": ("memrl_core.agent.recorder", "Recorder"),
+    "watch": ("memrl_core.agent.watch", "watch"),
 }
 
 

@@ -24,6 +24,8 @@ from rich.markup import escape
 
 from memrl_core import __version__
 from memrl_core.agent import workspace
+from memrl_core.agent.recorder import Recorder
+from memrl_core.agent.watch import WATCHED, watched_bank
 from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.analysis.decision.outline import by_epoch, not_rated, valid_answers
 from memrl_core.analysis.run.following import LATEST, follow_counts
@@ -97,17 +99,25 @@ def serve(
             help="Take OpenTelemetry spans on this port too (OTLP over HTTP), as steps.", min=0, max=HIGHEST_PORT
         ),
     ] = 0,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show what retrievers that memrl_core.watch() is around are asked.")
+    ] = False,
 ) -> None:
     """Start the app in the browser."""
     link = ""
     receiver = _received(bank or str(workspace.banks_folder() / RUN), otlp) if otlp else None
     if receiver is not None and not bank:
         link = f"/step?bank={RUN}"
+    if watch:
+        with watched_bank(bank or None) as watched:
+            Recorder(watched, WATCHED)
+            bank = watched.uri
     if bank:
         place = str(Path(os.path.expanduser(bank)).resolve())
         MemoryBank.open(place).close()
         is_ours = Path(place).parent == workspace.banks_folder().resolve()
-        link = f"/bank?bank={Path(place).name if is_ours else workspace.remember_bank(place)}"
+        name = Path(place).name if is_ours else workspace.remember_bank(place)
+        link = f"/step?bank={name}&run={WATCHED}" if watch else f"/bank?bank={name}"
     has_login = login_is_set_up((Path(), Path(os.path.expanduser("~"))))
     if not is_loopback(address):
         if has_login:
