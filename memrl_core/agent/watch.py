@@ -14,10 +14,12 @@ import time
 import weakref
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
+
+from filelock import FileLock
 
 from memrl_core.agent import workspace
 from memrl_core.agent.recorder import Recorder
@@ -86,10 +88,12 @@ def watch(
 def watched_bank(place: str | Path | None = None) -> MemoryBank:
     """The bank at a place, or the one of watched retrievers; made with the default embedder where it is not there."""
     uri = str(place or workspace.banks_folder() / WATCHED)
-    try:
-        return MemoryBank.open(uri)
-    except BankMissing:
-        return workspace.create_bank(uri, workspace.default_embedder(), workspace.load_preferences())
+    # The app and a program that begin at once would both make it.
+    with nullcontext() if "://" in uri else FileLock(f"{uri}.lock", timeout=60):
+        try:
+            return MemoryBank.open(uri)
+        except BankMissing:
+            return workspace.create_bank(uri, workspace.default_embedder(), workspace.load_preferences())
 
 
 class _Failed(Exception):
@@ -248,10 +252,10 @@ def _hit(one: Any, known: set[str], kinds: set[SignalKind | None]) -> tuple[str,
     content = getattr(node, "get_content", None)
     text = str(content()) if callable(content) else str(getattr(node, "page_content", "") or "")
     text = text or next((str(fields[key]) for key in TEXTS if isinstance(fields.get(key), str)), "")
-    name = fields.get("id") or getattr(node, "node_id", None) or getattr(node, "id", None) or about.get("id")
-    if not name and not text:
+    named = fields.get("id") or getattr(node, "node_id", None) or getattr(node, "id", None) or about.get("id")
+    if not named and not text:
         raise InputError(f"A {type(one).__name__} is no hit: it has neither an id nor a text.")
-    return str(name or f"text-{_digest(text)}"), score, text
+    return str(named or f"text-{_digest(text)}"), score, text
 
 
 def _digest(text: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from llama_index.core.retrievers import BaseRetriever as LlamaIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from memrl_core import watch
-from memrl_core.agent.watch import wait_for_watched
+from memrl_core.agent.watch import wait_for_watched, watched_bank
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.records import StepTrace
@@ -139,6 +140,14 @@ def test_without_the_banks_embedder_the_texts_stay_with_the_hits(tmp_path: Path)
         (trace,) = recorded(bank)
         assert [(hit.memory_id, hit.text, hit.known) for hit in trace.retrievals[0].hits] == [("m1", "oat milk", False)]
         assert bank.memory_ids() == []
+
+
+def test_two_that_begin_at_once_make_one_bank(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        banks = list(threads.map(watched_bank, [tmp_path / "bank"] * 4))
+    assert {bank.uri for bank in banks} == {str(tmp_path / "bank")}
+    for bank in banks:
+        bank.close()
 
 
 @pytest.mark.slow
