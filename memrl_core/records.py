@@ -608,8 +608,8 @@ class LedgerEvent:
     `step` is the step the event is about; `known_at` the newest step that had begun in the run when it was appended,
     which is what "as of step t" goes by. `step_id` names the attempt: events of an attempt whose trace was never
     appended do not count. `value` is the reward, the q0 of a written memory, or the q an imported one came with (its
-    visits are in the payload). A credit's payload maps each memory to its own reward under "rewards"; a note's text is
-    its `reason`. `revokes` names the event that no longer counts.
+    visits are in the payload). A credit's payload maps each memory to its own reward, or to null for no credit, under
+    "rewards"; a note's text is its `reason`. `revokes` names the event that no longer counts.
 
     A reward's payload may say on which scale a person gave it. An edited or merged memory is a new one
     (`memory_ids[0]`) in the place of those that the payload lists under "replaces"; restoring these takes away those

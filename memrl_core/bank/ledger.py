@@ -232,15 +232,17 @@ class Credits(Part):
     _credited: Callable[[str, int], tuple[str, ...]]
 
     def assign(
-        self, run: str, step: int, step_id: str, rewards: Mapping[str, float], rater: str, reason: str
+        self, run: str, step: int, step_id: str, rewards: Mapping[str, float | None], rater: str, reason: str
     ) -> LedgerEvent:
-        """Let each memory move towards its own reward in this step; `reason` says how the rewards were found.
+        """Let each memory move towards its own reward in this step, or with None not at all.
+
+        `reason` says how the rewards were found; a memory that is not among them moves by the step's reward.
 
         Raises `InputError` for a reward outside the run's scale and for a memory that was not in the prompt of a
         finished step, `NotAllowed`, `UnknownRun`.
         """
         with self._alone():
-            for reward in rewards.values():
+            for reward in (one for one in rewards.values() if one is not None):
                 self._ledger.must_be_reward(run, step, reward)
             if self._state.step_row(run, step) is not None:
                 strangers = rewards.keys() - set(self._credited(run, step))
@@ -249,7 +251,7 @@ class Credits(Part):
                         f"Memory “{min(strangers)[:80]}” was not in the prompt of step {step}, so no reward of it is "
                         "its own. Nothing was saved."
                     )
-            own = {"rewards": {memory_id: float(reward) for memory_id, reward in rewards.items()}}
+            own = {"rewards": {name: None if reward is None else float(reward) for name, reward in rewards.items()}}
             kind, about = EventKind.CREDIT_ASSIGNED, tuple(rewards)
             return self._ledger.by_person(rater, run, step, step_id, kind, memory_ids=about, reason=reason, payload=own)
 

@@ -122,8 +122,11 @@ def _rule(settings: Mapping[str, Any], name: str, default: str) -> str:
     return str(settings.get(name, default))
 
 
-def assigned_credit(events: Iterable[LedgerEvent]) -> Mapping[str, float]:
-    """Of the events of one step, each memory's own reward where a person has let one count; the latest that stands."""
+def assigned_credit(events: Iterable[LedgerEvent]) -> Mapping[str, float | None]:
+    """Of the events of one step, each memory's own reward where a person has let one count; the latest that stands.
+
+    None for a memory that gets no credit: the step does not move its q.
+    """
     standing: dict[str, LedgerEvent] = {}
     for event in events:
         if event.kind is EventKind.CREDIT_ASSIGNED:
@@ -133,7 +136,8 @@ def assigned_credit(events: Iterable[LedgerEvent]) -> Mapping[str, float]:
     if not standing:
         return {}
     latest = max(standing.values(), key=order_key)
-    return {memory_id: float(reward) for memory_id, reward in latest.payload["rewards"].items()}
+    own = latest.payload["rewards"].items()
+    return {memory_id: None if reward is None else float(reward) for memory_id, reward in own}
 
 
 def moves_of(events: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> Iterator[tuple[str, Earned]]:
@@ -145,7 +149,8 @@ def moves_of(events: Sequence[LedgerEvent], settings: Mapping[str, Any]) -> Iter
     own = assigned_credit(events)
     for memory_id in dict.fromkeys(m for event in active for m in event.memory_ids):
         if memory_id in own:
-            yield memory_id, Earned(own[memory_id], rewards[-1].source, rewards[-1].raters)
+            if (reward_of_its_own := own[memory_id]) is not None:
+                yield memory_id, Earned(reward_of_its_own, rewards[-1].source, rewards[-1].raters)
         else:
             for reward in rewards:
                 yield memory_id, reward

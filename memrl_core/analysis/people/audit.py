@@ -210,7 +210,10 @@ class Sentences:
                 whose = "" if revoked.rater == actor_of(event) else f"{_short(revoked.rater) or 'the environment'}'s "
                 return f"took back {whose}{signed(revoked.value or 0.0)} for step {event.step}"
             case EventKind.CREDIT_ASSIGNED:
-                parts = [f"{memory_label(i, event.run)} {signed(reward)}" for i, reward in payload["rewards"].items()]
+                parts = [
+                    f"{memory_label(i, event.run)} {'no credit' if reward is None else signed(reward)}"
+                    for i, reward in payload["rewards"].items()
+                ]
                 return f"gave memories of step {event.step} rewards of their own: {', '.join(parts[:MOST_NAMED])}"
             case EventKind.CREDIT_REVOKED:
                 return f"took back the memories' own rewards for step {event.step}"

@@ -284,7 +284,10 @@ class _StepReport:
             document.table(rows, "The rewards that stand now")
         credit = bank.credits.standing(trace.run, trace.step)
         if credit is not None:
-            rewards = ({"memory": self._label(i), "reward": r} for i, r in credit.payload["rewards"].items())
+            rewards = (
+                {"memory": self._label(i), "reward": "no credit" if r is None else r}
+                for i, r in credit.payload["rewards"].items()
+            )
             document.table(rewards, f"Each memory's own reward, by {credit.rater}: {credit.reason}")
 
     def _update(self) -> None:

@@ -102,6 +102,16 @@ def test_own_rewards_move_each_memory_by_itself_and_revoking_restores_every_bit(
     assert again.credits.standing("r", 3) is None
 
 
+def test_a_memory_without_credit_stays_where_it_was_in_that_step_and_only_there(bank: MemoryBank) -> None:
+    before, step_id = _q(bank), bank.trace("r", 3).id
+    credit = bank.credits.assign("r", 3, step_id, {"r-0001": None}, "ann", "not its fault")
+    assert [point.step for point in bank.history("r", "r-0001") if point.step == 3] == []
+    after = _q(bank)
+    assert after["r-0001"] != before["r-0001"] and after["r-0002"] == before["r-0002"]
+    bank.credits.revoke(credit.id, "ann")
+    assert _q(bank) == before
+
+
 def test_the_latest_credit_that_stands_counts(bank: MemoryBank) -> None:
     step_id = bank.trace("r", 4).id
     first = bank.credits.assign("r", 4, step_id, {"r-0001": 1.0, "r-0002": 0.0}, "ann", "")
