@@ -33,6 +33,9 @@ export class Film {
     this.born = new Float64Array(this.size).fill(NaN);
     for (let i = count - 1; i >= 0; i--) this.born[this.memoryOf[i]] = this.stepOf[i];
     this.places = film.ids.map(placeOf);
+    const moves = new Uint32Array(this.size);
+    for (const n of this.memoryOf) moves[n] += 1;
+    this.order = Array.from(moves.keys()).sort((a, b) => moves[a] - moves[b]);
     this.target = new Float64Array(this.size).fill(NaN);
     this.shown = new Float64Array(this.size).fill(NaN);
     this.heat = new Float32Array(this.size);
@@ -442,7 +445,8 @@ export class Film {
     const pixels = new Uint32Array(image.data.buffer);
     pixels.fill(0);
     const values = this.colours.map(([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0);
-    for (let n = 0; n < this.size; n++) {
+    // What no reward has moved lies below.
+    for (const n of this.order) {
       if (Number.isNaN(this.shown[n]) || Number.isNaN(xs[n])) continue;
       const half = Math.round((1 + 2 * this.heat[n]) * this.ratio);
       const [x, y, value] = [Math.round(xs[n] * this.ratio), Math.round(ys[n] * this.ratio), values[this.shade[n]]];

@@ -4,9 +4,20 @@ import { amountColour, boxOf, clamp, css, ease, el, firstFree, mix, NAMED, named
 // a person's zoom and pan move anything.
 
 const MARGIN = 34;
+// Of the smaller side, where that is less; and how much of the plot the memories take at least.
+const MARGIN_SHARE = 0.06;
+const USED = 0.7;
 // Of the picture beyond what is seen of it, on each side.
 const PAD = 120;
 const MOST_STRETCH = 1.6;
+// How near phase A brings the query and the pool, and how far they stay from the edge.
+const NEAREST_ZOOM = 8;
+const NEAR_MARGIN = 48;
+// Of more candidates each takes less room.
+const ROOMY_POOL = 12;
+// Glyphs that lie so close are one to the eye; under the hand they fan out.
+const TOUCHING = 4;
+const MOST_FANNED = 24;
 const ROOMY_GLYPHS = 500;
 const CROWDED = 20000;
 const MOST_GLYPHS = 3000;
@@ -38,7 +49,9 @@ export class MemoryMap {
     this.marked = null;
     this.view = null;
     this.open = -1;
+    this.fan = null;
     this.cast = [];
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.listen();
   }
 
@@ -73,13 +86,52 @@ export class MemoryMap {
     for (const group of this.framed ?? groups) take(group.x, group.y);
     for (const [x, y] of queries) take(x, y);
     if (left > right) [left, right, bottom, top] = [-1, 1, -1, 1];
-    let kx = (this.width - 2 * MARGIN) / (right - left || 1);
-    let ky = (this.height - 2 * MARGIN) / (top - bottom || 1);
+    const margin = Math.min(MARGIN, MARGIN_SHARE * Math.min(this.width, this.height));
+    const [wide, high] = [this.width - 2 * margin, this.height - 2 * margin];
+    let kx = wide / (right - left || 1);
+    let ky = high / (top - bottom || 1);
     if (right === left) kx = ky;
     if (top === bottom) ky = kx;
-    kx = Math.min(kx, ky * MOST_STRETCH);
-    ky = Math.min(ky, kx * MOST_STRETCH);
-    this.view = { x: (left + right) / 2, y: (bottom + top) / 2, kx, ky, touched: false };
+    // Stretched no more than looks right, or than it takes to use the plot.
+    const filled = (wide * high) / (this.width * this.height);
+    const most = Math.max(MOST_STRETCH, (Math.max(kx / ky, ky / kx) * USED) / filled);
+    kx = Math.min(kx, ky * most);
+    ky = Math.min(ky, kx * most);
+    this.home = { x: (left + right) / 2, y: (bottom + top) / 2, kx, ky, touched: false };
+    this.view = this.home;
+    this.approach();
+  }
+
+  // The view of the query and the pool, as far as it is nearer than that of all.
+  approach() {
+    const { home, model } = this;
+    this.near = null;
+    const step = model.steps[this.index];
+    const groups = this.cast.filter((one) => one.kind === "pool" || one.kind === "selected").map((one) => model.groups[model.groupOf[one.n]]).filter(Boolean);
+    if (!home || !groups.length || !step?.query) return;
+    const xs = [step.query[0], ...groups.map(({ x }) => x)];
+    const ys = [step.query[1], ...groups.map(({ y }) => y)];
+    const [left, right, bottom, top] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const room = (size, reach, k) => (reach ? Math.max(1, size - 2 * NEAR_MARGIN) / (reach * k) : NEAREST_ZOOM);
+    const factor = clamp(Math.min(room(this.width, right - left, home.kx), room(this.height, top - bottom, home.ky)), 1, NEAREST_ZOOM);
+    if (factor > 1) this.near = { x: (left + right) / 2, y: (bottom + top) / 2, kx: home.kx * factor, ky: home.ky * factor };
+  }
+
+  // On phase A the view goes to the query and the pool, on phase B back; where a person has zoomed it stays.
+  follow(phases) {
+    const { home, near, view } = this;
+    if (view.touched || !home) return;
+    let share = near ? ease(phases[2]) * (1 - ease(phases[3])) : 0;
+    // To paint many anew in each frame takes too long.
+    if (this.still.matches || this.order.length > MOST_GLYPHS) share = share >= 0.5 ? 1 : 0;
+    if (!share) {
+      this.view = home;
+      return;
+    }
+    const k = (name) => home[name] * (near[name] / home[name]) ** share;
+    // As it grows the middle goes with it, so that nothing swings past.
+    const moved = near.kx === home.kx ? share : (1 - home.kx / k("kx")) / (1 - home.kx / near.kx);
+    this.view = { x: mix(home.x, near.x, moved), y: mix(home.y, near.y, moved), kx: k("kx"), ky: k("ky"), touched: false };
   }
 
   at(x, y) {
@@ -91,6 +143,12 @@ export class MemoryMap {
   placeOf(n) {
     const group = this.model.groups[this.model.groupOf[n]];
     if (!group) return null;
+    const fanned = this.fan?.members.indexOf(n) ?? -1;
+    if (fanned >= 0) {
+      const [x, y] = this.at(this.fan.x, this.fan.y);
+      const angle = (2 * Math.PI * fanned) / this.fan.members.length - Math.PI / 2;
+      return [x + this.fan.radius * Math.cos(angle), y + this.fan.radius * Math.sin(angle)];
+    }
     const [x, y] = this.at(group.x, group.y);
     const i = this.model.placeIn[n];
     if (i === 0) return [x, y];
@@ -123,7 +181,9 @@ export class MemoryMap {
     for (const one of candidates.filter((other) => selected.has(other.memory))) add(one.memory, "selected", one.order);
     for (const one of step.update?.changes ?? []) add(one.memory, "credited", candidates.length);
     this.pool = candidates.filter((one) => !one.missed).length;
+    this.castScale = clamp(Math.sqrt(ROOMY_POOL / Math.max(1, this.cast.length)), 0.5);
     this.openGroup(-1);
+    this.approach();
     this.dirty = true;
   }
 
@@ -401,6 +461,7 @@ export class MemoryMap {
 
   // `phases[p]` is how much of phase p has run, from 0 to 1.
   render(phases, lit) {
+    this.follow(phases);
     const { model, view } = this;
     const shown = [...phases, ...lit, view.x, view.y, view.kx, view.ky].join();
     if (!this.dirty && !this.stale && this.drawn === shown) return;
@@ -409,7 +470,7 @@ export class MemoryMap {
     const step = model.steps[this.index];
     const query = step.query ? this.at(...step.query) : null;
     const landed = phases[1] >= 1;
-    set(this.star, { transform: query ? `translate(${query[0]} ${query[1]})` : "", opacity: query && landed ? 1 - 0.8 * phases[7] : 0 });
+    set(this.star, { transform: query ? `translate(${query[0]} ${query[1]})` : "", opacity: query && landed ? 1 : 0, "fill-opacity": mix(1, 0.15, phases[7]) });
     for (const one of this.cast) {
       const [x, y] = this.placeOf(one.n);
       const isLit = lit.has(one.n);
@@ -418,7 +479,7 @@ export class MemoryMap {
       const q = mix(one.moved.before, one.moved.after, share);
       const visits = share > 0.5 ? one.moved.visitsAfter : one.moved.visits;
       const chosen = one.kind === "selected" || one.kind === "credited";
-      const size = one.kind === "new" ? mix(0, 6, ease(phases[7])) : this.radius(visits) * (1 + (one.moved.moves ? 0.5 * Math.sin(Math.PI * share) : 0));
+      const size = one.kind === "new" ? mix(0, 6, ease(phases[7])) : this.castScale * this.radius(visits) * (chosen ? 1.25 : 1) * (1 + (one.moved.moves ? 0.5 * Math.sin(Math.PI * share) : 0));
       const ring = one.kind === "missed" ? 0.45 * phases[2] : one.kind === "new" ? phases[7] : come;
       const strong = chosen ? phases[3] : 0;
       set(one.group, {
@@ -428,7 +489,7 @@ export class MemoryMap {
       });
       const ownQ = one.kind === "new" ? model.now(this.index, one.n) : q;
       set(one.shape, { d: shapePath(size, this.signOf(one.n, q, visits)), fill: css(this.colourOf(one.n, Number.isNaN(ownQ) ? model.run.q[1] : ownQ)) });
-      set(one.ring, { r: size + 3 + 1.5 * strong, opacity: ring, "stroke-width": 1.2 + 1.6 * strong });
+      set(one.ring, { r: size + this.castScale * (3 + 1.5 * strong), opacity: ring, "stroke-width": 1.2 + 1.6 * strong });
       Object.assign(one, { isLit, size, named: isLit ? 1 : one.kind === "new" ? phases[7] : strong });
       if (one.link) {
         const shown = query && landed ? come * (chosen ? 0.75 : 0.35 * (1 - 0.75 * phases[3])) : 0;
@@ -446,7 +507,9 @@ export class MemoryMap {
   // Each name stands beside its dot, or as near as nothing else stands, with a line to it; what is lit comes first.
   setNames() {
     const dots = this.cast.filter((one) => one.named).map((one) => [...this.placeOf(one.n), one.size + 4.5]);
-    const taken = [...this.countBoxes(), ...dots.map(([x, y, r]) => [x - r, y - r, x + r, y + r])];
+    const { query } = this.model.steps[this.index];
+    const star = query && this.star.getAttribute("opacity") !== "0" ? [[...this.at(...query), 9]] : [];
+    const taken = [...this.countBoxes(), ...[...dots, ...star].map(([x, y, r]) => [x - r, y - r, x + r, y + r])];
     const rank = (one) => (one.isLit ? 0 : one.kind === "new" ? 1 : 2);
     for (const one of [...this.cast].sort((a, b) => rank(a) - rank(b))) {
       const [x, y] = this.placeOf(one.n);
@@ -480,11 +543,15 @@ export class MemoryMap {
     this.open = at;
     this.stale = true;
     this.shown = null;
+    this.fan = null;
     this.opened.replaceChildren();
     const glyph = this.byGroup?.[at];
-    if (!glyph || glyph.seen.length < 2) return;
+    if (!glyph) return;
+    const members = glyph.seen.length < 2 ? this.touching(glyph) : glyph.seen;
+    if (members.length < 2) return;
+    if (glyph.seen.length < 2) this.fan = { ...glyph.group, members, radius: Math.max(17, 2.6 * members.length) };
     const already = new Set(this.cast.map((one) => one.n));
-    for (const n of glyph.seen) {
+    for (const n of members) {
       if (already.has(n)) continue;
       const { shape, ring } = this.dot(n, this.opened, "copy");
       set(shape, { d: shapePath(4, this.signOf(n)), fill: css(this.colourOf(n)) });
@@ -492,9 +559,31 @@ export class MemoryMap {
     }
   }
 
+  // The memories of glyphs that lie where one does; none where they are more than a hand can tell apart.
+  touching(glyph) {
+    const [x, y] = this.at(glyph.group.x, glyph.group.y);
+    const found = [];
+    for (const other of this.byGroup) {
+      if (!other) continue;
+      const [atX, atY] = this.at(other.group.x, other.group.y);
+      if (Math.hypot(atX - x, atY - y) > TOUCHING) continue;
+      found.push(...other.seen);
+      if (found.length > MOST_FANNED) return [];
+    }
+    return found;
+  }
+
+  // The memories that lie where a glyph does, in a ring around it.
+  fanOut(glyph, x, y) {
+    this.open = -1;
+    this.openGroup(glyph.at);
+    this.on.redraw();
+    this.tooltip(`${this.fan.members.length} memories at one place`, x, y);
+  }
+
   // A memory that the step is not about, lit from elsewhere: it gets an element for as long.
   show(n) {
-    if (n === null || this.shown === n || this.cast.some((one) => one.n === n) || this.model.groupOf[n] < 0) return;
+    if (n === null || this.shown === n || this.fan?.members.includes(n) || this.cast.some((one) => one.n === n) || this.model.groupOf[n] < 0) return;
     const at = this.model.groupOf[n];
     if (this.byGroup[at]?.seen.length > 1) return this.openGroup(at);
     this.openGroup(-1);
@@ -531,7 +620,17 @@ export class MemoryMap {
     this.box.addEventListener("pointermove", (event) => {
       const [x, y] = where(event);
       if (this.drag) return this.dragged(x, y);
-      if (event.target.closest?.("[data-memory]")) return this.hint(event.target.closest("[data-memory]").dataset.memory, x, y);
+      const dot = event.target.closest?.("[data-memory]");
+      if (dot) {
+        const n = this.model.numbers.get(dot.dataset.memory);
+        const own = this.byGroup[this.model.groupOf[n]];
+        if (!this.fan && own?.seen.length === 1 && this.touching(own).length > 1) return this.fanOut(own, x, y);
+        return this.hint(dot.dataset.memory, x, y);
+      }
+      if (this.fan) {
+        const [fanX, fanY] = this.at(this.fan.x, this.fan.y);
+        if (Math.hypot(x - fanX, y - fanY) <= this.fan.radius + 10) return;
+      }
       const glyph = this.nearest(x, y);
       if (!glyph) {
         this.tip.hidden = true;
@@ -539,6 +638,7 @@ export class MemoryMap {
         return this.on.hover(null);
       }
       if (glyph.seen.length === 1) {
+        if (this.touching(glyph).length > 1) return this.fanOut(glyph, x, y);
         this.on.hover(glyph.seen[0]);
         return this.hint(this.model.ids[glyph.seen[0]], x, y);
       }

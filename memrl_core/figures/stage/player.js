@@ -31,7 +31,7 @@ function openPlayer(data) {
   const differs = set(el("span", "player-differs", head), { "aria-live": "polite" });
   const bar = el("div", "", main);
   const place = el("div", "", main);
-  el("p", "player-note", main, "1–7 phase · ← → phase by phase · Shift+← → step · space play · P play the run · ↑ ↓ walk the pool · Enter or click pin · Esc close · / search");
+  el("p", "player-note", main, "1–7 phase · ← → phase by phase · Shift+← → step · space play · P play the run · M map alone · ↑ ↓ walk the pool · Enter or click pin · Esc close · / search");
 
   let running = false;
   const goTo = (step) => {

@@ -184,10 +184,12 @@ class Stage {
     const button = (text, name, act) => {
       const made = set(el("button", "stage-tool", tools, text), { type: "button", title: name, "aria-label": name });
       made.addEventListener("click", () => act(made));
+      return made;
     };
     button("+", "Zoom in", () => this.map.zoom(1.4));
     button("−", "Zoom out", () => this.map.zoom(1 / 1.4));
     button("⌂", "Whole map (double click)", () => this.map.reset());
+    this.alone = button("▭", "The map over the whole stage, and back (M)", () => this.showMapAlone());
     button("◌", "Lasso: draw around memories (Shift and drag)", (made) => {
       this.map.lassoing = !this.map.lassoing;
       set(made, { "aria-pressed": this.map.lassoing });
@@ -276,12 +278,21 @@ class Stage {
     set(this.root, { "data-size": size, "data-tight": size === "wide" && width < ROOMY, "data-theme": (this.theme = themeOf(this.root)) });
     this.root.style.setProperty("--stage-height", `${Math.max(HEIGHT, this.callbacks.height?.() ?? 0)}px`);
     const box = (element) => [Math.max(120, element.clientWidth), Math.max(120, element.clientHeight)];
-    this.ranks.layout(...box(this.ranksBox), this.model, this.theme);
+    // Where the map stands alone there is no room for them.
+    if (this.ranksBox.clientWidth || !this.ranks.model) this.ranks.layout(...box(this.ranksBox), this.model, this.theme);
     this.map.layout(...box(this.mapBox), this.model, this.theme);
     this.axis.layout(...[this.axisBox.clientWidth, this.axisBox.clientHeight], this.model, this.theme);
     set(this.flights, { width, height: this.root.clientHeight });
     this.showLegend();
     if (this.step) this.showStep();
+  }
+
+  // The map alone on the stage, and back.
+  showMapAlone(wanted = !this.root.classList.contains("stage-map-alone")) {
+    this.root.classList.toggle("stage-map-alone", wanted);
+    set(this.alone, { "aria-pressed": wanted });
+    this.relayout();
+    this.redraw();
   }
 
   showLegend() {
@@ -1021,7 +1032,9 @@ class Stage {
       this.search.value = "";
       this.find("");
       this.dismiss();
-    } else return false;
+    } else if (key === "m" || key === "M") this.showMapAlone();
+    else if (key === "Escape" && this.root.classList.contains("stage-map-alone")) this.showMapAlone(false);
+    else return false;
     return true;
   }
 }

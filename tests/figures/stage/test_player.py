@@ -203,8 +203,9 @@ def test_of_thousands_a_drag_paints_nothing_and_a_step_makes_only_the_glyphs_ane
     page.mouse.move(x, y)
     page.mouse.down()
     begun = page.evaluate("player.map.view.x")
+    right = page.evaluate("(at) => player.map.byGroup[at].group.x > player.map.view.x", top)
     for to, paints in ((100, 0), (200, 1)):
-        page.mouse.move(x + to, y, steps=5)
+        page.mouse.move(x - to if right else x + to, y, steps=5)
         until(page, f"player.map.drawn.includes(player.map.view.x) && player.map.view.x !== {begun}")
         assert (page.evaluate("paints"), page.evaluate(COLOURED, top)) == (paints, True)
     page.mouse.up()
@@ -557,3 +558,63 @@ def test_many_steps_are_binned_and_one_or_none_is_drawn(browser: Browser) -> Non
     assert [(last, gapless) for _, last, gapless in widths] == [(n, True) for n in (0, 1, 300, 12_000, 50_000)]
     assert [count for count, _, _ in widths[:2]] == [0, 1]
     assert all(100 < count <= 400 for count, _, _ in widths[2:])
+
+
+NAMES = """() => player.model.steps.map((_, i) => {
+  player.show(i, 7);
+  player.render();
+  const boxes = [...document.querySelectorAll(".stage-dot text")]
+    .filter((one) => one.getAttribute("display") !== "none" && Number(one.getAttribute("opacity")) > 0)
+    .map((one) => one.getBoundingClientRect());
+  const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  return boxes.flatMap((a, n) => boxes.slice(n + 1).filter((b) => overlap(a, b))).length;
+})"""
+USED = """() => {
+  const { map } = player;
+  const at = map.glyphs.map(({ group }) => map.at(group.x, group.y));
+  const reach = (axis) => Math.max(...at.map((one) => one[axis])) - Math.min(...at.map((one) => one[axis]));
+  return (reach(0) * reach(1)) / (map.width * map.height);
+}"""
+
+
+def test_the_map_uses_its_plot_comes_near_on_phase_a_stands_alone_and_fans_out_what_coincides(
+    demo_data: Any, play: Play
+) -> None:
+    memories = copy.deepcopy(demo_data["memories"])
+    one, other = [n for n, intent in enumerate(memories["intent"][:30]) if memories["intent"].count(intent) == 1][-2:]
+    for axis in "xy":
+        memories[axis][one] = memories[axis][other]
+    page = play({**demo_data, "memories": memories}, "step=40&phase=7")
+    assert page.evaluate(NAMES) == [0] * 40
+    assert page.evaluate(USED) >= 2 / 3
+    home = page.evaluate("player.map.view.kx")
+    page.evaluate("player.show(10, 2); player.render()")
+    assert page.evaluate("player.map.view.kx") > 1.5 * home
+    near = page.evaluate(
+        "player.map.cast.filter(({ kind }) => kind !== 'missed').map(({ n }) => player.map.placeOf(n))"
+    )
+    width, height = page.evaluate("[player.map.width, player.map.height]")
+    assert all(0 < x < width and 0 < y < height for x, y in near)
+    page.evaluate("player.show(39, 7); player.render()")
+    assert page.evaluate("player.map.view.kx") == home
+    x, y = page.evaluate(
+        """(n) => {
+          const box = player.map.box.getBoundingClientRect();
+          const [x, y] = player.map.placeOf(n);
+          return [box.x + x, box.y + y];
+        }""",
+        one,
+    )
+    page.mouse.move(x - 3, y)
+    page.mouse.move(x, y)
+    fanned = [page.locator(f".stage-dot[data-memory='{memories['id'][n]}']") for n in (one, other)]
+    boxes = [dot.first.bounding_box() for dot in fanned]
+    assert all(boxes)
+    (left, top), (right, bottom) = [(box["x"], box["y"]) for box in boxes if box]
+    assert abs(left - right) + abs(top - bottom) > 12
+    page.keyboard.press("m")
+    expect(page.locator(".stage-ranks")).to_be_hidden()
+    assert page.evaluate("player.map.width") > 2 * width and page.evaluate(USED) >= 2 / 3
+    page.keyboard.press("m")
+    expect(page.locator(".stage-ranks")).to_be_visible()
+    assert page.evaluate("player.map.width") == width
