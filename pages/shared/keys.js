@@ -90,6 +90,11 @@ export default function ({ setTriggerValue, setStateValue }) {
       event.preventDefault();
       return event.stopImmediatePropagation();
     }
+    const over = "[role=dialog], [data-testid=stPopoverBody], [aria-expanded=true][role=combobox]";
+    if (event.key === "Escape" && !document.querySelector(over) && window.memrlStage?.escape?.()) {
+      event.preventDefault();
+      return event.stopImmediatePropagation();
+    }
     const name = COUNTED[event.key] ?? COUNTED[event.key.toLowerCase()];
     const moves = event.key.length > 1;
     if (name && !(moves && movedByArrows(at, event.key))) {

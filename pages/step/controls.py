@@ -25,7 +25,7 @@ from pages.shared.rewind import compare_button, next_settings_form, rewind_form
 from pages.shared.text import literal, minute, verbatim
 from pages.shared.view import View
 from pages.step.moves import move, note
-from pages.step.stage import look_in_link, stage_arriving
+from pages.step.stage import look_in_link, map_menu, stage_arriving
 
 RUNS_STARTED = "runs_started"
 LOOK = 0.1
@@ -73,6 +73,9 @@ def controls(view: View) -> None:
         under_way = view.live is not None and view.live.under_way
         next_settings_form(view.place, under_way, disabled=view.busy)
         compare_button(view.place)
+        if not view.busy:
+            _save_file(view)
+        map_menu(view)
         if view.busy:
             _progress(view)  # In the same row: the stage below stays where it is.
     if not view.busy:
@@ -191,26 +194,36 @@ def _what_was_cut_short(view: View) -> None:
 def _replay_note(view: View) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="replay_note"):
         st.markdown(
-            f":material/history: **Replay** of step {view.place.step:,} of {view.place.last_step:,}: pool, ranks and "
-            "answer as they were; the reward and every q as they count now."
+            f":material/history: **Replay** of step {view.place.step:,} of {view.place.last_step:,} as it counts now",
+            help="Pool, ranks and answer as they were; the reward and every q as they count now.",
+            width="content",
         )
         _player(view.place)
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
         if view.moment.trace is not None and workspace.can_go_on(view.run):
             rewind_form(view.place, view.moment.trace.step)
         compare_button(view.place)
-        at = view.place.link | look_in_link()
-        st.download_button(
-            "Share",
-            lambda: player_html(view.place.bank, view.run.id, at).encode("utf-8"),
-            file_name=places.download_name("player", kind="html"),
-            mime="text/html",
-            icon=":material/share:",
-            on_click="ignore",
-            key="share_run",
-            help="The whole run as one file that opens by double click, without this program and without a network. "
-            "It opens with what the stage shows now.",
-        )
+        _save_file(view)
+        map_menu(view)
+
+
+def _save_file(view: View) -> None:
+    """The whole run as one file that opens at what the stage shows now."""
+    trace = view.moment.trace
+    if trace is None or not view.place.last_step:
+        return
+    at = view.place.link | {"step": str(min(trace.step, view.place.last_step))} | look_in_link()
+    st.download_button(
+        "Save as a file",
+        lambda: player_html(view.place.bank, view.run.id, at).encode("utf-8"),
+        file_name=places.download_name("player", kind="html"),
+        mime="text/html",
+        icon=":material/save:",
+        on_click="ignore",
+        key="share_run",
+        help="The whole run as one file that opens by double click, without this program and without a network. "
+        "It opens with what the stage shows now.",
+    )
 
 
 def _player(place: Place) -> None:

@@ -15,6 +15,7 @@ import streamlit as st
 
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.explain import credited_because
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.reward_effect import Histories, differing, refolded_later
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
@@ -96,6 +97,8 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
             _undo(view, act)
         case "redo":
             bank.undo.redo(person(), REWARDS)
+        case "credit":
+            _credit(view, act, credited)
         case "skip":
             move(view, partial(LiveRun.finish, unrated=True))
     after = bank.histories_of(view.run.id, credited)
@@ -166,6 +169,24 @@ def _undo(view: View, act: Mapping[str, Any]) -> None:
         bank.ratings.revoke(mine.id, person())
 
 
+def _credit(view: View, act: Mapping[str, Any], credited: Sequence[str]) -> None:
+    """Let one memory have the reward of a step alone, or let it have none of it; or all of the prompt again."""
+    credits, run, step = view.place.bank.credits, view.run.id, int(act["step"])
+    standing, memory = credits.standing(run, step), str(act["memory"])
+    if act["what"] == "all":
+        while standing is not None:  # What a newer one stood for, an older one would.
+            credits.revoke(standing.id, person())
+            standing = credits.standing(run, step)
+        return
+    if act["what"] == "only":
+        own: dict[str, float | None] = {other: None for other in credited if other != memory}
+        reason = f"only {memory_label(memory, run)} is credited"
+    else:
+        own = {**(standing.payload["rewards"] if standing is not None else {}), memory: None}
+        reason = f"{memory_label(memory, run)} is not at fault"
+    credits.assign(run, step, str(act["id"]), own, person(), str(act.get("reason", "")) or reason)
+
+
 def _mine(active: Sequence[LedgerEvent]) -> LedgerEvent | None:
     return next((event for event in active if event.source == "person" and event.rater == person()), None)
 
@@ -178,8 +199,8 @@ def hand_data(view: View, traces: Sequence[StepTrace]) -> dict[str, Any]:
 
     {rater, login, off: why nobody can rate, or "", scale: {name, options: [[key, label, reward]], criteria: [name]},
      waits: whether the step under way waits for it, done: {of, count, error}, later: {step, steps, others} | null,
-     steps: {step: {id, off, counts, whose, environment, mine, reason, people: [[rater, reward, reason]], credited,
-                    note, undo, redo}}}
+     steps: {step: {id, off, counts, whose, environment, mine, reason, people: [[rater, reward, reason]],
+                    credited: [id], credit: {id: its own reward or null} | null, credit_by, note, undo, redo}}}
     """
     bank, run = view.place.bank, view.run.id
     ratings = bank.ratings
@@ -218,6 +239,7 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
     if environment is None and view.awaits_reward and view.live is not None and view.live.episode is not None:
         environment = view.live.episode.environment_reward
     mine = _mine(active)
+    credit = bank.credits.standing(run, trace.step) if bank.has_step(run, trace.step) else None
     whose = [", ".join(part.raters) if part.source == "person" else "environment" for part in parts]
     return {
         "id": trace.id,
@@ -230,6 +252,9 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         "reason": mine.reason if mine is not None else "",
         "people": [[event.rater, event.value, event.reason] for event in people if event is not mine],
         "note": _note(view, trace),
+        "credited": list(bank.credited(run, trace.step)) if bank.has_step(run, trace.step) else [],
+        "credit": dict(credit.payload["rewards"]) if credit is not None else None,
+        "credit_by": credit.rater if credit is not None else "",
         "undo": mine is not None,
         "redo": (run, trace.step) in again,
     }

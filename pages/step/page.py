@@ -1,17 +1,16 @@
-"""Step: one task from intent to new memory on the stage, and below it what is to be read and done."""
+"""Step: one task from intent to new memory on one screen, the stage; what a phase has more of opens over a panel."""
 
 import streamlit as st
 
 from memrl_core.errors import MemRLError
 from pages.shared import place as places
 from pages.shared.header import bar, follow_others, header, keys_help
-from pages.shared.memory_detail import memory_detail
 from pages.shared.picture import layout_of
 from pages.shared.view import view_of
 from pages.step.controls import controls, follows_banner, model_banner
+from pages.step.drawers import drawer
 from pages.step.hand import act_on, count_later
-from pages.step.parts import parts
-from pages.step.stage import layout_choice, layout_notes, look_in_link, stage
+from pages.step.stage import layout_choice, look_in_link, stage
 
 place = places.current(keep=look_in_link())
 if place is None or place.run is None:
@@ -48,14 +47,9 @@ with above:
 if comes_again:
     # What is read below the stage would only keep the browser from drawing it.
     st.stop()
+drawer(view)
 layout = layout_of(place.bank.uri, place.bank)
 layout_choice(view, layout)
-story, memory = st.columns([3, 2], gap="medium")
-with memory:
-    memory_detail(view)
-    layout_notes(layout)
-with story:
-    parts(view)
 if not view.busy:
     count_later(view)
     follow_others(place)

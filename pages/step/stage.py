@@ -36,9 +36,10 @@ from pages.shared import place as places
 from pages.shared.picture import layout_of
 from pages.shared.text import literal
 from pages.shared.view import View, families_of
+from pages.step.drawers import DRAWER, KEY, open_drawer
 from pages.step.hand import hand_data, heard
 
-KEY, SENT, KNOWN, HEARD, SHOWN = "stage", "stage_sent", "stage_known", "stage_heard", "stage_shown"
+SENT, KNOWN, HEARD, SHOWN = "stage_sent", "stage_known", "stage_heard", "stage_shown"
 STRIP, FILM = "stage_strip", "stage_film"
 AROUND = 6
 """Steps before and after the one that is shown which go along, so that a person moves among them without the server."""
@@ -46,16 +47,19 @@ MOST_ADDED = 256
 """Memories that are sent beside the table before the table is sent anew."""
 MOST_FOLDED = 4_000
 """Steps of a run up to which all that it ever believed is held ready for a replay."""
+TO_BANK = "memory"
 ACTIONS = (
     ("pair", "Why was it selected or not?"),
     ("flips", "At which λ does it change?"),
     ("required", "What would have to change?"),
     ("origin", "Who moved its q?"),
     ("twin", "Has it a twin?"),
+    (TO_BANK, "Change it on Bank"),
 )
-"""Questions of Decision that a memory's card leads to."""
-LOOK = ("phase", "lambda")
-"""What the address says of the view besides the place: how far the step is shown, and a λ that is tried."""
+"""Questions of Decision that a memory's card leads to, and the page where it is changed."""
+LOOK = ("phase", "lambda", "colour", "find")
+"""What the address says of the view besides the place: how far the step is shown, a λ that is tried, the colour of the
+map and what is searched for on it."""
 SELECTING = (("bank", "Open in Bank"),)
 
 _stage = st.components.v2.component(
@@ -118,6 +122,7 @@ def stage(view: View) -> bool:
         "key": key,
         "first": rows,
         "at": at,
+        "bank": view.place.bank_name,
         "memory": view.place.memory,
         "look": look_in_link(),
         "replays": not view.moment.live,
@@ -129,11 +134,12 @@ def stage(view: View) -> bool:
         "film": f"{view.place.bank.handle}·{source.run.id}·{view.place.bank.state}",
         "actions": [list(action) for action in ACTIONS] if view.moment.next_phase is None else [],
         "selecting": [list(action) for action in SELECTING],
+        "drawer": st.session_state.get(DRAWER),
         "hand": finite(hand_data(view, source.traces)),
     }
     shown = _stage(
         key=KEY, data=data, on_went_change=_went, on_look_change=_nothing, on_asked_change=_nothing,
-        on_acts_change=_acted, height="content",
+        on_acts_change=_acted, on_drawer_change=open_drawer, height="content",
     )  # fmt: skip
     if shown.asked:
         what, asked = shown.asked
@@ -215,6 +221,8 @@ def _ask(what: str, asked: str | list[str], film: str) -> None:
     if not isinstance(asked, str):
         st.switch_page("pages/bank/page.py", query_params={**st.session_state["place"], **places.selecting(asked)})
     st.session_state["place"] = {**st.session_state["place"], "memory": asked}
+    if what == TO_BANK:
+        st.switch_page("pages/bank/page.py", query_params=st.session_state["place"])
     st.switch_page("pages/decision/page.py", query_params=st.session_state["place"] | places.asking(what, asked))
 
 
@@ -398,6 +406,14 @@ def _trust(layout: MapLayout) -> str:
         return ""
     now, new = (fixed(value, 2) for value in layout.trust)
     return f" Trustworthiness (1: all neighbours on the map are neighbours by cosine): old {now}, new {new}."
+
+
+def map_menu(view: View) -> None:
+    """How the map was made, under a button in the row above the stage."""
+    layout = layout_of(view.place.bank.uri, view.place.bank)
+    icon = ":material/warning:" if layout.error or layout.outgrown else ":material/map:"
+    with st.popover("Map", icon=icon, type="tertiary", key="map_menu"):
+        layout_notes(layout)
 
 
 def layout_notes(layout: MapLayout) -> None:

@@ -43,6 +43,8 @@ window.memrlStageParts = { MemoryMap, Model, el, themeOf };
 
 // How long an answer to an act of the hand may take before it counts as lost.
 const PATIENCE = 10000;
+// Pixels that stay free below the stage.
+const BELOW = 20;
 const LOOK_EVERY = 250;
 const NO_ANSWER = "The program did not answer, so nothing moved. What you gave may not be saved: reload the page to see what stands.";
 const connected = () => (document.querySelector("[data-test-connection-state]")?.dataset.testConnectionState ?? "CONNECTED") === "CONNECTED";
@@ -54,6 +56,8 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   const turn = own.turn;
   own.send = (went) => setStateValue("went", went);
   own.ask = (what) => setTriggerValue("asked", what);
+  // Where the stage begins on a page that is not scrolled.
+  own.top = () => host.getBoundingClientRect().top + (host.closest("[data-testid=stMain]")?.scrollTop ?? 0);
   own.sendActs = () => setStateValue("acts", { of: own.of, count: own.acted, last: own.acts });
   own.acted ??= 0;
   own.acts ??= [];
@@ -78,6 +82,20 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     const before = own.acts.length;
     own.acts = own.acts.filter((one) => one.n > done.count);
     if (own.acts.length < before) own.stage.hand.answered(done.error);
+  };
+  // What is open of a phase is drawn by the page and laid over a panel that it is not about.
+  own.open = (phase) => {
+    own.opened = own.opened === phase ? null : phase;
+    setStateValue("drawer", own.opened);
+    own.place();
+  };
+  own.place = () => {
+    const { root, ranksBox, mapBox } = own.stage;
+    const panel = [2, 3].includes(own.opened) ? mapBox.closest(".stage-panel") : ranksBox;
+    const box = panel.getBoundingClientRect();
+    const style = document.documentElement.style;
+    const set = { left: own.opened ? box.left : -9999, top: box.top, width: box.width, height: box.height };
+    for (const [name, value] of Object.entries(set)) style.setProperty(`--drawer-${name}`, `${Math.round(value)}px`);
   };
   own.sendLook = (look) => setStateValue("look", look);
   // What the address says of the view follows when a person rests.
@@ -147,6 +165,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     const { stage } = own;
     own.replays = data.replays;
     own.hand = data.hand;
+    own.bank = data.bank;
     own.ends = [data.first_step, data.newest];
     own.asked = false;
     own.heard = data.heard?.of === own.of ? data.heard?.count : 0;
@@ -168,6 +187,14 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         selecting: data.selecting,
         digitsRate: true,
         hand: () => own.hand,
+        height: () => window.innerHeight - own.top() - BELOW,
+        onLayout: () => own.stage && own.place(),
+        onOpen: (phase) => own.open(phase),
+        onClose: () => {
+          if (!own.opened) return false;
+          own.open(own.opened);
+          return true;
+        },
         onHand: (act) => {
           if (act.do === "name") document.cookie = `memrl_person=${encodeURIComponent(act.name)}; path=/; max-age=31536000; SameSite=Strict`;
           own.act(act);
@@ -191,6 +218,12 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         },
         onPhase: () => own.looked(),
         onWeight: () => own.looked(),
+        onLook: () => own.looked(),
+        link: () => {
+          const { run, step, pinnedId, look } = own.stage;
+          const at = new URLSearchParams({ bank: own.bank, run: run.id, step: step.step, ...(pinnedId ? { memory: pinnedId } : {}), ...look });
+          return `${location.origin}${location.pathname}?${at}`;
+        },
         onToggle: (plays) => {
           own.looked();
           if (plays || !own.playing) return;
@@ -223,6 +256,8 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     own.strip.root.hidden = !data.strip;
     if (data.strip) own.strip.update(data.strip, own.wanted ?? own.stage.step.step, data.newest);
     if (own.filmAsked && window.memrlFilms?.[data.film]) own.playFilm();
+    own.opened = data.drawer;
+    own.place();
     own.answered(data.hand.done);
     // What plays here goes on by itself; the server only says when to begin and to stop.
     const heard = own.count === 0 || (data.heard?.of === own.of && data.heard.count >= own.count);
@@ -248,6 +283,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   });
   // Back and next in a replay need no server.
   window.memrlStage = {
+    escape: () => Boolean(own.stage && host.isConnected && own.stage.act({ key: "Escape" })),
     // Whether a key gives a reward here, or goes to a phase.
     key: (event) => {
       if (!own.stage || !host.isConnected) return false;
@@ -276,9 +312,21 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       return true;
     },
   };
+  if (!own.follows) {
+    own.follows = () => {
+      if (!own.stage || !host.isConnected) return;
+      own.stage.relayout();
+      own.stage.redraw();
+    };
+    own.scrolls = () => own.stage && host.isConnected && own.place();
+    window.addEventListener("resize", own.follows);
+    document.addEventListener("scroll", own.scrolls, true);
+  }
   return () => {
     setTimeout(() => {
       if (host.isConnected) return;
+      window.removeEventListener("resize", own.follows);
+      document.removeEventListener("scroll", own.scrolls, true);
       own.stage?.destroy();
       own.strip?.destroy();
       clearTimeout(own.clock);

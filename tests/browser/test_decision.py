@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from pages.decision.catalogue import QUESTIONS
 from tests.browser.conftest import RunningApp, watched_page
 from tests.browser.test_lab import zoom_in
-from tests.browser.test_story import drawn_stage, part, sending, settled
+from tests.browser.test_story import drawn_stage, sending, settled
 
 # One of each kind: tests/pages asks all of them.
 SOME = ("pair", "origin", "calibrated", "probe")
@@ -39,7 +39,7 @@ def decision(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
     page.goto(f"{app.url}/step?bank=demo&run=household&step=29")
     drawn_stage(page)
     settled(page)
-    part(page, "SELECT").locator("summary").click()
+    page.locator("[data-phase='3']").click()
     page.get_by_text("Ask about this decision").click()
     page.wait_for_url(re.compile(r"/decision\?.*step=29"))
     settled(page)

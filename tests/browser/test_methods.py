@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from memrl_core.policies import POLICIES
 from tests.browser.conftest import RunningApp
-from tests.browser.test_story import drawn_stage, part, settled, violations
+from tests.browser.test_story import drawn_stage, settled, violations
 
 TOOLS = """(() => {
   const chart = document.querySelector(".st-key-methods_on_pool");
@@ -30,7 +30,7 @@ def test_a_step_leads_to_what_every_method_would_have_chosen_and_to_the_cards(pa
     page.goto(f"{app.url}/step?bank=demo&run=household&step=29")
     drawn_stage(page)
     settled(page)
-    part(page, "SELECT").locator("summary").click()
+    page.locator("[data-phase='3']").click()
     page.get_by_text("What would other methods have put before the model?").click()
     page.wait_for_url(re.compile(r"/methods\?.*show=On(%20|\+)this"))
     expect(page.get_by_text(re.compile(rf"^{len(POLICIES)} methods, \d+ different choices"))).to_be_visible(

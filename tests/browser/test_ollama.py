@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +11,7 @@ from memrl_core.agent import workspace
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.ollama import OllamaEmbedder
 from tests.browser.conftest import RunningApp, free_port, watched_page
-from tests.browser.test_story import STAGE, choose, drawn_stage, part, press_step, settled
+from tests.browser.test_story import STAGE, choose, drawn_stage, press_step, settled
 from tests.ollama.server import OllamaServer
 
 
@@ -68,7 +67,7 @@ def test_a_run_is_started_and_stepped_on_ollamas_models(ollama_page: Page, ollam
     drawn_stage(page)
     # Beside the answer on the stage stands whose it is.
     expect(page.get_by_text("llama3.2").first).to_be_visible()
-    expect(part(page, "WRITE")).to_contain_text("#1")
+    expect(page.locator(".stage-write")).to_contain_text("#1")
 
 
 def test_a_task_that_is_finished_shows_what_was_selected_and_every_turn_while_the_model_answers(
@@ -94,9 +93,9 @@ def test_a_stopped_answer_is_kept_and_marked(ollama_page: Page, ollama_app: Runn
     for _ in range(4):
         press_step(page)
     page.locator(".st-key-step button").click()
-    expect(page.locator(".st-key-streamed")).to_contain_text("one")
+    expect(page.locator(".stage-answer")).to_contain_text("one")
     page.locator(".st-key-stop button").click()
-    expect(part(page, "GENERATE")).to_contain_text(re.compile("stopped"))
+    expect(page.locator(".stage-answer")).to_contain_text("stopped")
     assert ollama.left.wait(5)
 
 
@@ -124,7 +123,7 @@ def test_an_ollama_that_went_away_gets_a_banner_and_loses_nothing(
         page.goto(address)
         press_step(page)
         press_step(page)
-        expect(part(page, "SELECT")).to_be_visible()
+        drawn_stage(page)
     page.wait_for_timeout(5500)
     page.reload()
     expect(page.locator(".st-key-model_banner")).to_contain_text("Ollama is not running at")
@@ -132,6 +131,6 @@ def test_an_ollama_that_went_away_gets_a_banner_and_loses_nothing(
     for _ in range(3):
         press_step(page)
     expect(page.locator(".st-key-retry")).to_be_visible()
-    expect(part(page, "SELECT")).to_contain_text("—")
+    expect(page.locator("[data-phase='3']")).not_to_have_attribute("data-state", "waiting")
     with pytest.raises(StopIteration):
         next(opened)

@@ -15,7 +15,7 @@ from tests.browser import test_lessons as lessons
 from tests.browser import test_rewards as rewards
 from tests.browser.conftest import RunningApp
 from tests.browser.test_other_sites import ACCEPTED, REFUSED, answer
-from tests.browser.test_story import PARTS, choose, drawn_stage, expect_memories, part, press_step, settled, violations
+from tests.browser.test_story import choose, drawer, drawn_stage, expect_memories, press_step, settled, violations
 from tests.conftest import chromium
 
 SCREENS = [
@@ -26,6 +26,14 @@ SCREENS = [
     pytest.param("/decision?bank=demo&step=29&ask=pair", marks=pytest.mark.slow),
     pytest.param("/compare?bank=demo&under=k2=1", marks=pytest.mark.slow),
 ]
+
+ROOM = """() => {
+  const page = document.querySelector("[data-testid=stMain]");
+  const panel = document.querySelector(".st-key-drawer")?.getBoundingClientRect();
+  const task = document.querySelector(".stage-task").getBoundingClientRect();
+  return [page.scrollHeight - page.clientHeight, panel ? Math.max(0, task.right - panel.left) : 0];
+}"""
+"""How many pixels of the page have no room in the window, and of the task, answer and hand lie under what is open."""
 
 
 def test_a_missing_chromium_is_one_sentence_that_says_what_to_install(
@@ -61,8 +69,12 @@ def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> N
         if "next task" in button.inner_text():
             break
         press_step(page)
-    for phase in PARTS:
-        expect(part(page, phase)).to_contain_text("—")
+    assert page.evaluate(ROOM) == [0, 0], "one screen, without scrolling"
+    for phase in (3, 4, 5, 6, 7):
+        expect(drawer(page, phase)).to_contain_text("—")
+        assert page.evaluate(ROOM) == [0, 0]
+    page.keyboard.press("Escape")
+    expect(page.locator(".st-key-drawer")).to_have_count(0)
     expect_memories(page, "41")
 
 

@@ -96,10 +96,9 @@ def shown(app: AppTest) -> AppTest:
     return app
 
 
-def opened(app: AppTest, *phases: Phase) -> AppTest:
-    """The page Step with these parts open."""
-    for phase in phases:
-        app.session_state[f"part_{phase}"] = True
+def opened(app: AppTest, phase: Phase) -> AppTest:
+    """The page Step with what there is to read of a phase open."""
+    app.session_state["drawer"] = list(Phase).index(phase) + 1
     return app.run()
 
 

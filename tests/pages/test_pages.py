@@ -46,6 +46,7 @@ from tests.pages.screen import (
     Stored,
     Visit,
     a_bank,
+    beliefs,
     by_hand,
     full,
     on_stage,
@@ -86,16 +87,35 @@ def test_pages_are_drawn_without_a_home_that_can_be_written(
     assert "MEMRL\\_HOME" in page_text(visit(page, **({"bank": workspace.REAL_DEMO} if page == "step" else {})))
 
 
-def test_the_step_page_tells_below_the_stage_what_it_has_no_room_for(demo: Path, visit: Visit) -> None:
+def test_each_phase_opens_what_the_stage_has_no_room_for_and_nothing_else_is_on_the_page(
+    demo: Path, visit: Visit
+) -> None:
     app = visit("step", bank="demo", step="11", memory="household-0007")
-    text = page_text(app)
-    for part in ("1 · Task", "3 · Phase B", "4 · Prompt", "5 · Reward", "6 · Q update", "7 · New memory"):
-        assert part in text
-    assert "Replay" in text and "step 11 of 40" in text
-    text = page_text(opened(app, *Phase)).replace("\\", "")
-    assert "similarity_z: mean" in text and "was sent" in text and "[memory household-" in text and "Memory #7" in text
-    drawn = [*app.get("plotly_chart"), *app.get("bidi_component")]
-    assert {"stage", "history"} <= {chart.proto.id.rpartition("-")[2] for chart in drawn}
+    assert "Replay" in page_text(app) and "step 11 of 40" in page_text(app) and not app.expander
+    assert not app.code and not app.dataframe
+    holds = {
+        Phase.EMBED: "embedded by",
+        Phase.SELECT: "similarity_z: mean",
+        Phase.GENERATE: "was sent",
+        Phase.REWARD: "The environment: reward",
+        Phase.UPDATE: "credited",
+    }
+    for phase, text in holds.items():
+        said = page_text(opened(app, phase)).replace("\\", "")
+        assert text in said and f"{list(Phase).index(phase) + 1} · {TITLES[phase]}" in said
+        assert not [other for other in holds.values() if other != text and other in said]
+    pool = opened(app, Phase.RECALL).dataframe[0].value
+    assert list(pool["rank"]) == list(range(1, len(pool) + 1)) and pool["in the pool"].any()
+    app.button(key="close_drawer").click().run()
+    assert not app.dataframe and on_stage(app)["drawer"] is None
+
+
+def test_the_drawer_of_the_update_has_each_move_as_it_counts_and_q_now(bank: Stored, visit: Visit) -> None:
+    app = by_hand(opened(visit("step", bank="demo", step="20"), Phase.UPDATE), key=1)
+    table = app.dataframe[0].value
+    moves = {one: [p for p in bank.history("household", one) if p.step == 20] for one in bank.credited("household", 20)}
+    assert list(table["→ q"]) == [points[-1].after for points in moves.values()]
+    assert list(table["now"]) == [bank.utilities("household")[one].q for one in moves]
 
 
 def test_a_bank_from_which_something_is_missing_says_so_on_its_pages(demo: Path, visit: Visit) -> None:
@@ -117,8 +137,7 @@ def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None
 
 
 def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(bank: Stored, visit: Visit) -> None:
-    app = visit("step", bank="demo", step="11", memory="household-0003")
-    opened(app, Phase.GENERATE)
+    app = opened(visit("step", bank="demo", step="11"), Phase.GENERATE)
     trace = bank.trace("household", 11)
     q = {c.memory_id: c.q for c in trace.decision.candidates if c.selected}
     after = {c.memory_id: c.after for c in trace.update.of_q}
@@ -127,7 +146,6 @@ def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(bank: Stor
     for memory_id in q:
         (label,) = [label for label in framed if f"#{int(memory_id[-4:])} " in label]
         assert label.endswith(f"q {signed(q[memory_id])}")
-    assert ("q at the decision", signed(q["household-0003"])) in [(m.label, m.value) for m in app.metric]
 
 
 def test_a_replay_plays_until_the_person_moves_and_no_further_than_its_end(demo: Path, visit: Visit) -> None:
@@ -245,6 +263,38 @@ def test_a_person_who_overrules_the_environment_is_shown_beside_what_it_gave(dem
     by_hand(app, key=1 if world > 0 else 5)
     hand = stands(app)
     assert (hand["environment"], hand["mine"], hand["counts"], hand["whose"]) == (world, -world, -world, "yours")
+
+
+def test_on_a_card_one_memory_is_credited_alone_or_not_at_all_and_all_again(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="20")
+    begun, (first, second, third) = beliefs(bank), bank.credited("household", 20)
+
+    def moved() -> list[str]:
+        return [one for one in (first, second, third) if any(p.step == 20 for p in bank.history("household", one))]
+
+    assert moved() == [first, second, third] == stands(app)["credited"]
+    for what, left in (("not", [second, third]), ("only", [first]), ("not", []), ("all", [first, second, third])):
+        by_hand(app, "credit", what=what, memory=first)
+        assert on_stage(app)["hand"]["done"]["error"] == "" and moved() == left
+        assert len(step_on(app)["update"]["changes"]) == len(left)
+    assert beliefs(bank) == begun
+
+
+def test_as_it_was_then_is_sent_beside_what_counts_now(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="20")
+    assert step_on(app)["then"] is None
+    by_hand(app, key=1)
+    recorded, step = bank.trace("household", 20), step_on(app)
+    assert (step["reward"]["reward"], step["then"]["reward"]["reward"]) == (-1.0, recorded.reward.reward)
+    assert [c["after"] for c in step["then"]["update"]["changes"]] == [c.after for c in recorded.update.of_q]
+    assert [c["after"] for c in step["update"]["changes"]] != [c.after for c in recorded.update.of_q]
+
+
+def step_on(app: AppTest) -> dict[str, Any]:
+    """The step that the stage shows."""
+    sent = on_stage(app)
+    (found,) = [step for step in sent["steps"] if step["step"] == sent["at"]]
+    return found
 
 
 def test_a_step_without_a_memory_says_that_a_reward_moves_no_q(bank: Stored, visit: Visit) -> None:
@@ -515,14 +565,12 @@ def test_a_bank_is_made_copied_and_opened(demo: Path, bank: Stored, visit: Visit
 def test_markup_in_a_task_is_shown_as_text(home: Path, visit: Visit) -> None:
     typed = "<b>x</b> **stars** $y$ :red[z] [l](http://x.test)"
     app = visit("step", bank=a_bank(environment="conversation"))
-    opened(app, *Phase)
+    opened(app, Phase.EMBED)
     app.text_area(key="typed_intent").set_value(typed).run()
     app.button(key="ask").click().run()
     app.button(key="finish").click().run()
     assert any(typed in block.value for block in app.code)
-    labels = [box.label for box in app.get("expander")]
-    labels += [box.proto.popover.label for box in app.get("popover")]
-    assert any("\\<b\\>x\\</b\\> \\*\\*stars\\*\\*" in label for label in labels)
+    assert any("\\<b\\>x\\</b\\> \\*\\*stars\\*\\*" in said.value for said in app.markdown)
 
 
 def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, visit: Visit) -> None:
@@ -643,8 +691,8 @@ def test_an_answer_that_was_cut_says_where_on_the_page(home: Path, visit: Visit,
         live = workspace.live_run(bank, "r", workspace.load_preferences())
         trace = next(live.agent.run(live.tasks[:1]))
     app = visit("step", bank=name, step="1")
-    assert f"{len(trace.turns)} cut" in page_text(app)
     opened(app, Phase.GENERATE)
+    assert f"{len(trace.turns)} cut" in page_text(app)
     assert "cut at 32 tokens" in page_text(app) and "16 broken characters replaced" in page_text(app)
     assert "of 8,192 tokens read" in page_text(app) and "want an action" in page_text(app)
     assert any("Thinking" in expander.label and not expander.proto.expanded for expander in app.expander)
@@ -705,7 +753,7 @@ class Dreamer:
         return Reply("fly away")
 
 
-def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_not_offered(
+def test_the_drawer_of_the_answer_shows_what_arrives_then_what_was_sent_by_role_and_what_was_not_offered(
     home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, name = Dreamer(), a_bank()
@@ -713,6 +761,7 @@ def test_part_four_shows_what_arrives_then_what_was_sent_by_role_and_what_was_no
     app = visit("step", bank=name)
     for _ in range(5):
         app.button(key="step").click().run()
+    opened(app, Phase.GENERATE)
     assert "turn 1 of 10 · 2 tokens · " in page_text(app).replace("\\", "")
     assert any(block.value == "fly away" for block in app.code)
     model.go.set()
@@ -847,8 +896,7 @@ def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of
         assert "answer from a memory" in recent[0] and follow_counts(traces).sentence in recent[0]
         assert traces[1].decision.selected == ("r-0001",)
         app = visit("step", bank="real", step="2")
-        app.session_state["part_GENERATE"] = True
-        app.run()
+        opened(app, Phase.GENERATE)
         frames = [one.key for one in app.button if one.key and one.key.startswith("open_prompt_")]
         assert len(frames) == 1 and not any((one.key or "").startswith("open_sent_") for one in app.button)
         app.toggle(key="prompt_template").set_value(True).run()

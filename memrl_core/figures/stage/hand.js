@@ -60,8 +60,7 @@ export class Hand {
   }
 
   build() {
-    const { hand, stands } = this;
-    const off = hand.off || stands.off;
+    const { hand, stands, off } = this;
     this.choices.replaceChildren();
     const press = (parent, text, name, act, look = {}) => {
       const button = set(el("button", "stage-choice", parent, text), { type: "button", "aria-label": name, title: off || name, ...look });
@@ -139,6 +138,11 @@ export class Hand {
     return true;
   }
 
+  // Why nobody can act on this step now; "" where somebody can.
+  get off() {
+    return this.hand?.off || this.stands?.off || "";
+  }
+
   ask(act, button = null) {
     if (act === null) return this.mark(button);
     if (this.pending) return;
@@ -160,8 +164,7 @@ export class Hand {
   }
 
   tell(now = "") {
-    const { hand, stands } = this;
-    const off = hand?.off || stands?.off || "";
+    const { off, stands } = this;
     const said = now || this.failure || (this.pending ? "Saving …" : off || this.later() || stands?.note || "");
     if (this.told.textContent !== said) this.told.textContent = said;
     this.told.classList.toggle("stage-failed", Boolean(this.failure));

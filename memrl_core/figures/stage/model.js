@@ -30,6 +30,7 @@ export class Model {
     }
     this.placeless = this.groupOf.filter((at) => at < 0).length;
     this.states = new Map();
+    this.seen = new Map();
     this.families = ranked(table.intent.map((at) => (at === null ? "" : table.intents[at][1])));
     this.runs = ranked(table.run.map((run) => run ?? ""));
     this.newest = Math.max(1, ...table.step.map((step) => step ?? 0).slice(-5000));
@@ -63,8 +64,22 @@ export class Model {
     return this.steps.findIndex((one) => one.step === step);
   }
 
-  // q (NaN: not seen) and visits of all memories before the step at an index began.
+  // q (NaN: not seen) and visits of all memories before the step at an index began, or, of those of which the bank's q
+  // is known and once the step has ended, as they are now.
   before(index) {
+    const { now } = this.data.memories;
+    if (this.asThen || !now || this.steps[index].next !== null) return this.begun(index);
+    if (!this.seen.has(index)) {
+      const state = this.begun(index);
+      const q = state.q.slice();
+      for (const [n, known] of Object.entries(now)) if (!Number.isNaN(q[n])) q[n] = known;
+      this.seen.clear();
+      this.seen.set(index, { q, visits: state.visits });
+    }
+    return this.seen.get(index);
+  }
+
+  begun(index) {
     if (this.states.has(index)) return this.states.get(index);
     let state;
     if (index <= 0) {
@@ -75,7 +90,7 @@ export class Model {
     } else {
       let from = index - 1;
       while (from > 0 && !this.states.has(from)) from--;
-      const known = this.before(from);
+      const known = this.begun(from);
       state = { q: known.q.slice(), visits: known.visits.slice() };
       for (let at = from; at < index; at++) {
         for (const [n, q, visits] of this.data.moves[this.steps[at].step] ?? []) {
@@ -98,7 +113,7 @@ export class Model {
   // q of a memory before a step and as the step `left` it, and visits likewise; `after` is where it is drawn at the end.
   moved(index, n) {
     const step = this.steps[index];
-    const state = this.before(index);
+    const state = this.begun(index);
     const own = step.candidates.find((one) => one.memory === n);
     // A reward that came later may have given it another q than the one that it was considered with.
     const before = Number.isNaN(state.q[n]) || (this.asThen && own?.q != null) ? (own?.q ?? NaN) : state.q[n];

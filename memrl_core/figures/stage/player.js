@@ -45,6 +45,7 @@ function openPlayer(data) {
     onPhase: () => addressed(),
     onToggle: () => addressed(),
     onPin: () => addressed(),
+    onLook: () => addressed(),
     onWeight: () => {
       addressed();
       countDiffering();

@@ -83,7 +83,10 @@ class Stage {
       el("span", "stage-phase-number", button, String(i + 1));
       el("span", "stage-phase-name", button, name);
       el("span", "stage-phase-short", button, SHORT[i]);
-      button.addEventListener("click", () => this.halt().goTo(i + 1));
+      button.addEventListener("click", () => {
+        this.halt().goTo(i + 1);
+        this.callbacks.onOpen?.(i + 1);
+      });
       return button;
     });
     this.track = set(el("input", "stage-track", scrubber), { type: "range", min: 0, max: LAST, step: 0.01, "aria-label": "Moment of the step" });
@@ -102,6 +105,8 @@ class Stage {
     this.lambdaValue = el("output", "", slider);
     this.lambdaReset = set(el("button", "stage-quiet-button", top, "as recorded"), { type: "button", title: "Back to the λ of the step" });
     this.lambdaReset.addEventListener("click", () => this.setWeight(null));
+    this.linkButton = set(el("button", "stage-quiet-button", top, "Copy link"), { type: "button", title: "Copy the address of this very view" });
+    this.linkButton.addEventListener("click", () => this.copyLink());
     this.line = set(el("p", "stage-line", root), { "aria-live": "polite" });
     const body = el("div", "stage-body", root);
     this.buildTask(set(el("section", "stage-panel stage-task", body), { "aria-label": "Task and answer" }));
@@ -113,6 +118,8 @@ class Stage {
     };
     this.ranksBox = set(el("section", "stage-panel stage-ranks", body), { "aria-label": "Pool and rerank" });
     this.ranks = new Ranks(this.ranksBox, on);
+    // Over the second half of the pool: the answer, the hand, the map and the axis stay in sight.
+    this.ranksBox.append(this.card);
     const mapPanel = set(el("section", "stage-panel stage-map", body), { "aria-label": "Map" });
     this.buildTools(el("div", "stage-tools", mapPanel));
     const plot = el("div", "stage-map-row", mapPanel);
@@ -147,7 +154,10 @@ class Stage {
     this.model_ = el("span", "stage-caption", answerHead);
     this.followed = el("p", "stage-caption stage-followed", answer);
     this.answer = set(el("div", "stage-text", answer), { tabindex: 0, role: "group", "aria-label": "The answer" });
-    [this.rewardBox] = part("Reward", "stage-reward");
+    const [reward, rewardHead] = part("Reward", "stage-reward");
+    this.rewardBox = reward;
+    this.thenButton = set(el("button", "stage-quiet-button", rewardHead, "as it was then"), { type: "button", "aria-pressed": false, title: "The reward and every q as they were when the step had ended" });
+    this.thenButton.addEventListener("click", () => this.showThen(!this.asThen));
     this.hand = new Hand(this.rewardBox, { act: (act) => this.callbacks.onHand?.({ ...act, run: this.run.id }) });
     this.rewardValue = this.hand.value;
     [this.updateBox] = part("Q update", "stage-update");
@@ -155,7 +165,7 @@ class Stage {
     this.credit = el("p", "stage-caption", this.updateBox);
     [this.writeBox] = part("New memory", "stage-write");
     this.writeRows = el("div", "", this.writeBox);
-    this.card = set(el("div", "stage-card", rest), { role: "region", "aria-label": "Memory", tabindex: 0 });
+    this.card = set(el("div", "stage-card"), { role: "region", "aria-label": "Memory", tabindex: 0 });
     this.card.hidden = true;
   }
 
@@ -169,9 +179,11 @@ class Stage {
         // The keys are for the step again.
         list.blur();
         act(list.value);
+        this.callbacks.onLook?.();
       });
+      return list;
     };
-    choice("colour", "Colour of the map", MAP_COLOURS, (value) => {
+    this.colours = choice("colour", "Colour of the map", MAP_COLOURS, (value) => {
       this.map.colour = value;
       this.map.dirty = true;
       this.showLegend();
@@ -179,7 +191,10 @@ class Stage {
     });
     choice("size", "Size of the map's points", ["uses", "none"], (value) => this.map.sizeBy(value));
     this.search = set(el("input", "stage-search", tools), { type: "search", placeholder: "search", "aria-label": "Search the texts of memories", maxlength: 200 });
-    this.search.addEventListener("input", () => this.find(this.search.value));
+    this.search.addEventListener("input", () => {
+      this.find(this.search.value);
+      this.callbacks.onLook?.();
+    });
     this.found = set(el("output", "stage-caption", tools), { "aria-live": "polite" });
     const button = (text, name, act) => {
       const made = set(el("button", "stage-tool", tools, text), { type: "button", title: name, "aria-label": name });
@@ -250,6 +265,30 @@ class Stage {
     return { q, after, reward: counted.reward?.reward ?? null };
   }
 
+  // The step with its reward and every q as they were when it had ended, or as they count now.
+  showThen(wanted) {
+    this.asThen = this.model.asThen = wanted;
+    this.model.swing = null;
+    set(this.thenButton, { "aria-pressed": wanted });
+    this.relayout();
+    this.redraw();
+  }
+
+  async copyLink() {
+    const link = this.callbacks.link();
+    try {
+      await navigator.clipboard.writeText(link);
+    } catch {
+      // Only a page that came over https or from this machine may write there by itself.
+      const field = set(el("textarea", "", document.body, link), { "aria-hidden": true });
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+    }
+    this.linkButton.textContent = "Copied";
+    setTimeout(() => (this.linkButton.textContent = "Copy link"), 1500);
+  }
+
   // What has moved since then goes from where it stood to where it is now.
   swingFrom({ q, after, reward }) {
     const now = this.standing();
@@ -285,6 +324,7 @@ class Stage {
     set(this.flights, { width, height: this.root.clientHeight });
     this.showLegend();
     if (this.step) this.showStep();
+    this.callbacks.onLayout?.();
   }
 
   // The map alone on the stage, and back.
@@ -323,7 +363,9 @@ class Stage {
     this.showChips();
     this.showAnswer();
     const { reward, update } = this.counted;
-    this.hand.show(this.asThen ? null : (this.callbacks.hand?.() ?? null), { ...step, reward });
+    this.hand.show(this.callbacks.hand?.() ?? null, { ...step, reward });
+    this.thenButton.hidden = !this.hand.stands || step.next !== null;
+    this.linkButton.hidden = !this.callbacks.link;
     this.hand.verdict.textContent = reward ? rewardSaid(reward) : (step.missing[5] ?? "");
     this.updateRows.replaceChildren();
     this.changes = (update?.changes ?? []).map((change) => {
@@ -547,15 +589,25 @@ class Stage {
   // What an address says of the view besides step and memory: the moment of the step, unless it is the end, and a λ that
   // was tried.
   get look() {
-    const moment = this.goal < this.most() ? { phase: String(Math.round(100 * this.goal) / 100) } : {};
-    return this.weight === null ? moment : { ...moment, lambda: String(this.weight) };
+    return {
+      ...(this.goal < this.most() ? { phase: String(Math.round(100 * this.goal) / 100) } : {}),
+      ...(this.weight === null ? {} : { lambda: String(this.weight) }),
+      ...(this.map.colour === MAP_COLOURS[0] ? {} : { colour: this.map.colour }),
+      ...(this.search.value ? { find: this.search.value } : {}),
+    };
   }
 
   // Show what an address says; where it says nothing that can be shown, the step's end and its own λ.
-  lookAt({ phase, lambda }) {
+  lookAt({ phase, lambda, colour, find }) {
     const [moment, weight] = [parseFloat(phase), parseFloat(lambda)];
     this.show(this.index, moment >= 0 && moment <= LAST ? moment : LAST);
     this.setWeight(weight >= 0 && weight <= 1 ? weight : null, true);
+    this.map.colour = this.colours.value = MAP_COLOURS.includes(colour) ? colour : MAP_COLOURS[0];
+    this.map.dirty = true;
+    this.search.value = (find ?? "").slice(0, this.search.maxLength);
+    this.find(this.search.value);
+    this.showLegend();
+    this.redraw();
   }
 
   // One phase on or back, over the ends of the step into the next.
@@ -623,7 +675,8 @@ class Stage {
       set(this.playButton, { "aria-label": this.playing ? "Pause" : "Play" });
     }
     set(this.root, { "data-step": step.step });
-    const said = this.waiting ?? this.sentence(current);
+    const then = this.asThen ? "As it was when the step had ended · " : "";
+    const said = this.waiting ?? then + this.sentence(current);
     if (this.line.textContent !== said) this.line.textContent = said;
     const lit = new Set([this.hovered, this.pinned].filter((n) => n !== null));
     const share = ease(clamp((phases[6] - 0.35) / 0.65));
@@ -858,10 +911,33 @@ class Stage {
         button.addEventListener("click", () => this.callbacks.onAct?.(name, model.ids[n]));
       }
     }
+    this.credits(card, n);
     this.curve(card, n);
     this.nearestOf(card, n);
     const text = model.text(n);
     if (text !== null) set(el("div", "stage-text stage-experience", card, text), { tabindex: 0, role: "group", "aria-label": "Experience" });
+  }
+
+  // Who of the prompt the reward of the step credits, to be changed.
+  credits(card, n) {
+    const { hand } = this;
+    const stands = hand.stands;
+    const id = this.model.ids[n];
+    if (!stands?.credited.includes(id)) return;
+    const box = el("div", "stage-actions stage-credit", card);
+    const button = (what, text, title) => {
+      const made = set(el("button", "stage-quiet-button", box, text), { type: "button", "data-credit": what, title: hand.off || title });
+      made.disabled = Boolean(hand.off);
+      made.addEventListener("click", () => hand.ask({ do: "credit", what, memory: id, reason: hand.reason.value }, made));
+    };
+    const own = stands.credit?.[id];
+    if (own !== null) button("not", "not its fault", "The reward of this step does not move its q");
+    if (stands.credited.length > 1) button("only", "credit only this one", "The reward of this step moves its q and no other");
+    if (stands.credit) {
+      button("all", "credit all again", "Every memory of the prompt gets the reward of the step");
+      const said = own === null ? "no credit" : own === undefined ? "the reward of the step" : signed(own);
+      el("span", "stage-caption", box, `here: ${said}, by ${stands.credit_by}`);
+    }
   }
 
   // Its nearest by similarity of the embeddings, which a map in two dimensions can only hint at.
@@ -1027,7 +1103,8 @@ class Stage {
       // A button that has the focus is pressed by it.
       if (at?.closest?.("button") && at !== this.playButton && !at.dataset.phase) return false;
       this.toggle();
-    } else if (key === "Enter" && at?.closest?.(".stage-row")) this.pin(this.model.numbers.get(at.closest(".stage-row").dataset.memory));
+    } else if (key === "Escape" && this.callbacks.onClose?.()) return true;
+    else if (key === "Enter" && at?.closest?.(".stage-row")) this.pin(this.model.numbers.get(at.closest(".stage-row").dataset.memory));
     else if (key === "Escape" && (this.pinned !== null || !this.card.hidden || this.search.value)) {
       this.search.value = "";
       this.find("");

@@ -21,7 +21,7 @@ from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.settings import MemRLSettings
 from tests.browser.conftest import RunningApp, app, context, serve, watched_page
-from tests.browser.test_story import STAGE, drawn_stage, part, press_step, settled, violations
+from tests.browser.test_story import STAGE, drawn_stage, press_step, settled, violations
 
 __all__ = ["app", "context", "serve"]
 
@@ -87,8 +87,9 @@ def test_the_strip_leads_to_any_step_its_window_to_the_table_and_the_film_to_whe
     expect(page.get_by_text("11 of 40 steps")).to_be_visible()
 
 
-VIEWED = """({ step, weight, pinnedId, goal, chosen }) => [step.step, weight, pinnedId, goal, chosen]"""
-"""What of a stage a person sees: step, λ, memory, moment, and the memories selected under that λ."""
+VIEWED = """({ step, weight, pinnedId, goal, chosen, map, search, found }) =>
+  [step.step, weight, pinnedId, goal, chosen, map.colour, search.value, found.textContent]"""
+"""What of a stage a person sees: step, λ, memory, moment, the memories selected under that λ, colour and filter."""
 
 
 @pytest.mark.slow
@@ -110,18 +111,21 @@ def test_any_view_reopens_by_its_address_and_as_the_file_that_share_writes(
             page.get_by_label("Weight λ").fill(weight)
         elif page.get_by_role("button", name="as recorded").is_visible():
             page.get_by_role("button", name="as recorded").click()
+        page.get_by_label("Colour of the map").select_option(rng.choice(["q", "outcome", "family"]))
+        page.get_by_label("Search the texts").fill(rng.choice(["", "letter", "pot & <pan>"]))
         settled(page)
         page.wait_for_function(f"{STAGE}.t === {STAGE}.goal")
+        link = page.evaluate(f"{STAGE}.callbacks.link()")
         seen = page.evaluate(f"({VIEWED})({STAGE})")
         with page.expect_download() as saved:
-            page.get_by_role("button", name="Share").click()
+            page.get_by_role("button", name="Save as a file").click()
         path = app.home / f"shared-{number}.html"
         saved.value.save_as(path)
         shared = context.new_page()
         shared.goto(path.as_uri())
         shared.wait_for_selector(".stage [data-state=current]")
         assert shared.evaluate(f"({VIEWED})(player)") == seen
-        shared.goto(page.url)
+        shared.goto(link)
         drawn_stage(shared)
         settled(shared)
         assert shared.evaluate(f"({VIEWED})({STAGE})") == seen
@@ -226,7 +230,6 @@ def test_a_reward_by_key_moves_the_stage_to_what_the_bank_holds_and_undo_moves_i
     drawn_stage(page)
     before = agrees()
     assert before["reward"] == 1.0
-    part(page, "REWARD").locator("summary").click()
     settled(page)
     page.keyboard.press("1")
     expect(page.locator(".stage-reward-value")).to_have_text("−1.000")
@@ -238,7 +241,6 @@ def test_a_reward_by_key_moves_the_stage_to_what_the_bank_holds_and_undo_moves_i
     page.reload()
     drawn_stage(page)
     assert agrees() == after
-    part(page, "REWARD").locator("summary").click()
     settled(page)
     page.keyboard.press("u")
     expect(page.locator(".stage-reward-value")).to_have_text("+1.000")
@@ -265,6 +267,7 @@ def test_a_new_layout_stands_beside_the_old_until_it_is_used_and_one_click_leads
     settled(page)
     on_stage = f"() => {{ const {{ data }} = {STAGE}.model; return [data.memories.x, data.memories.y]; }}"
     before = page.evaluate(on_stage)
+    page.locator(".st-key-map_menu button").first.click()
     page.locator(".st-key-relayout button").first.click()
     shown = "document.querySelector('.layouts-host').layouts"
     page.wait_for_selector(".layouts canvas")

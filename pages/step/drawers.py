@@ -1,10 +1,10 @@
-"""What the stage has no room for, phase by phase: what was sent, every formula, verdicts; and a person's reward."""
+"""What the stage has no room for, opened by a click on its phase: what was sent, every formula, verdicts."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Literal
 
@@ -13,6 +13,7 @@ import streamlit as st
 from memrl_core.agent import workspace
 from memrl_core.agent.memory import is_open
 from memrl_core.analysis.decision.explain import (
+    credited_because,
     normaliser_line,
     own_scores,
     score_formula,
@@ -64,9 +65,35 @@ ROLES: dict[str, Literal["gray", "blue", "violet", "green"]] = {
     "assistant": "violet",
     "tool": "green",
 }
-ARRIVED = "answer_arrived"
+KEY, DRAWER = "stage", "drawer"
+"""In the session: the stage, and the phase that is open on it, 1 to 7, or None."""
 MOST_FORMULAS = 12
 JUDGED_HEIGHT, MOST_LINES = 260, 9
+
+
+def open_drawer() -> None:
+    """Take over from the browser which phase a person has opened."""
+    st.session_state[DRAWER] = st.session_state[KEY].get("drawer")
+
+
+def close_drawer() -> None:
+    """Close what is open; the browser follows."""
+    st.session_state[DRAWER] = None
+
+
+def drawer(view: View) -> None:
+    """What there is to read of the phase that a person has opened; the browser lays it over a panel of the stage."""
+    number = int(st.session_state.get(DRAWER) or 0)
+    if number not in range(1, len(Phase) + 1):
+        return
+    phase = list(Phase)[number - 1]
+    with st.container(key="drawer", gap="small"):
+        with st.container(horizontal=True, vertical_alignment="center", key="drawer_head"):
+            summary = line(view.counted, phase) if view.counted and view.moment.reached(phase) else ""
+            said = f" — {literal(summary)}" if summary else ""
+            st.markdown(f"**{number} · {_title(view, phase)}**{said}", width="stretch")
+            st.button("Close", icon=":material/close:", type="tertiary", key="close_drawer", on_click=close_drawer)
+        _content(view, phase)
 
 
 def _title(view: View, phase: Phase) -> str:
@@ -74,45 +101,29 @@ def _title(view: View, phase: Phase) -> str:
     return TITLES[phase] if phase is not Phase.UPDATE or keeps_q else "Update"
 
 
-def _part(view: View, phase: Phase, draw: Callable[[View], None], ready: bool) -> None:
-    number = list(Phase).index(phase) + 1
-    summary = line(view.counted, phase) if view.counted and ready else ""
-    label = f"**{number} · {_title(view, phase)}**" + (f" — {literal(summary)}" if summary else "")
-    key = f"part_{phase.value}"
-    # An expander forgets that it is open when its label changes, unless the session state says so.
-    st.session_state[key] = st.session_state.get(key, False)
-    with st.expander(label, key=key, on_change="rerun") as box:
-        if not box.open:
-            return
-        if ready:
-            draw(view)
-        elif view.busy and view.moment.next_phase is phase:
-            st.caption("The agent is at it …")
-        elif view.moment.trace is not None and view.moment.trace.origin != "agent":
-            st.caption("This step came from elsewhere, without this part.")
-        elif view.moment.trace is not None and view.moment.trace.skipped:
-            assert view.moment.trace.reward is not None
-            st.caption(literal(f"The step ended before this part. {view.moment.trace.reward.verdict}"))
-        else:
-            st.caption("Not reached yet: press **Step** (N).")
-
-
-def parts(view: View) -> None:
-    """One part a phase, each closed until somebody opens it; the answer opens once when it begins to come."""
+def _content(view: View, phase: Phase) -> None:
+    reached, trace = view.moment.reached, view.moment.trace
     arriving = view.busy and view.live is not None and not view.live.total
-    trace, answering = view.moment.trace, arriving and view.moment.next_phase is Phase.GENERATE
-    if answering and trace is not None and st.session_state.get(ARRIVED) != trace.id:
-        st.session_state[ARRIVED] = trace.id
-        st.session_state[f"part_{Phase.GENERATE.value}"] = True
-    reached = view.moment.reached
-    _part(view, Phase.EMBED, _task, ready=True)
-    if trace is not None and trace.retrievals:
-        _part(view, Phase.RECALL, _retrievals, ready=True)
-    _part(view, Phase.SELECT, _rerank, reached(Phase.SELECT))
-    _part(view, Phase.GENERATE, _arriving if arriving else _answer, arriving or reached(Phase.SELECT))
-    _part(view, Phase.REWARD, _reward, reached(Phase.GENERATE))
-    _part(view, Phase.UPDATE, _update, reached(Phase.UPDATE))
-    _part(view, Phase.WRITE, _new_memory, reached(Phase.WRITE))
+    draw, ready = {
+        Phase.EMBED: (_task, True),
+        Phase.RECALL: (_retrievals, True) if trace is not None and trace.retrievals else (_pool, reached(Phase.RECALL)),
+        Phase.SELECT: (_rerank, reached(Phase.SELECT)),
+        Phase.GENERATE: (_arriving if arriving else _answer, arriving or reached(Phase.SELECT)),
+        Phase.REWARD: (_reward, reached(Phase.GENERATE)),
+        Phase.UPDATE: (_update, reached(Phase.UPDATE)),
+        Phase.WRITE: (_new_memory, reached(Phase.WRITE)),
+    }[phase]
+    if ready:
+        draw(view)
+    elif view.busy and view.moment.next_phase is phase:
+        st.caption("The agent is at it …")
+    elif trace is not None and trace.origin != "agent":
+        st.caption("This step came from elsewhere, without this part.")
+    elif trace is not None and trace.skipped:
+        assert trace.reward is not None
+        st.caption(literal(f"The step ended before this part. {trace.reward.verdict}"))
+    else:
+        st.caption("Not reached yet: press **Step** (N).")
 
 
 def _task(view: View) -> None:
@@ -197,6 +208,36 @@ def _contradiction(view: View, retrieval: Retrieval) -> None:
         )
 
 
+def _pool(view: View) -> None:
+    trace = view.trace
+    assert trace.recall is not None
+    recall = trace.recall
+    own = recall.rule == "own score"
+    rows = [
+        {
+            "rank": seen.rank_recall,
+            "memory": memory_label(seen.memory_id, trace.run),
+            **({recall.signal or "score": seen.signal} if own else {}),
+            "cosine by the stored vectors" if own else "similarity": seen.similarity,
+            "in the pool": seen.reason is None,
+            "intent": view.memories[seen.memory_id].intent if seen.memory_id in view.memories else "",
+        }
+        for seen in (*recall.pool, *recall.left_out)
+    ]
+    for sentence in setting_notes(trace.settings):
+        st.warning(literal(sentence), icon=":material/info:")
+    if not rows:
+        st.info("Phase A looked at no memory: the pool is empty.")
+        return
+    st.dataframe(
+        rows,
+        key="pool_table",
+        hide_index=True,
+        alt="What phase A looked at, with rank, scores and whether it is in",
+    )
+    _consulted(trace, Phase.RECALL)
+
+
 def _rerank(view: View) -> None:
     trace = view.trace
     assert trace.recall is not None and trace.decision is not None
@@ -238,27 +279,26 @@ def _as_table(trace: StepTrace) -> None:
     assert trace.decision is not None and trace.recall is not None
     own = trace.recall.rule == "own score"
     signals = {one.memory_id: one.signal for one in trace.recall.pool}
-    with st.expander("All candidates as a table", icon=":material/table:", key="candidates"):
-        st.dataframe(
-            [
-                {
-                    "memory": memory_label(c.memory_id, trace.run),
-                    "rank A": c.rank_recall,
-                    **({trace.recall.signal or "score A": signals.get(c.memory_id)} if own else {}),
-                    "cosine by the stored vectors" if own else "similarity": c.similarity,
-                    "q": c.q,
-                    **{f"z {term.name}": term.normalised for term in c.terms},
-                    "score": c.score,
-                    "rank B": c.rank_select,
-                    "selected": c.selected,
-                    "why": reason_sentence(c, trace.recall, trace.decision),
-                }
-                for c in trace.decision.candidates
-            ],
-            key="candidates_table",
-            hide_index=True,
-            alt="The candidates of this step with similarity, q, both z, score, ranks and the reason",
-        )
+    st.dataframe(
+        [
+            {
+                "memory": memory_label(c.memory_id, trace.run),
+                "rank A": c.rank_recall,
+                **({trace.recall.signal or "score A": signals.get(c.memory_id)} if own else {}),
+                "cosine by the stored vectors" if own else "similarity": c.similarity,
+                "q": c.q,
+                **{f"z {term.name}": term.normalised for term in c.terms},
+                "score": c.score,
+                "rank B": c.rank_select,
+                "selected": c.selected,
+                "why": reason_sentence(c, trace.recall, trace.decision),
+            }
+            for c in trace.decision.candidates
+        ],
+        key="candidates_table",
+        hide_index=True,
+        alt="The candidates of this step with similarity, q, both z, score, ranks and the reason",
+    )
 
 
 def _sum_of_terms(ranked: Sequence[Candidate]) -> str:
@@ -496,6 +536,26 @@ def _update(view: View) -> None:
         _consulted(trace, Phase.UPDATE)
         return
     of_q = trace.update.of_q
+    if because := credited_because(trace):
+        st.markdown(literal(because))
+    now = view.place.bank.utilities_of(view.run.id, [change.memory_id for change in of_q])
+    if of_q:
+        st.dataframe(
+            [
+                {
+                    "memory": memory_label(change.memory_id, view.run.id),
+                    "reward": change.reward,
+                    "q": change.before,
+                    "→ q": change.after,
+                    "Δ": change.after - change.before,
+                    "now": now[change.memory_id].q if change.memory_id in now else None,
+                }
+                for change in of_q
+            ],
+            key="credited_table",
+            hide_index=True,
+            alt="The memories that are credited, each with its q before and after this step, and now",
+        )
     verbatim("\n".join(update_formula(change, view.run.id) for change in trace.update.changes[:MOST_FORMULAS]))
     if len(trace.update.changes) > MOST_FORMULAS:
         st.caption(f"{len(trace.update.changes) - MOST_FORMULAS} more values moved: the stage has those of q.")
@@ -591,7 +651,7 @@ def _memory_button(view: View, memory_id: str, key: str, q: float | None) -> Non
         key=f"open_{key}",
         on_click=places.go,
         kwargs={"memory": memory_id},
-        help="Show this memory beside the map",
+        help="Show this memory's card on the stage",
     )
 
 
