@@ -1,0 +1,71 @@
+"""A run's memory as the memory service of Google's Agent Development Kit: needs the extra `adk`.
+
+    runner = Runner(agent=agent, memory_service=BankMemoryService(Memory.open("bank", run="prod")), …)
+
+A search is a recall by the run's method, stored as a step; only memories of the asking app and user come back. Of a
+session each message of a person becomes an intent, and what the agent said to it the experience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+from google.adk.memory.memory_entry import MemoryEntry
+from google.adk.sessions.session import Session
+from google.genai.types import Content, Part
+
+from memrl_core.agent.memory import Memory, Recall
+from memrl_core.agent.recorder import Recorder
+from memrl_core.embedders.base import embedded
+
+
+class BankMemoryService(BaseMemoryService):
+    """Sessions in, memories out; `last` is the newest recall, to be rewarded."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.last: Recall | None = None
+        self._recorder = Recorder(memory.bank, memory.run, strict=True)
+
+    async def add_session_to_memory(self, session: Session) -> None:
+        """Take in the exchanges of a session; one that is here already stays as it is."""
+        await asyncio.to_thread(self._add, session)
+
+    async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
+        """What the run's method recalls for a query, of this app's user, best first."""
+        return await asyncio.to_thread(self._search, app_name, user_id, query)
+
+    def _add(self, session: Session) -> None:
+        about = {"app": session.app_name, "user": session.user_id, "session": session.id}
+        asked, name, said = "", "", list[str]()
+        for event in [*session.events, None]:
+            text = "" if event is None else _text(event.content)
+            if event is not None and event.author != "user":
+                said += [text] if text else []
+                continue
+            if asked and said:
+                (vector,) = embedded(self.memory.embedder, [asked])
+                self._recorder.remember(asked, "\n".join(said), vector, memory_id=name, metadata=about)
+            if event is not None:
+                asked, name, said = text, f"{session.id}:{event.id}"[:200], []
+
+    def _search(self, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
+        bank, run = self.memory.bank, self.memory.run
+        self.last = self.memory.recall(query)
+        decision, about = self.last.trace.decision, bank.metadata(run)
+        mine = [
+            bank.memory(one.memory_id)
+            for one in (decision.candidates if decision is not None else ())
+            if (known := about.get(one.memory_id, {})).get("user") == user_id and known.get("app") == app_name
+        ]
+        entries = [
+            MemoryEntry(content=Content(role="model", parts=[Part(text=one.experience)]), timestamp=one.created or None)
+            for one in mine[: decision.k2 if decision is not None else 0]
+        ]
+        return SearchMemoryResponse(memories=entries)
+
+
+def _text(content: Content | None) -> str:
+    parts = (content.parts if content is not None else None) or []
+    return "\n".join(part.text for part in parts if part.text)
