@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from memrl_core.bank import MemoryBank
@@ -99,6 +100,24 @@ def test_the_agent_in_the_readme_records_its_steps(tmp_path: Path, monkeypatch: 
     assert candidate.similarity == pytest.approx(0.8) and candidate.memory_id == first.id
     assert q[first.id] > q[second.id] == 0.0
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 12
+
+
+def test_the_notebook_records_an_agent_and_draws_its_decision() -> None:
+    cells = json.loads((ROOT / "docs/notebooks/record-and-look.ipynb").read_text(encoding="utf-8"))["cells"]
+    known: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), "notebook", "exec"), known)
+    assert known["trace"].step == 5 and len(known["q"]) == 5 and len(set(known["q"].values())) > 1
+    assert len(known["picture"].table) == 4 and known["picture"].figure.data
+
+
+def test_what_docker_starts_is_reached_from_this_machine_only() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    assert all(port.startswith("127.0.0.1:") for one in services.values() for port in one.get("ports", []))
+    words = services["app"]["command"]
+    assert words[:2] == ["memrl", "app"] and set(words[2:]) <= {"--headless"}
+    assert services["app"]["environment"]["OLLAMA_HOST"].endswith(services["ollama"]["ports"][0].split(":")[1])
 
 
 def test_every_command_and_option_says_what_it_does() -> None:
