@@ -32,7 +32,7 @@ from memrl_core.bank.people.judgements import Judgements
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.bank.people.undo import Undo
 from memrl_core.bank.state import BRINGS_IN, BankState, Pending
-from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps
+from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps, steps_with_unusable_reports
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import Inserted, StepRow
 from memrl_core.bank.storage.last import LastStored
@@ -537,6 +537,12 @@ class MemoryBank:
         with self._lock:
             self.flush()
             return next(map(codec.step_of, self._database.rows(codec.STEP_ROWS.where(_STEPS.id == step_id))), None)
+
+    def unusable_reports(self, run: str) -> int:
+        """In how many steps of a run something that another agent reported could not be used."""
+        with self._lock:
+            self.flush()
+            return steps_with_unusable_reports(self._database, run)
 
     def metadata(self, run: str) -> dict[str, Mapping[str, Any]]:
         """What is known of memories besides their texts (user, tags, source …), as JSON, of those that have any."""

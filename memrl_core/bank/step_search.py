@@ -89,6 +89,13 @@ def matching_steps(database: Database, run: str, query: StepQuery) -> list[int]:
     return _with_words(database, run, steps, query.words) if query.words.strip() else steps
 
 
+def steps_with_unusable_reports(database: Database, run: str) -> int:
+    """How many steps have a sentence in `lacks` that names the call of a recorder, such as "recalled(): …"."""
+    named = _of_trace(database, "lacks").contains("(): ", autoescape=True)
+    ((count,),) = database.rows(select(func.count()).select_from(schema.steps).where(_S.run == run, named))
+    return int(count)
+
+
 def found_steps(database: Database, run: str, steps: Sequence[int]) -> list[FoundStep]:
     """The rows of these steps, in the order given."""
     return [row for at in range(0, len(steps), AT_ONCE) for row in _rows(database, run, steps[at : at + AT_ONCE])]

@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.agent import workspace
+from memrl_core.agent.recorder import ENVIRONMENT
 from memrl_core.analysis.compare.counterfactual import first_reversal
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.following import follow_counts
@@ -63,6 +64,11 @@ def _answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int) -> st
     valid, asked = map(sum, zip(*map(valid_answers, traces), strict=True))
     parts = [f"{percent(valid / asked, 0)} valid answers" if asked else "", follow_counts(traces).sentence]
     return "".join(f"{part} · " for part in parts if part)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _unusable(_bank: MemoryBank, state: str, run: str) -> int:
+    return _bank.unusable_reports(run)
 
 
 @st.cache_data(show_spinner=False)
@@ -214,6 +220,8 @@ if place is not None:
         with st.container(horizontal=True, vertical_alignment="center", key=f"run_{info.id}"):
             if st.button(literal(info.id), icon=":material/arrow_forward:", key=f"open_{info.id}", width=260):
                 places.go_to_steps(bank=place.bank_name, run=info.id)
+            if info.environment == ENVIRONMENT and (count := _unusable(place.bank, place.bank.state, info.id)):
+                answers += f"{count:,} with reports that could not be used · "
             st.markdown(
                 f"{len(rows)} steps · {answers}{literal(info.environment)} · "
                 f"{'simulated model' if info.simulated else literal(info.model)} · seed {info.seed} · "

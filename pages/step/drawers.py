@@ -34,6 +34,7 @@ from memrl_core.analysis.decision.outline import (
     valid_answers,
     value_label,
 )
+from memrl_core.analysis.decision.whatif import would_choose
 from memrl_core.analysis.people.reward_effect import compiled, marked
 from memrl_core.errors import BankError
 from memrl_core.models.base import ModelOptions
@@ -182,6 +183,13 @@ def _retrievals(view: View) -> None:
                 alt="What this query found, the agent's best first, with its scores and the cosines by the vectors",
             )
             _contradiction(view, one)
+    ours = would_choose(view.place.bank, view.trace)
+    if ours is not None:
+        chosen = literal(memory_labels(ours, run) if ours else "no memory")
+        st.caption(
+            f":material/functions: Ours, not the agent's: under the settings of this run {literal(view.trace.policy)} "
+            f"would have chosen **{chosen}** of all that the run knew."
+        )
 
 
 def _text(view: View, memory_id: str) -> str:

@@ -25,6 +25,7 @@ from memrl_core.agent.recorder import Recorder, unit
 from memrl_core.analysis.decision.explain import own_scores, warnings
 from memrl_core.analysis.decision.labels import reason_sentence
 from memrl_core.analysis.decision.outline import line
+from memrl_core.analysis.decision.whatif import would_choose
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import BankFull, InputError, StepError, UnknownRun
@@ -936,3 +937,23 @@ def test_a_reward_that_comes_late_moves_q_once_and_finds_its_step_by_the_agents_
     with recorder.step("egg", id="call-1") as again:
         pass
     assert again.trace.step == 3 and sum("reward()" in lack for lack in again.trace.lacks) == 5
+
+
+def test_steps_with_reports_that_could_not_be_used_are_counted(bank: MemoryBank, recorder: Recorder) -> None:
+    with recorder.step("egg") as s:
+        s.rewarded(math.nan)
+        s.wrote(7)
+    with recorder.step("egg"):
+        pass
+    assert bank.unusable_reports("mine") == 1
+
+
+def test_what_our_rules_would_have_chosen_stands_beside_another_agents_choice(recorder: Recorder) -> None:
+    recorder.remember("near", "near", a_vector(1), memory_id="near")
+    recorder.remember("far", "far", -a_vector(1), memory_id="far")
+    for embedding, ours in ((a_vector(1), "near"), (None, None)):
+        with recorder.step("egg", embedding=embedding) as s:
+            s.recalled([("far", 12.7)], kind="bm25")
+            s.selected(["far"])
+        found = would_choose(recorder.bank, s.trace)
+        assert found is None if ours is None else found is not None and found[0] == ours

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from memrl_core.agent.asking import templates, view_before
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
-from memrl_core.errors import InputError, MemRLError
+from memrl_core.errors import InputError, MemRLError, SettingsError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.base import PolicySpec, seed_of
@@ -56,19 +56,41 @@ def situation_of(bank: MemoryBank, trace: StepTrace) -> Situation:
     Raises `InputError` when the step was recorded without what is needed, or by an agent whose rules are not known: its
     own choice is then not what this program's rules give.
     """
+    situation = situation_for_ours(bank, trace)
+    if trace.decision is None or trace.recall is None:
+        raise InputError(NOT_REPLAYABLE.format(what="without a decision"))
+    if trace.origin == "recorder" and not _explains(situation, trace.recall, trace.decision):
+        raise InputError(NOT_REPLAYABLE.format(what="by an agent that selects by rules of its own"))
+    return situation
+
+
+def situation_for_ours(bank: MemoryBank, trace: StepTrace) -> Situation:
+    """The same, whoever decided: what the rules of the run would have made of the step.
+
+    Raises `InputError` when the step was recorded without what is needed.
+    """
     if trace.embed is None:
         raise InputError(NOT_REPLAYABLE.format(what="without the embedding of its intent"))
     if trace.embed.decided_by:
         raise InputError(NOT_REPLAYABLE.format(what=f"with the similarities of {trace.embed.decided_by[:80]}"))
-    if trace.decision is None or trace.recall is None:
-        raise InputError(NOT_REPLAYABLE.format(what="without a decision"))
     if trace.origin == "import":
         raise InputError(NOT_REPLAYABLE.format(what="without the memory as it was then"))
-    view = with_q(view_before(bank, trace), recorded_q(trace.decision))
-    situation = Situation(trace.policy, trace.settings, view, trace.decision.seed)
-    if trace.origin == "recorder" and not _explains(situation, trace.recall, trace.decision):
-        raise InputError(NOT_REPLAYABLE.format(what="by an agent that selects by rules of its own"))
-    return situation
+    decision = trace.decision
+    view = with_q(view_before(bank, trace), recorded_q(decision) if decision is not None else {})
+    return Situation(trace.policy, trace.settings, view, 0 if decision is None else decision.seed)
+
+
+def would_choose(bank: MemoryBank, trace: StepTrace) -> tuple[str, ...] | None:
+    """What the rules of the run would have put before the model, greedily, in a step that another agent decided.
+
+    None in a step of our own, and in one that was recorded without what is needed.
+    """
+    if trace.origin != "recorder" or not trace.retrievals:
+        return None
+    try:
+        return decided(situation_for_ours(bank, trace))[1].greedy
+    except (InputError, SettingsError):
+        return None
 
 
 def _explains(situation: Situation, recall: RecallRecord, decision: Decision) -> bool:
