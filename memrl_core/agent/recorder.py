@@ -350,7 +350,8 @@ class Recorder:
     its own. `model` is the name of the language model that answers. Its calls raise nothing into the agent unless
     `strict`: what cannot be used becomes a sentence in `lacks` of the step, or of the next one where no step is open.
     With `background` a step is stored in a thread of its own after its block has ended, and `close` waits for that.
-    Making a recorder raises `InputError` for a name that a run cannot have.
+    Making a recorder raises `InputError` for a name that a run cannot have. `is_begun` says whether the bank has its
+    run.
     """
 
     def __init__(
@@ -369,28 +370,42 @@ class Recorder:
         self._model = _checked(TEXT, model, "a model's name")
         self._renamed: dict[str, str] = {}
         self._unused = _Unused(strict, self._renamed)
+        self._info = RunInfo(
+            id=run,
+            environment=ENVIRONMENT,
+            tasks="",
+            policy="memrl",
+            settings=(settings or MemRLSettings()).model_dump(),
+            seed=0,
+            model=self._model,
+            simulated=False,
+            embedder=bank.embedder.name,
+            base=None,
+            base_step=0,
+            created=now(),
+        )
+        self.is_begun = False
+        try:
+            self._begin()
+        except (BankError, OSError) as failure:
+            # The bank cannot be written now: the run begins with the first step that it can take.
+            self._unused.add("Recorder", failure)
+            return
+        self._store_waiting()
+
+    def _begin(self) -> None:
+        """Start the run if the bank does not have it. Raises what writing raises."""
+        bank, run = self.bank, self.run
+        if self.is_begun:
+            return
         with bank.alone():
             if run not in {info.id for info in bank.runs()}:
-                info = RunInfo(
-                    id=run,
-                    environment=ENVIRONMENT,
-                    tasks="",
-                    policy="memrl",
-                    settings=(settings or MemRLSettings()).model_dump(),
-                    seed=0,
-                    model=self._model,
-                    simulated=False,
-                    embedder=bank.embedder.name,
-                    base=None,
-                    base_step=0,
-                    created=now(),
-                )
-                bank.start_run(info)
+                bank.start_run(self._info)
+        self.is_begun = True
         if bank.away(run):
             for event in bank.events(run):
                 if event.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
                     self._renaming(event.payload.get("replaces", ()), event.memory_ids[0])
-        self._store_waiting()
 
     def __enter__(self) -> Self:
         return self
@@ -415,6 +430,7 @@ class Recorder:
         """Store what waits for the bank, as far as it can take it."""
         if self._waiting:
             try:
+                self._begin()
                 self._waiting.take(self._stored_late)
             except Exception as failure:
                 _log.warning("What waits in %s could not be stored (%s).", self._waiting.place, loggable(failure))
@@ -564,6 +580,7 @@ class Recorder:
         wanted = _checked(ID, memory_id, "an id of a memory") if memory_id else ""
         payload = {"visits": uses, **_about(unused, call, metadata)}
         try:
+            self._begin()
             return self._kept(asked, words, vector, wanted, worth, payload)
         except (BankError, OSError) as failure:
             if unused.strict:
@@ -703,6 +720,7 @@ class RecordedStep:
     def _stored_or_waiting(self) -> None:
         """Store the step; where that fails, keep it for later. Raises where the recorder is strict."""
         try:
+            self._recorder._begin()
             self._recorder._store_waiting()
             self._store()
         except Exception as failure:
@@ -813,7 +831,7 @@ class RecordedStep:
             made.sort(key=lambda hit: BEST_FIRST[of] * (hit.score or 0.0))
         self._retrievals.append(Retrieval(tuple(made), of, query=asked, at=now(), seconds=spent, **words))
         self._known_then = {**self._known_then, **known}
-        self._memories = self._bank.memory_count(self._run)
+        self._memories = self._bank.memory_count(self._run) if self._recorder.is_begun else 0
         self._pool = tuple(dict.fromkeys((*(self._pool or ()), *(hit.memory_id for hit in made if hit.known))))
         self._k1, self._delta = size or self._k1, self._delta if gate is None else gate
         self._is_recalled_since = True
@@ -1025,6 +1043,8 @@ class RecordedStep:
 
     def _known(self, call: str, ids: Collection[str]) -> Mapping[str, Utility]:
         """The utilities of those of `ids` that the run knows."""
+        if not self._recorder.is_begun:
+            return {}
         known = self._bank.utilities_of(self._run, ids)
         if len(known) < len(ids):
             self._bank.refresh()

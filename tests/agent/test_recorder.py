@@ -729,6 +729,22 @@ def test_what_a_bank_cannot_take_waits_beside_it_and_is_stored_whole_by_the_next
     assert beside.read_text() == '{"run": "mine", "call": "st\n'
 
 
+def test_a_recorder_of_a_bank_that_cannot_be_written_begins_its_run_later(bank: MemoryBank) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bank, "start_run", _full)
+        with pytest.raises(BankFull):
+            Recorder(bank, "mine", strict=True)
+        recorder = Recorder(bank, "mine")
+        recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+        with recorder.step("egg", embedding=a_vector(1)) as s:
+            s.recalled([("m", 12.7)], kind="bm25")
+    assert bank.runs() == []
+    with recorder.step("pan"):
+        pass
+    first, second = bank.traces("mine")
+    assert (first.retrievals[0].hits[0].score, second.task.intent, bank.memory_ids()) == (12.7, "pan", ["m"])
+
+
 def test_a_step_recorded_in_the_background_is_stored_once_the_recorder_is_closed(bank: MemoryBank) -> None:
     with Recorder(bank, "mine", background=True) as recorder:
         with recorder.step("egg") as first:
