@@ -18,6 +18,7 @@ from rich.table import Table
 from memrl_core.agent import workspace
 from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged
+from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.queries import funnel, labelled
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import MEANING, Label, LabelSource
@@ -37,12 +38,15 @@ from memrl_core.exchange.recall_sets import (
     read_set,
 )
 from memrl_core.exchange.safe_files import drafted
+from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import percent
 
 recall_app = typer.Typer(help="Was the right memory found? Labels, measures and a guard.", no_args_is_help=True)
 GRADES = {"irrelevant": 0, "no": 0, "related": 1, "yes": 1, "relevant": 2, "exact": 3, "missing": 2}
 """Words for grades; a memory that is missing should have come and did not."""
 LINES = 20
+JUDGES_TOKENS = 200
+"""A grade and a short reason."""
 RaterOption = Annotated[str, typer.Option("--rater", help="Who labels.")]
 RuleOption = Annotated[
     Literal["majority", "any", "strict"], typer.Option("--rule", help="Which grade several raters give together.")
@@ -67,6 +71,9 @@ def label(
     derive: Annotated[
         bool, typer.Option("--derive", help="Label all that the run's steps considered by what the environment knows.")
     ] = False,
+    judge: Annotated[
+        str, typer.Option("--judge", help="Let this model label what the step, or every step, considered.")
+    ] = "",
     undo: Annotated[bool, typer.Option("--undo", help="Undo this rater's last label.")] = False,
     rater: RaterOption = "",
     reason: Annotated[str, typer.Option("--reason", help="Why.")] = "",
@@ -81,6 +88,9 @@ def label(
             return
         if derive:
             console.print(_derived(opened, name))
+            return
+        if judge:
+            _judge(opened, name, judge, step)
             return
         if not step:
             raise InputError("Name a step: memrl recall label STEP MEMORY --grade 2. Nothing was saved.")
@@ -128,6 +138,33 @@ def _derived(bank: MemoryBank, run: str) -> str:
             labels.pop()  # What a step did not consider is not looked at: that nothing fits is not known.
     bank.judgements.judge_all(labels)
     return f"{len(labels):,} derived labels stand in run {escape(run)}, told apart from those of people."
+
+
+def _judge(bank: MemoryBank, run: str, name: str, step: int) -> None:
+    """Label by a model, step by step; what was labelled before Ctrl-C or a failure is kept."""
+    if workspace.is_simulated(name):
+        raise InputError("The simulated model judges nothing. Name a language model. Nothing was saved.")
+    preferences = workspace.load_preferences()
+    workspace.must_be_there(name, preferences)
+    model, options = workspace.make_model(name, preferences), ModelOptions(num_predict=JUDGES_TOKENS)
+    steps = [step] if step else [row.step for row in bank.step_rows(run)]
+    saved = refused = 0
+    with at_work("steps") as (on_progress, stop):
+        for done, number in enumerate(steps):
+            on_progress(done, len(steps))
+            if stop():
+                break
+            trace = bank.trace(run, number)
+            considered = trace.decision.candidates if trace.decision is not None else ()
+            memories = [bank.memory(one.memory_id) for one in considered]
+            labels = list(judged_by(model, options, trace, memories))
+            good = [one for one in labels if one is not None]
+            if good:
+                bank.judgements.judge_all(good)
+            saved, refused = saved + len(good), refused + len(labels) - len(good)
+    console.print(f"{saved:,} labels by {escape(plain(model.name))} stand in run {escape(run)}.")
+    if refused:
+        console.print(f"{refused:,} answers were no grade and were left out.", style="yellow")
 
 
 @recall_app.command("export")

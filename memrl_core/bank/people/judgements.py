@@ -33,7 +33,7 @@ class Label:
 
     Without a `memory_id` it is about the query itself: 0 says that nothing should come, 1 that something should.
     `grade` None withdraws the label. `rater` is a person, or what gave the label: an environment, a model, a file. `by`
-    is the person who brought in the labels of others.
+    is the person who brought in the labels of others, `prompt` that by which a model was asked.
     """
 
     run: str
@@ -45,6 +45,7 @@ class Label:
     reason: str = ""
     by: str = ""
     created: str = ""
+    prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Judgements(Part):
             source="person" if label.source == "person" else None,
             rater=person_name(label.rater),
             reason=label.reason.strip(),
-            payload={"from": label.source, **by, **together},
+            payload={"from": label.source, **by, **({"prompt": label.prompt} if label.prompt else {}), **together},
         )
 
 
@@ -135,4 +136,5 @@ def _label(event: LedgerEvent) -> Label:
         event.reason,
         str(event.payload.get("by", "")),
         event.created,
+        str(event.payload.get("prompt", "")),
     )

@@ -10,9 +10,11 @@ import pytest
 import pytrec_eval
 
 from memrl_core.agent import Agent
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.analysis.recall.found import Ranking, mean_of, measured
 from memrl_core.analysis.recall.grades import Judged, agreement_of, judged, settled
-from memrl_core.analysis.recall.queries import STAGES, funnel, labelled
+from memrl_core.analysis.recall.model_judge import judged_by
+from memrl_core.analysis.recall.queries import STAGES, funnel, labelled, weights_that_select
 from memrl_core.analysis.recall.tune import (
     MEASURES,
     Point,
@@ -34,7 +36,9 @@ from memrl_core.environments.helpdesk import Helpdesk
 from memrl_core.environments.household import HANDBOOK_CASES, Household
 from memrl_core.environments.tasks import sample_tasks, tasks_of_set
 from memrl_core.errors import InputError
-from memrl_core.records import Reason, Recalled, RecallRecord
+from memrl_core.models.base import ModelOptions
+from memrl_core.models.simulated import SimulatedModel
+from memrl_core.records import Reason, Recalled, RecallRecord, Reply
 from memrl_core.retrieval import select
 from tests.builders import an_agent, an_agent_after
 
@@ -184,6 +188,41 @@ def test_tuning_at_the_settings_of_the_run_selects_what_the_run_selected(agent: 
     with pytest.raises(InputError, match="labelled"):
         pools_of([], settings)
     assert why_not(settings, "memrl") == "" and why_not({**settings, "normaliser": "raw"}, "memrl")
+
+
+def test_the_weights_and_the_q_that_would_select_a_memory_that_was_reranked_away_do_so(agent: Agent) -> None:
+    queries = labelled(agent.bank, "r", derive=True)
+    assert queries is not None
+    lost = [(q, f) for q in queries for f in q.fates if f.stage == "reranked away"]
+    for query, fate in lost[:6]:
+        trace = agent.bank.trace("r", query.step)
+        situation = situation_of(agent.bank, trace)
+        for low, high in weights_that_select(trace, fate.memory_id):
+            _, again = decided(situation, {**trace.settings, "weight": (low + high) / 2})
+            assert fate.memory_id in again.selected
+        assert fate.memory_id not in decided(situation)[1].selected
+    assert any(weights_that_select(agent.bank.trace("r", q.step), f.memory_id) for q, f in lost)
+
+
+def test_a_model_labels_apart_from_people_and_its_prompt_is_kept(agent: Agent) -> None:
+    class Judge(SimulatedModel):
+        name = "judge-1"
+        replies = iter(['{"grade": 2, "reason": "same kind"}', "no JSON", '{"grade": 9}'])
+
+        def chat(self, *_: Any, **__: Any) -> Reply:
+            return Reply(next(self.replies))
+
+    trace = agent.bank.trace("r", 20)
+    memories = [agent.bank.memory(i) for i in ("r-0001", "r-0002", "r-0003")]
+    labels = list(judged_by(Judge(), ModelOptions(), trace, memories))
+    assert labels[1:] == [None, None]
+    assert labels[0] is not None
+    agent.bank.judgements.judge(labels[0])
+    (stored,) = agent.bank.judgements.standing("r", 20)
+    assert (stored.rater, stored.source, stored.grade, stored.reason) == ("judge-1", "judge", 2, "same kind")
+    assert stored.prompt and "same kind of task" in stored.prompt
+    agent.bank.judgements.judge(Label("r", 20, "r-0001", None, "judge-1", "judge"))
+    assert agent.bank.judgements.standing("r") == []
 
 
 # --- curves against single decisions ----------------------------------------------------------------------------------
