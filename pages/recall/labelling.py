@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -21,6 +22,7 @@ from pages.shared.place import Place
 from pages.shared.text import failure_kept, literal, verbatim
 
 NEAREST, FOUND = 8, 12
+NEXT: Mapping[str, Any] = {"type": "tertiary", "icon": ":material/skip_next:"}
 
 
 @st.fragment
@@ -120,9 +122,26 @@ def _moves(place: Place, trace: StepTrace, said: bool) -> None:
         "Undo", shortcut="u", type="tertiary", icon=":material/undo:", key="label_undo", on_click=_undo, args=(bank,),
         **within_role(bank, Role.RATE, not done),
     )  # fmt: skip
-    if trace.step < place.last_step:
-        st.button("Next step", type="tertiary", icon=":material/skip_next:", key="label_step",
-                  on_click=places.go, kwargs={"step": trace.step + 1})  # fmt: skip
+    if batch := _batch(bank, trace.run):
+        known = {one.step for one in bank.judgements.standing(trace.run) if _mine(one)}
+        left = [step for step in batch if step not in known and step != trace.step]
+        st.markdown(f"batch: **{len(known.intersection(batch))} of {len(batch)}** steps", width="content")
+        if left and st.button("Next of the batch", key="label_batch", **NEXT):
+            _show(left[0])
+    elif trace.step < place.last_step and st.button("Next step", key="label_step", **NEXT):
+        _show(trace.step + 1)
+
+
+def _show(step: int) -> None:
+    """Another step, on the whole page: a fragment would keep the one it was drawn with."""
+    places.go(step=step)
+    st.rerun()
+
+
+def _batch(bank: MemoryBank, run: str) -> list[int]:
+    """The steps of a run that were shared out to this person in open batches, in the order in which they were."""
+    open_ones = (batch for batch in bank.batches.of(run) if not batch.closed)
+    return list(dict.fromkeys(step for batch in open_ones for step in batch.parts.get(person(), ())))
 
 
 def _undo(bank: MemoryBank) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamlit.testing.v1 import AppTest
 
+from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import Label
 from memrl_core.records import EventKind
 from tests.pages.screen import RUN, Stored, Visit
@@ -69,3 +70,16 @@ def test_labels_of_the_bank_are_measured_with_what_is_thin_said(visit: Visit, ba
     app = looked_at(visit("recall", bank="demo", run=RUN))
     assert set(app.dataframe[0].value["steps"]) <= {0, 1}
     assert any("no interval" in one.value for one in app.caption)
+
+
+def test_next_goes_on_to_the_next_step_or_to_the_next_of_a_persons_batch(visit: Visit, bank: Stored) -> None:
+    app = visit("recall", bank="demo", run=RUN, step="20", recall_view="Label")
+    app.button(key="label_step").click().run()
+    assert app.query_params["step"] in ("21", ["21"])
+    app.button(key="grade_1").click().run()
+    rater = bank.judgements.standing(RUN, 21)[0].rater
+    bank.batches.make(Batch(run=RUN, name="recall", parts={rater: (21, 7), "bo": (7,)}, overlap=2), "ann")
+    app = visit("recall", bank="demo", run=RUN, step="21", recall_view="Label")
+    assert any("1 of 2" in one.value for one in app.markdown)
+    app.button(key="label_batch").click().run()
+    assert app.query_params["step"] in ("7", ["7"])
