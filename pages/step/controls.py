@@ -28,6 +28,8 @@ from pages.step.moves import move, note
 from pages.step.stage import look_in_link, map_menu, stage_arriving
 
 RUNS_STARTED = "runs_started"
+ASKED_HEIGHT = 68
+"""Pixels of the field for the next task, two lines: the stage stays on one screen with it."""
 LOOK = 0.1
 """Seconds after which a page looks for more of an answer that is arriving: the first token is to be there in 0.15."""
 
@@ -270,13 +272,15 @@ def _ignores(_bank: MemoryBank, uri: str, run: str, last: int) -> str:
 
 def _task_form(view: View) -> None:
     """Where the next task of a conversation is typed."""
-    st.text_area(
-        "Ask the agent something",
-        key="typed_intent",
-        placeholder="Explain what a hash table is to a ten-year-old.",
-        help=f"At most {LONGEST_INTENT:,} characters.",
-    )
-    st.button("Ask", key="ask", icon=":material/send:", on_click=_ask, args=(view,), **_look(view))
+    with st.container(horizontal=True, vertical_alignment="center", key="task_form"):
+        st.text_area(
+            "Ask the agent something",
+            key="typed_intent",
+            placeholder=f"Ask the agent something, in at most {LONGEST_INTENT:,} characters.",
+            height=ASKED_HEIGHT,
+            label_visibility="collapsed",
+        )
+        st.button("Ask", key="ask", icon=":material/send:", on_click=_ask, args=(view,), **_look(view))
 
 
 def _ask(view: View) -> None:

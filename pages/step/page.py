@@ -52,4 +52,5 @@ layout = layout_of(place.bank.uri, place.bank)
 layout_choice(view, layout)
 if not view.busy:
     count_later(view)
-    follow_others(place)
+    with st.container(key="below_stage"):
+        follow_others(place)

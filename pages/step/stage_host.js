@@ -44,7 +44,7 @@ window.memrlStageParts = { MemoryMap, Model, el, themeOf };
 // How long an answer to an act of the hand may take before it counts as lost.
 const PATIENCE = 10000;
 // Pixels that stay free below the stage.
-const BELOW = 20;
+const BELOW = 32;
 const LOOK_EVERY = 250;
 const NO_ANSWER = "The program did not answer, so nothing moved. What you gave may not be saved: reload the page to see what stands.";
 const connected = () => (document.querySelector("[data-test-connection-state]")?.dataset.testConnectionState ?? "CONNECTED") === "CONNECTED";
@@ -57,6 +57,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   own.send = (went) => setStateValue("went", went);
   own.ask = (what) => setTriggerValue("asked", what);
   // Where the stage begins on a page that is not scrolled.
+  own.room = () => Math.round(window.innerHeight - own.top() - BELOW);
   own.top = () => host.getBoundingClientRect().top + (host.closest("[data-testid=stMain]")?.scrollTop ?? 0);
   own.sendActs = () => setStateValue("acts", { of: own.of, count: own.acted, last: own.acts });
   own.acted ??= 0;
@@ -187,7 +188,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         selecting: data.selecting,
         digitsRate: true,
         hand: () => own.hand,
-        height: () => window.innerHeight - own.top() - BELOW,
+        height: () => own.room(),
         onLayout: () => own.stage && own.place(),
         onOpen: (phase) => own.open(phase),
         onClose: () => {
@@ -313,11 +314,15 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     },
   };
   if (!own.follows) {
+    // What is drawn above the stage later, or taken away, leaves it another height.
     own.follows = () => {
-      if (!own.stage || !host.isConnected) return;
+      if (!own.stage || !host.isConnected || own.fits === own.room()) return;
+      own.fits = own.room();
       own.stage.relayout();
       own.stage.redraw();
     };
+    own.above = new ResizeObserver(own.follows);
+    own.above.observe(host.closest(".stMainBlockContainer") ?? document.body);
     own.scrolls = () => own.stage && host.isConnected && own.place();
     window.addEventListener("resize", own.follows);
     document.addEventListener("scroll", own.scrolls, true);
@@ -325,6 +330,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   return () => {
     setTimeout(() => {
       if (host.isConnected) return;
+      own.above.disconnect();
       window.removeEventListener("resize", own.follows);
       document.removeEventListener("scroll", own.scrolls, true);
       own.stage?.destroy();

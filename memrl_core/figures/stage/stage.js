@@ -18,7 +18,7 @@ const UNDER_WAY = 0.95;
 // Seconds in which a reward that is given by hand moves what it moves.
 const SWING = 0.9;
 const HASTE = 2.4;
-const HEIGHT = 620;
+const HEIGHT = 600;
 const WIDE = 1060;
 const NARROW = 640;
 const ROOMY = 1290;
