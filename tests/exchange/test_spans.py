@@ -179,6 +179,20 @@ def test_each_form_gives_the_same_step(form: Any, tmp_path: Path) -> None:
     assert (step.generate.model, step.turns[0].reply.text, step.reward.reward) == ("m-1", "Here.", 0.5)
 
 
+def test_each_retrieval_of_a_trace_is_kept_with_its_query_and_scores(tmp_path: Path) -> None:
+    best = [{"document.id": "m2", "document.content": "Is vegetarian", "document.score": 0.2}, {"document.id": "m9"}]
+    again = span("again", "RETRIEVER", 2, "root", **{"input.value": "cook dinner", "retrieval.documents": best})
+    imported(lines(tmp_path / "s.jsonl", ROOT, RECALL, again), tmp_path / "bank")
+    (step,) = steps(tmp_path / "bank")
+    assert [(one.query, one.kind, one.asked_by) for one in step.retrievals] == [
+        ("", "other", "root"),
+        ("cook dinner", "other", "root"),
+    ]
+    found = [[(hit.memory_id, hit.score, hit.known) for hit in one.hits] for one in step.retrievals]
+    assert found == [[("m1", 0.82, True), ("m2", 12.5, True)], [("m2", 0.2, True), ("m9", None, False)]]
+    assert step.recall and [one.memory_id for one in step.recall.pool] == ["m1", "m2"]
+
+
 def test_a_persons_annotation_becomes_their_reward(tmp_path: Path) -> None:
     note = {
         "name": "quality",

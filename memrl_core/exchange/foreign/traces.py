@@ -49,6 +49,7 @@ from memrl_core.records import (
     EmbedRecord,
     EventKind,
     GenerateRecord,
+    Hit,
     LedgerEvent,
     Memory,
     MemorySpan,
@@ -57,6 +58,7 @@ from memrl_core.records import (
     Recalled,
     RecallRecord,
     Reply,
+    Retrieval,
     RewardRecord,
     Role,
     RunInfo,
@@ -209,14 +211,6 @@ class Steps:
             selected = tuple(name for name in pool if sent and self._text(name).strip() in sent) or tuple(pool)
             if not sent or selected == tuple(pool):
                 lacks.append("which memories it selected: all that it recalled are taken")
-        if len(retrieved) > 1:
-            queries = [
-                span.text("input.value", "gen_ai.retrieval.query.text", "gen_ai.memory.query.text")
-                for span in retrieved
-            ]
-            lacks.append(
-                f"its {len(retrieved):,} retrievals one by one: they are one pool here ({few(q[:80] for q in queries)})"
-            )
         recall = decision = None
         if (retrieved or reranked) and vector is not None:
             recall = self._recall(pool, vector, lacks)
@@ -254,7 +248,23 @@ class Steps:
             update=update,
             origin="import",
             lacks=tuple(lacks),
+            retrievals=tuple(self._retrieval(span, spans, intent, vector) for span in retrieved),
         )
+
+    def _retrieval(self, span: Span, spans: Sequence[Span], intent: str, vector: Vector | None) -> Retrieval:
+        """One retrieval as it was: its query, hits and their scores, of no kind that is known, and who asked."""
+        query = _asked(span)
+        asker = next((one.name for one in spans if one.id == span.parent), "")
+        hits = []
+        for one in _documents(span, "retrieval.documents"):
+            name = self._memory(one)
+            cosine = None
+            if name and vector is not None:
+                cosine = float(np.clip(self.memories[name][1] @ vector, -1, 1))
+            hits.append(Hit(name or one.id, one.score, cosine, bool(name), "" if name else one.content))
+        seconds = span.end - span.start if span.end >= span.start else None
+        asked = "" if query == intent else query
+        return Retrieval(tuple(hits), "other", "", asked, asker[:200], "", moment_of(span.start), seconds)
 
     def _memory(self, one: _Document) -> str:
         """The memory that a document is, taken in where it is new; "" where neither its text nor its id is known."""
@@ -316,6 +326,7 @@ class Steps:
             left_out=(),
             rule="own score" if pool else "nothing",
             why="" if pool else "the agent's retrieval gave no document",
+            signal="score" if any(score is not None for score in pool.values()) else "",
         )
 
     def _decision(
