@@ -36,7 +36,7 @@ from memrl_core.errors import (
     what_happened,
 )
 from memrl_core.learning import earned
-from memrl_core.learning.histories import Earned
+from memrl_core.learning.fold import Earned
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText, checked_options
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import NewExperience, Vector, outcome_judged, outcome_now

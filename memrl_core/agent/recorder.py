@@ -39,8 +39,8 @@ from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.bank import METADATA
 from memrl_core.bank.ledger import now
+from memrl_core.bank.operations import METADATA
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.errors import BankError, InputError, MemRLError, StepError, few
 from memrl_core.logs import loggable, logger

@@ -27,7 +27,6 @@ from memrl_core.bank.storage.last import LastStored
 from memrl_core.bank.storage.places import Place, place_of
 from memrl_core.bank.storage.schema import Database
 from memrl_core.errors import BankError, BankMissing, BankUnreachable, NotABank, few
-from memrl_core.learning import folded
 from memrl_core.numerals import dimensions
 from memrl_core.policies import is_installed
 from memrl_core.records import EventKind
@@ -294,19 +293,18 @@ def _runs(bank: MemoryBank, database: Database) -> Finding:
 
 def _utilities(bank: MemoryBank, database: Database) -> Finding:
     """The derived tables against a fold of the whole ledger."""
-    state, odd, count, unknown, unmoved = bank._state, [], 0, [], []
+    odd, count, unknown, unmoved = [], 0, [], []
     for info in bank.runs():
         if not is_installed(info.policy):
             unknown.append(info.id)
             unmoved.append(bank.unmoved(info.id))
             continue
-        events = state.events(info.id)
-        made = folded(state.start(info.id), events, state.committed(events))
+        made = bank._q.anew(info.id)
         values = {row["memory_id"]: [row] for row in _derived(database, schema.q_values, info.id)}
         moves: dict[str, list[dict[str, Any]]] = {}
         for row in _derived(database, schema.q_moves, info.id):
             moves.setdefault(row["memory_id"], []).append(row)
-        for value, moved in state.derived(info.id, made):
+        for value, moved in bank._updates.derived(info.id, made):
             count += 1
             memory_id = value["memory_id"]
             stored = moves.pop(memory_id, [])

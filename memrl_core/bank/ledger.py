@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from memrl_core.bank.facts import Facts, locked
 from memrl_core.bank.people.roles import COVERS, LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
-from memrl_core.bank.state import BankState, locked
+from memrl_core.bank.updates import Updates
+from memrl_core.bank.utilities import Utilities
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import assigned_credit, in_ledger, order_key
 from memrl_core.learning.scales import RatingScales
@@ -33,9 +35,9 @@ def in_the_name_of(person: str) -> dict[str, Any]:
 class Ledger:
     """The ledger of one bank as one handle writes it, within the transactions of its callers."""
 
-    def __init__(self, state: BankState) -> None:
-        self._state = state
-        self.last_saved: datetime | None = None
+    def __init__(self, facts: Facts, updates: Updates) -> None:
+        self._facts = facts
+        self._updates = updates
 
     def event(
         self,
@@ -50,10 +52,10 @@ class Ledger:
     ) -> LedgerEvent:
         """A new event of this moment, not appended yet."""
         if known_at is None:
-            known_at = self._begun(run)
+            known_at = self._facts.begun(run) if run else 0
         return LedgerEvent(
             id=event_id or uuid.uuid4().hex,
-            seq=self._state.clock + 1,
+            seq=self._facts.clock + 1,
             run=run,
             step=step,
             step_id=step_id,
@@ -63,20 +65,14 @@ class Ledger:
             **values,
         )
 
-    def _begun(self, run: str) -> int:
-        if not run:
-            return 0
-        state = self._state.of(run)
-        return max(state.begun, state.newest or 0)
-
     def scales(self, run: str) -> RatingScales:
         """How ratings of a run become rewards now. Raises `UnknownRun`."""
-        changes = self._state.of(run).scales
+        changes = self._facts.of(run).changes.get(EventKind.SCALES_CHANGED)
         return RatingScales.of(max(changes, key=in_ledger).payload["scales"]) if changes else RatingScales()
 
     def bounds(self, run: str, step: int) -> tuple[float, float]:
         """r− and r+ in force at a step. Raises `UnknownRun`."""
-        settings = self._state.settings_at(run)(step)
+        settings = self._facts.settings_at(run)(step)
         return float(settings.get("reward_failure", -1.0)), float(settings.get("reward_success", 1.0))
 
     def must_be_reward(self, run: str, step: int, value: float) -> None:
@@ -111,7 +107,7 @@ class Ledger:
 
         Raises `InputError` when there is none of that id, `NotAllowed`.
         """
-        event = self._state.event(event_id)
+        event = self._facts.event(event_id)
         if event is None or event.kind is not given:
             raise InputError(f"That {what} is not in this bank. Nothing was changed.")
         about = event.memory_ids if given is EventKind.CREDIT_ASSIGNED else ()
@@ -131,17 +127,14 @@ class Ledger:
 
     def adopt(self, *events: LedgerEvent) -> None:
         """Append events as they are: what people did elsewhere asks for no role here."""
-        self._state.prepare({event.run for event in events})
-        for event in events:
-            self._state.take_event(event)
-        self.last_saved = datetime.now(UTC)
+        self._updates.store(events, [], now())
 
     # --- roles --------------------------------------------------------------------------------------------------------
 
     def roles(self) -> dict[str, LedgerEvent]:
         """The newest event by which each person, or `NEWCOMERS`, got a role."""
         found: dict[str, LedgerEvent] = {}
-        for event in self._state.of_kind(EventKind.ROLE_ASSIGNED):
+        for event in self._facts.of_kind(EventKind.ROLE_ASSIGNED):
             person = str(event.payload["person"])
             found[person] = max((event, found.get(person, event)), key=order_key)
         return found
@@ -170,16 +163,17 @@ class Ledger:
         """Raise `NotAllowed` where a person's role does not cover an event; others' rewards are the manager's."""
         person = actor_of(event)
         if person:
-            given = (self._state.event(event.revokes) if event.revokes else None) or event
+            given = (self._facts.event(event.revokes) if event.revokes else None) or event
             others = given.kind in RATING and given.rater != person
             self.must_be(person, Role.RATE if event.kind in RATING and not others else Role.MANAGE)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bank's face: it reads the state, and appends to the ledger within `alone`."""
+    """A part of a bank's face: it reads facts and q, and appends to the ledger within `alone`."""
 
-    _state: BankState
+    _facts: Facts
+    _q: Utilities
     _ledger: Ledger
     _alone: Callable[[], AbstractContextManager[None]]
 
@@ -198,7 +192,7 @@ class Notes(Part):
         if not words or len(words) > LONGEST_NOTE:
             raise InputError(f"A note has 1 to {LONGEST_NOTE:,} characters. Nothing was saved.")
         with self._alone():
-            self._state.run(run)
+            self._facts.run(run)
             about = tuple(memory_ids)
             return self._ledger.by_person(
                 author, run, step, "", EventKind.NOTE_PINNED, memory_ids=about, reason=words, payload=place
@@ -216,9 +210,9 @@ class Notes(Part):
         Raises `UnknownRun`.
         """
         if run is not None:
-            self._state.run(run)
-        removed = {event.revokes for event in self._state.of_kind(EventKind.NOTE_REMOVED)}
-        pinned = (e for e in self._state.of_kind(EventKind.NOTE_PINNED) if e.id not in removed)
+            self._facts.run(run)
+        removed = {event.revokes for event in self._facts.of_kind(EventKind.NOTE_REMOVED)}
+        pinned = (e for e in self._facts.of_kind(EventKind.NOTE_PINNED) if e.id not in removed)
         return sorted((e for e in pinned if run in (None, e.run) and step in (None, e.step)), key=in_ledger)
 
 
@@ -244,7 +238,7 @@ class Credits(Part):
         with self._alone():
             for reward in (one for one in rewards.values() if one is not None):
                 self._ledger.must_be_reward(run, step, reward)
-            if self._state.step_row(run, step) is not None:
+            if self._facts.step_row(run, step) is not None:
                 strangers = rewards.keys() - set(self._credited(run, step))
                 if strangers:
                     raise InputError(
@@ -263,7 +257,7 @@ class Credits(Part):
     @locked
     def standing(self, run: str, step: int) -> LedgerEvent | None:
         """The credit that counts for a step now; None when every memory gets the step's reward."""
-        events = self._state.at(run, step)
+        events = self._facts.at(run, step)
         if not assigned_credit(events):
             return None
         revoked = {e.revokes for e in events}

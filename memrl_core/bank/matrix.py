@@ -27,11 +27,13 @@ _TEXTS = ("id", "intent", "experience", "outcome", "intent_key", "parents", "ori
 class Matrix(Mapping[str, Memory]):
     """All memories of a bank, read when first asked for; as a mapping, their texts by id, oldest first.
 
-    `rows` maps ids to rows. Also here are memories that no committed step names: nobody sees them.
+    `rows` maps ids to rows; `new` are the memories that were written and are not stored yet. Also here are memories
+    that no committed step names: nobody sees them.
     """
 
     def __init__(self, vectors: Vectors) -> None:
         self.dimension = vectors.dimension
+        self.new: list[tuple[Memory, npt.NDArray[np.float32], codec.Inserted]] = []
         self._vectors = vectors
         self.forget()
 
@@ -96,6 +98,21 @@ class Matrix(Mapping[str, Memory]):
         self._youngest = _youngest(table)
         self._keys = {key: number for number, key in enumerate(keys)}
         self.is_read = True
+        for one in self.new:
+            if one[0].id not in self._rows:
+                self.add(*one)
+
+    def write(self, memory: Memory, vector: npt.NDArray[np.float32], inserted: codec.Inserted) -> None:
+        """Add a memory, to be stored by `store`."""
+        self.add(memory, vector, inserted)
+        self.new.append((memory, vector, inserted))
+
+    def store(self) -> None:
+        """Store what is `new`; a view in use stays as it is."""
+        if self.new:
+            rows = (codec.table_row(*one) for one in self.new)
+            self._vectors.append(codec.arrow(rows, codec.table_schema(self.dimension)))
+            self.new = []
 
     def add(self, memory: Memory, vector: npt.NDArray[np.float32], inserted: codec.Inserted) -> None:
         """Add a memory with its embedding (d,), behind all others, even where it is `inserted` before them."""
@@ -204,15 +221,17 @@ class Matrix(Mapping[str, Memory]):
             memories=self,
         )
 
-    def changed(self, view: MemoryView, fold: Fold, moved: Collection[str]) -> MemoryView:
-        """What `view` has become when the fold that it shows holds other beliefs of the memories that have `moved`.
+    def changed(self, view: MemoryView, fold: Fold, moved: Collection[str]) -> MemoryView | None:
+        """What `view` has become when the memories that have `moved` are as in `fold`; None where it has to be read.
 
-        It is `view(fold)` at the cost of copying three arrays; rows that are gone at either end may still be in it.
+        It is made at the cost of copying three arrays; rows that are gone at either end may still be in it.
         """
         at = sorted(self._rows.get(memory_id, -1) for memory_id in moved)
         first, last = view.first_row, view.first_row + len(view.ids)
+        if not at:
+            return view
         if first == last or view.rows is not self._rows or at[0] < first:
-            return self.view(fold)
+            return None
         last = max(last, at[-1] + 1)
         more = last - first - len(view.ids)
         q, visits = np.append(view.q, np.zeros(more)), np.append(view.visits, np.zeros(more, np.int64))
@@ -237,10 +256,10 @@ class Matrix(Mapping[str, Memory]):
 class MovingView:
     """A view of a run that follows a fold from step to step: the same arrays, changed in place."""
 
-    def __init__(self, matrix: Matrix, last: Fold) -> None:
-        """`last` is the fold of the newest step that will be shown: what it ever knew decides the range of rows."""
-        self._ever = last.histories.keys()
-        whole = matrix.view(Fold(unmoved, utilities=dict.fromkeys(self._ever, Utility(0.0, 0))))
+    def __init__(self, matrix: Matrix, ever: Collection[str]) -> None:
+        """`ever` are the memories that any step that will be shown knows: they decide the range of rows."""
+        self._ever = set(ever)
+        whole = matrix.view(Fold(unmoved, utilities=dict.fromkeys(ever, Utility(0.0, 0))))
         n = len(whole.ids)
         self.view = replace(
             whole, q=np.zeros(n), visits=np.zeros(n, np.int64), visible=np.zeros(n, dtype=bool), memories=matrix

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from memrl_core.bank.facts import BRINGS_IN
+from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.codec import Inserted
 from memrl_core.errors import PolicyFailed
-from memrl_core.learning import Fold
+from memrl_core.learning import Fold, in_ledger
 from memrl_core.policies import POLICIES
-from memrl_core.records import EventKind, Memory, MemoryOperation, StepTrace
+from memrl_core.records import EventKind, LedgerEvent, Memory, MemoryOperation, StepTrace
 
+METADATA = "metadata"
+"""Under which name the events that bring a memory in hold what is known of it besides (JSON)."""
 WRITING = {
     "ADD": EventKind.MEMORY_WRITTEN,
     "UPDATE": EventKind.MEMORY_EDITED,
@@ -90,6 +96,59 @@ def settled(operations: Sequence[MemoryOperation], fold: Fold) -> tuple[MemoryOp
     return tuple(done)
 
 
+def memory_of(op: MemoryOperation, trace: StepTrace, created: str, memories: Mapping[str, Memory]) -> Memory:
+    """The memory that an operation of a step writes; `memories` are those that it replaces."""
+    return Memory(
+        op.memory_id,
+        op.intent,
+        op.experience,
+        op.outcome,
+        op.intent_key,
+        op.parents,
+        trace.run,
+        trace.step,
+        task_of(op, memories, trace.task.id),
+        created,
+    )
+
+
+def events_of(trace: StepTrace, ledger: Ledger, known_at: int) -> list[LedgerEvent]:
+    """The events of a finished step: the environment's reward, and what became of memories."""
+    event = partial(ledger.event, trace.run, trace.step, trace.id, known_at=known_at)
+    made = []
+    given = _environment_reward(trace)
+    if trace.reward and given is not None:
+        reward: dict[str, Any] = {"memory_ids": trace.reward.credited, "value": given, "source": "environment"}
+        made.append(event(EventKind.REWARD_GIVEN, event_id=f"{trace.id}:environment", **reward))
+    for op in trace.write.operations if trace.write else ():
+        about: dict[str, Any] = {"memory_ids": (op.memory_id,), "reason": op.why}
+        if op.op == "DELETE":
+            about["memory_ids"] = op.replaces
+            made.append(event(EventKind.MEMORY_FORGOTTEN, event_id=f"{trace.id}:deleted:{op.replaces[0]}", **about))
+        elif op.op != "NOOP":
+            known = {METADATA: op.data[METADATA]} if METADATA in op.data else {}
+            if op.op == "ADD":
+                about |= {"value": op.q0, "payload": known} if known else {"value": op.q0}
+            else:
+                about["payload"] = {**known, "replaces": list(op.replaces)}
+            made.append(event(WRITING[op.op], event_id=f"{trace.id}:{op.memory_id}", **about))
+    # Equal numbers would be sorted by id, and an operation may be about what an earlier one has written.
+    return [replace(one, seq=one.seq + position) for position, one in enumerate(made)]
+
+
+def insertions(events: Iterable[LedgerEvent]) -> dict[tuple[str, str], Inserted]:
+    """Where memories stand in the order of age: by the first event that brought each into a run, or into any ("").
+
+    Its own run decides because the clocks of other banks, from which runs may come, are not this bank's.
+    """
+    found: dict[tuple[str, str], Inserted] = {}
+    for event in sorted((event for event in events if event.kind in BRINGS_IN), key=in_ledger):
+        for place, memory_id in enumerate(event.memory_ids):
+            for run in (event.run, ""):
+                found.setdefault((memory_id, run), Inserted(event.seq, place))
+    return found
+
+
 def task_of(op: MemoryOperation, memories: Mapping[str, Memory], task: str) -> str:
     """The task that a written memory is about: that of what it replaces when it has the same intent, else `task`."""
     # What is only reworded stays of its task, so that leaving out the memories of a task leaves it out too.
@@ -125,3 +184,9 @@ def _failed(op: MemoryOperation, how: str) -> PolicyFailed:
         f"The policy's {op.op} writes “{op.memory_id[:80]}” {how}. The step was not stored; correct the policy, then "
         "try again, or choose another one."
     )
+
+
+def _environment_reward(trace: StepTrace) -> float | None:
+    if trace.reward is None:
+        return None
+    return trace.reward.reward if trace.reward.source == "environment" else trace.reward.environment

@@ -14,8 +14,7 @@ from statistics import fmean, multimode
 from typing import Any
 
 from memrl_core.errors import SettingsError
-from memrl_core.learning.histories import Earned, Histories, beginning, moved
-from memrl_core.records import EventKind, LedgerEvent, Utility, UtilityPoint
+from memrl_core.records import EventKind, LedgerEvent, RewardSource, Utility, UtilityPoint
 from memrl_core.settings import OFF
 
 UpdateRule = Callable[[Utility, float, Mapping[str, Any]], float]
@@ -45,6 +44,15 @@ def unmoved(believed: Utility, reward: float, settings: Mapping[str, Any]) -> fl
 
 
 # --- the rewards of one step ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Earned:
+    """One reward as it moves q; `raters` are the people whose rewards are in it."""
+
+    value: float
+    source: RewardSource
+    raters: tuple[str, ...] = ()
 
 
 def active_rewards(events: Iterable[LedgerEvent]) -> list[LedgerEvent]:
@@ -191,7 +199,7 @@ class Fold:
     rule: UpdateRule
     settings: Mapping[str, Any] = field(default_factory=dict)
     utilities: dict[str, Utility] = field(default_factory=dict)
-    histories: Histories = field(default_factory=Histories)
+    histories: dict[str, list[UtilityPoint]] = field(default_factory=dict)
     away: dict[str, Utility] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     inherited: dict[str, int] = field(default_factory=dict)
@@ -203,15 +211,13 @@ class Fold:
         for event in events:
             if event.kind in (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED):
                 self.settings = event.payload["settings"]
-        moves = list(moves_of(events, self.settings))
-        self.histories.read({memory_id for memory_id, _ in moves})
-        for memory_id, reward in moves:
+        for memory_id, reward in moves_of(events, self.settings):
             known = self.utilities if memory_id in self.utilities else self.away
             before = known.get(memory_id)
             if before is not None:
                 after = Utility(self.rule(before, reward.value, self.settings), before.visits + 1)
                 known[memory_id] = after
-                self.histories.move(memory_id, step, reward, before.q, after)
+                self.histories[memory_id].append(moved(memory_id, step, before.q, after, reward))
         for event in events:
             change = _CHANGES.get(event.kind)
             if change is not None:
@@ -340,7 +346,7 @@ class Fold:
             self._let_begin_anew(memory_id)
         comes_back = self.away.pop(memory_id, None) is not None
         self.utilities[memory_id] = believed
-        self.histories.begin(memory_id, step, believed)
+        self.histories[memory_id] = [beginning(memory_id, step, believed)]
         self.inherited.pop(memory_id, None)
         if comes_back:
             self.utilities = {i: self.utilities[i] for i in self.histories if i in self.utilities}
@@ -378,6 +384,16 @@ CHANGES_MEMORIES = frozenset(_CHANGES)
 
 
 _step = attrgetter("step")
+
+
+def beginning(memory_id: str, step: int, believed: Utility) -> UtilityPoint:
+    """The first entry of a memory."""
+    return UtilityPoint(memory_id, step, None, believed.q, believed.visits, None, None, ())
+
+
+def moved(memory_id: str, step: int, before: float, after: Utility, reward: Earned) -> UtilityPoint:
+    """The entry of a move by a reward."""
+    return UtilityPoint(memory_id, step, before, after.q, after.visits, reward.value, reward.source, reward.raters)
 
 
 def _taken_over(replaced: Sequence[Utility]) -> Utility:
@@ -425,7 +441,7 @@ def copied(fold: Fold) -> Fold:
     return replace(
         fold,
         utilities=dict(fold.utilities),
-        histories=fold.histories.copied(),
+        histories={memory_id: list(points) for memory_id, points in fold.histories.items()},
         away=dict(fold.away),
         pinned=set(fold.pinned),
         inherited=dict(fold.inherited),

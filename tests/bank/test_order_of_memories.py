@@ -103,6 +103,7 @@ def test_steps_that_are_held_back_are_as_old_for_their_writer_as_for_all_others(
     with other.batch(3):
         for step in (1, 2):
             other.commit_step(*a_step(step, run="other"))
+        other.flush()
         live.commit_step(*a_step(3))
         other.commit_step(*a_step(3, run="other"))
     live.commit_step(*a_step(4))

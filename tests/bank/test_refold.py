@@ -18,7 +18,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.storage import codec
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.learning import Fold, folded
+from memrl_core.learning import Fold
 from memrl_core.records import EventKind, LedgerEvent, Memory, StepTrace
 from memrl_core.retrieval.view import MemoryView
 from tests.builders import DIMENSION, a_bank, a_run, a_step
@@ -44,18 +44,20 @@ def reported(fold: Fold) -> str:
 
 
 def live(bank: MemoryBank, run: str) -> Fold:
-    return bank._state.live(run)
+    """The fold as the tables have it."""
+    fold = bank._q.known(run)
+    fold.histories = bank._q.histories(run)
+    return fold
 
 
 def anew(bank: MemoryBank, run: str) -> Fold:
     """The same facts folded at once."""
-    events = bank._state.events(run)
-    return folded(bank._state.start(run), events, bank._state.committed(events))
+    return bank._q.anew(run)
 
 
 def stored(bank: MemoryBank, run: str) -> Fold:
-    """The fold as the tables have it."""
-    bank._state.forget()
+    """The same for a handle that has kept nothing."""
+    bank._facts.forget()
     return live(bank, run)
 
 
@@ -76,13 +78,10 @@ class Facts:
         return [info.id for info in self.bank.runs()]
 
     def take(self, *facts: LedgerEvent | StepTrace) -> None:
+        events = [fact for fact in facts if isinstance(fact, LedgerEvent)]
+        traces = [fact for fact in facts if isinstance(fact, StepTrace)]
         with self.bank.alone():
-            self.bank._state.prepare({fact.run for fact in facts})
-            for fact in facts:
-                if isinstance(fact, LedgerEvent):
-                    self.bank._state.take_event(fact)
-                else:
-                    self.bank._state.take_step(fact, "")
+            self.bank._updates.store(events, traces, "")
 
     def event(self, run: str, step: int, kind: EventKind, ids: Any = (), **values: Any) -> LedgerEvent:
         """Mostly the newest of all; now and then one that a writer with an older clock has appended."""
@@ -211,7 +210,7 @@ def test_the_arrays_that_follow_any_facts_are_those_made_anew(seed: int) -> None
         run = facts.some(facts.runs)[0]
         facts.some([facts.step, facts.step, facts.reward, facts.change, facts.other])[0](run)
         for one in facts.some(facts.runs, most=3):
-            matrix, fold = facts.bank._state.memories, live(facts.bank, one)
+            matrix, fold = facts.bank._facts.memories, live(facts.bank, one)
             for name in facts.rng.permutation(sorted(set(fold.utilities) - set(matrix.rows))).tolist():
                 made = Memory(name, name, "did it", "success", name, (), one, 1, "t", "")
                 matrix.add(made, facts.rng.random(DIMENSION, dtype=np.float32), codec.Inserted(10**9))
@@ -230,9 +229,9 @@ def test_what_is_supposed_comes_true(seed: int) -> None:
     about = facts.some([e for e in facts.bank.events("r") if e.kind is EventKind.REWARD_GIVEN])[0]
     event = replace(about, id="new", seq=facts.bank.clock + 1, value=0.7, source="person", rater="cy")
     before = dict(live(facts.bank, "r").histories)
-    would = facts.bank._state.supposed(event)
+    would = facts.bank._q.supposed(event)
     facts.take(event)
-    if facts.bank._state.committed([about]):
+    if facts.bank._facts.committed([about]):
         assert repr({**before, **would}) == repr(dict(anew(facts.bank, "r").histories))
 
 
@@ -266,7 +265,7 @@ def never_folded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     def refuse(*_: object) -> Fold:
         raise AssertionError("folded from nothing")
 
-    monkeypatch.setattr("memrl_core.bank.state.BankState.start", refuse)
+    monkeypatch.setattr("memrl_core.bank.utilities.Utilities.start", refuse)
     return monkeypatch
 
 

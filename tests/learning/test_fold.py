@@ -19,6 +19,7 @@ from memrl_core.learning import (
     effective_reward,
     folded,
     memrl_rule,
+    named_by,
     order_key,
     shares_in,
 )
@@ -108,6 +109,25 @@ def test_a_fold_that_follows_step_by_step_is_bit_for_bit_the_one_made_anew(given
         fold = copied(fold)
         fold.take(step, members)
         assert says(fold) == says(anew([one for one in events if one.step <= step]))
+
+
+@given(rewardings())
+def test_a_fold_of_only_the_memories_that_a_step_names_moves_them_as_the_whole_one_does(
+    given_events: list[LedgerEvent],
+) -> None:
+    whole = Fold(memrl_rule)
+    for step, members in by_step([*history(), *given_events], lambda attempt: True).items():
+        named = {memory_id for one in members for memory_id in named_by(one)}
+        stored = {i: len(points) for i, points in whole.histories.items()}
+        part = Fold(memrl_rule, whole.settings)
+        part.utilities = {i: utility for i, utility in whole.utilities.items() if i in named}
+        part.away = {i: utility for i, utility in whole.away.items() if i in named}
+        part.histories = {i: [] for i in whole.histories if i in named}
+        part.take(step, members)
+        whole.take(step, members)
+        for i, points in part.histories.items():
+            assert repr(points) == repr(whole.histories[i][stored.get(i, 0) :])
+            assert (part.utilities.get(i), part.away.get(i)) == (whole.utilities.get(i), whole.away.get(i))
 
 
 @given(st.data(), rewardings())

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from memrl_core.bank.facts import locked
 from memrl_core.bank.ledger import Part
 from memrl_core.bank.people.roles import person_name
-from memrl_core.bank.state import locked
 from memrl_core.errors import InputError
 from memrl_core.learning import in_ledger
 from memrl_core.records import EventKind
@@ -46,11 +46,11 @@ class Batches(Part):
             raise InputError(f"A batch's name has 1 to {LONGEST_BATCH_NAME} characters. Nothing was saved.")
         parts = {person_name(rater): steps for rater, steps in batch.parts.items()}
         with self._alone():
-            run = self._state.run(batch.run)
+            run = self._facts.run(batch.run)
             for step in sorted({step for steps in parts.values() for step in steps}):
-                if self._state.step_row(run.id, step) is None:
+                if self._facts.step_row(run.id, step) is None:
                     raise InputError(f"Run {run.id} has no finished step {step}. Nothing was saved.")
-            newest, shared = self._state.of(run.id).newest or 0, batch.model_copy(update={"parts": parts})
+            newest, shared = self._facts.of(run.id).newest or 0, batch.model_copy(update={"parts": parts})
             facts = shared.model_dump(mode="json", include={"parts", "gold", "overlap", "seed"})
             event = self._ledger.by_person(by, run.id, newest, "", EventKind.BATCH_MADE, reason=name, payload=facts)
         return next(made for made in self.of(run.id) if made.id == event.id)
@@ -67,8 +67,8 @@ class Batches(Part):
         Raises `UnknownRun`.
         """
         if run:
-            self._state.run(run)
-        events = sorted(self._state.of_kind(EventKind.BATCH_MADE, EventKind.BATCH_CLOSED), key=in_ledger)
+            self._facts.run(run)
+        events = sorted(self._facts.of_kind(EventKind.BATCH_MADE, EventKind.BATCH_CLOSED), key=in_ledger)
         closed = {event.revokes for event in events if event.kind is EventKind.BATCH_CLOSED}
         found = []
         for event in events:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from memrl_core.bank.facts import locked
 from memrl_core.bank.ledger import Part, in_the_name_of, now
 from memrl_core.bank.people.roles import Role
-from memrl_core.bank.state import locked
 from memrl_core.bank.storage.codec import Inserted
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
@@ -51,7 +51,7 @@ class Editing(Part):
         """
         with self._alone():
             self._seen(run, memory_ids)
-            pinned = self._state.live(run).pinned
+            pinned = self._q.known(run, memory_ids).pinned
             new = [memory_id for memory_id in memory_ids if memory_id not in pinned]
             if not new:
                 raise InputError("Nothing was changed: what you chose is pinned already.")
@@ -64,7 +64,7 @@ class Editing(Part):
         """
         with self._alone():
             self._seen(run, memory_ids)
-            pinned = self._state.live(run).pinned
+            pinned = self._q.known(run, memory_ids).pinned
             held = [memory_id for memory_id in memory_ids if memory_id in pinned]
             if not held:
                 raise InputError("Nothing was changed: what you chose is not pinned.")
@@ -77,7 +77,7 @@ class Editing(Part):
         """
         with self._alone():
             self._seen(run, memory_ids)
-            must_not_be_pinned(self._state.live(run), memory_ids)
+            must_not_be_pinned(self._q.known(run, memory_ids), memory_ids)
             return self._append(run, memory_ids, EventKind.MEMORY_FORGOTTEN, by, reason)
 
     def restore(self, run: str, memory_ids: Sequence[str], by: str) -> LedgerEvent:
@@ -89,7 +89,7 @@ class Editing(Part):
         with self._alone():
             if not memory_ids:
                 raise InputError(NONE_CHOSEN)
-            away = self._state.live(run).away
+            away = self._q.known(run, memory_ids).away
             for memory_id in memory_ids:
                 if memory_id not in away:
                     raise InputError(f"Run {run} has not lost a memory “{memory_id[:80]}”. Nothing was restored.")
@@ -141,7 +141,7 @@ class Editing(Part):
             if len(set(memory_ids)) < 2:
                 raise InputError("It takes two memories to merge. Nothing was changed; choose another one.")
             self._seen(run, memory_ids)
-            return self._seen(run, [i for i in self._state.live(run).utilities if i in set(memory_ids)])
+            return self._seen(run, list(self._q.known(run, memory_ids).utilities))
 
         return self._replace(run, chosen, intent, experience, embedder, EventKind.MEMORY_MERGED, by, reason)
 
@@ -160,20 +160,18 @@ class Editing(Part):
 
     def _events_behind(self, run: str) -> list[LedgerEvent]:
         """The events behind what a run sees, with those of the run that it started from."""
-        info = self._state.run(run)
+        info = self._facts.run(run)
         inherited = [e for e in self._events_behind(info.base) if e.known_at <= info.base_step] if info.base else []
-        events = self._state.events(run)
-        committed = self._state.committed(events)
-        return [*inherited, *(e for e in events if not e.step_id or e.step_id in committed)]
+        return [*inherited, *self._facts.counting(self._facts.events(run))]
 
     def _seen(self, run: str, memory_ids: Sequence[str]) -> list[Memory]:
         if not memory_ids:
             raise InputError(NONE_CHOSEN)
-        known = self._state.live(run).utilities
+        known = self._q.known(run, memory_ids).utilities
         unseen = [memory_id for memory_id in memory_ids if memory_id not in known]
         if unseen:
             raise InputError(f"Run {run} sees no memory “{unseen[0][:80]}”. Nothing was changed.")
-        return [self._state.memories[memory_id] for memory_id in memory_ids]
+        return [self._facts.memories[memory_id] for memory_id in memory_ids]
 
     def _append(
         self, run: str, memory_ids: Sequence[str], kind: EventKind, by: str, reason: str = "", payload: Any = None
@@ -185,8 +183,8 @@ class Editing(Part):
         return event
 
     def _newest(self, run: str) -> int:
-        newest = self._state.of(run).newest
-        return self._state.run(run).first_step - 1 if newest is None else newest
+        newest = self._facts.of(run).newest
+        return self._facts.run(run).first_step - 1 if newest is None else newest
 
     def _replace(
         self,
@@ -227,27 +225,26 @@ class Editing(Part):
                 task=old[0].task,
                 created=now(),
             )
-            stored = self._state.memories.embedding(alike.id) if alike else vector
+            stored = self._facts.memories.embedding(alike.id) if alike else vector
             assert stored is not None
-            self._state.prepare([run])
-            self._state.take_memory(new, stored, Inserted(self._state.clock + 1))
+            self._facts.write(new, stored, Inserted(self._facts.clock + 1))
             self._append(run, [new.id], kind, by, reason, {"replaces": [memory.id for memory in old]})
             return new
 
     def _embedded(self, intent: str, embedder: Embedder) -> npt.NDArray[np.float32]:
         self._must_match(embedder)
-        return self._state.memories.checked(embedder.embed([intent])[0])
+        return self._facts.memories.checked(embedder.embed([intent])[0])
 
     def _free_id(self, memory_id: str) -> str:
         root = re.sub(r"\.\d+$", "", memory_id)
-        return next(f"{root}.{n}" for n in count(2) if f"{root}.{n}" not in self._state.memories)
+        return next(f"{root}.{n}" for n in count(2) if f"{root}.{n}" not in self._facts.memories)
 
     def _replacement_of(self, run: str, memory_ids: Sequence[str]) -> tuple[list[str], LedgerEvent] | None:
         """The edit or merge whose memory the run sees in the place of these, with all that it stands for.
 
         A wording of a wording stands for the first one.
         """
-        seen = self._state.live(run).utilities
+        seen = self._q.known(run).utilities
         replacing = [
             e for e in self._events_behind(run) if e.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
         ]

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from memrl_core.bank.facts import locked
 from memrl_core.bank.ledger import Part
 from memrl_core.bank.people.ratings import LONGEST_REASON
 from memrl_core.bank.people.roles import person_name
 from memrl_core.bank.people.undo import JUDGED, TOGETHER, label_key
-from memrl_core.bank.state import locked
 from memrl_core.errors import InputError
 from memrl_core.learning import in_ledger
 from memrl_core.records import EventKind, LedgerEvent
@@ -83,8 +83,8 @@ class Judgements(Part):
         Raises `UnknownRun`.
         """
         if run is not None:
-            self._state.run(run)
-        events = self._state.at(run, step) if run is not None and step is not None else self._state.of_kind(*JUDGED)
+            self._facts.run(run)
+        events = self._facts.at(run, step) if run is not None and step is not None else self._facts.of_kind(*JUDGED)
         newest: dict[tuple[object, ...], LedgerEvent] = {}
         for event in sorted((e for e in events if e.kind in JUDGED and run in (None, e.run)), key=in_ledger):
             newest.pop(label_key(event), None)
@@ -93,18 +93,18 @@ class Judgements(Part):
 
     def _newest(self, steps: set[tuple[str, int]]) -> list[LedgerEvent]:
         if len(steps) > 1:
-            found = [event for event in self._state.of_kind(*JUDGED) if (event.run, event.step) in steps]
+            found = [event for event in self._facts.of_kind(*JUDGED) if (event.run, event.step) in steps]
         else:
-            found = [event for place in steps for event in self._state.at(*place) if event.kind in JUDGED]
+            found = [event for place in steps for event in self._facts.at(*place) if event.kind in JUDGED]
         return sorted(found, key=in_ledger)
 
     def _event(self, label: Label, together: dict[str, str]) -> LedgerEvent:
-        if self._state.step_row(label.run, label.step) is None:
+        if self._facts.step_row(label.run, label.step) is None:
             raise InputError(f"Run {label.run[:80]} has no finished step {label.step}. Nothing was saved.")
         highest = HIGHEST_GRADE if label.memory_id else 1
         if label.grade is not None and not 0 <= label.grade <= highest:
             raise InputError(f"{label.grade} is no grade: give 0 to {highest}. Nothing was saved.")
-        if label.memory_id and label.memory_id not in self._state.memories:
+        if label.memory_id and label.memory_id not in self._facts.memories:
             raise InputError(f"This bank holds no memory “{label.memory_id[:80]}”. Nothing was saved.")
         if label.source not in get_args(LabelSource):
             raise InputError(f"“{str(label.source)[:80]}” is no source of labels. Nothing was saved.")

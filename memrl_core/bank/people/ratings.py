@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from memrl_core.bank.facts import locked
 from memrl_core.bank.ledger import Part
 from memrl_core.bank.people.roles import person_name
 from memrl_core.bank.people.undo import TOGETHER
-from memrl_core.bank.state import locked
 from memrl_core.bank.storage.codec import StepRow
 from memrl_core.errors import InputError
 from memrl_core.learning import active_rewards, in_ledger
@@ -132,10 +132,10 @@ class Ratings(Part):
         Raises `InputError` when there is no such reward, `NotAllowed`.
         """
         with self._alone():
-            given = self._state.event(event_id)
+            given = self._facts.event(event_id)
             if given is None or given.kind is not EventKind.REWARD_GIVEN:
                 raise InputError("That reward is not in this bank. Nothing was changed.")
-            at_step = self._state.at(given.run, given.step)
+            at_step = self._facts.at(given.run, given.step)
             revoked = next((e for e in at_step if e.revokes == event_id), None)
             if revoked is None:
                 revoked = self._ledger.revoking(given, rater)
@@ -176,10 +176,10 @@ class Ratings(Part):
         else:
             assert withdrawn is not None
             event = self._ledger.revoking(withdrawn, withdrawn.rater)
-        now = self._state.live(event.run)
-        then = self._state.supposed(event)
-        moved = {i: (now.histories[i][-1].after, points[-1].after) for i, points in then.items() if points}
-        return Supposed(moved, self._state.beginning_before(event.run, then))
+        then = self._q.supposed(event)
+        now = self._q.histories(event.run, then)
+        moved = {i: (now[i][-1].after, points[-1].after) for i, points in then.items() if points}
+        return Supposed(moved, self._q.beginning_before(event.run, then))
 
     # --- scales -------------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Ratings(Part):
         Raises `SettingsError` where a better rating would be worth less, `NotAllowed`, `UnknownRun`.
         """
         with self._alone():
-            newest = self._state.of(run).newest or 0
+            newest = self._facts.of(run).newest or 0
             scales.must_rise(*self.bounds(run, newest + 1))
             given = {"scales": scales.model_dump(mode="json")}
             self._ledger.by_person(by, run, newest, "", EventKind.SCALES_CHANGED, payload=given)
@@ -207,14 +207,14 @@ class Ratings(Part):
     # --- within -------------------------------------------------------------------------------------------------------
 
     def _row(self, run: str, step: int) -> StepRow:
-        row = self._state.step_row(run, step)
+        row = self._facts.step_row(run, step)
         if row is None:
             raise InputError(f"Run {run} has no finished step {step}. Nothing was saved.")
         return row
 
     def _placed(self, rating: Rating) -> Rating:
         """A rating with the attempt that it is about and the memories that it credits."""
-        if rating.attempt and self._state.step_row(rating.run, rating.step) is None:
+        if rating.attempt and self._facts.step_row(rating.run, rating.step) is None:
             return rating
         row = self._row(rating.run, rating.step)
         if rating.attempt not in ("", row.id):
@@ -224,7 +224,7 @@ class Ratings(Part):
         return replace(rating, attempt=row.id, credited=self._credited(row.run, row.step))
 
     def _of_attempt(self, run: str, step: int, attempt: str) -> list[LedgerEvent]:
-        at_step = [event for event in self._state.at(run, step) if event.step_id == attempt]
+        at_step = [event for event in self._facts.at(run, step) if event.step_id == attempt]
         return active_rewards(sorted(at_step, key=in_ledger))
 
     def _standing(self, rating: Rating) -> LedgerEvent | None:

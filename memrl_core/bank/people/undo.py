@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from memrl_core.bank.facts import locked
 from memrl_core.bank.ledger import Part
 from memrl_core.bank.people.editing import must_not_be_pinned
 from memrl_core.bank.people.roles import actor_of, person_name
-from memrl_core.bank.state import locked
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import active_rewards, in_ledger, named_by
 from memrl_core.records import EventKind, LedgerEvent
@@ -115,9 +115,9 @@ class Undo(Part):
         if event.kind not in _MOVING:
             return
         leave, come_back = _MOVING[event.kind](event)
-        fold = self._state.live(event.run)
+        fold = self._q.known(event.run, (*leave, *come_back))
         if event.kind is EventKind.MEMORY_FORGOTTEN:
-            later = (e for e in self._state.events(event.run) if in_ledger(e) > in_ledger(action.first))
+            later = (e for e in self._facts.events(event.run) if in_ledger(e) > in_ledger(action.first))
             pinned_since = {i for e in later if e.kind is EventKind.MEMORY_PINNED for i in e.memory_ids}
             must_not_be_pinned(fold, pinned_since.intersection(leave))
         changed = [*(i for i in leave if i not in fold.utilities), *(i for i in come_back if i not in fold.away)]
@@ -134,7 +134,7 @@ class Undo(Part):
         reward, actor = self._rewarded(event), actor_of(event)
         if reward.rater == actor:
             return
-        for later in self._state.at(reward.run, reward.step):
+        for later in self._facts.at(reward.run, reward.step):
             if later.kind in REWARDS and in_ledger(later) > in_ledger(action.first) and actor_of(later) != actor:
                 same = self._rewarded(later)
                 if (same.step_id, same.source, same.rater) == (reward.step_id, reward.source, reward.rater):
@@ -146,7 +146,7 @@ class Undo(Part):
 
     def _rewarded(self, event: LedgerEvent) -> LedgerEvent:
         """The reward that an event gives or takes back."""
-        return (self._state.event(event.revokes) if event.revokes else None) or event
+        return (self._facts.event(event.revokes) if event.revokes else None) or event
 
     def _about(self, action: Action) -> set[str]:
         """The memories and the attempts at steps that an action changed something for."""
@@ -156,8 +156,8 @@ class Undo(Part):
     def _stacks(self, person: str, kinds: Collection[EventKind] | None) -> tuple[list[Action], list[Action]]:
         done: list[Action] = []
         undone: list[Action] = []
-        theirs = [e for e in self._state.by_actor(person_name(person)) if kinds is None or e.kind in kinds]
-        known = {e.id for e in self._state.events_of({e.revokes for e in theirs if e.revokes})}
+        theirs = [e for e in self._facts.by_actor(person_name(person)) if kinds is None or e.kind in kinds]
+        known = {e.id for e in self._facts.events_of({e.revokes for e in theirs if e.revokes})}
         # A file may have brought in that a reward was taken back without the reward.
         reversible = (e for e in theirs if e.kind in REVERSIBLE and (not e.revokes or e.revokes in known))
         for action in _actions(sorted(reversible, key=in_ledger)):
@@ -212,7 +212,7 @@ class Undo(Part):
 
     def _judged_before(self, event: LedgerEvent) -> LedgerEvent | None:
         """The label that stood for the same thing, by the same rater and from the same source, before an event."""
-        at_step = self._state.at(event.run, event.step)
+        at_step = self._facts.at(event.run, event.step)
         same = (e for e in at_step if e.kind in JUDGED and label_key(e) == label_key(event))
         return max((e for e in same if in_ledger(e) < in_ledger(event)), key=in_ledger, default=None)
 
@@ -235,7 +235,7 @@ class Undo(Part):
         """The reward of whoever gave `reward`, for the same attempt, that stands now or stood before an event."""
         at_step = [
             e
-            for e in self._state.at(reward.run, reward.step)
+            for e in self._facts.at(reward.run, reward.step)
             if e.step_id == reward.step_id and (before is None or in_ledger(e) < in_ledger(before))
         ]
         whose = (reward.source, reward.rater)
@@ -261,7 +261,7 @@ class Undo(Part):
 
     def _now(self, event: LedgerEvent, kind: EventKind, **values: Any) -> LedgerEvent:
         """What becomes of memories, at this moment: steps that have used them stay as they are."""
-        step = self._state.of(event.run).newest
+        step = self._facts.of(event.run).newest
         memory_ids = self._where_now(event, kind) if kind in PINS else event.memory_ids
         given = {"memory_ids": memory_ids, "payload": event.payload, **values}
         return self._ledger.event(
@@ -273,7 +273,7 @@ class Undo(Part):
 
         The pin went on with it; it stays where another memory that it replaced was pinned too.
         """
-        fold = self._state.live(event.run)
+        fold = self._q.known(event.run)
         places = {memory_id for memory_id in event.memory_ids if memory_id not in fold.utilities}
         for memory_id, origin in fold.origins.items():
             if not places.isdisjoint(origin.replaced):

@@ -19,6 +19,7 @@ from sqlalchemy import select
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.digests import digest
+from memrl_core.errors import BankDamaged
 from memrl_core.records import Candidate, EventKind, LedgerEvent, Memory, RunInfo, StepTrace, UtilityPoint
 from memrl_core.retrieval.view import LEAST_PART, Embeddings
 
@@ -118,6 +119,14 @@ def trace_of(trace: str | bytes, embedding: bytes | None) -> StepTrace:
     if found.embed is None or embedding is None:
         return found
     return replace(found, embed=replace(found.embed, embedding=tuple(vector_of(embedding).tolist())))
+
+
+def trace_at(trace: str, embedding: bytes | None, run: str, step: int) -> StepTrace:
+    """The trace of a row of `steps`. Raises `BankDamaged` when it cannot be read."""
+    try:
+        return trace_of(trace, embedding)
+    except (ValueError, KeyError) as error:
+        raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
 
 
 def vector_of(numbers: bytes) -> npt.NDArray[np.float32]:

@@ -309,6 +309,7 @@ class Database:
     """One connection to the tables of a bank. Threads take `lock` to share it; `shown` names the place in sentences.
 
     `file` is that of SQLite on this machine; `had_log` whether a write-ahead log with something in it lay beside it.
+    `is_writing` says whether a transaction that writes is open.
     """
 
     def __init__(self, engine: Engine, shown: str, file: Path | None = None) -> None:
@@ -319,7 +320,9 @@ class Database:
         self.had_log = file is not None and _size(Path(f"{file}-wal")) > 0
         self._folder = None if file is None else file.parent
         self._turn = FileLock(f"{file}{TURNS}", thread_local=False)
+        self.is_writing = False
         self._in_transaction = False
+        self._marks = 0
         self._is_complete = False
         self._version: Any = None
         self._open: Connection | None = None
@@ -523,28 +526,76 @@ class Database:
         Raises `BankError` when another process writes on and on, `BankFull`, `BankReadOnly`, `BankUnreachable`.
         """
         with self.lock:
-            if self._in_transaction:
+            if self._in_transaction and not self.is_writing:
                 yield
                 return
-            with self._sentences("the database"):
-                self._begin()
-            self._in_transaction = True
+            if self.is_writing:
+                self.mark()
+            else:
+                self.begin()
+            marks = self._marks
             try:
-                if not self.is_sqlite:
-                    with self._sentences("the database"):
-                        self._connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
-                        self._connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ONE_WRITER})")
-                self._complete()
                 yield
-                with self._sentences("the database"):
-                    self._run("COMMIT")
+                if marks == 0:
+                    self.commit()
+                else:
+                    self.release()
             except BaseException:
-                # SQLite may have rolled back by itself, or the connection is gone.
-                with suppress(SQLAlchemyError, sqlite3.Error):
-                    self._run("ROLLBACK")
+                self.take_back()
                 raise
-            finally:
-                self._in_transaction = False
+
+    def begin(self) -> None:
+        """Begin to write, as the only writer, until `commit` or `take_back`. Raises as `transaction`."""
+        with self._sentences("the database"):
+            self._begin()
+        self._in_transaction = self.is_writing = True
+        self._marks = 0
+        try:
+            if not self.is_sqlite:
+                with self._sentences("the database"):
+                    self._connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
+                    self._connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ONE_WRITER})")
+            self._complete()
+        except BaseException:
+            self.take_back()
+            raise
+
+    def commit(self) -> None:
+        """Keep all that was written since `begin`; on failure nothing of it."""
+        try:
+            with self._sentences("the database"):
+                self._run("COMMIT")
+        except BaseException:
+            self._marks = 0
+            self.take_back()
+            raise
+        self._in_transaction = self.is_writing = False
+
+    def mark(self) -> None:
+        """Remember this point of what is being written: `take_back` goes back to it, `release` forgets it."""
+        with self._sentences("the database"):
+            self._run("SAVEPOINT part")
+        self._marks += 1
+
+    def release(self) -> None:
+        """Forget the last mark."""
+        with self._sentences("the database"):
+            self._run("RELEASE SAVEPOINT part")
+        self._marks -= 1
+
+    def take_back(self) -> bool:
+        """Undo what was written since the last mark, or since `begin`; True if nothing is left of it."""
+        # SQLite may have rolled back by itself, or the connection is gone.
+        if self.is_writing and self._marks:
+            with suppress(SQLAlchemyError, sqlite3.Error):
+                self._run("ROLLBACK TO SAVEPOINT part")
+                self._run("RELEASE SAVEPOINT part")
+                self._marks -= 1
+                return False
+        with suppress(SQLAlchemyError, sqlite3.Error):
+            self._run("ROLLBACK")
+        self._in_transaction, self.is_writing, self._marks = False, False, 0
+        return True
 
     def _complete(self) -> None:
         """Give a bank of an earlier version the column and the view that it lacks; one look per handle at any other."""

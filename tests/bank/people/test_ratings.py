@@ -152,7 +152,7 @@ def test_what_a_reward_would_do_is_what_it_does(bank: MemoryBank) -> None:
 def test_a_late_reward_folds_only_what_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bank, steps = a_rated_bank(tmp_path / "bank")
     bank.utilities("r")
-    monkeypatch.setattr("memrl_core.bank.state.BankState.start", None)
+    monkeypatch.setattr("memrl_core.bank.utilities.Utilities.start", None)
     bank.ratings.rate(Rating("r", 2, -0.4, "ann"))
     withdraw(bank, "r", 2, "ann")
     bank.ratings.rate(Rating("r", 3, 0.4, "ann"))

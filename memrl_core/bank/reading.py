@@ -1,0 +1,469 @@
+"""What every reader of a bank sees: its runs, memories, steps and events, and the q that follow from them."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sqlalchemy import func, or_, select
+
+from memrl_core.bank.facts import BRINGS_IN, Facts, locked
+from memrl_core.bank.matrix import MovingView
+from memrl_core.bank.operations import METADATA
+from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps, steps_with_unusable_reports
+from memrl_core.bank.storage import codec, schema
+from memrl_core.bank.storage.codec import StepRow
+from memrl_core.bank.storage.last import LastStored
+from memrl_core.bank.storage.schema import Database
+from memrl_core.bank.storage.vectors import Vectors
+from memrl_core.bank.utilities import Utilities
+from memrl_core.bank.walk import seen_until, walk
+from memrl_core.errors import BankError, InputError
+from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
+from memrl_core.policies import is_installed
+from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
+from memrl_core.retrieval.view import MemoryView
+
+TRACES_KEPT = 256
+READ_AT_ONCE = 100
+"""So many traces are read and held by who looks through all of a run."""
+
+_STEPS, _LEDGER, _MOVES = schema.steps.c, schema.ledger.c, schema.q_moves.c
+_TYPES = {
+    **dict.fromkeys(("step", "epoch", "rank_recall", "rank_select"), pa.int64()),
+    **dict.fromkeys(
+        ("reward", "seconds", "similarity", "similarity_z", "q", "q_z", "score", "propensity"), pa.float64()
+    ),
+    "selected": pa.bool_(),
+}
+_NOT_FROM_STEPS = or_(
+    _LEDGER.kind == EventKind.SETTINGS_CHANGED,
+    _LEDGER.kind.in_(REWARDING) & ~((_LEDGER.kind == EventKind.REWARD_GIVEN) & (_LEDGER.source == "environment")),
+)
+
+
+class Reader:
+    """Memories, traces and the ledger of any number of runs, as they are stored. Threads may share one.
+
+    `handle` is a name for this opened bank that no other has, not even one at the same place later.
+    """
+
+    def __init__(self, uri: str, database: Database, vectors: Vectors) -> None:
+        self.uri = uri
+        self.handle = secrets.token_hex(8)
+        self._database, self._vectors = database, vectors
+        self._lock = database.lock
+        self._facts = Facts(database, vectors)
+        self._q = Utilities(self._facts)
+        self._traces: OrderedDict[str, StepTrace] = OrderedDict()
+        self._last = LastStored(database)
+        self._refreshed = self._facts.version
+
+    @locked
+    def runs(self) -> list[RunInfo]:
+        """All runs, oldest first."""
+        return [self._facts.run(run) for run in self._facts.ids()]
+
+    @locked
+    def run(self, run: str) -> RunInfo:
+        """One run; raises `UnknownRun`."""
+        return self._facts.run(run)
+
+    @locked
+    def settings(self, run: str, step: int | None = None) -> Mapping[str, Any]:
+        """The settings in force now, or at `step`."""
+        return self._facts.settings_at(run)(sys.maxsize if step is None else step)
+
+    @locked
+    def next_step(self, run: str) -> int:
+        """The number of the step that comes next."""
+        known = self._facts.of(run)
+        return known.info.first_step if known.newest is None else known.newest + 1
+
+    @property
+    def missing(self) -> str:
+        """A sentence where something that was stored in this bank is not in it any more, else ""."""
+        return self._last.missing
+
+    @property
+    def last_saved(self) -> datetime | None:
+        """When this handle last appended something; None when it has not."""
+        return self._facts.last_saved
+
+    def saved(self, run: str) -> datetime | None:
+        """When something was last stored, as far as is known: by this handle, else the newest step of `run`."""
+        with self._lock:
+            row = self._facts.step_row(run, self.next_step(run) - 1)
+        if self.last_saved is not None or row is None:
+            return self.last_saved
+        try:
+            at = datetime.fromisoformat(row.created)
+        except ValueError:  # A step may come from a file.
+            return None
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+    @property
+    def state(self) -> str:
+        """A name for what this handle knows now: another one after every fact, and in every other handle."""
+        return f"{self.handle}·{self._facts.version}"
+
+    @property
+    @locked
+    def clock(self) -> int:
+        """The highest `seq` of the ledger: the next event has one more."""
+        return self._facts.clock
+
+    @property
+    def facts(self) -> int:
+        """How many facts this handle has taken in: grows with every append, whoever made it."""
+        return self._facts.facts
+
+    @locked
+    def view(self, run: str) -> MemoryView:
+        """What the run sees now."""
+        return self._q.view(run)
+
+    @locked
+    def as_of(self, run: str, step: int) -> MemoryView:
+        """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""
+        return self._facts.memories.view(self._q.past(run, step))
+
+    @locked
+    def seen_until(self, run: str, step: int, epoch: int) -> int:
+        """The step after which the memory stood that a step of an epoch recalls from: the one before its mini-batch.
+
+        A mini-batch has `batch_size` steps of one epoch, the last perhaps fewer; with 1 it is the step before.
+        """
+        return seen_until(self._facts, run, step, epoch)
+
+    def walk(self, run: str) -> Iterator[tuple[int, MemoryView]]:
+        """Every finished step with what it recalled from: `as_of(run, seen_until(run, step, epoch))`, in one pass.
+
+        The view changes in place from one to the next. Steps that end meanwhile are not met. Raises `UnknownRun`.
+        """
+        with self._lock:
+            # Its first step makes the list of all steps, so nothing later than `moving` covers can come.
+            steps = walk(self._facts, self._q, run)
+            following = next(steps, None)
+            moving = MovingView(self._facts.memories, list(self._q.known(run).histories))
+        while following is not None:
+            step, fold, changed = following
+            view = moving.follow(fold, changed)
+            yield step, view
+            with self._lock:
+                following = next(steps, None)
+
+    @locked
+    def utilities(self, run: str, as_of: int | None = None) -> Mapping[str, Utility]:
+        """q and visits of every memory of the run, oldest first, now or as of a step."""
+        return dict(self._fold(run, as_of).utilities)
+
+    @locked
+    def utilities_of(self, run: str, memory_ids: Iterable[str]) -> Mapping[str, Utility]:
+        """q and visits now of those of `memory_ids` that the run knows; does not look at the others."""
+        wanted = list(memory_ids)
+        known = self._q.known(run, wanted).utilities
+        return {memory_id: known[memory_id] for memory_id in wanted if memory_id in known}
+
+    @locked
+    def memory_count(self, run: str, as_of: int | None = None) -> int:
+        """How many memories the run knows, now or as of a step."""
+        if as_of is not None:
+            return len(self._q.past(run, as_of).utilities)
+        self._facts.run(run)
+        ((count,),) = self._database.raw("SELECT count(*) FROM q_values WHERE run = ? AND NOT away", (run,))
+        return int(count)
+
+    def unmoved(self, run: str) -> str:
+        """A sentence where no q of a run follows its rewards, as the policy that says how is not installed; else ""."""
+        info = self.run(run)
+        if is_installed(info.policy):
+            return ""
+        with self._lock:
+            rewards, moves = self._q.followed(run)
+        if not rewards or moves:
+            return ""
+        return (
+            f"No reward has moved a q of run “{run[:80]}”: its policy “{info.policy[:80]}”, which says how they move, "
+            "is not installed here, so each q stands as it began."
+        )
+
+    @locked
+    def pinned(self, run: str) -> frozenset[str]:
+        """Of the memories that the run sees, those that it must not forget."""
+        fold = self._q.known(run)
+        return frozenset(fold.pinned.intersection(fold.utilities))
+
+    @locked
+    def away(self, run: str) -> Mapping[str, Utility]:
+        """q and visits of every memory that the run knew once and no longer sees."""
+        return self._q.known(run).away
+
+    @locked
+    def histories(self, run: str) -> dict[str, Sequence[UtilityPoint]]:
+        """How every q of the run came about; what it began with has the step before its first."""
+        return self._q.beginning_before(run, self._q.histories(run))
+
+    @locked
+    def histories_of(self, run: str, memory_ids: Iterable[str]) -> dict[str, Sequence[UtilityPoint]]:
+        """The same, of those of `memory_ids` that the run has ever known."""
+        wanted = list(memory_ids)
+        known = self._q.histories(run, wanted)
+        return self._q.beginning_before(run, {i: known[i] for i in wanted if i in known})
+
+    @locked
+    def history(self, run: str, memory_id: str, as_of: int | None = None) -> list[UtilityPoint]:
+        """How the memory's q came about, from its writing on."""
+        found = self._q.histories(run, [memory_id]) if as_of is None else self._q.past(run, as_of).histories
+        return list(found.get(memory_id, ()))
+
+    @locked
+    def active_rewards(self, run: str, step: int, step_id: str, as_of: int | None = None) -> list[LedgerEvent]:
+        """The rewards that stand for an attempt at a step, finished or not: the environment's and each person's.
+
+        With `as_of`, those that stood when that step had ended and the next had not begun.
+        """
+        events = self._facts.at(run, step) if run in self._facts.ids() else ()
+        known = (e for e in events if e.step_id == step_id and (as_of is None or e.known_at <= as_of))
+        return active_rewards(sorted(known, key=in_ledger))
+
+    @locked
+    def effective_reward(self, run: str, step: int) -> float | None:
+        """The reward that a finished step has now, by the run's rules."""
+        row = self._facts.step_row(run, step)
+        if row is None:
+            return None
+        return effective_reward(self.active_rewards(run, step, row.id), self.settings(run, step))
+
+    @locked
+    def memory(self, memory_id: str) -> Memory:
+        """A memory's text; raises `BankError` when there is none of that id."""
+        self._must_hold(memory_id)
+        return self._facts.memories[memory_id]
+
+    @locked
+    def embedding(self, memory_id: str) -> npt.NDArray[np.float32]:
+        """A memory's vector (d,); raises `BankError` when there is none of that id."""
+        self._must_hold(memory_id)
+        return self._facts.memories.embedding(memory_id)
+
+    def _must_hold(self, memory_id: str) -> None:
+        if memory_id not in self._facts.memories:
+            raise BankError(f"This bank holds no memory “{memory_id[:80]}”.")
+
+    @locked
+    def memories(self, run: str | None = None) -> list[Memory]:
+        """All memories, oldest first; of one run, those it sees now."""
+        ids = self.memory_ids() if run is None else self._q.known(run).utilities
+        return [self._facts.memories[memory_id] for memory_id in ids]
+
+    @locked
+    def memory_ids(self) -> list[str]:
+        """The ids of all memories that a run has come to know, oldest first."""
+        named = self._facts.named()
+        return [memory_id for memory_id in self._facts.memories if memory_id in named]
+
+    @locked
+    def has_step(self, run: str, step: int) -> bool:
+        """Whether the run has a finished step of this number."""
+        return self._facts.step_row(run, step) is not None
+
+    @locked
+    def attempt(self, step_id: str) -> StepRow | None:
+        """The finished step of this id, which no other step of the bank has; None where there is none."""
+        return next(map(codec.step_of, self._database.rows(codec.STEP_ROWS.where(_STEPS.id == step_id))), None)
+
+    @locked
+    def unusable_reports(self, run: str) -> int:
+        """In how many steps of a run something that another agent reported could not be used."""
+        return steps_with_unusable_reports(self._database, run)
+
+    @locked
+    def metadata(self, run: str) -> dict[str, Mapping[str, Any]]:
+        """What is known of memories besides their texts (user, tags, source …), as JSON, of those that have any."""
+        brought = _LEDGER.run == run, _LEDGER.kind.in_(BRINGS_IN), _LEDGER.payload.contains(f'"{METADATA}"')
+        events = sorted(self._facts.events_where(*brought), key=in_ledger)
+        return {
+            name: event.payload[METADATA] for event in events for name in event.memory_ids if METADATA in event.payload
+        }
+
+    @locked
+    def step_rows(self, run: str) -> list[StepRow]:
+        """The finished steps of a run in short."""
+        return self._facts.step_rows(run)
+
+    @locked
+    def trace(self, run: str, step: int) -> StepTrace:
+        """The whole record of a finished step. Raises `InputError` when the run has no such step."""
+        row = self._facts.step_row(run, step)
+        if row is None:
+            last = self.next_step(run) - 1
+            raise InputError(f"Run {run} has no step {step}: it has {last} finished steps.")
+        if row.id not in self._traces:
+            ((trace, embedding),) = self._database.rows(
+                select(_STEPS.trace, _STEPS.embedding).where(_STEPS.id == row.id)
+            )
+            self._keep_trace(codec.trace_at(trace, embedding, run, step))
+        return self._traces[row.id]
+
+    def traces(self, run: str, steps: tuple[int, int] | None = None) -> list[StepTrace]:
+        """The whole records of the finished steps of a run, or of the first to the last of `steps`, read in one go."""
+        with self._lock:
+            found = self._step_columns(run, ("step", "trace", "embedding"), steps)
+        return [codec.trace_at(trace, embedding, run, step) for step, trace, embedding in found]
+
+    def each_trace(self, run: str, steps: tuple[int, int] | None = None) -> Iterator[StepTrace]:
+        """The same, one after the other: of a long run only some are held at a time."""
+        first, last = steps or (self.run(run).first_step, self.next_step(run) - 1)
+        for start in range(first, last + 1, READ_AT_ONCE):
+            yield from self.traces(run, (start, min(last, start + READ_AT_ONCE - 1)))
+
+    def step_table(self, run: str, columns: Sequence[str]) -> pa.Table:
+        """The rows of `steps` of a run in the order of their steps, with these of its columns."""
+        with self._lock:
+            found = self._step_columns(run, columns)
+        made = {}
+        for name, values in zip(columns, zip(*found, strict=True) if found else [()] * len(columns), strict=True):
+            if name == "embedding":
+                listed = [None if value is None else codec.vector_of(value) for value in values]
+                made[name] = codec.vectors_of(listed, self._vectors.dimension)
+            else:
+                made[name] = pa.array(values, _TYPES.get(name, pa.string()))
+        return pa.table(made)
+
+    def candidate_table(self, run: str, columns: Sequence[str]) -> pa.Table:
+        """The rows of `candidates` that a decision of a run was about, with these columns of `candidates` and
+        `steps`; in the order of their steps, and within one in that of the decision.
+        """
+        self.run(run)
+        seen = schema.candidates.c
+        of = {**dict(_STEPS.items()), **dict(seen.items())}
+        query = (
+            select(*(of[name] for name in columns))
+            .join_from(schema.candidates, schema.steps, (seen.run == _STEPS.run) & (seen.step == _STEPS.step))
+            .where(seen.run == run, seen.q.is_not(None))
+            .order_by(seen.step, seen.position)
+        )
+        with self._lock:
+            found = self._database.rows(query)
+        listed = zip(*found, strict=True) if found else [()] * len(columns)
+        arrays = [pa.array(values, _TYPES.get(name, pa.string())) for name, values in zip(columns, listed, strict=True)]
+        return pa.table(arrays, names=list(columns))
+
+    def _step_columns(
+        self, run: str, columns: Sequence[str], steps: tuple[int, int] | None = None
+    ) -> Sequence[tuple[Any, ...]]:
+        self.run(run)
+        query = select(*(_STEPS[name] for name in columns)).where(_STEPS.run == run).order_by(_STEPS.step)
+        if steps is not None:
+            query = query.where(_STEPS.step.between(*steps))
+        return self._database.rows(query)
+
+    @locked
+    def matching_steps(self, run: str, query: StepQuery) -> list[int]:
+        """The numbers of the finished steps of a run that the query lets in, in their order."""
+        return matching_steps(self._database, run, query)
+
+    @locked
+    def found_steps(self, run: str, steps: Sequence[int]) -> list[FoundStep]:
+        """The finished steps of these numbers as rows of a table, in the order given."""
+        return [
+            row if row.as_it_ended else replace(row, now=self.effective_reward(run, row.step))
+            for row in found_steps(self._database, run, steps)
+        ]
+
+    @locked
+    def late_changes(self, run: str) -> list[int]:
+        """For each reward, credit or setting that came when a later step than its own had begun: that later step."""
+        self.run(run)
+        late = select(_LEDGER.known_at).where(_LEDGER.run == run, _NOT_FROM_STEPS, _LEDGER.known_at > _LEDGER.step)
+        return sorted(known_at for (known_at,) in self._database.rows(late))
+
+    @locked
+    def outside_changes(self, run: str) -> int:
+        """How many rewards, credits and settings came from others than the steps themselves, in the run and its bases:
+        while this stays, what was learned from its finished steps stays.
+        """
+        info = self.run(run)
+        count = select(func.count()).select_from(schema.ledger).where(_LEDGER.run == run, _NOT_FROM_STEPS)
+        return int(self._database.scalar(count)) + (self.outside_changes(info.base) if info.base else 0)
+
+    @locked
+    def events(self, run: str | None = None) -> list[LedgerEvent]:
+        """The ledger, in the order in which its events were appended by their clock; of "", what is of no run."""
+        if run:
+            return sorted(self._facts.events(run), key=in_ledger)
+        return sorted(self._facts.events_where(*(() if run is None else (_LEDGER.run == "",))), key=in_ledger)
+
+    @locked
+    def events_of(self, event_ids: Iterable[str]) -> list[LedgerEvent]:
+        """The events of these ids that are known, in the order given."""
+        return self._facts.events_of(event_ids)
+
+    @locked
+    def raters(self, run: str) -> set[str]:
+        """Everybody in whose name there has ever been a reward in a run, whether it stands or not."""
+        given = _LEDGER.run == run, _LEDGER.kind == EventKind.REWARD_GIVEN, _LEDGER.source == "person"
+        return {rater for (rater,) in self._database.rows(select(_LEDGER.rater).where(*given).distinct())}
+
+    def lately(self) -> list[LedgerEvent]:
+        """The newest event of each person who did something, for themselves or others (`actor_of`), newest first."""
+        with self._lock:
+            people = [person for (person,) in self._database.rows(select(_LEDGER.actor).distinct()) if person]
+            newest = [max(self._facts.by_actor(person), key=in_ledger) for person in people]
+        return sorted(newest, key=in_ledger, reverse=True)
+
+    @locked
+    def unfinished_steps(self, run: str) -> list[int]:
+        """Steps that left rewards or memories in the ledger and that no attempt has ended."""
+        if run not in self._facts.ids():
+            return []
+        ended = select(_STEPS.id)
+        attempts = select(_LEDGER.step).where(_LEDGER.run == run, _LEDGER.step_id != "", _LEDGER.step_id.not_in(ended))
+        numbers = select(_STEPS.step).where(_STEPS.run == run)
+        query = attempts.where(_LEDGER.step.not_in(numbers)).distinct().order_by(_LEDGER.step)
+        return [step for (step,) in self._database.rows(query)]
+
+    @locked
+    def cut_short(self, run: str) -> frozenset[str]:
+        """The attempts, by id, at the step that comes next that never ended and left events, none of which counts."""
+        if run not in self._facts.ids():
+            return frozenset()
+        events = self._facts.at(run, self.next_step(run))
+        return frozenset({event.step_id for event in events if event.step_id} - self._facts.committed(events))
+
+    @locked
+    def refresh(self) -> bool:
+        """Take in what other processes appended; True when there was something."""
+        self._facts.look()
+        before, self._refreshed = self._refreshed, self._facts.version
+        return before != self._refreshed
+
+    def _fold(self, run: str, as_of: int | None) -> Fold:
+        return self._q.known(run) if as_of is None else self._q.past(run, as_of)
+
+    def _keep_trace(self, trace: StepTrace) -> None:
+        self._traces[trace.id] = trace
+        while len(self._traces) > TRACES_KEPT:
+            self._traces.popitem(last=False)
+
+    @locked
+    def credited(self, run: str, step: int) -> tuple[str, ...]:
+        """The memories that were in the prompt of a finished step: those that its rewards go to."""
+        events = [event for event in self._facts.at(run, step) if event.source == "environment"]
+        committed = self._facts.committed(events)
+        for event in events:
+            if event.step_id in committed:
+                return event.memory_ids
+        trace = self.trace(run, step)
+        if trace.reward is not None:
+            return trace.reward.credited
+        return trace.decision.selected if trace.decision is not None else ()
