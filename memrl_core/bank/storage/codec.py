@@ -34,9 +34,8 @@ EVENT_FIELDS = tuple(LedgerEvent.__dataclass_fields__)
 _MEMORY_FIELDS = tuple(Memory.__dataclass_fields__)
 _MOVE_FIELDS = ("memory_id", "step", "before", "after", "visits", "reward", "source")
 
-STEP_ROWS = select(*(schema.steps.c[name] for name in STEP_COLUMNS))
 EVENTS = select(*(schema.ledger.c[name] for name in EVENT_FIELDS))
-"""Queries to which a WHERE is added; `step_of` and `event_of` read what they find."""
+"""A query to which a WHERE is added; `event_of` reads what it finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
 
 
 def step_of(row: Sequence[Any]) -> StepRow:
-    """The step of a row that `STEP_ROWS` finds."""
+    """The step of a row with the columns `STEP_COLUMNS`."""
     return StepRow(*row)
 
 
