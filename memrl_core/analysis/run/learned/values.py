@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.analysis.run.learned.deciding import Watching
-from memrl_core.learning import Fold, folded
+from memrl_core.learning import Fold, beginning, folded
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import settings_that_fit
 from memrl_core.policies.base import Policy
@@ -166,7 +166,7 @@ def _under_its_rule(
     if info.base is not None:
         begun.utilities = dict(bank.utilities(info.base, info.base_step))
         for memory_id, known in begun.utilities.items():
-            begun.histories.begin(memory_id, info.first_step - 1, known)
+            begun.histories[memory_id] = [beginning(memory_id, info.first_step - 1, known)]
     credited = _credited(watching, method, on_progress, cancelled)
     events = [_as_credited(event, watching, credited) for event in bank.events(run)]
     return folded(begun, events, credited).histories
