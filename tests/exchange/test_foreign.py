@@ -302,6 +302,25 @@ def test_a_table_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None
         looked(tmp_path / "db")
 
 
+def test_views_and_tables_of_missing_modules_are_passed_over(tmp_path: Path) -> None:
+    memos(tmp_path / "memos.db")
+    with closing(sqlite3.connect(tmp_path / "memos.db")) as database:
+        endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT * FROM n"
+        database.execute(f"CREATE VIEW memories AS {endless}")
+        database.execute("PRAGMA writable_schema = 1")
+        module = "CREATE VIRTUAL TABLE notes USING vec0(embedding float[4])"
+        database.execute("INSERT INTO sqlite_master VALUES ('table', 'notes', 'notes', 0, ?)", (module,))
+        database.commit()
+    assert looked(tmp_path / "memos.db").memories == 2
+
+
+def test_a_database_without_rows_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        database.execute("CREATE TABLE memories (text TEXT)")
+    with pytest.raises(InputError, match="no table with rows"):
+        looked(tmp_path / "x.db")
+
+
 def test_of_several_tables_one_is_named(tmp_path: Path) -> None:
     lance(tmp_path / "db")
     lancedb.connect(str(tmp_path / "db")).create_table("other", data=[{"text": "x", "vector": [1.0, 0.0]}])

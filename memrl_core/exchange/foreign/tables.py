@@ -334,6 +334,8 @@ def _of_lance(uri: str, table: str) -> Source:
 
 
 def _chosen(name: str, tables: list[str], asked: str) -> str:
+    if not tables:
+        raise InputError(f"{one_line(name)} holds no table with rows. {NOTHING} Choose another file.")
     if asked in tables:
         return asked
     if asked or len(tables) > 1:
@@ -345,17 +347,14 @@ def _chosen(name: str, tables: list[str], asked: str) -> str:
 def _of_sqlite(path: Path, table: str) -> Source:
     with closing(_connected(path)) as database:
         try:
-            found = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+            # Not views: one may compute without end.
+            found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
             tables = [str(name) for (name,) in found if not str(name).startswith("sqlite_")]
-            counts = {name: database.execute(f"SELECT count(*) FROM {_quoted(name)}").fetchone()[0] for name in tables
-                      if not table or name == table}  # fmt: skip
-            columns = {
-                name: [row[1] for row in database.execute(f"PRAGMA table_info({_quoted(name)})")] for name in counts
-            }
         except sqlite3.Error as error:
             raise InputError(f"{path.name} cannot be read as SQLite ({error}). {NOTHING} Take another copy.") from None
+        counts = {name: _count(database, name) for name in tables if table in ("", name)}
     filled = [name for name in tables if counts.get(name)]
-    chosen = table or _most_like_memories(filled, columns, counts)
+    chosen = table or _most_like_memories(filled)
     chosen = _chosen(path.name, filled if not table else tables, chosen)
 
     def rows() -> Iterator[Place]:
@@ -367,6 +366,14 @@ def _of_sqlite(path: Path, table: str) -> Source:
                 raise InputError(f"{path.name} is damaged ({error}). {NOTHING} Take another copy of it.") from None
 
     return Source(_name(path), "SQLite", counts[chosen], rows, chosen, tuple(filled))
+
+
+def _count(database: sqlite3.Connection, name: str) -> int:
+    """Rows of a table; 0 for one that cannot be read, as one of a module that is not installed (sqlite-vec)."""
+    try:
+        return int(database.execute(f"SELECT count(*) FROM {_quoted(name)}").fetchone()[0])
+    except sqlite3.Error:
+        return 0
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -385,7 +392,7 @@ def _quoted(name: str) -> str:
 LIKELY = ("traces", "memories", "memory", "store", "notes", "documents", "items", "embeddings", "records")
 
 
-def _most_like_memories(filled: list[str], columns: Mapping[str, list[str]], counts: Mapping[str, int]) -> str:
+def _most_like_memories(filled: list[str]) -> str:
     """The table to read where nobody names one: the only one, or one of a usual name; "" where a person must say."""
     if len(filled) == 1:
         return filled[0]
