@@ -153,6 +153,10 @@ ANSWERS: dict[str, tuple[Bound, ...]] = {
     "08-the-same-words": (about("pair", 100, 200, {}, {"k2": 8}),),
     "09-one-life": (about("fallen", 65, 98),),
     "10-the-gap": (about("gap", 8, 20, NEVER),),
+    "12-forgetting": (
+        Bound("replayed_gained", most=-5, other="trained_gained"),
+        Bound("anchored_gained", most=-5, other="trained_gained"),
+    ),
     "11-a-full-memory": (
         more("changed", _each("keep", 48)),
         less("stayed", _each("keep", 24, 48), by=8),
@@ -195,6 +199,11 @@ REASONS: tuple[tuple[str, str, tuple[Bound, ...]], ...] = (
     ("11", "What changed is rid of its old successes; what stayed has lost its own, and before the shift there is "
      "nothing to be rid of.",
      (more("changed", _each("keep", 48)), *(less(name, _each("keep", 24, 48)) for name in ("stayed", "before")))),
+    ("12", "Both remedies let the trained model keep more of the old tasks.",
+     tuple(Bound(f"{name}_kept", least=5, other="trained_kept") for name in ("replayed", "anchored"))),
+    ("12", "The frozen model with a memory keeps more than either and gains no less.",
+     (*(Bound("kept", least=2, other=f"{name}_kept") for name in ("replayed", "anchored")),
+      *(Bound("gained", least=-3, other=f"{name}_gained") for name in ("replayed", "anchored")))),
 )  # fmt: skip
 """What else lessons say after the prediction: the number of the lesson, the words, and what makes them true."""
 

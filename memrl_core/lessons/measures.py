@@ -36,6 +36,8 @@ LAST_BEFORE, FIRST_AFTER, LAST = slice(96, 144), slice(144, 192), slice(240, LEN
 TRUSTED = 0.5
 RATE = 0.3
 """The learning rate of the model that is trained on: the best of the seven of the plane."""
+REPLAY, ANCHOR = 1, 0.02
+"""Of the two remedies: how many earlier steps are replayed after each, and by which part weights are pulled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,10 @@ ON_THE_PLANE: Mapping[str, Callable[[Settings], float]] = {
     "trained_before": lambda settings: trained("value", RATE, settings.seed)[0],
     "trained_kept": lambda settings: trained("value", RATE, settings.seed)[1],
     "trained_gained": lambda settings: trained("value", RATE, settings.seed)[2],
+    "replayed_kept": lambda settings: trained("value", RATE, settings.seed, replay=REPLAY)[1],
+    "replayed_gained": lambda settings: trained("value", RATE, settings.seed, replay=REPLAY)[2],
+    "anchored_kept": lambda settings: trained("value", RATE, settings.seed, anchor=ANCHOR)[1],
+    "anchored_gained": lambda settings: trained("value", RATE, settings.seed, anchor=ANCHOR)[2],
 }
 MEASURES = (*OF_RUN, *ON_THE_PLANE)
 
@@ -129,9 +135,9 @@ def kept_and_gained(settings: Settings, seed: int) -> Result:
     return _measured(steps, play.chance, lambda task: decide(play.memory, task, settings, 1000 + task, 0.0).way)
 
 
-def trained(loss: Loss, rate: float, seed: int) -> Result:
-    """One seed of a model that is trained on instead."""
-    training = Training(_on_the_plane(Settings(), seed), loss, rate)
+def trained(loss: Loss, rate: float, seed: int, replay: int = 0, anchor: float = 0.0) -> Result:
+    """One seed of a model that is trained on instead, perhaps with a remedy against forgetting."""
+    training = Training(_on_the_plane(Settings(), seed), loss, rate, replay, anchor)
 
     def way_of(task: int) -> int:
         rated = training.rated(task)

@@ -47,6 +47,7 @@ DRAWS = {
     "luck": 9,
     "sample": 10,
     "jitter": 11,
+    "replay": 20,
     "slate": 32,
 }
 """What is drawn, and the number that it is drawn by."""
@@ -302,11 +303,15 @@ class Training:
 
     It takes the way that it rates highest and makes one step of stochastic gradient descent on every reward: on the
     squared error of the reward that it predicted (`value`), or, as a softmax classifier, on −reward × log p (`policy`).
+    With `replay` it learns again, after each step, from so many of the steps before it, drawn by chance. With `anchor`
+    each step from the first shift on pulls the weights by that part back to what they were there: a regularisation.
     """
 
     settings: Settings
     loss: Loss
     rate: float
+    replay: int = 0
+    anchor: float = 0.0
     weights: list[list[float]] = field(default_factory=lambda: [[0.0] * DIMENSION for _ in range(WAYS)])
     world: list[list[int]] = field(init=False)
 
@@ -315,19 +320,32 @@ class Training:
 
     def __iter__(self) -> Iterator[tuple[int, int, bool]]:
         """The task, the way and whether it worked, of every step."""
-        seed = self.settings.seed
+        seed, done = self.settings.seed, []
+        kept: list[list[float]] | None = None
         for step, task in enumerate(tasks_in_order(self.settings), start=1):
             change_world(self.world, self.settings, step)
-            x, rated = embeddings()[task].tolist(), self.rated(task)
+            if self.settings.shifts and step == self.settings.shifts[0]:
+                kept = [list(row) for row in self.weights]
+            rated = self.rated(task)
             best = [way for way in range(WAYS) if rated[way] == max(rated)]
             way = best[int(draw(seed, step, DRAWS["sample"]) * len(best))]
             success = draw(seed, step, DRAWS["luck"]) < CHANCES[self.world[family_of(task)][way]]
-            reward = 1.0 if success else -1.0
-            for other, error in enumerate(self._errors(rated, way, reward)):
-                row = self.weights[other]
-                for i in range(DIMENSION):
-                    row[i] += self.rate * error * x[i]
+            done.append((task, way, 1.0 if success else -1.0))
+            self._learn(*done[-1])
+            for i in range(self.replay):
+                self._learn(*done[int(draw(seed, step, DRAWS["replay"] + i) * len(done))])
+            if kept is not None:
+                for row, old in zip(self.weights, kept, strict=True):
+                    for i in range(DIMENSION):
+                        row[i] += self.anchor * (old[i] - row[i])
             yield task, way, success
+
+    def _learn(self, task: int, way: int, reward: float) -> None:
+        x = embeddings()[task].tolist()
+        for other, error in enumerate(self._errors(self.rated(task), way, reward)):
+            row = self.weights[other]
+            for i in range(DIMENSION):
+                row[i] += self.rate * error * x[i]
 
     def rated(self, task: int) -> list[float]:
         """What the model thinks of each way."""

@@ -9,6 +9,8 @@ const STORED = "memrl-lessons";
 const NAMES = {
   kept: "can do of the old tasks, with a memory", gained: "can do of the changed tasks, with a memory",
   trained_before: "of the old tasks before, trained", trained_kept: "of the old tasks at the end, trained", trained_gained: "of the changed tasks, trained",
+  replayed_kept: "of the old tasks at the end, with replay", replayed_gained: "of the changed tasks, with replay",
+  anchored_kept: "of the old tasks at the end, regularised", anchored_gained: "of the changed tasks, regularised",
   before: "success before the shift", level: "success in the last 48 steps before the shift",
   changed: "success after the shift, of what changed", stayed: "success after the shift, of what stayed",
   drop: "what the shift takes from what changed", recovery: "what comes back of it",
@@ -26,6 +28,9 @@ const OVER_TIME = {
   before: [() => true, "all tasks"], level: [() => true, "all tasks"], changed: [ofChanged, "tasks that the shift changes"],
   drop: [ofChanged, "tasks that the shift changes"], recovery: [ofChanged, "tasks that the shift changes"], stayed: [ofStayed, "tasks that stay"],
 };
+// A picture of trails, and what of it is compared over seeds.
+const TRAILS = { trails: ["trained_kept", "kept", "Can do of the old tasks at the end", ["trained on", "memory"]],
+  remedies: ["trained_gained", "replayed_gained", "Can do of the changed tasks at the end", ["trained on", "with replay"]] };
 const inUnit = (name) => (name === "pair" ? (value) => value.toFixed(2) : (value) => `${(100 * value).toFixed(0)} %`);
 const MATH = {
   update: `<math display="block"><mi>q</mi><mo>←</mo><mi>q</mi><mo>+</mo><mi>α</mi><mo>(</mo><mi>R</mi><mo>−</mo><mi>q</mi><mo>)</mo></math>`,
@@ -68,16 +73,18 @@ function rich(place, text) {
 }
 
 // What both can do of the old and of the changed, at every twelfth step in the new world; means over seeds.
-function* trailsOf(given, tell) {
-  const sums = { memory: [], trained: [] };
+function* trailsOf(given, tell, remedies) {
+  const sums = { memory: [], trained: [], ...(remedies ? { replayed: [], anchored: [] } : {}) };
   for (let seed = 1; seed <= LESSON_SEEDS; seed += 1) {
-    const settings = onThePlane(coreOf(asState(given)), seed), memory = play(settings), trained = train(settings, "value", 0.3);
+    const settings = onThePlane(coreOf(asState(given)), seed), memory = play(settings);
+    const rates = (last, task) => {
+      const rated = ratedBy(last.weights, task);
+      return rated.indexOf(Math.max(...rated));
+    };
     for (const [name, run, wayOf] of [
       ["memory", memory, (last, task) => decide(last.memory, task, settings, 1000 + task, 0).way],
-      ["trained", trained, (last, task) => {
-        const rated = ratedBy(last.weights, task);
-        return rated.indexOf(Math.max(...rated));
-      }],
+      ["trained", train(settings, "value", 0.3), rates],
+      ...(remedies ? [["replayed", train(settings, "value", 0.3, REPLAYED), rates], ["anchored", train(settings, "value", 0.3, ANCHORED), rates]] : []),
     ]) {
       let last;
       for (let step = 1; step <= LEARNING + RESTING; step += 1) {
@@ -91,7 +98,7 @@ function* trailsOf(given, tell) {
       }
     }
     const means = (rows) => rows.map((row) => row.map((sum) => sum / seed));
-    if (seed % 5 === 0) tell({ memory: means(sums.memory), trained: means(sums.trained) });
+    if (seed % 5 === 0) tell(Object.fromEntries(Object.entries(sums).map(([name, rows]) => [name, means(rows)])));
     yield;
   }
 }
@@ -201,7 +208,7 @@ export default function ({ parentElement, data }) {
     $(".ls-list").hidden = true;
     $(".ls-one").hidden = false;
     root.dataset.lesson = key;
-    root.dataset.picture = lesson().picture;
+    root.dataset.picture = TRAILS[lesson().picture] ? "trails" : lesson().picture;
     $(".ls-title").textContent = lesson().title;
     rich($(".ls-sentence"), lesson().sentence);
     $(".ls-math").innerHTML = MATH[lesson().formula];
@@ -285,8 +292,8 @@ export default function ({ parentElement, data }) {
     rich(text, because);
     const table = document.createElement("table");
     lesson().finding.forEach((finding, i) => {
-      const { measure: name, settings } = finding, row = table.insertRow(), trained = name.startsWith("trained");
-      row.insertCell().textContent = trained || lesson().picture === "trails" ? "" : inWords(settings);
+      const { measure: name, settings } = finding, row = table.insertRow(), trained = /^(trained|replayed|anchored)/.test(name);
+      row.insertCell().textContent = trained || TRAILS[lesson().picture] ? "" : inWords(settings);
       row.insertCell().textContent = NAMES[name];
       row.insertCell().textContent = meanOf(finding, i);
     });
@@ -351,13 +358,12 @@ export default function ({ parentElement, data }) {
       if (!same) submit("baseline", bandOf({ ...settingsOf(start, 1) }, LESSON_SEEDS, tell((made) => (baseline = made))));
       else baseline = null;
     }
-    if (lesson().picture === "trails") {
-      if (!trails.memory.length) submit("trails", trailsOf(start, tell((made) => (trails = made))));
-    }
+    const trail = TRAILS[lesson().picture];
+    if (trail && !trails.memory.length) submit("trails", trailsOf(start, tell((made) => (trails = made)), lesson().picture === "remedies"));
     if (!predicted()) return;
-    if (lesson().picture === "trails") {
-      submit("from", seedsOf("trained_kept", start, tell((made) => (from = made))));
-      submit("to", seedsOf("kept", start, tell((made) => (to = made))));
+    if (trail) {
+      submit("from", seedsOf(trail[0], start, tell((made) => (from = made))));
+      submit("to", seedsOf(trail[1], start, tell((made) => (to = made))));
       return;
     }
     if (!from.length) submit("from", seedsOf(name, start, tell((made) => (from = made))));
@@ -371,12 +377,12 @@ export default function ({ parentElement, data }) {
 
   function paint() {
     const { picture, start, measure: name } = lesson(), field = $(".ls-picture canvas"), strip = $(".ls-strip canvas"), seeds = $(".ls-seeds canvas");
-    const under = playing && t < LENGTH ? phase : 0;
+    const under = playing && t < LENGTH ? phase : 0, trail = TRAILS[picture];
     if (picture === "map") {
       field.dim = true;
       paintMap(field, run, t, qAfter(run, t), under);
       field.setAttribute("aria-label", `The memory after ${t} steps.`);
-    } else if (picture === "trails") {
+    } else if (trail) {
       paintTrails(field, trails, rest);
       field.setAttribute("aria-label", `The old and the changed tasks after ${rest * CHECK_EVERY} steps in the new world.`);
     } else {
@@ -386,19 +392,19 @@ export default function ({ parentElement, data }) {
     if (picture === "map" && predicted() && OVER_TIME[name]) {
       paintChance(strip, { made: band, other: baseline, names: [inWords(start), inWords(given)], of: OVER_TIME[name][1], shifts: run.settings.shifts, t });
     } else if (picture === "map") paintStrip(strip, run, t, band, baseline, { baseline: `dotted: ${inWords(start)}` });
-    else if (picture !== "trails") paintMap(strip, run, t, qAfter(run, t), 0, ids[0]);
+    else if (!trail) paintMap(strip, run, t, qAfter(run, t), 0, ids[0]);
     strip.setAttribute("aria-label", "The run over its steps.");
     const hasPredicted = predicted();
     strip.hidden = !hasPredicted && name === "gap";
     $(".ls-seeds-title").textContent = !hasPredicted ? `What happens in ${LESSON_SEEDS} seeds shows after your prediction.`
-      : picture === "trails" ? "Can do of the old tasks at the end" : `${NAMES[name][0].toUpperCase()}${NAMES[name].slice(1)} (pink: your seed)`;
+      : trail ? trail[2] : `${NAMES[name][0].toUpperCase()}${NAMES[name].slice(1)} (pink: your seed)`;
     seeds.hidden = !hasPredicted;
     if (!hasPredicted) return;
     const same = JSON.stringify(start) === JSON.stringify(given);
-    const mineAt = picture === "trails" ? [] : [measureOnce(start), same ? undefined : measureOnce(given)];
+    const mineAt = trail ? [] : [measureOnce(start), same ? undefined : measureOnce(given)];
     const summary = paintSeeds(seeds, {
-      from, to: same && picture !== "trails" ? [] : to, own: mineAt, unit: inUnit(name), top: name === "pair" ? 2 : 1,
-      names: picture === "trails" ? ["trained on", "memory"] : [inWords(start), inWords(given)],
+      from, to: same && !trail ? [] : to, own: mineAt, unit: inUnit(name), top: name === "pair" ? 2 : 1,
+      names: trail ? trail[3] : [inWords(start), inWords(given)],
     });
     seeds.setAttribute("aria-label", `${from.length} seeds: ${summary}`);
   }

@@ -9,7 +9,7 @@ const WAYS = 4;
 const CHANCES = [0.9, 0.4, 0.2, 0.1];
 const DIMENSION = 12;
 const GRID = 1048576;
-const DRAWS = { way: 1, roll: 2, order: 3, change: 4, changed: 5, rolled: 6, explore: 7, model: 8, luck: 9, sample: 10, jitter: 11, slate: 32 };
+const DRAWS = { way: 1, roll: 2, order: 3, change: 4, changed: 5, rolled: 6, explore: 7, model: 8, luck: 9, sample: 10, jitter: 11, replay: 20, slate: 32 };
 
 // --- the generator ----------------------------------------------------------------------------------------------------
 
@@ -340,21 +340,34 @@ function* play(settings) {
 
 // Linear in the embedding, a row of weights for each way. It takes the way it rates highest; every reward is one step of
 // stochastic gradient descent: on the squared error ("value"), or, as a softmax classifier, on −reward × log p ("policy").
-function* train(settings, loss, rate) {
+// With `replay` it learns again, after each step, from so many of the steps before it; with `anchor` each step from the first
+// shift on pulls the weights by that part back to what they were there.
+function* train(settings, loss, rate, { replay = 0, anchor = 0 } = {}) {
   const { seed } = settings, world = firstWorld(seed);
   const weights = Array.from({ length: WAYS }, () => new Array(DIMENSION).fill(0));
-  let order = [], epoch = 0;
-  for (let step = 1; ; step += 1) {
-    for (const [family, by] of changesAt(settings, step)) world[family] = turned(world[family], by);
-    if (!order.length) order = epochOf(seed, epoch++, tasksAt(settings, step));
-    const task = order.shift(), x = EMBEDDINGS[task], rated = ratedBy(weights, task), most = Math.max(...rated);
-    const best = [0, 1, 2, 3].filter((way) => rated[way] === most);
-    const way = best[Math.floor(draw(seed, step, DRAWS.sample) * best.length)];
-    const success = draw(seed, step, DRAWS.luck) < CHANCES[world[familyOf(task)][way]], reward = success ? 1 : -1;
+  const learn = ([task, way, reward]) => {
+    const x = EMBEDDINGS[task], rated = ratedBy(weights, task);
     const e = rated.map(exponential), whole = e[0] + e[1] + e[2] + e[3];
     for (let w = 0; w < WAYS; w += 1) {
       const error = loss === "value" ? (w === way ? reward - rated[way] : 0) : reward * ((w === way ? 1 : 0) - e[w] / whole);
       for (let i = 0; i < DIMENSION; i += 1) weights[w][i] += rate * error * x[i];
+    }
+  };
+  const done = [];
+  let order = [], epoch = 0, kept = null;
+  for (let step = 1; ; step += 1) {
+    for (const [family, by] of changesAt(settings, step)) world[family] = turned(world[family], by);
+    if (step === settings.shifts[0]) kept = weights.map((row) => [...row]);
+    if (!order.length) order = epochOf(seed, epoch++, tasksAt(settings, step));
+    const task = order.shift(), rated = ratedBy(weights, task), most = Math.max(...rated);
+    const best = [0, 1, 2, 3].filter((way) => rated[way] === most);
+    const way = best[Math.floor(draw(seed, step, DRAWS.sample) * best.length)];
+    const success = draw(seed, step, DRAWS.luck) < CHANCES[world[familyOf(task)][way]];
+    done.push([task, way, success ? 1 : -1]);
+    learn(done.at(-1));
+    for (let i = 0; i < replay; i += 1) learn(done[Math.floor(draw(seed, step, DRAWS.replay + i) * done.length)]);
+    if (kept) {
+      for (let w = 0; w < WAYS; w += 1) for (let i = 0; i < DIMENSION; i += 1) weights[w][i] += anchor * (kept[w][i] - weights[w][i]);
     }
     yield { task, way, success, weights, world };
   }
@@ -393,8 +406,8 @@ function keptAndGained(given, seed) {
 }
 
 // The same of a model that is trained on.
-function trainedKeptAndGained(loss, rate, seed) {
-  const run = train(onThePlane({}, seed), loss, rate);
+function trainedKeptAndGained(loss, rate, seed, remedy = {}) {
+  const run = train(onThePlane({}, seed), loss, rate, remedy);
   const after = (last) => exam(last.world, (task) => {
     const rated = ratedBy(last.weights, task);
     return rated.indexOf(Math.max(...rated));
@@ -455,6 +468,7 @@ function trusted(run) {
   return those;
 }
 
+const REPLAYED = { replay: 1 }, ANCHORED = { anchor: 0.02 };
 // As in memrl_core/lessons/measures.py.
 const ON_THE_PLANE = {
   kept: (settings) => keptAndGained(settings, settings.seed)[1],
@@ -462,6 +476,10 @@ const ON_THE_PLANE = {
   trained_before: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[0],
   trained_kept: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[1],
   trained_gained: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[2],
+  replayed_kept: ({ seed }) => trainedKeptAndGained("value", 0.3, seed, REPLAYED)[1],
+  replayed_gained: ({ seed }) => trainedKeptAndGained("value", 0.3, seed, REPLAYED)[2],
+  anchored_kept: ({ seed }) => trainedKeptAndGained("value", 0.3, seed, ANCHORED)[1],
+  anchored_gained: ({ seed }) => trainedKeptAndGained("value", 0.3, seed, ANCHORED)[2],
 };
 const ofChanged = (task) => isShifted(familyOf(task), 0), ofStayed = (task) => !ofChanged(task);
 const OF_RUN = {

@@ -635,8 +635,10 @@ function paintTrails(canvas, trails, at) {
   context.rotate(-Math.PI / 2);
   context.fillText("can do of the changed tasks → plasticity", 0, 0);
   context.restore();
-  for (const [points, colour, name] of [[trails.memory, BLUE, "frozen model with a memory"], [trails.trained, ORANGE, "model that is trained on"]]) {
-    if (!points.length) continue;
+  let named = 0;
+  for (const [points, colour, name] of [[trails.memory, BLUE, "frozen model with a memory"], [trails.trained, ORANGE, "model that is trained on"],
+    [trails.replayed, GREEN, "trained on, with replay"], [trails.anchored, "#c35f9b", "trained on, regularised"]]) {
+    if (!points?.length) continue;
     Object.assign(context, { strokeStyle: colour, fillStyle: colour, lineWidth: 3 });
     context.beginPath();
     points.slice(0, at + 1).forEach(([kept, gained]) => context.lineTo(x(kept), y(gained)));
@@ -650,7 +652,17 @@ function paintTrails(canvas, trails, at) {
     context.fillStyle = ink;
     bigger(context, 13, "600");
     context.textAlign = colour === BLUE ? "right" : "center";
-    context.fillText(name, x(kept) + (colour === BLUE ? -14 : 0), y(gained) + (colour === BLUE ? 0 : 20 * type));
+    if (trails.replayed) {
+      // Four that may lie near each other are named beside the axes, where none of them comes.
+      const row = bottom - (14 + 19 * named++) * type;
+      context.beginPath();
+      context.arc(left + 14, row, 6, 0, 7);
+      context.fillStyle = colour;
+      context.fill();
+      context.fillStyle = ink;
+      context.textAlign = "left";
+      context.fillText(name, left + 26, row);
+    } else context.fillText(name, x(kept) + (colour === BLUE ? -14 : 0), y(gained) + (colour === BLUE ? 0 : 20 * type));
     bigger(context, 13);
   }
 }

@@ -31,7 +31,8 @@ TWIN = """([source, cases]) => {
       return names.map((name) => step[name]);
     });
   });
-  const trained = [["value", 0.3], ["policy", 2]].map(([loss, rate]) => twin.trainedKeptAndGained(loss, rate, 7));
+  const ways = [["value", 0.3, {}], ["policy", 2, {}], ["value", 0.3, { replay: 2 }], ["policy", 1, { anchor: 0.05 }]];
+  const trained = ways.map(([loss, rate, remedy]) => twin.trainedKeptAndGained(loss, rate, 7, remedy));
   return JSON.stringify([played, twin.keptAndGained(cases[0][0], 7), ...trained]);
 }"""
 
@@ -84,7 +85,7 @@ def test_the_twin_in_the_browser_is_equal_to_python_number_for_number(browser: B
     page = browser.new_page()
     answered = page.evaluate(TWIN, [CORE.read_text(encoding="utf-8"), [[asdict(one), steps] for one, steps in cases]])
     page.close()
-    played, memory, value, policy = json.loads(answered)
+    played, memory, value, policy, replayed, anchored = json.loads(answered)
     for (settings, steps), theirs in zip(cases, played, strict=True):
         ours = [
             [
@@ -96,6 +97,7 @@ def test_the_twin_in_the_browser_is_equal_to_python_number_for_number(browser: B
         ]
         assert json.loads(json.dumps(ours)) == theirs, settings
     assert memory == [*kept_and_gained(cases[0][0], 7)]
+    assert replayed == [*trained("value", 0.3, 7, replay=2)] and anchored == [*trained("policy", 1, 7, anchor=0.05)]
     assert (value, policy) == ([*trained("value", 0.3, 7)], [*trained("policy", 2, 7)])
 
 
