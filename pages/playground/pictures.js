@@ -191,6 +191,47 @@ function paintReward(context, step, phase, where, width, height, small, ink) {
   }
 }
 
+// q over time of every memory of a family up to step `t`, a colour for each of its tasks.
+function paintFamily(canvas, run, family, t) {
+  const [context, width, height, ink] = cleared(canvas), colours = [BLUE, ORANGE, GREEN];
+  const left = 34, right = width - 8, top = 8, bottom = height - 20;
+  const x = (step) => left + (step / LENGTH) * (right - left), y = (q) => bottom - ((q + 1) / 2) * (bottom - top);
+  bigger(context, 11);
+  context.fillStyle = ink;
+  for (const q of [-1, 0, 1]) {
+    Object.assign(context, { strokeStyle: GREY, lineWidth: 1, globalAlpha: 0.4, textAlign: "right" });
+    context.beginPath();
+    context.moveTo(left, y(q));
+    context.lineTo(right, y(q));
+    context.stroke();
+    context.globalAlpha = 1;
+    context.fillText(q ? signed(q, 0) : "q 0", left - 4, y(q));
+  }
+  context.textAlign = "center";
+  for (let step = 48; step < LENGTH; step += 48) context.fillText(step, x(step), bottom + 11);
+  for (const at of run.changed[family].filter((one) => one <= t)) {
+    Object.assign(context, { strokeStyle: ORANGE, lineWidth: 2 });
+    context.setLineDash([5, 4]);
+    context.beginPath();
+    context.moveTo(x(at), top);
+    context.lineTo(x(at), bottom);
+    context.stroke();
+    context.setLineDash([]);
+  }
+  const lines = new Map();
+  for (let i = 0; i < t; i += 1) {
+    if (familyOf(run.steps[i].task) === family) lines.set(i, [[i + 1, 0]]);
+    run.steps[i].chosen.forEach((id, at) => lines.get(id)?.push([i + 1, lines.get(id).at(-1)[1]], [i + 1, run.steps[i].moved[at]]));
+  }
+  for (const [id, points] of lines) {
+    Object.assign(context, { strokeStyle: colours[run.steps[id].task % TASKS_OF_A_FAMILY], lineWidth: 1.4, globalAlpha: 0.75 });
+    context.beginPath();
+    for (const [step, q] of [...points, [t, points.at(-1)[1]]]) context.lineTo(x(step), y(q));
+    context.stroke();
+  }
+  context.globalAlpha = 1;
+}
+
 // --- the strip --------------------------------------------------------------------------------------------------------
 
 // The mean of the seeds bold in its band, the ever solved, the hatched gap; the own run thin up to `t`. The means go up to

@@ -82,7 +82,7 @@ export default function ({ parentElement, data }) {
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   const opened = stateOf(window.location.search);
   let { state } = opened, t = opened.step, playing = !opened.paused && t < LENGTH;
-  let future = false, geometry = null, held = null;
+  let family = -1, future = false, geometry = null, held = null;
   let run, q, band, baseline, own, phase = 0, hovered = -1, places = [], marks = [], dirty = true, last = 0;
   const submit = slices();
   root.dataset.steps = String(t);
@@ -210,6 +210,7 @@ export default function ({ parentElement, data }) {
     geometry = paintStrip(strip, run, t, band, baseline, { until, movable: true });
     marks = paintPlane(field, plane, own);
     dot();
+    familyOpened();
     model();
     $(".pg-at").value = t;
     if (playing && t % 12) return;
@@ -308,6 +309,35 @@ export default function ({ parentElement, data }) {
   window.addEventListener("keydown", pressed);
 
   // The strip is the axis of time: drag on it to be at a step, drag a shift's handle to move it.
+  // A click on a family opens its tasks, its memories and their q over time.
+  $(".pg-map canvas").addEventListener("click", (event) => {
+    const bounds = event.currentTarget.getBoundingClientRect(), { middle, small } = mapPlaces(bounds.width, bounds.height);
+    const clicked = FAMILY_NAMES.findIndex((_, one) => Math.hypot(event.clientX - bounds.left - middle(one)[0], event.clientY - bounds.top - middle(one)[1]) < 76 * small);
+    $(".pg-family")?.remove();
+    family = clicked;
+    dirty = true;
+    if (family < 0) return;
+    const panel = Object.assign(document.createElement("section"), { className: "pg-family" });
+    panel.setAttribute("aria-label", FAMILY_NAMES[family]);
+    panel.innerHTML = `<h2>${FAMILY_NAMES[family]}</h2><button type="button" aria-label="Close">×</button><p></p><div><canvas role="img"></canvas></div>`;
+    panel.querySelector("button").addEventListener("click", () => {
+      panel.remove();
+      family = -1;
+    });
+    $(".pg-map").append(panel);
+  });
+  function familyOpened() {
+    const canvas = $(".pg-family canvas");
+    if (!canvas) return;
+    const of = ["blue", "orange", "green"].map((colour, i) => {
+      const task = family * TASKS_OF_A_FAMILY + i, mine = run.steps.slice(0, t).filter((step) => step.task === task);
+      return `${taskName(task)} (${colour}): ${mine.length} memories, ${mine.filter((step) => step.success).length} worked`;
+    });
+    $(".pg-family p").textContent = of.join("; ");
+    canvas.setAttribute("aria-label", `q of the memories of ${FAMILY_NAMES[family]} up to step ${t}.`);
+    paintFamily(canvas, run, family, t);
+  }
+
   const strip = $(".pg-strip canvas"), across = (event) => event.clientX - strip.getBoundingClientRect().left;
   const markAt = (event) => state.shifts.find((at) => Math.abs(geometry.x(at) - across(event)) < 8 && event.clientY - strip.getBoundingClientRect().top < 30);
   strip.addEventListener("pointerdown", (event) => {

@@ -155,6 +155,15 @@ def test_time_goes_back_shifts_move_and_go_and_the_dot_on_the_plane_sets_alpha_a
     page.wait_for_timeout(100)
     assert (page.evaluate(now), picture.evaluate("(canvas) => canvas.toDataURL()")) == first
 
+    # A click on a family opens its tasks and memories up to this step.
+    page.mouse.click(468, 210)
+    expect(page.get_by_role("region", name="Kitchen")).to_contain_text(
+        re.compile(r"Kitchen 1 \(blue\): \d memories, \d worked")
+    )
+    assert violations(page) == []
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.get_by_role("region", name="Kitchen")).to_have_count(0)
+
     page.get_by_role("button", name="Show what 50 seeds do").click()
     expect(strip).to_have_attribute("aria-label", re.compile("after 288 steps"))
     expect(page.locator(".pg-sentence")).to_contain_text("steps 145 to 288")
