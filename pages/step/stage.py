@@ -142,8 +142,8 @@ def stage(view: View) -> bool:
         on_acts_change=_acted, on_drawer_change=open_drawer, height="content",
     )  # fmt: skip
     if shown.asked:
-        what, asked = shown.asked
-        _ask(what, asked, data["film"])
+        what, about = shown.asked
+        _ask(what, about, data["film"])
     if st.session_state.get(FILM) == data["film"] != st.session_state.get(f"{FILM}_taken"):
         film = film_data(view.place.bank, source.run.id)
         shot = _film(key=f"{KEY}_film", data={"key": data["film"], "film": film}, on_taken_change=_nothing, height=1)
@@ -232,10 +232,13 @@ def _ask(what: str, asked: str | list[str], film: str) -> None:
 def _strip(view: View) -> dict[str, Any]:
     """The strip of the run; of one that the session has seen, what has come since."""
     bank, run = view.place.bank, view.run
-    of, known = st.session_state.get(STRIP, (None, None))
-    strip = run_strip(bank, run.id, known if of == (bank.uri, run.id) else None)
-    st.session_state[STRIP] = ((bank.uri, run.id), strip)
-    return strip_data(strip, run.environment_options)
+    of, state, known, data = st.session_state.get(STRIP, (None, None, None, None))
+    if of != (bank.uri, run.id) or state != bank.state:
+        strip = run_strip(bank, run.id, known if of == (bank.uri, run.id) else None)
+        data = strip_data(strip, run.environment_options)
+        st.session_state[STRIP] = ((bank.uri, run.id), bank.state, strip, data)
+    shown: dict[str, Any] = data
+    return shown
 
 
 def _source(view: View, layout: MapLayout) -> StageSource:

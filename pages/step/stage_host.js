@@ -180,6 +180,9 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
         own.ask(["film", ""]);
       },
     });
+    // Above the host, whose height is the stage's.
+    if (own.strip.root.parentElement === host) host.before(own.strip.root);
+    own.strip.root.hidden = !data.strip;
     if (!stage) {
       own.of = crypto.randomUUID?.() ?? String(Math.random());
       own.quiet = true;
@@ -254,7 +257,6 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       }
       own.quiet = false;
     }
-    own.strip.root.hidden = !data.strip;
     if (data.strip) own.strip.update(data.strip, own.wanted ?? own.stage.step.step, data.newest);
     if (own.filmAsked && window.memrlFilms?.[data.film]) own.playFilm();
     own.opened = data.drawer;
@@ -335,6 +337,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       document.removeEventListener("scroll", own.scrolls, true);
       own.stage?.destroy();
       own.strip?.destroy();
+      own.strip?.root.remove();
       clearTimeout(own.clock);
       clearTimeout(own.lookClock);
     });

@@ -11,6 +11,8 @@ const LEFT = 44;
 const SETTLE = 9;
 const COOL = 2.5;
 const CUT = 1000;
+// Steps a second, however few there are.
+const SLOWEST = 0.5;
 const GOLDEN_ANGLE = 2.399963229728653;
 export const [SHORTEST, LONGEST, USUAL] = [10, 60, 20];
 
@@ -173,6 +175,11 @@ export class Film {
 
   // --- time -------------------------------------------------------------------------------------------------------
 
+  // Steps a second.
+  get rate() {
+    return Math.max(SLOWEST, this.total / this.seconds);
+  }
+
   play() {
     if (!this.total) return;
     if (this.position >= this.total) this.jump(0);
@@ -181,7 +188,7 @@ export class Film {
     if (this.still.matches) {
       clearInterval(this.clock);
       this.clock = setInterval(() => {
-        this.jump(Math.min(this.total, Math.floor(this.position + Math.max(1, this.total / this.seconds))));
+        this.jump(Math.min(this.total, Math.floor(this.position + Math.max(1, this.rate))));
         if (this.position >= this.total) this.pause();
       }, CUT);
     }
@@ -226,7 +233,7 @@ export class Film {
     this.last = now;
     let moving = false;
     if (this.playing && !this.still.matches) {
-      this.position = Math.min(this.total, this.position + (seconds * this.total) / this.seconds);
+      this.position = Math.min(this.total, this.position + seconds * this.rate);
       this.advance(Math.floor(this.position));
       if (this.position >= this.total) this.playing = false;
     }
