@@ -386,8 +386,12 @@ class Stage {
       this.link(row, change.memory);
       return { change, swatch, after, delta };
     });
-    this.credit.textContent = step.credit;
-    this.credit.hidden = !step.credit;
+    const own = this.hand.stands?.credit;
+    const named = (wanted) => Object.entries(own).filter(([, reward]) => (reward === null) === wanted).map(([id, reward]) => `${model.labels[model.numbers.get(id)] ?? id}${wanted ? "" : ` ${signed(reward)}`}`);
+    const parts = own ? [["not credited", named(true)], ["with a reward of their own", named(false)]].filter(([, names]) => names.length) : [];
+    const credit = own ? `By ${this.hand.stands.credit_by}, ${parts.map(([what, names]) => `${what}: ${names.join(", ")}`).join("; ")}.` : step.credit;
+    this.credit.textContent = credit;
+    this.credit.hidden = !credit;
     if (!this.changes.length) el("p", "stage-caption", this.updateRows, step.missing[6] ?? (step.lines[5] || "No q moved."));
     else if (update.others) el("p", "stage-caption", this.updateRows, `and ${update.others} other values`);
     this.writeRows.replaceChildren();
