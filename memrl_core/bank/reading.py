@@ -279,7 +279,8 @@ class Reader:
     @locked
     def attempt(self, step_id: str) -> StepRow | None:
         """The finished step of this id, which no other step of the bank has; None where there is none."""
-        return next(map(codec.step_of, self._database.rows(codec.STEP_ROWS.where(_STEPS.id == step_id))), None)
+        rows = select(*(_STEPS[name] for name in codec.STEP_COLUMNS)).where(_STEPS.id == step_id)
+        return next(map(codec.step_of, self._database.rows(rows)), None)
 
     @locked
     def unusable_reports(self, run: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,14 +64,14 @@ def steps(tmp_path: Path) -> list[Any]:
 
 
 def test_what_the_real_exporter_sends_becomes_a_step(receive: Callable[[], Receiver], tmp_path: Path) -> None:
-    exporting = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    exporting = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    sdk = importlib.import_module("opentelemetry.sdk.trace")
     receiver = receive()
     provider = sdk.TracerProvider()
     exporter = exporting.OTLPSpanExporter(
         endpoint=f"http://127.0.0.1:{receiver.port}{PATH}", compression=exporting.Compression.Gzip
     )
-    provider.add_span_processor(pytest.importorskip("opentelemetry.sdk.trace.export").SimpleSpanProcessor(exporter))
+    provider.add_span_processor(importlib.import_module("opentelemetry.sdk.trace.export").SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("test")
     with tracer.start_as_current_span("agent", attributes={"input.value": "make coffee"}):
         kind = {"openinference.span.kind": "RETRIEVER", "input.value": "coffee", "retrieval.documents": DOCUMENTS}
