@@ -274,7 +274,7 @@ def hand(page: Page) -> Locator:
 
 def expect_stage_as_stored(page: Page, app: RunningApp, memories: list[str]) -> dict[str, float]:
     """The q of memories, which the stage shows in every place as the bank has it."""
-    page.wait_for_function(f"{STAGE}.model.swing === null || {STAGE}.model.swing === undefined")
+    page.wait_for_function(f"{STAGE}.t === {STAGE}.goal && !{STAGE}.model.swing")
     known = {name: stored(app, name) for name in memories}
     for name, q in known.items():
         on_axis, in_colour, marks = page.evaluate(DRAWN, name)
