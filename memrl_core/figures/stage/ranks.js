@@ -87,8 +87,8 @@ export class Ranks {
         const name = svg("text", { class: "stage-mini stage-strong", x: x.name, y: 3.5 }, group, ending(model.labels[n], longest));
         if (model.labels[n].length > longest) svg("title", {}, name, model.labels[n]);
         texts.push(name);
-        const inBar = [candidate.own, this.slim ? "" : shortened(model.intent(n), 60)].filter(Boolean).join(" · ");
-        if (inBar) texts.push(svg("text", { class: "stage-mini", x: x.bar + 4, y: 3.5, "clip-path": `url(#${clip})` }, group, inBar));
+        const own = step.recall?.rule === "own score" && candidate.own ? `${candidate.own}${this.slim ? "" : " · "}` : "";
+        if (own || !this.slim) texts.push(svg("text", { class: "stage-mini", x: x.bar + 4, y: 3.5, "clip-path": `url(#${clip})` }, group, own + (this.slim ? "" : shortened(model.intent(n), 60))));
         texts.push(svg("text", { class: "stage-mini stage-number", x: x.barEnd + 4, y: 3.5 }, group, fixed(candidate.similarity)));
         if (candidate.missed) texts.push(svg("text", { class: "stage-mini stage-quiet", x: Math.max(x.slope - 4, boxOf(fixed(candidate.similarity), { x: x.barEnd + 8, y: 0 })[2]), y: 3.5 }, group, this.slim ? "" : candidate.short));
       }
