@@ -14,6 +14,9 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.step_search import StepQuery
 from memrl_core.environments.base import steps_of_change
 from memrl_core.errors import MemRLError
+from memrl_core.learning import order_key
+from memrl_core.records import EventKind
+from memrl_core.settings import symbol
 
 OUTCOMES: Mapping[str, int] = MappingProxyType({"unrated": 0, "success": 1, "failure": 2})
 BY_HAND, EMPTY_POOL, INVALID = 4, 8, 16
@@ -24,13 +27,15 @@ BY_HAND, EMPTY_POOL, INVALID = 4, 8, 16
 class Strip:
     """The finished steps of a run as `cells`, a character each, with the numbers and the epochs of these steps.
 
-    `changes` is how often others than the steps themselves had changed the run when the strip was made.
+    `changes` is how often others than the steps themselves had changed the run when the strip was made, and `settings`
+    from which steps on which settings were changed.
     """
 
     steps: tuple[int, ...]
     cells: str
     epochs: tuple[int, ...]
     changes: int
+    settings: tuple[tuple[int, str], ...] = ()
 
 
 def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
@@ -43,7 +48,7 @@ def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
     table = bank.step_table(run, ("step", "epoch", "outcome", "reward")).to_pydict()
     steps = tuple(table["step"])
     if known is None or known.changes != changes or known.steps != steps[: len(known.steps)]:
-        known = Strip((), "", (), changes)
+        known = Strip((), "", (), changes, _changed_settings(bank, run))
     fresh = steps[len(known.steps) :]
     bits = dict(zip(fresh, (OUTCOMES.get(one, 0) for one in table["outcome"][len(known.steps) :]), strict=True))
     if fresh:
@@ -66,11 +71,24 @@ def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
             for step in marked:
                 bits[step] |= bit
     cells = known.cells + "".join(chr(ord("0") + bits[step]) for step in fresh)
-    return Strip(steps, cells, tuple(epoch or 0 for epoch in table["epoch"]), changes)
+    return Strip(steps, cells, tuple(epoch or 0 for epoch in table["epoch"]), changes, known.settings)
+
+
+def _changed_settings(bank: MemoryBank, run: str) -> tuple[tuple[int, str], ...]:
+    """From which steps on settings were changed, and how: (31, "λ 0.5 → 0.9")."""
+    changes = sorted((e for e in bank.events(run) if e.kind is EventKind.SETTINGS_CHANGED), key=order_key)
+    before, found = bank.run(run).settings, []
+    for event in changes:
+        after = event.payload["settings"]
+        moved = (name for name, value in after.items() if before.get(name) != value)
+        if text := ", ".join(f"{symbol(name)} {before.get(name)} → {after[name]}" for name in moved):
+            found.append((event.step, text))
+        before = after
+    return tuple(found)
 
 
 def strip_data(strip: Strip, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The strip as JSON: {first, steps, cells, lines: [[step, "epoch" | "shift", text]]}.
+    """The strip as JSON: {first, steps, cells, lines: [[step, "epoch" | "shift" | "settings", text]]}.
 
     `steps` is null where they are numbered without a gap from `first` on. `options` are those of the run's environment,
     which say when its world shifts.
@@ -84,6 +102,7 @@ def strip_data(strip: Strip, options: Mapping[str, Any]) -> dict[str, Any]:
     with suppress(MemRLError, TypeError):
         shifts = steps_of_change(options.get("shift_at", 0))
         lines += [(step, "shift", "the world shifts") for step in shifts if steps and steps[0] <= step <= steps[-1]]
+    lines += [(step, "settings", text) for step, text in strip.settings if steps and steps[0] <= step <= steps[-1]]
     gapless = not steps or steps[-1] - steps[0] + 1 == len(steps)
     return {
         "first": steps[0] if steps else 1,

@@ -231,12 +231,14 @@ def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(dem
         withdraw(bank, "r", 3, "ada")
         again = run_strip(bank, "r", rated)
         assert again.cells == first.cells
+        bank.change_settings("r", {**bank.settings("r"), "weight": 0.9}, 6)
         bank.commit_step(*a_step(6, ("r-0005",)))
         grown = run_strip(bank, "r", again)
         assert grown == run_strip(bank, "r") and len(grown.cells) == 6
         data = strip_data(grown, {"shift_at": [4, 99]})
     lines = [(step, kind) for step, kind, _ in data["lines"]]
-    assert lines == [(4, "shift"), (5, "epoch"), (6, "epoch")]
+    assert lines == [(4, "shift"), (5, "epoch"), (6, "epoch"), (6, "settings")]
+    assert data["lines"][-1][2] == "λ 0.5 → 0.9"
     assert (data["first"], data["steps"]) == (1, None)
 
 
