@@ -304,6 +304,7 @@ ENVIRONMENT_HOOKS: Mapping[str, Callable[..., Any]] = {
         (a_text("an intent", intent), a_text("an experience", experience)) for intent, experience in given
     ],
     "chance": lambda given, *_: read_again(Annotated[float, Field(ge=0, le=1)] | None, given, "the chance"),
+    "kind_of": lambda given, *_: a_text("the kind", given, blank=True),
     "misleading": lambda given, *_: a_text("the experience", given, blank=True),
     "close": lambda given, *_: None,
     "missing": lambda given, *_: a_text("what is missing", given, LONGEST_FOR_PEOPLE, blank=True),

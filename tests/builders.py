@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,3 +56,9 @@ def alike_tasks() -> list[Task]:
 def numbers(text: str) -> list[str]:
     """The numbers in a text, in order, with their signs as they are written: `["+0.30", "2,000", "5"]`."""
     return re.findall(r"[+−]?\d(?:[\d.,]*\d)?", text)
+
+
+def awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns. The thread of the tests may have a loop that runs, a browser's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()

@@ -7,6 +7,7 @@ the same tasks, and a damaged file is known by its digest.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import os
@@ -28,6 +29,16 @@ from memrl_core.plugins import words_of
 from memrl_core.records import Task
 from memrl_core.settings import home
 
+OTHER_KINDS = (
+    (b"PK\x03\x04", "is a zip or an Excel file", "save the table as “CSV UTF-8”"),
+    (b"PAR1", "is a Parquet file", "write its table as CSV"),
+    (codecs.BOM_UTF16_LE, "is written in UTF-16", "save it as UTF-8"),
+    (codecs.BOM_UTF16_BE, "is written in UTF-16", "save it as UTF-8"),
+)
+"""Bytes by which a file begins, what it is then, and what to do."""
+LONG_RUN = 4
+"""Bytes beyond ASCII behind one another: a word of a language that Windows-1252 cannot write."""
+_WORD, _BEYOND_ASCII = re.compile(rb"[\x80-\xffA-Za-z]+"), re.compile(rb"[\x80-\xff]+")
 LONGEST_INTENT = 20_000
 LONGEST_STEM = 40
 _TASK = TypeAdapter(Task)
@@ -38,6 +49,24 @@ class Reported(NamedTuple):
 
     where: str
     reason: str
+
+
+def not_utf8(raw: bytes) -> Reported | None:
+    """Where the first byte stands that is no UTF-8, and how its word reads in the encoding that it probably is."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        word = next(found for found in _WORD.finditer(raw) if found.end() > error.start)
+        beyond = max(map(len, _BEYOND_ASCII.findall(word[0])))
+        read = word[0].decode("cp1252", "replace")[:40]
+        if beyond >= LONG_RUN or "\ufffd" in read:
+            probably = "perhaps Windows-1251, Shift JIS, GB 18030 or a code page of DOS"
+        else:
+            probably = f"probably Windows-1252 (cp1252), in which it reads “{read}”"
+        why = f"Not UTF-8 at the byte 0x{raw[error.start]:02X}: {probably}. Save the file as UTF-8."
+        line = raw[: error.start].count(b"\n") + 1
+        return Reported(f"line {line}", why)
+    return None
 
 
 class Noted(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from memrl_core.agent.memory import Memory
 from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
+from tests.builders import awaited
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_store_of_langgraph_keeps_items_and_recalls_by_both_phases(memory: Mem
     store.put(("u", "food"), "a", {"text": "Drinks tea now", "intent": "make coffee"})
     store.delete(("u", "food"), "b")
     assert store.get(("u", "food"), "a").value["text"] == "Drinks tea now" and store.get(("u", "food"), "b") is None
-    assert [one.key for one in asyncio.run(store.asearch(("u",), query="make coffee"))] == ["a"]
+    assert [one.key for one in awaited(store.asearch(("u",), query="make coffee"))] == ["a"]
     assert all(finding.ok for finding in check(str(tmp_path / "bank")))
 
 
@@ -70,7 +70,7 @@ def test_a_retriever_of_llamaindex_gives_the_memories_of_the_prompt(memory: Memo
     nodes = retriever.retrieve("make coffee")
     assert [node.node.node_id for node in nodes] == [one.id for one in retriever.last.memories]
     assert nodes[0].node.get_content() == "Prefers oat milk" and nodes[0].node.metadata["intent"] == "make coffee"
-    assert asyncio.run(retriever.aretrieve("cook a dinner"))[0].node.text == "Is vegetarian"
+    assert awaited(retriever.aretrieve("cook a dinner"))[0].node.text == "Is vegetarian"
     assert memory.bank.next_step("r") == 3
 
 
@@ -88,9 +88,9 @@ def test_a_memory_service_of_adk_gives_a_user_their_own_memories(memory: Memory)
     for user, answer in (("ann", "Prefers oat milk"), ("bob", "Drinks it black")):
         exchange = [said("user", "make coffee"), said("agent", answer), said("user", "thanks")]
         session = sessions.Session(id=f"s-{user}", app_name="app", user_id=user, events=exchange)
-        asyncio.run(service.add_session_to_memory(session))
-        asyncio.run(service.add_session_to_memory(session))
-    found = asyncio.run(service.search_memory(app_name="app", user_id="ann", query="make coffee"))
+        awaited(service.add_session_to_memory(session))
+        awaited(service.add_session_to_memory(session))
+    found = awaited(service.search_memory(app_name="app", user_id="ann", query="make coffee"))
     assert [one.content.parts[0].text for one in found.memories] == ["Prefers oat milk"]
-    assert asyncio.run(service.search_memory(app_name="app", user_id="eve", query="make coffee")).memories == []
+    assert awaited(service.search_memory(app_name="app", user_id="eve", query="make coffee")).memories == []
     assert len(memory.bank.utilities("r")) == 2 and memory.bank.next_step("r") == 3

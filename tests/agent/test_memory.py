@@ -15,6 +15,7 @@ from memrl_core.agent.memory import is_open
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.errors import EmbedderMismatch, InputError
+from tests.builders import awaited
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_threads_and_coroutines_share_a_memory(memory: Memory) -> None:
     async def several() -> list[int]:
         return [hit.step for hit in await asyncio.gather(*(memory.arecall("pan") for _ in range(3)))]
 
-    assert sorted(asyncio.run(several())) == [5, 6, 7]
+    assert sorted(awaited(several())) == [5, 6, 7]
 
 
 def _recall(uri: str) -> None:

@@ -21,6 +21,7 @@ from memrl_core.agent.watch import wait_for_watched, watched_bank
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.records import StepTrace
+from tests.builders import awaited
 
 TEXTS = {"m1": "prefers oat milk", "m2": "is vegetarian"}
 
@@ -107,7 +108,7 @@ def test_an_async_retriever_is_awaited_as_before(bank: MemoryBank) -> None:
 
     later: Callable[[str], Any] = lambda query: search(query)  # noqa: E731
     for one in (search, Search(), later):
-        assert asyncio.run(watch(one, bank)("tea")) == ["tea please"]
+        assert awaited(watch(one, bank)("tea")) == ["tea please"]
     assert [len(trace.retrievals[0].hits) for trace in recorded(bank)] == [1, 1, 1]
 
 
@@ -125,8 +126,8 @@ def test_retrievers_of_langchain_and_llamaindex_come_back_themselves(bank: Memor
     documents, nodes = Documents(), Nodes()
     assert watch(documents, bank, "lc") is documents and watch(nodes, bank, "li") is nodes
     chain = documents | (lambda found: len(found))
-    assert chain.invoke("coffee") == len(asyncio.run(documents.ainvoke("coffee"))) == len(nodes.retrieve("coffee")) == 2
-    assert len(asyncio.run(nodes.aretrieve(QueryBundle("coffee")))) == 2
+    assert chain.invoke("coffee") == len(awaited(documents.ainvoke("coffee"))) == len(nodes.retrieve("coffee")) == 2
+    assert len(awaited(nodes.aretrieve(QueryBundle("coffee")))) == 2
     for run, score in (("lc", 0.9), ("li", 0.4)):
         traces = recorded(bank, run)
         assert [hits_of(trace) for trace in traces] == [[("m1", score), ("m2", score)]] * 2

@@ -22,6 +22,7 @@ from mcp.client.streamable_http import create_mcp_http_client, streamable_http_c
 from memrl_core import Memory
 from memrl_core.bank import MemoryBank
 from memrl_core.cli.mcp_server import mcp_server
+from tests.builders import awaited
 
 TOKEN = "a token of the tests"
 
@@ -80,7 +81,7 @@ def test_a_client_recalls_remembers_rewards_and_asks_why(memory: Memory) -> None
             memory.bank.discard()
             assert "Traceback" not in await refused(client, "reward", step=1, value=1.0)
 
-    asyncio.run(session())
+    awaited(session())
 
 
 @pytest.mark.slow
@@ -124,7 +125,7 @@ def test_two_clients_at_once_share_a_run_over_stdio_and_http(tmp_path: Path) -> 
         async def both() -> list[int]:
             return await asyncio.gather(over_http(), over_stdio())
 
-        assert len(set(asyncio.run(both()))) == 2
+        assert len(set(awaited(both()))) == 2
     finally:
         server.terminate()
         server.wait(timeout=20)

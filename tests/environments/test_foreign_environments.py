@@ -152,11 +152,12 @@ CALLS: Mapping[str, Callable[[Any], Any]] = {
     "missing": lambda world: world.missing(),
     "first_memories": lambda world: world.first_memories(),
     "chance": lambda world: world.chance(LEFT, "press left", 1),
+    "kind_of": lambda world: world.kind_of("light", LEFT),
     "misleading": lambda world: world.misleading(LEFT),
     "make_tasks": lambda world: world.make_tasks("lamp-train"),
     "faults": lambda world: world.faults(LEFT),
 }
-OF_CLASS = ("missing", "misleading", "make_tasks", "faults")
+OF_CLASS = ("missing", "kind_of", "misleading", "make_tasks", "faults")
 
 
 def test_every_method_is_guarded() -> None:

@@ -830,7 +830,7 @@ def test_a_step_whose_server_was_killed_is_reported_with_its_task(home: Path, vi
 def test_a_chart_is_saved_with_its_table_under_a_name_that_says_where_it_is_from(
     bank: Stored, visit: Visit, downloads: dict[str, Download]
 ) -> None:
-    visit("step", bank="demo", memory="household-0007")
+    visit("bank", bank="demo", memory="household-0007")
     table = downloads["history_csv"]
     assert len(table.rows) == len(bank.history(RUN, "household-0007"))
     assert table.file_name.startswith("demo-household-after-step-40-") and table.file_name.endswith(".csv")

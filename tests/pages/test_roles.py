@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("ann")
 
 SCREENS = {
     "step": ({}, {"step": Role.MANAGE, "finish": Role.MANAGE, "run_many": Role.MANAGE}),
-    "decision": ({"step": "21"}, {"fork": Role.MANAGE, "Pin": Role.RATE}),
+    "decision": ({"step": "21"}, {"rewind": Role.MANAGE, "Pin": Role.RATE}),
     "bank": ({"memory": f"{RUN}-0007"}, {"change_memory": Role.MANAGE}),
 }
 """The buttons, by key or label, of a screen that is opened by a link, with the role that each is for."""

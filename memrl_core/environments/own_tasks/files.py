@@ -11,7 +11,6 @@ import codecs
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from memrl_core.environments.own_tasks.environment import (
     checker_of,
     left_to_people,
 )
-from memrl_core.environments.tasks import CheckedFile, Noted, Reported, check_intent, stem_of
+from memrl_core.environments.tasks import OTHER_KINDS, CheckedFile, Noted, Reported, check_intent, not_utf8, stem_of
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import Task
 
@@ -46,16 +45,6 @@ ONE_VALUE = "The file is one JSON object, and not DB-bench's. Write its tasks as
 SEPARATORS = {".csv": ",;\t", ".tsv": "\t"}
 """By which a table's cells may be apart; Excel writes semicolons wherever the decimal sign is a comma."""
 BETWEEN_CHOICES = "|"
-OTHER_KINDS = (
-    (b"PK\x03\x04", "is a zip or an Excel file", "save the table as “CSV UTF-8”"),
-    (b"PAR1", "is a Parquet file", "write its table as CSV"),
-    (codecs.BOM_UTF16_LE, "is written in UTF-16", "save it as UTF-8"),
-    (codecs.BOM_UTF16_BE, "is written in UTF-16", "save it as UTF-8"),
-)
-"""Bytes by which a file begins, what it is then, and what to do."""
-LONG_RUN = 4
-"""Bytes beyond ASCII behind one another: a word of a language that Windows-1252 cannot write."""
-_WORD, _BEYOND_ASCII = re.compile(rb"[\x80-\xffA-Za-z]+"), re.compile(rb"[\x80-\xff]+")
 _OWN_KEYS = ("id", "intent", "family", *KEYS)
 _PROGRAM_KEYS = ("id", "intent", "environment", "family", "data")
 
@@ -287,21 +276,3 @@ def _parsed(raw: bytes) -> Any:
 def _must_be_utf8(raw: bytes) -> None:
     if fault := not_utf8(raw):
         raise InputError(fault.reason)
-
-
-def not_utf8(raw: bytes) -> Reported | None:
-    """Where the first byte stands that is no UTF-8, and how its word reads in the encoding that it probably is."""
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        word = next(found for found in _WORD.finditer(raw) if found.end() > error.start)
-        beyond = max(map(len, _BEYOND_ASCII.findall(word[0])))
-        read = word[0].decode("cp1252", "replace")[:40]
-        if beyond >= LONG_RUN or "\ufffd" in read:
-            probably = "perhaps Windows-1251, Shift JIS, GB 18030 or a code page of DOS"
-        else:
-            probably = f"probably Windows-1252 (cp1252), in which it reads “{read}”"
-        why = f"Not UTF-8 at the byte 0x{raw[error.start]:02X}: {probably}. Save the file as UTF-8."
-        line = raw[: error.start].count(b"\n") + 1
-        return Reported(f"line {line}", why)
-    return None

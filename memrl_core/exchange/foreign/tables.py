@@ -10,7 +10,6 @@ import codecs
 import csv
 import re
 import sqlite3
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from pydantic_core import from_json
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.foreign_tables import ROWS_AT_ONCE, LanceTable, lance_tables
 from memrl_core.bank.storage.places import must_be_path
-from memrl_core.environments.own_tasks.files import OTHER_KINDS, not_utf8
+from memrl_core.environments.tasks import OTHER_KINDS, not_utf8
 from memrl_core.errors import InputError, few, one_line
 from memrl_core.exchange.contents import NOTHING
 from memrl_core.exchange.foreign.spans import is_span
@@ -251,7 +250,6 @@ def _letta(value: Raw) -> list[Raw | str]:
 
 def _csv(path: Path, separator: str) -> Iterator[Place]:
     done, heading, begin = 0, list[str](), 1
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
 
     def texts() -> Iterator[str]:
         nonlocal done
