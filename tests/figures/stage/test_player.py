@@ -135,9 +135,11 @@ def test_search_and_lasso_find_what_is_there(demo: MemoryBank, demo_data: Any, p
     page.keyboard.press("Escape")
     box = page.locator(".stage-map-box").bounding_box()
     assert box
-    corners = [(3, 3), (box["width"] - 3, 3), (box["width"] - 3, box["height"] - 3), (3, box["height"] - 3), (3, 9)]
+    # The corners of the plot are round.
+    right, low = box["width"] - 6, box["height"] - 6
+    corners = [(6, 6), (right, 6), (right, low), (6, low), (6, 12)]
     page.get_by_role("button", name="Lasso").click()
-    page.mouse.move(box["x"] + 3, box["y"] + 3)
+    page.mouse.move(box["x"] + 6, box["y"] + 6)
     page.mouse.down()
     for x, y in corners:
         page.mouse.move(box["x"] + x, box["y"] + y, steps=3)
