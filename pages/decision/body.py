@@ -296,8 +296,9 @@ def _control(
     low, high, typed = min(limits[0], value), max(limits[1], value), f"{key}_typed"
 
     def take(given: str) -> None:
-        # An emptied field goes back to what it was.
-        if st.session_state[given] is not None:
+        # An emptied field goes back to what it was. One that has only been drawn may report what it stands at, which
+        # would take back what the other one was moved to.
+        if st.session_state[given] not in (None, value):
             state.try_out(name, st.session_state[given], getattr(recorded, name))
 
     for one in (key, typed):
