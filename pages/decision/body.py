@@ -292,19 +292,14 @@ def _control(
 ) -> None:
     if not hasattr(recorded, name):
         return
-    key, value = f"what_if_{name}", getattr(looked_at, name)
-    low, high, typed = min(limits[0], value), max(limits[1], value), f"{key}_typed"
-
-    def take(given: str) -> None:
-        # An emptied field goes back to what it was. One that has only been drawn may report what it stands at, which
-        # would take back what the other one was moved to.
-        if st.session_state[given] not in (None, value):
-            state.try_out(name, st.session_state[given], getattr(recorded, name))
-
-    for one in (key, typed):
-        _stand_at(one, value)
-    slid, exact = st.columns([5, 3], gap="small", vertical_alignment="bottom")
-    slid.slider(label, low, high, key=key, on_change=take, args=(key,), **more)
-    exact.number_input(
-        label, low, high, None, key=typed, on_change=take, args=(typed,), label_visibility="collapsed", **more
+    key = f"what_if_{name}"
+    value = getattr(looked_at, name)
+    _stand_at(key, value)
+    st.slider(
+        label,
+        min(limits[0], value),
+        max(limits[1], value),
+        key=key,
+        on_change=lambda: state.try_out(name, st.session_state[key], getattr(recorded, name)),
+        **more,
     )
