@@ -137,7 +137,7 @@ def _derived(bank: MemoryBank, run: str) -> str:
         if labels and not labels[-1].memory_id and not labels[-1].grade:
             labels.pop()  # What a step did not consider is not looked at: that nothing fits is not known.
     bank.judgements.judge_all(labels)
-    return f"{len(labels):,} derived labels stand in run {escape(run)}, told apart from those of people."
+    return f"{len(labels):,} derived labels stand in run {escape(run)}, kept apart from those of people."
 
 
 def _judge(bank: MemoryBank, run: str, name: str, step: int) -> None:

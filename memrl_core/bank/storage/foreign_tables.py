@@ -1,8 +1,10 @@
-"""LanceDB tables of other programs, as rows: read, and never written."""
+"""LanceDB and SQLite tables of other programs, as rows: read, and never written."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +64,47 @@ class LanceTable:
 
     def _damaged(self) -> InputError:
         return InputError(f"The table {self.name} cannot be read. Nothing was imported; take another copy of it.")
+
+
+def sqlite_tables(path: Path) -> dict[str, int]:
+    """The tables of a SQLite file, without views, which may compute without end, and how many rows each has.
+
+    One that cannot be read, as of a module that is not installed (sqlite-vec), has 0. Raises `InputError`.
+    """
+    with closing(_connected(path)) as database:
+        try:
+            found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{path.name} cannot be read as SQLite ({error}). Nothing was imported. Take another copy."
+            ) from None
+        return {str(name): _count(database, name) for (name,) in found if not str(name).startswith("sqlite_")}
+
+
+def sqlite_rows(path: Path, table: str) -> Iterator[dict[str, Any]]:
+    """Every row of a table by its columns. Raises `InputError` where the file is damaged."""
+    with closing(_connected(path)) as database:
+        database.row_factory = sqlite3.Row
+        try:
+            yield from map(dict, database.execute(f"SELECT * FROM {_quoted(table)}"))
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{path.name} is damaged ({error}). Nothing was imported. Take another copy of it."
+            ) from None
+
+
+def _count(database: sqlite3.Connection, table: str) -> int:
+    try:
+        return int(database.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])
+    except sqlite3.Error:
+        return 0
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    # Read only, and without making the files of a write-ahead log beside another program's database.
+    escaped = path.absolute().as_posix().replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return sqlite3.connect(f"file:{escaped}?mode=ro", uri=True)

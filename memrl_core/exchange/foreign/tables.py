@@ -9,9 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +19,7 @@ import pyarrow.parquet as pq
 from pydantic_core import from_json
 
 from memrl_core.bank.storage.addresses import is_local
-from memrl_core.bank.storage.foreign_tables import ROWS_AT_ONCE, LanceTable, lance_tables
+from memrl_core.bank.storage.foreign_tables import ROWS_AT_ONCE, LanceTable, lance_tables, sqlite_rows, sqlite_tables
 from memrl_core.bank.storage.places import must_be_path
 from memrl_core.environments.tasks import OTHER_KINDS, not_utf8
 from memrl_core.errors import InputError, few, one_line
@@ -343,48 +341,12 @@ def _chosen(name: str, tables: list[str], asked: str) -> str:
 
 
 def _of_sqlite(path: Path, table: str) -> Source:
-    with closing(_connected(path)) as database:
-        try:
-            # Not views: one may compute without end.
-            found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            tables = [str(name) for (name,) in found if not str(name).startswith("sqlite_")]
-        except sqlite3.Error as error:
-            raise InputError(f"{path.name} cannot be read as SQLite ({error}). {NOTHING} Take another copy.") from None
-        counts = {name: _count(database, name) for name in tables if table in ("", name)}
-    filled = [name for name in tables if counts.get(name)]
+    counts = sqlite_tables(path)
+    filled = [name for name, count in counts.items() if count]
     chosen = table or _most_like_memories(filled)
-    chosen = _chosen(path.name, filled if not table else tables, chosen)
-
-    def rows() -> Iterator[Place]:
-        with closing(_connected(path)) as reading:
-            reading.row_factory = sqlite3.Row
-            try:
-                yield from _numbered(dict(row) for row in reading.execute(f"SELECT * FROM {_quoted(chosen)}"))
-            except sqlite3.Error as error:
-                raise InputError(f"{path.name} is damaged ({error}). {NOTHING} Take another copy of it.") from None
-
+    chosen = _chosen(path.name, filled if not table else list(counts), chosen)
+    rows = lambda: _numbered(sqlite_rows(path, chosen))  # noqa: E731
     return Source(_name(path), "SQLite", counts[chosen], rows, chosen, tuple(filled))
-
-
-def _count(database: sqlite3.Connection, name: str) -> int:
-    """Rows of a table; 0 for one that cannot be read, as one of a module that is not installed (sqlite-vec)."""
-    try:
-        return int(database.execute(f"SELECT count(*) FROM {_quoted(name)}").fetchone()[0])
-    except sqlite3.Error:
-        return 0
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    # Read only, and without making the files of a write-ahead log beside another program's database.
-    return sqlite3.connect(f"file:{_escaped(path)}?mode=ro", uri=True)
-
-
-def _escaped(path: Path) -> str:
-    return path.absolute().as_posix().replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 LIKELY = ("traces", "memories", "memory", "store", "notes", "documents", "items", "embeddings", "records")

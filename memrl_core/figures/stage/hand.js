@@ -26,7 +26,7 @@ export class Hand {
         event.stopPropagation();
       });
     }
-    this.told = set(el("p", "stage-caption stage-told", box), { "aria-live": "polite" });
+    this.notice = set(el("p", "stage-caption stage-notice", box), { "aria-live": "polite" });
     this.reasons = new Map();
     this.marks = {};
     this.failure = "";
@@ -166,8 +166,8 @@ export class Hand {
   tell(now = "") {
     const { off, stands } = this;
     const said = now || this.failure || (this.pending ? "Saving …" : off || this.later() || stands?.note || "");
-    if (this.told.textContent !== said) this.told.textContent = said;
-    this.told.classList.toggle("stage-failed", Boolean(this.failure));
+    if (this.notice.textContent !== said) this.notice.textContent = said;
+    this.notice.classList.toggle("stage-failed", Boolean(this.failure));
   }
 
   // What followed in later steps from what was done to this one.
