@@ -157,6 +157,8 @@ def test_a_live_step_fills_phase_by_phase(page: Page, app: RunningApp) -> None:
         expect(page.locator("[data-state=current]")).to_have_attribute("data-phase", phase)
         settled(page)
         now = page.evaluate(places)
+        if phase in "23":  # The map comes near to the query and the pool, and goes back in phase B.
+            continue
         for name in now.keys() & begun.keys():
             assert max(abs(a - b) for a, b in zip(now[name], begun[name], strict=True)) <= 1
         begun |= now
