@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
@@ -195,9 +196,9 @@ def _a_set_of_tasks(home: Path) -> None:
 
 def _a_lesson(home: Path) -> None:
     text = (sample_data_path() / "lessons" / "03-alpha.toml").read_text(encoding="utf-8")
-    for part in ("α: too stiff, too nervous", "α says how far one reward moves q.", "0.3 both times"):
-        assert part in text
-        hostile = " ".join(HTML[:5]) if part.endswith(".") else HTML[2]
+    lesson = tomllib.loads(text)
+    for part in (lesson["title"], lesson["sentence"], lesson["predict"]["choices"][0]):
+        hostile = " ".join(HTML[:5]) if part == lesson["sentence"] else HTML[2]
         text = text.replace(part, hostile.replace('"', "'").replace("\\", "/"))
     (home / "lessons").mkdir()
     (home / "lessons" / "00-hostile.toml").write_text(text, encoding="utf-8")
