@@ -136,6 +136,7 @@ def serve(
     finally:
         if receiver is not None:
             receiver.close()
+            console.print(escape(receiver.summary))
 
 
 def _received(bank: str, port: int) -> Receiver:

@@ -10,23 +10,23 @@ import json
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from memrl_core.agent import workspace
+from memrl_core.agent.recorder import Recorder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
 from memrl_core.cli.serving import LOCALHOST, is_own_host
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankMissing, InputError, MemRLError, one_line
-from memrl_core.exchange.contents import started_with
-from memrl_core.exchange.foreign.spans import is_span
-from memrl_core.exchange.foreign.traces import Gathered, Steps, events_of, run_of_traces
+from memrl_core.exchange.foreign.spans import Score, is_span
+from memrl_core.exchange.foreign.traces import SPANS, Gathered, Steps, as_number, events_of, run_of_traces, scores_of
 from memrl_core.logs import logger
-from memrl_core.records import Utility
+from memrl_core.records import StepTrace
 
 PATH = "/v1/traces"
 LARGEST = 64 * 2**20
@@ -43,8 +43,10 @@ log = logger(__name__)
 class Receiver:
     """Takes requests and writes steps to a run of the bank at `uri`, which is made where nothing is.
 
-    `port` is the one that it listens on; `close` writes what waits and ends it. Raises `InputError` for a port that is
-    taken, and what opening a bank and having its embedder raises.
+    `port` is the one that it listens on; `close` writes what waits and ends it; `counts` says what became of what came.
+    Spans of a trace that is a step already become a step of their own that says so, and scores the rewards of that
+    step. What cannot be used is said by `on_failure`. Raises `InputError` for a port that is taken, and what opening a
+    bank and having its embedder raises.
     """
 
     def __init__(self, uri: str, port: int, run: str = RUN, on_failure: Callable[[str], None] = log.warning) -> None:
@@ -57,7 +59,11 @@ class Receiver:
         self._run, self._on_failure = run, on_failure
         self._gathered, self._lock = Gathered(), threading.Lock()
         self._last: dict[str, float] = {}
-        self._done: set[str] = {trace.task.id for trace in self._bank.traces(run)} if self._has_run() else set()
+        self._stored: dict[str, set[str]] = {}
+        self._first: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+        for trace in self._bank.traces(run) if self._has_run() else ():
+            self._is_stored(trace)
         self._ended = threading.Event()
         try:
             self._server = ThreadingHTTPServer((LOCALHOST, port), _handler(self))
@@ -83,61 +89,97 @@ class Receiver:
         self.write(all_of_them=True)
         self._bank.close()
 
-    def take(self, request: dict[str, Any]) -> int:
-        """Hold the spans of one request; how many could not be used."""
+    @property
+    def summary(self) -> str:
+        """What became of what came, as a sentence."""
+        listed = ", ".join(f"{count:,} {what}" for what, count in self.counts.items())
+        return f"Of the spans that came: {listed}." if listed else "No span came."
+
+    def take(self, request: dict[str, Any]) -> tuple[int, list[str]]:
+        """Hold the spans of one request; how many could not be used, and sentences on what is odd about them."""
         with self._lock:
-            before = len(self._gathered.skipped)
-            self._gathered.take(request, "a request", 0)
-            moment = time.monotonic()
-            for trace in self._gathered.spans:
-                self._last.setdefault(trace, moment)
-            for trace in _traces_in(request):
+            if sum(map(len, self._gathered.spans.values())) > 10 * MOST_WAITING:
+                raise _Refused(503, "the bank cannot be written, and no more spans can wait; send them again later")
+            moment, twice = time.monotonic(), self._gathered.repeated
+            for trace in self._gathered.take(request, "a request"):
                 self._last[trace] = moment
-            refused = len(self._gathered.skipped) - before
+            refused = [skipped.why for skipped in self._gathered.skipped]
             self._gathered.skipped.clear()
-        return refused
+            twice = self._gathered.repeated - twice
+        said = list(dict.fromkeys(refused))
+        if refused:
+            self._count(len(refused), "refused", f"spans were refused: {'; '.join(said)}")
+        if twice:
+            self._count(twice, "came twice")
+            said.append(f"{twice:,} came more than once; the fuller one is taken")
+        return len(refused), said
 
     def write(self, all_of_them: bool = False) -> int:
         """Make steps of the traces that have ended, or of all; returns how many."""
         with self._lock:
             ended = self._ended_traces(all_of_them)
-            taken = {trace: list(self._gathered.spans.pop(trace).values()) for trace in ended}
-            scores = {trace: self._gathered.scores.pop(trace, []) for trace in ended}
+            chosen = Gathered()
             for trace in ended:
+                chosen.spans[trace] = self._gathered.spans.pop(trace, {})
+                chosen.scores[trace] = self._gathered.scores.pop(trace, [])
                 self._last.pop(trace, None)
-        if not taken:
+        if not ended:
             return 0
-        chosen = Gathered()
-        for trace, spans in taken.items():
-            chosen.spans[trace] = {span.id: span for span in spans}
         try:
-            return self._store(chosen, scores)
-        except MemRLError as error:
-            with self._lock:  # They wait for the next time.
-                for trace, spans in taken.items():
-                    self._gathered.spans[trace] = {**{span.id: span for span in spans}, **self._gathered.spans[trace]}
-                    self._last.setdefault(trace, time.monotonic())
-            self._on_failure(f"{len(taken):,} traces wait, because they could not be stored: {error}")
+            return self._store(chosen)
+        except (MemRLError, OSError) as error:
+            self._wait(chosen)
+            self._on_failure(f"{len(ended):,} traces wait, because they could not be stored: {error}")
             return 0
+        except Exception:  # One of them: the others are stored without it.
+            return sum(self._store_alone(trace, chosen) for trace in ended)
+
+    def _store_alone(self, trace: str, chosen: Gathered) -> int:
+        only = Gathered()
+        only.spans[trace], only.scores[trace] = chosen.spans[trace], chosen.scores[trace]
+        try:
+            return self._store(only)
+        except (MemRLError, OSError):
+            self._wait(only)
+        except Exception as error:
+            log.exception("a trace could not be stored")
+            why = f"{type(error).__name__}: {one_line(str(error), 200)}"
+            self._count(len(only.spans[trace]), "lost", f"spans of trace {trace[:80]} are lost ({why})")
+        return 0
+
+    def _wait(self, chosen: Gathered) -> None:
+        """Have what could not be stored wait for the next time."""
+        with self._lock:
+            for trace, spans in chosen.spans.items():
+                self._gathered.spans[trace] = {**spans, **self._gathered.spans[trace]}
+                self._gathered.scores[trace] = [*chosen.scores[trace], *self._gathered.scores[trace]]
+                self._last.setdefault(trace, time.monotonic())
 
     def _ended_traces(self, all_of_them: bool) -> list[str]:
         moment, held = time.monotonic(), self._gathered.spans
-        oldest = sorted(held, key=lambda trace: self._last.get(trace, 0.0))
+        oldest = sorted({*held, *self._gathered.scores}, key=lambda trace: self._last.get(trace, 0.0))
         too_many = sum(map(len, held.values())) > MOST_WAITING
+
+        def is_whole(trace: str) -> bool:
+            return trace in self._stored or any(not span.parent for span in held.get(trace, {}).values())
+
         return [
             trace
             for number, trace in enumerate(oldest)
             if all_of_them
             or (too_many and number < len(oldest) / 2)
-            or moment - self._last.get(trace, 0.0)
-            > (QUIET if any(not s.parent for s in held[trace].values()) else LATE)
+            or moment - self._last.get(trace, 0.0) > (QUIET if is_whole(trace) else LATE)
         ]
 
     def _has_run(self) -> bool:
         return self._run in {info.id for info in self._bank.runs()}
 
-    def _store(self, chosen: Gathered, scores: dict[str, Any]) -> int:
-        bank = self._bank
+    def _is_stored(self, trace: StepTrace) -> None:
+        self._stored.setdefault(trace.task.id, set()).update(trace.task.data.get(SPANS, ()))
+        self._first.setdefault(trace.task.id, trace.step)
+
+    def _store(self, chosen: Gathered) -> int:
+        bank, unused = self._bank, list[tuple[int, str, str]]()
         with bank.alone():
             is_new = not self._has_run()
             info = (
@@ -146,28 +188,67 @@ class Receiver:
             steps = Steps(self._embedder, info, bank, 1 if is_new else bank.next_step(self._run))
             known = {} if is_new else dict(bank.utilities(self._run))
             steps.known.update(known)
+            late: list[tuple[int, Score]] = []
             for trace, spans in chosen.in_order():
-                if trace not in self._done:  # A late span of a step that is stored is dropped.
-                    steps.add(trace, spans, scores.get(trace, []))
+                scores = chosen.scores[trace]
+                if trace[:200] not in self._stored:
+                    if not steps.add(trace, spans, scores):
+                        unused.append((len(spans) + len(scores), trace, "says nothing that a step can show"))
+                    continue
+                step = bank.trace(self._run, self._first[trace[:200]])
+                new = [span for span in spans if span.id not in self._stored[trace[:200]]]
+                again = [span for span in spans if span not in new]
+                scores = scores_of(new, scores)
+                # A span that comes once more may have been judged meanwhile.
+                if bank.effective_reward(self._run, step.step) is None:
+                    scores += scores_of(again)
+                if again:
+                    self._count(len(again), "came again")
+                late += [(step.step, score) for score in scores]
+                if new and not steps.add(trace, new, (), step) and any(span.kind != "EVALUATOR" for span in new):
+                    unused.append((len(new), trace, f"came after step {step.step:,} was stored and adds nothing to it"))
             first = max((event.seq for event in bank.events()), default=0) + 1
-            if is_new:
-                events = events_of(steps, info)
-            else:
-                new = {name: Utility(0.0, 0) for name in steps.memories if name not in known}
-                brought = started_with(info, new)[1:]
-                events = (*brought, *steps.rewards)
-            numbered = [replace(event, seq=first + place) for place, event in enumerate(events)]
-            bank.adopt(steps.memories, numbered, steps.traces)
-        self._done |= set(chosen.spans)
+            events = events_of(steps, info, first, None if is_new else known)
+            if steps.traces:
+                bank.adopt(steps.memories, events, steps.traces)
+            for number, score in late:
+                self._reward(number, score)
+        for made in steps.traces:
+            if made.task.id in self._stored:
+                self._on_failure(f"Step {made.step:,} is the late part of step {self._first[made.task.id]:,}.")
+            self._is_stored(made)
+        if steps.traces:
+            self._count(sum(len(made.task.data[SPANS]) for made in steps.traces), "stored")
+        for count, trace, why in unused:
+            self._count(count, "unused", f"spans or scores are not used: trace {trace[:80]} {why}")
         return len(steps.traces)
+
+    def _reward(self, step: int, score: Score) -> None:
+        """Give a judgement that came after its step was stored; where it cannot be given, say why."""
+        number = as_number(score, self._bank.settings(self._run))
+        rater = score.rater if score.human else ""
+        words = ": ".join(filter(None, (score.label or score.name, score.reason)))
+        try:
+            if number is None:
+                raise InputError(f"“{score.name}: {score.label}” is no number.")
+            Recorder(self._bank, self._run, strict=True).reward(step, number, score.reason if rater else words, rater)
+            self._count(1, "late rewards")
+        except InputError as error:
+            self._count(1, "unused", f"score of step {step:,} could not be used: {error}")
+
+    def _count(self, count: int, what: str, sentence: str = "") -> None:
+        """Count what became of some spans, and say it where a `sentence` goes on from the number."""
+        self.counts[what] += count
+        if sentence:
+            self._on_failure(f"{count:,} {sentence}.".replace("..", "."))
 
     def _keep_writing(self) -> None:
         while not self._ended.wait(QUIET / 3):
             try:
                 self.write()
             except Exception as error:  # The receiver outlives whatever an agent sends.
-                log.exception("a trace could not be stored")
-                self._on_failure(f"A trace could not be stored ({one_line(str(error))}); it is lost.")
+                log.exception("traces could not be stored")
+                self._on_failure(f"Traces could not be stored ({one_line(str(error))}).")
 
 
 def _model(chosen: Gathered) -> str:
@@ -176,12 +257,6 @@ def _model(chosen: Gathered) -> str:
     }
     names.discard("")
     return names.pop()[:200] if len(names) == 1 else "unknown"
-
-
-def _traces_in(request: dict[str, Any]) -> set[str]:
-    gathered = Gathered()
-    gathered.take(request, "", 0)
-    return set(gathered.spans)
 
 
 # --- HTTP -------------------------------------------------------------------------------------------------------------
@@ -238,6 +313,15 @@ def decoded(body: bytes, kind: str) -> dict[str, Any]:
     return found
 
 
+def _encoded(answer: dict[str, Any]) -> bytes:
+    """An answer to an export of spans, in protobuf."""
+    from google.protobuf.json_format import ParseDict
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    encoded: bytes = ParseDict(answer, ExportTraceServiceResponse()).SerializeToString()
+    return encoded
+
+
 def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -245,7 +329,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             try:
-                refused = receiver.take(self._request())
+                refused, said = receiver.take(self._request())
             except _Refused as error:
                 self.close_connection = True
                 self._answer(error.status, {"code": 3, "message": str(error)})
@@ -255,8 +339,8 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 self._answer(400, {"code": 3, "message": f"the spans cannot be read ({type(error).__name__})"})
                 return
-            partial = {"partialSuccess": {"rejectedSpans": refused}} if refused else {}
-            self._answer(200, partial)
+            partial = {"rejectedSpans": str(refused), "errorMessage": "; ".join(said)[:2000]}
+            self._answer(200, {"partialSuccess": partial} if said else {})
 
         def _request(self) -> dict[str, Any]:
             # A page of another site, or a name of another site that leads here, is a browser's request.
@@ -278,7 +362,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, status: int, value: dict[str, Any]) -> None:
             is_binary = status == 200 and "protobuf" in self.headers.get("Content-Type", "")
-            body = b"" if is_binary else json.dumps(value).encode()
+            body = _encoded(value) if is_binary else json.dumps(value).encode()
             with suppress(OSError):
                 self.send_response(status)
                 self.send_header("Content-Type", "application/x-protobuf" if is_binary else "application/json")

@@ -15,7 +15,8 @@ import pytest
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.cli.otlp import LARGEST, PATH, Receiver
-from memrl_core.errors import InputError
+from memrl_core.errors import BankFull, InputError
+from memrl_core.exchange.foreign.traces import Steps
 
 DOCUMENTS = json.dumps([{"document.id": "m1", "document.content": "Prefers oat milk", "document.score": 0.8}])
 
@@ -94,6 +95,99 @@ def test_traces_go_on_where_an_earlier_receiver_ended(receive: Callable[[], Rece
         assert send(receiver.port, a_recall(trace, f"ask {trace}")) == 200
         receiver.close()
     assert [(step.step, step.task.id) for step in steps(tmp_path)] == [(1, "t1"), (2, "t2")]
+
+
+def spans_of(*bodies: bytes) -> dict[str, Any]:
+    return {"resourceSpans": [one for body in bodies for one in json.loads(body)["resourceSpans"]]}
+
+
+CHAT = {"openinference.span.kind": "LLM", "input.value": "make coffee", "output.value": "Here."}
+JUDGE = {"openinference.span.kind": "EVALUATOR", "eval.name": "correctness", "eval.label": "correct"}
+
+
+def test_what_comes_after_its_trace_was_stored_goes_on_from_it(receive: Callable[[], Receiver], tmp_path: Path) -> None:
+    receiver = receive()
+    receiver.take(spans_of(a_recall("t1")))
+    assert receiver.write(all_of_them=True) == 1
+    receiver.take(spans_of(a_recall("t1"), request("t1", "b", "a", **CHAT), request("t1", "c", "a", **JUDGE)))
+    receiver.take(spans_of(request("t1", "d", "a", **{"openinference.span.kind": "GUARDRAIL"})))
+    receiver.close()
+    first, second = steps(tmp_path)
+    assert (second.task.id, second.task.intent, second.turns[0].reply.text) == ("t1", "make coffee", "Here.")
+    assert "step 1" in second.lacks[0] and not any("did not come" in lack for lack in second.lacks)
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        assert bank.effective_reward("otlp", first.step) == 1.0 and bank.effective_reward("otlp", 2) is None
+        assert bank.utilities("otlp")["m1"].visits == 1
+    assert receiver.counts["came again"] == 1 and receiver.counts["late rewards"] == 1
+    once_more = receive()
+    once_more.take(spans_of(a_recall("t1"), request("t1", "b", "a", **CHAT)))
+    once_more.close()
+    assert len(steps(tmp_path)) == 2 and once_more.counts == {"came again": 2}
+
+
+def test_what_comes_late_and_cannot_be_used_is_counted_and_said(receive: Callable[[], Receiver]) -> None:
+    said: list[str] = []
+    receiver = receive()
+    receiver._on_failure = said.append
+    receiver.take(spans_of(a_recall("t1"), request("t1", "b", **JUDGE)))
+    receiver.write(all_of_them=True)
+    other = {**JUDGE, "eval.label": "incorrect"}
+    receiver.take(spans_of(request("t1", "c", "a", note="x"), request("t1", "d", "a", **other)))
+    receiver.take({"traceId": "t9", "name": "score", "value": 1})
+    receiver.write(all_of_them=True)
+    assert receiver.counts["unused"] == 4
+    assert any("t9" in one for one in said) and any("step 1" in one and "reward" in one for one in said)
+
+
+def test_spans_without_ids_are_all_kept_and_the_refused_ones_are_named(
+    receive: Callable[[], Receiver], tmp_path: Path
+) -> None:
+    receiver = receive()
+    second = a_recall("t1", "boil water")
+    count, said = receiver.take(spans_of(a_recall("t1").replace(b'"a"', b'""'), second.replace(b'"a"', b'""')))
+    assert (count, said) == (0, [])
+    count, said = receiver.take(spans_of(a_recall("")))
+    assert count == 1 and len(said) == 1
+    receiver.close()
+    (step,) = steps(tmp_path)
+    assert len(step.retrievals) == 2 and any("ids of 2" in lack for lack in step.lacks)
+
+
+def test_what_the_bank_cannot_take_waits_with_its_scores_and_a_broken_trace_stops_no_other(
+    receive: Callable[[], Receiver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver, adopt, add = receive(), MemoryBank.adopt, Steps.add
+    receiver.take(spans_of(a_recall("t1"), a_recall("t2")))
+    receiver.take({"traceId": "t1", "name": "reward", "value": 1})
+
+    def full(*given: Any) -> None:
+        raise BankFull("The disk is full.")
+
+    monkeypatch.setattr(MemoryBank, "adopt", full)
+    assert receiver.write(all_of_them=True) == 0
+    monkeypatch.setattr(MemoryBank, "adopt", adopt)
+
+    def broken(self: Steps, trace: str, *given: Any) -> bool:
+        if trace == "t2":
+            raise ZeroDivisionError
+        return add(self, trace, *given)
+
+    monkeypatch.setattr(Steps, "add", broken)
+    assert receiver.write(all_of_them=True) == 1 and receiver.counts["lost"] == 1
+    receiver.close()
+    (step,) = steps(tmp_path)
+    assert (step.task.id, step.reward.reward) == ("t1", 1.0)
+
+
+def test_the_exporter_is_answered_what_was_refused(receive: Callable[[], Receiver]) -> None:
+    answers = importlib.import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    parse = importlib.import_module("google.protobuf.json_format").ParseDict
+    body = parse({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}]}]}]}, answers.ExportTraceServiceRequest())
+    connection = http.client.HTTPConnection("127.0.0.1", receive().port, timeout=20)
+    connection.request("POST", PATH, body.SerializeToString(), {"Content-Type": "application/x-protobuf"})
+    answer = answers.ExportTraceServiceResponse.FromString(connection.getresponse().read())
+    connection.close()
+    assert answer.partial_success.rejected_spans == 1 and "id" in answer.partial_success.error_message
 
 
 def test_a_trace_becomes_a_step_while_the_receiver_runs(receive: Callable[[], Receiver], tmp_path: Path) -> None:

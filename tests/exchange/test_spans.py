@@ -15,7 +15,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import Arrival, bring_in
 from memrl_core.exchange.foreign.traces import has_spans, read_spans
-from memrl_core.records import StepTrace
+from memrl_core.records import StepTrace, ToolCall
 
 DOCUMENTS = [
     {"document.id": "m1", "document.content": "Prefers oat milk", "document.score": 0.82},
@@ -79,7 +79,7 @@ def test_the_spans_of_one_trace_become_one_step_with_their_own_numbers(tmp_path:
     assert step.generate and step.generate.model == "m-1" and step.generate.spans[0].memory_id == "m1"
     (turn,) = step.turns
     assert (turn.reply.text, turn.reply.prompt_tokens, turn.reply.answer_tokens) == ("Coffee with oat milk.", 20, 5)
-    assert "water is hot" in turn.observation
+    assert turn.tools == (ToolCall("kettle", "", "water is hot"),)
     assert step.reward and (step.reward.reward, step.reward.outcome, step.reward.credited) == (1.0, "success", ("m1",))
     with MemoryBank.open(str(tmp_path / "bank")) as bank:
         run = bank.runs()[0].id
@@ -248,12 +248,68 @@ def test_memories_that_the_bank_has_stay_its_own(tmp_path: Path) -> None:
         {**RECALL, "attributes": {"a": 1, "a.b": 2, "a.b.c": 3, "0": 4}, "events": "x", "scores": [3, {"score": "x"}]},
         {**RECALL, "parent_id": "recall"},
         {"resourceSpans": [3, {"scopeSpans": [{"spans": [{"traceId": "x"}, 4]}]}]},
+        {"resourceSpans": 5},
+        {"resourceSpans": [{"scopeSpans": [7, {"spans": [{"traceId": "x", "attributes": [
+            {"key": "a", "value": {"arrayValue": 3}}, {"key": "b", "value": {"kvlistValue": {"values": 2}}}]}]}]}]},
     ],
 )  # fmt: skip
 def test_an_odd_span_hurts_no_other(row: Any, tmp_path: Path) -> None:
     good = span("r", "RETRIEVER", 1, trace="0x9", **{"input.value": "tea", "retrieval.documents": DOCUMENTS})
     imported(lines(tmp_path / "s.jsonl", good, row, "no object"), tmp_path / "bank")
     assert "tea" in [step.task.intent for step in steps(tmp_path / "bank")]
+
+
+def test_agents_tools_and_retrievers_within_each_other_fold_into_turns(tmp_path: Path) -> None:
+    def says(answer: str) -> dict[str, str]:
+        return {"input.value": "q", "output.value": answer}
+
+    rows = [
+        span("main", "AGENT", 0, **{"input.value": "make coffee"}),
+        span("plan", "LLM", 1, "main", **says("ask the cook")),
+        span("ask", "TOOL", 2, "main", **{"tool.name": "ask_cook", "input.value": "{}", "output.value": "oat milk"}),
+        span("cook", "AGENT", 3, "ask", **{"agent.name": "cook"}),
+        span("think", "LLM", 4, "cook", **says("look")),
+        span("wrapped", "LLM", 5, "think", **says("look")),
+        span("look", "TOOL", 6, "cook", **{"tool.name": "search", "output.value": "found"}),
+        span("docs", "RETRIEVER", 7, "look", **{"input.value": "milk", "retrieval.documents": DOCUMENTS}),
+        span("own", "RETRIEVER", 8, "main", **{"input.value": "coffee", "retrieval.documents": DOCUMENTS}),
+        span("clock", "TOOL", 9, "main", **{"tool.name": "clock", "output.value": "noon"}),
+        span("end", "LLM", 10, "main", **says("Here.")),
+    ]
+    imported(lines(tmp_path / "s.jsonl", *reversed(rows)), tmp_path / "bank")
+    (step,) = steps(tmp_path / "bank")
+    used = [(turn.reply.text, [tool.name for tool in turn.tools]) for turn in step.turns]
+    assert used == [("ask the cook", ["ask_cook", "clock"]), ("look", ["search"]), ("Here.", [])]
+    assert [one.asked_by for one in step.retrievals] == ["ask_cook › cook › search", "main"]
+    assert not any("spans" in lack for lack in step.lacks)
+
+
+def test_tools_before_a_reply_and_without_one_are_kept(tmp_path: Path) -> None:
+    first = span("kettle", "TOOL", 1, "root", **{"output.value": "hot"})
+    alone = span("kettle", "TOOL", 2, trace="0x5", **{"output.value": "cold"})
+    imported(lines(tmp_path / "s.jsonl", ROOT, first, CHAT, alone), tmp_path / "bank")
+    found = [
+        [(turn.reply.text, [t.result for t in turn.tools]) for turn in step.turns] for step in steps(tmp_path / "bank")
+    ]
+    assert found == [[("Coffee with oat milk.", ["hot"])], [("", ["cold"])]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"start_time": None}, "when 1 of its spans began"),
+        ({"start_time": "1999-05-01T10:00:00Z"}, "days after the first"),
+        ({"end_time": "2026-05-01T09:00:00Z"}, "how long 1 of its spans took"),
+        ({"context": {"trace_id": "0x1"}}, "the ids of 1 of its spans"),
+        ({"parent_id": "0x77"}, "did not come: 77"),
+        ({"attributes": {"traceloop.entity.input": "x"}}, "of no convention"),
+    ],
+    ids=["undated", "years apart", "backwards", "nameless", "orphan", "another version"],
+)
+def test_what_is_odd_about_a_span_is_a_sentence_of_the_step(changed: Any, says: str, tmp_path: Path) -> None:
+    imported(lines(tmp_path / "s.jsonl", ROOT, CHAT, {**RECALL, **changed}), tmp_path / "bank")
+    (step,) = steps(tmp_path / "bank")
+    assert sum(says in lack for lack in step.lacks) == 1
 
 
 def test_a_file_without_a_usable_trace_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ exports of observations and scores, and Phoenix's table of spans.
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,12 @@ Raw = Mapping[str, Any]
 LONGEST_TEXT = 1_000_000
 DEEPEST = 40
 HUMAN = ("HUMAN", "ANNOTATION", "USER")
+NAMELESS = "without-id-"
+"""How the id begins that a span without one gets: the same again for the same span."""
+NO_OBJECT = "a span is no object"
+_CONVENTIONS = ("openinference", "gen_ai", "llm", "retrieval", "reranker", "embedding", "tool", "input", "output",
+                "metadata", "session", "user", "tag", "agent", "graph", "eval", "evaluation", "usage")  # fmt: skip
+"""The first words of attributes that OpenInference, OpenTelemetry's `gen_ai`, Langfuse and Phoenix write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,16 @@ class Span:
     def text(self, *paths: str) -> str:
         """The first text at one of some paths; what is no text is written as JSON."""
         return next((found for path in paths if (found := words(self.at(path)))), "")
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the span came with an id."""
+        return not self.id.startswith(NAMELESS)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has an attribute of a convention that is read here, or no attributes at all."""
+        return not self.tree or any(name in self.tree for name in _CONVENTIONS)
 
 
 def at(tree: Any, path: str) -> Any:
@@ -154,43 +171,55 @@ def is_span(row: Raw) -> bool:
     )  # fmt: skip
 
 
-def spans_in(row: Raw, number: int) -> Iterator[Span | tuple[str, Score] | str]:
+def spans_in(row: Raw) -> Iterator[Span | tuple[str, Score] | str]:
     """The spans of a row, scores with the trace or span that they are of, and sentences on what cannot be used."""
-    for resource in row.get("resourceSpans") or row.get("resource_spans") or ():
-        yield from _otlp(resource, number)
+    for resource in _several(row, "resourceSpans", "resource_spans"):
+        yield from _otlp(resource)
     if "scopeSpans" in row or "scope_spans" in row:
-        yield from _otlp(row, number)
+        yield from _otlp(row)
     if {"resourceSpans", "resource_spans", "scopeSpans", "scope_spans"} & set(row):
         return
     if isinstance(observations := row.get("observations"), list):
         trace = words(row.get("id"))
         root = {"id": f"{trace}-trace", "traceId": trace, "type": "SPAN", "startTime": row.get("timestamp"), **row}
-        yield from _one({**root, "id": f"{trace}-trace", "parentObservationId": None}, number)
-        for inner in observations:
-            if isinstance(inner, Mapping):
-                own = {"traceId": trace, **inner}
-                parent = inner.get("parentObservationId") or inner.get("parent_observation_id") or f"{trace}-trace"
-                yield from _one({**own, "parentObservationId": parent}, number)
+        yield from _one({**root, "id": f"{trace}-trace", "parentObservationId": None})
+        for one in observations:
+            if isinstance(one, Mapping):
+                parent = one.get("parentObservationId") or one.get("parent_observation_id") or f"{trace}-trace"
+                yield from _one({"traceId": trace, **one, "parentObservationId": parent})
+            else:
+                yield NO_OBJECT
         return
-    yield from _one(row, number)
+    yield from _one(row)
 
 
-def _otlp(resource: Any, number: int) -> Iterator[Span | tuple[str, Score] | str]:
+def _otlp(resource: Any) -> Iterator[Span | tuple[str, Score] | str]:
     if not isinstance(resource, Mapping):
         yield "a group of spans is no object"
         return
-    for scope in resource.get("scopeSpans") or resource.get("scope_spans") or ():
-        for span in (scope.get("spans") or ()) if isinstance(scope, Mapping) else ():
+    for scope in _several(resource, "scopeSpans", "scope_spans"):
+        if not isinstance(scope, Mapping):
+            yield "a group of spans is no object"
+            continue
+        for span in _several(scope, "spans"):
             if isinstance(span, Mapping):
-                yield from _one(span, number)
+                yield from _one(span)
+            else:
+                yield NO_OBJECT
 
 
-def _one(row: Raw, number: int) -> Iterator[Span | tuple[str, Score] | str]:
+def _several(row: Raw, *names: str) -> list[Any]:
+    """The list under one of some names; what is no list as the only one of it."""
+    found: Any = next((row[name] for name in names if row.get(name)), [])
+    return found if isinstance(found, list) else [found]
+
+
+def _one(row: Raw) -> Iterator[Span | tuple[str, Score] | str]:
     row = dict(row)
     flat = {key.removeprefix("attributes."): one for key, one in row.items() if key.startswith("attributes.")}
     given = row.get("attributes")
     if isinstance(given, list):  # OTLP
-        flat |= {str(one.get("key")): _value(one.get("value")) for one in given if isinstance(one, Mapping)}
+        flat |= _pairs(given)
     elif isinstance(given := parsed(given), Mapping):
         flat |= given
     tree = tree_of({key: one for key, one in flat.items() if one is not None})
@@ -203,7 +232,7 @@ def _one(row: Raw, number: int) -> Iterator[Span | tuple[str, Score] | str]:
     if _is_score(row):
         yield trace, _score(row)
         return
-    name = _id(_first({**row, **context}, "span_id", "spanId", "context.span_id", "id")) or f"row {number}"
+    name = _id(_first({**row, **context}, "span_id", "spanId", "context.span_id", "id")) or _nameless(row)
     for key in ("input", "output"):  # Langfuse
         if key not in tree and row.get(key) is not None and key not in flat:
             tree[key] = {"value": row[key]}
@@ -231,6 +260,10 @@ def _one(row: Raw, number: int) -> Iterator[Span | tuple[str, Score] | str]:
     )  # fmt: skip
 
 
+def _nameless(row: Raw) -> str:
+    return NAMELESS + hashlib.blake2b(words(row).encode(), digest_size=8).hexdigest()
+
+
 def _first(row: Raw, *names: str) -> Any:
     return next((row[name] for name in names if row.get(name) not in (None, "")), None)
 
@@ -252,10 +285,15 @@ def _value(value: Any) -> Any:
     if kind == "int":
         return int(inner) if str(inner).lstrip("-").isdecimal() else None
     if kind == "array":
-        return [_value(one) for one in (inner or {}).get("values") or ()]
+        return [_value(one) for one in _several(inner, "values")] if isinstance(inner, Mapping) else None
     if kind in ("kvlist", "kv_list"):
-        return {str(one.get("key")): _value(one.get("value")) for one in (inner or {}).get("values") or ()}
+        return _pairs(_several(inner, "values")) if isinstance(inner, Mapping) else None
     return inner
+
+
+def _pairs(given: Iterable[Any]) -> dict[str, Any]:
+    """Attributes in OTLP's form as an object."""
+    return {str(one.get("key")): _value(one.get("value")) for one in given if isinstance(one, Mapping)}
 
 
 def _seconds(value: Any) -> float:
@@ -335,7 +373,7 @@ def _events(row: Raw) -> Iterator[Score]:
             continue
         given = event.get("attributes")
         if isinstance(given, list):
-            given = {str(one.get("key")): _value(one.get("value")) for one in given if isinstance(one, Mapping)}
+            given = _pairs(given)
         tree = tree_of(given or {})
         yield from score_of(tree)
 

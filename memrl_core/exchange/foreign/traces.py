@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -65,6 +65,7 @@ from memrl_core.records import (
     StepTrace,
     Task,
     Term,
+    ToolCall,
     Turn,
     UpdateRecord,
     Utility,
@@ -73,6 +74,8 @@ from memrl_core.settings import MemRLSettings
 
 ENVIRONMENT, UNKNOWN = "imported", "unknown"
 NO_INTENT = "(no intent was reported)"
+SPANS = "spans"
+"""Under which name the task of a step holds the ids of the spans that it was made of."""
 AT_ONCE, OFTEN = 64, 256
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "human": "user",
                               "assistant": "assistant", "ai": "assistant", "model": "assistant"}  # fmt: skip
@@ -101,14 +104,17 @@ class Gathered:
     skipped: list[Skipped] = field(default_factory=list)
     repeated: int = 0
 
-    def take(self, row: Mapping[str, Any], where: str, number: int) -> None:
-        """All spans and scores of one row."""
-        for one in spans_in(row, number):
+    def take(self, row: Mapping[str, Any], where: str) -> set[str]:
+        """All spans and scores of one row; returns the traces that they are of."""
+        traces = set()
+        for one in spans_in(row):
             if isinstance(one, str):
                 self.skipped.append(Skipped(where, one))
             elif isinstance(one, tuple):
                 self.scores[one[0]].append(one[1])
+                traces.add(one[0])
             else:
+                traces.add(one.trace)
                 known = self.spans[one.trace].get(one.id)
                 self.repeated += known is not None
                 if known is None or (len(one.tree), not math.isnan(one.end)) >= (
@@ -116,11 +122,12 @@ class Gathered:
                     not math.isnan(known.end),
                 ):
                     self.spans[one.trace][one.id] = one
+        return traces
 
     def in_order(self) -> list[tuple[str, list[Span]]]:
         """The traces, oldest first, each with its spans by their begin."""
         found = [(trace, sorted(spans.values(), key=_begin)) for trace, spans in self.spans.items()]
-        return sorted(found, key=lambda one: (_begin(one[1][0]), one[0]))
+        return sorted(found, key=lambda one: (min(map(_begin, one[1]), default=math.inf), one[0]))
 
 
 def _begin(span: Span) -> float:
@@ -157,9 +164,12 @@ class Steps:
         self._named: dict[tuple[str, str], str] = {}
         self._vectors: dict[str, Vector | None] = {}
 
-    def add(self, trace: str, spans: Sequence[Span], scores: Sequence[Score]) -> bool:
-        """One trace as the next step; False where there is nothing in it that a step could show."""
-        made = self._step(trace, spans, scores)
+    def add(self, trace: str, spans: Sequence[Span], scores: Sequence[Score], goes_on: StepTrace | None = None) -> bool:
+        """One trace as the next step; False where there is nothing in it that a step could show.
+
+        `goes_on` is the step that the trace is already, where these spans came after it was stored.
+        """
+        made = self._step(trace, spans, scores, goes_on)
         if made is not None:
             self.traces.append(made)
             self._number += 1
@@ -181,14 +191,23 @@ class Steps:
                 for one in texts:
                     self._embed([one])
 
-    def _step(self, trace: str, spans: Sequence[Span], scores: Sequence[Score]) -> StepTrace | None:
+    def _step(
+        self, trace: str, spans: Sequence[Span], scores: Sequence[Score], goes_on: StepTrace | None
+    ) -> StepTrace | None:
+        tree = _Tree(spans)
         retrieved = [span for span in spans if span.kind == "RETRIEVER"]
         reranked = [span for span in spans if span.kind == "RERANKER"]
-        calls = [span for span in spans if span.kind == "LLM"]
+        # A library that calls a model through another one leaves a span for each: it is one call.
+        calls = [span for span in spans if span.kind == "LLM" and not tree.is_within(span, "LLM")]
+        tools = [span for span in spans if span.kind == "TOOL"]
         intent = _intent(spans, retrieved, calls)
-        if not (retrieved or reranked or calls) and intent == NO_INTENT:
+        if not (retrieved or reranked or calls or tools) and (goes_on is not None or intent == NO_INTENT):
             return None
-        lacks: list[str] = []
+        lacks = tree.lacks(() if goes_on is None else goes_on.task.data.get(SPANS, ()))
+        if goes_on is not None:
+            intent = goes_on.task.intent if intent == NO_INTENT else intent
+            what = "these spans came" if len(spans) > 1 else "this span came"
+            lacks.insert(0, f"its beginning, which is step {goes_on.step}: {what} after it was stored")
         documents = [one for span in retrieved for one in _documents(span, "retrieval.documents")]
         chosen = [one for span in reranked[-1:] for one in _documents(span, "reranker.output_documents")]
         documents += [one for span in reranked[:1] for one in _documents(span, "reranker.input_documents")]
@@ -204,7 +223,7 @@ class Steps:
                 unknown.append(one.id or "without an id")
         if unknown:
             lacks.append(f"the texts of memories that it recalled ({few(dict.fromkeys(unknown))}), which are left out")
-        messages, turns, model, options = _conversation(spans, calls)
+        messages, turns, model, options = _conversation(tree, calls, tools)
         selected = tuple(dict.fromkeys(filter(None, (self._memory(one) for one in chosen))))
         if pool and not chosen:
             sent = "\n".join(message.content for message in messages)
@@ -218,14 +237,14 @@ class Steps:
         elif not retrieved and not reranked:
             lacks.append("which memories it recalled")
         asked_for = ("its intent", "what it sent to the model", "what the model answered")
-        is_there = (intent != NO_INTENT, bool(messages), bool(turns))
+        is_there = (intent != NO_INTENT, bool(messages), any(turn.reply.text for turn in turns))
         lacks += [what for what, has in zip(asked_for, is_there, strict=True) if not has]
         failed = next((f"{span.name or span.kind}: {span.failed}" for span in spans if span.failed), "")
         if failed:
             lacks.append(f"what would have come without a failure ({failed[:200]})")
-        step_id = hashlib.sha256(f"{self._run.id}\n{trace}".encode()).hexdigest()[:32]
-        given = [*scores, *(score for span in spans for score in span.scores)]
-        given += [score for span in spans if span.kind == "EVALUATOR" for score in score_of(span.tree)]
+        late = [] if goes_on is None else sorted(span.id for span in spans)
+        step_id = hashlib.sha256("\n".join((self._run.id, trace, *late)).encode()).hexdigest()[:32]
+        given = scores_of(spans, scores) if goes_on is None else []
         begin, end = _begin(spans[0]), max((span.end for span in spans if not math.isnan(span.end)), default=math.nan)
         reward, update = self._rewarded(step_id, given, selected, moment_of(end), lacks)
         return StepTrace(
@@ -233,7 +252,7 @@ class Steps:
             run=self._run.id,
             step=self._number,
             epoch=1,
-            task=Task(trace[:200], intent, ENVIRONMENT),
+            task=Task(trace[:200], intent, ENVIRONMENT, data={SPANS: [span.id for span in spans]}),
             policy=self._run.policy,
             settings=self._run.settings,
             started=moment_of(begin if begin < math.inf else math.nan),
@@ -248,13 +267,12 @@ class Steps:
             update=update,
             origin="import",
             lacks=tuple(lacks),
-            retrievals=tuple(self._retrieval(span, spans, intent, vector) for span in retrieved),
+            retrievals=tuple(self._retrieval(span, tree, intent, vector) for span in retrieved),
         )
 
-    def _retrieval(self, span: Span, spans: Sequence[Span], intent: str, vector: Vector | None) -> Retrieval:
+    def _retrieval(self, span: Span, tree: _Tree, intent: str, vector: Vector | None) -> Retrieval:
         """One retrieval as it was: its query, hits and their scores, of no kind that is known, and who asked."""
         query = _asked(span)
-        asker = next((one.name for one in spans if one.id == span.parent), "")
         hits = []
         for one in _documents(span, "retrieval.documents"):
             name = self._memory(one)
@@ -264,7 +282,8 @@ class Steps:
             hits.append(Hit(name or one.id, one.score, cosine, bool(name), "" if name else one.content))
         seconds = span.end - span.start if span.end >= span.start else None
         asked = "" if query == intent else query
-        return Retrieval(tuple(hits), "other", "", asked, asker[:200], "", moment_of(span.start), seconds)
+        asker = tree.asker(span)[:200]
+        return Retrieval(tuple(hits), "other", "", asked, asker, "", moment_of(span.start), seconds)
 
     def _memory(self, one: _Document) -> str:
         """The memory that a document is, taken in where it is new; "" where neither its text nor its id is known."""
@@ -371,10 +390,9 @@ class Steps:
         low, high = self._run.settings["reward_failure"], self._run.settings["reward_success"]
         numbers: list[tuple[Score, float]] = []
         for score in scores:
-            said = outcome_of(score.label)
-            number = score.value if score.value is not None else {"success": high, "failure": low}.get(said)
+            number = as_number(score, self._run.settings)
             if number is not None:
-                numbers.append((score, float(number)))
+                numbers.append((score, number))
             else:
                 lacks.append(f"a number for “{score.name}: {score.label}”")
         people = {score.rater: (score, number) for score, number in numbers if score.human}
@@ -436,6 +454,88 @@ def _seconds(retrieved: Sequence[Span], calls: Sequence[Span], whole: float) -> 
     return {phase: seconds for phase, seconds in found.items() if seconds > 0} or (
         {"GENERATE": whole} if whole > 0 else {}
     )
+
+
+# --- how spans belong together ----------------------------------------------------------------------------------------
+
+
+class _Tree:
+    """The spans of one trace, oldest first, by who began whom."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._spans, self._by_id = spans, {span.id: span for span in spans}
+
+    def above(self, span: Span) -> list[Span]:
+        """The spans that a span is within, the nearest first."""
+        found: list[Span] = []
+        while (one := self._by_id.get(span.parent)) is not None and one not in found and one.id != span.id:
+            found.append(one)
+            span = one
+        return found
+
+    def is_within(self, span: Span, kind: str) -> bool:
+        """Whether a span is within one of this kind."""
+        return any(one.kind == kind for one in self.above(span))
+
+    def asker(self, span: Span) -> str:
+        """Who asked: the agents and tools that a span is within, outermost first; its parent where there is none.
+
+        The agent that began the trace is named only where nobody else asked.
+        """
+        above = self.above(span)
+        acting = [one for one in above if one.kind in ("AGENT", "TOOL")]
+        if len(acting) > 1 and acting[-1] is above[-1]:
+            acting.pop()
+        return " › ".join(_called(one) for one in reversed(acting or above[:1]))
+
+    def turn_of(self, tool: Span, calls: Sequence[Span]) -> int:
+        """The call after which a tool was used, by its place: the last one of the agent that used it, else of any."""
+        begun = [number for number, call in enumerate(calls) if _begin(call) <= _begin(tool)]
+        own = self._agent(tool)
+        return next(
+            (number for number in reversed(begun) if self._agent(calls[number]) == own), begun[-1] if begun else 0
+        )
+
+    def _agent(self, span: Span) -> str:
+        return next((one.id for one in self.above(span) if one.kind in ("AGENT", "TOOL")), "")
+
+    def lacks(self, stored: Collection[str]) -> list[str]:
+        """What the spans do not say of when they were, what they are and what they belong to, a sentence each.
+
+        `stored` are those of the same trace that came before.
+        """
+        spans, said = self._spans, list[str]()
+        begins = [span.start for span in spans if not math.isnan(span.start)]
+        if undated := len(spans) - len(begins):
+            said.append(f"when {_spans(undated)} began: they stand behind the others")
+        if begins and (days := (max(begins) - min(begins)) / 86400) > 1:
+            said.append(f"how its spans belong together: the last began {days:,.0f} days after the first")
+        if reversed_ones := sum(span.end < span.start for span in spans):
+            said.append(f"how long {_spans(reversed_ones)} took: they end before they begin")
+        if nameless := sum(not span.is_named for span in spans):
+            said.append(f"the ids of {_spans(nameless)}, so none can be within one of them")
+        if strange := [span.name or span.id for span in spans if not span.is_known]:
+            said.append(
+                f"what {_spans(len(strange))} did: their attributes are of no convention that is read here "
+                f"({few(dict.fromkeys(strange))})"
+            )
+        missing = dict.fromkeys(span.parent for span in spans if span.parent and span.parent not in self._by_id)
+        missing = {name: None for name in missing if name not in stored}
+        if missing and len(spans) > 1:
+            said.append(f"spans that others are within and that did not come: {few(missing)}")
+        return said
+
+
+def _spans(count: int) -> str:
+    return "1 of its spans" if count == 1 else f"{count:,} of its spans"
+
+
+_TOOL_NAMES = ("tool.name", "tool_call.function.name", "gen_ai.tool.name")
+
+
+def _called(span: Span) -> str:
+    """The name of an agent or a tool, or of its span."""
+    return span.text("agent.name", "gen_ai.agent.name", *_TOOL_NAMES) or span.name or span.kind.lower()
 
 
 # --- what spans say ---------------------------------------------------------------------------------------------------
@@ -567,18 +667,27 @@ def _part(given: Any) -> str:
 
 
 def _conversation(
-    spans: Sequence[Span], calls: Sequence[Span]
+    tree: _Tree, calls: Sequence[Span], tools: Sequence[Span]
 ) -> tuple[tuple[Message, ...], tuple[Turn, ...], str, dict[str, Any]]:
-    """Messages of the first call, a turn for each call with what tools gave after it, the model, and its options."""
-    if not calls:
+    """Messages of the first call, a turn for each call with the tools used after it, the model, and its options.
+
+    Tools that were used before any call belong to the first turn; without a call they are a turn without a reply.
+    """
+    if not calls and not tools:
         return (), (), UNKNOWN, {}
+    used: defaultdict[int, list[ToolCall]] = defaultdict(list)
+    for tool in tools:
+        used[tree.turn_of(tool, calls)].append(
+            ToolCall(
+                tool.text(*_TOOL_NAMES)[:200] or tool.name,
+                tool.text("tool.parameters", "gen_ai.tool.call.arguments", "input.value", "input"),
+                tool.text("output.value", "gen_ai.tool.call.result", "output"),
+            )
+        )
+    if not calls:
+        return (), (Turn(Reply(""), "", 0.0, True, False, tools=tuple(used[0])),), UNKNOWN, {}
     turns = []
     for number, call in enumerate(calls):
-        until = _begin(calls[number + 1]) if number + 1 < len(calls) else math.inf
-        tools = [s for s in spans if s.kind == "TOOL" and _begin(call) <= _begin(s) < until]
-        seen = "\n".join(
-            f"{tool.name}: {tool.text('output.value', 'gen_ai.tool.call.result', 'output')}" for tool in tools
-        )
         answer = "\n".join(message.content for message in _messages(call, "output"))
         reply = Reply(
             answer,
@@ -594,7 +703,7 @@ def _conversation(
             ),
             seconds=call.end - call.start if call.end >= call.start else 0.0,
         )
-        turns.append(Turn(reply, seen, 0.0, terminated=number + 1 == len(calls), truncated=False))
+        turns.append(Turn(reply, "", 0.0, number + 1 == len(calls), False, tools=tuple(used[number])))
     first = calls[0]
     options = json_of(first.at("llm.invocation_parameters"))
     plain = (
@@ -656,7 +765,7 @@ def read_spans(
         if isinstance(row, str):
             gathered.skipped.append(Skipped(where, row))
         else:
-            gathered.take(row, where, number)
+            gathered.take(row, where)
     ordered = gathered.in_order()
     models = {span.text("llm.model_name", "gen_ai.request.model") for _, spans in ordered for span in spans} - {""}
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.stem).strip("-.")[:40]
@@ -707,14 +816,34 @@ def spans_for(path: Path, uri: str, on_progress: Progress = unheard, cancelled: 
         return read_spans(path, workspace.embedder_of(bank, preferences), bank, on_progress, cancelled)
 
 
-def events_of(steps: Steps, info: RunInfo) -> tuple[LedgerEvent, ...]:
-    """The ledger of a new run: its start, its memories as they came, and the rewards of its steps."""
-    begin = started_with(info, dict.fromkeys(steps.memories, Utility(0.0, 0)))
+def events_of(
+    steps: Steps, info: RunInfo, first_seq: int = 1, known: Collection[str] | None = None
+) -> tuple[LedgerEvent, ...]:
+    """The ledger of some steps: the start of their run, its memories as they came, and the rewards.
+
+    A run that is there already does not start again, nor do the memories come again that are `known` to it.
+    """
+    new = dict.fromkeys((name for name in steps.memories if name not in (known or ())), Utility(0.0, 0))
+    begin = started_with(info, new, first_seq)[0 if known is None else 1 :]
     named = [
         replace(event, payload={**event.payload, "metadata": steps.metadata[event.memory_ids[0]]})
         if event.memory_ids and event.memory_ids[0] in steps.metadata
         else event
         for event in begin
     ]
-    rewards = (replace(event, seq=seq) for seq, event in enumerate(steps.rewards, start=len(begin) + 1))
-    return (*named, *rewards)
+    return tuple(replace(event, seq=seq) for seq, event in enumerate((*named, *steps.rewards), start=first_seq))
+
+
+def scores_of(spans: Iterable[Span], given: Iterable[Score] = ()) -> list[Score]:
+    """The judgements of a trace: those `given` for the whole of it, then those of its spans."""
+    listed = [*spans]
+    found = [*given, *(score for span in listed for score in span.scores)]
+    return [*found, *(score for span in listed if span.kind == "EVALUATOR" for score in score_of(span.tree))]
+
+
+def as_number(score: Score, settings: Mapping[str, Any]) -> float | None:
+    """A judgement as a reward on the scale of a run: its number, else what its label says of success; else None."""
+    if score.value is not None:
+        return float(score.value)
+    by_outcome = {"success": settings["reward_success"], "failure": settings["reward_failure"]}
+    return by_outcome.get(outcome_of(score.label))
