@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memrl_core.agent.memory import Memory
+from memrl_core.agent.recorder import Recorder
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.cli.otlp import PATH, Receiver
 from memrl_core.embedders.hashing import HashingEmbedder
 from tests.builders import awaited
 
@@ -72,6 +77,148 @@ def test_a_retriever_of_llamaindex_gives_the_memories_of_the_prompt(memory: Memo
     assert nodes[0].node.get_content() == "Prefers oat milk" and nodes[0].node.metadata["intent"] == "make coffee"
     assert awaited(retriever.aretrieve("cook a dinner"))[0].node.text == "Is vegetarian"
     assert memory.bank.next_step("r") == 3
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a step must say alike, whoever recorded it; `answer` is None where the step says that it does not know."""
+
+    intent: str
+    hits: list[tuple[str, float]]
+    selected: tuple[str, ...]
+    answer: str | None
+    reward: float | None
+
+
+def told(bank: MemoryBank, run: str) -> list[Told]:
+    found = []
+    for step in bank.traces(run):
+        assert step.recall is not None and step.decision is not None
+        hits = [(one.memory_id, round(one.similarity, 5)) for one in step.recall.pool]
+        is_known = not any("answered" in lack for lack in step.lacks)
+        answer = step.turns[-1].reply.text if is_known else None
+        reward = bank.effective_reward(run, step.step)
+        found.append(Told(step.task.intent, hits, step.decision.selected, answer, reward))
+    return found
+
+
+@pytest.mark.slow
+def test_a_langgraph_agent_gives_the_same_steps_by_recorder_adapter_and_spans(
+    tmp_path: Path,
+) -> None:
+    """Its 60 documents, stub model and rewards are the same; of a store only the answer is not recorded."""
+    graphs = importlib.import_module("langgraph.graph")
+    core = importlib.import_module("langchain_core.documents")
+    retrievers = importlib.import_module("langchain_core.retrievers")
+    models = importlib.import_module("langchain_core.language_models.fake_chat_models")
+    sdk = importlib.import_module("opentelemetry.sdk.trace")
+    processors = importlib.import_module("opentelemetry.sdk.trace.export")
+    exporting = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    instrumenting = importlib.import_module("openinference.instrumentation.langchain")
+
+    embedder = HashingEmbedder(256)
+    things = ("egg", "kettle", "lamp", "door", "plant", "clock", "mug", "book", "pan", "towel")
+    acts = ("heat", "clean", "move", "open", "find", "cool")
+    texts = {f"doc-{n:02}": f"To {acts[n % 6]} the {things[n // 6]}, follow rule {n}." for n in range(60)}
+    vectors = dict(zip(texts, embedder.embed([*texts.values()]), strict=True))
+    questions = ["heat the egg", "clean the lamp", "open the door"]
+    pool, chosen = 5, 3
+
+    def nearest(question: str) -> list[tuple[str, float]]:
+        (asked,) = embedder.embed([question])
+        return sorted(((one, float(vector @ asked)) for one, vector in vectors.items()), key=lambda one: -one[1])[:pool]
+
+    class Nearest(retrievers.BaseRetriever):  # type: ignore[misc, name-defined]
+        def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:
+            found = nearest(query)
+            return [core.Document(id=one, page_content=texts[one], metadata={"score": score}) for one, score in found]
+
+    def graph(search: Callable[[str], list[tuple[str, float, str]]]) -> Any:
+        model = models.FakeListChatModel(responses=[f"answer to {question}" for question in questions])
+
+        def recall(state: dict[str, Any]) -> dict[str, Any]:
+            return {**state, "found": search(state["question"])}
+
+        def answer(state: dict[str, Any]) -> dict[str, Any]:
+            known = "\n".join(text for *_, text in state["found"][:chosen])
+            return {**state, "answer": model.invoke([("system", known), ("user", state["question"])]).content}
+
+        builder = graphs.StateGraph(dict)
+        builder.add_node("recall", recall)
+        builder.add_node("answer", answer)
+        builder.add_edge(graphs.START, "recall")
+        builder.add_edge("recall", "answer")
+        return builder.compile()
+
+    def by_retriever(question: str) -> list[tuple[str, float, str]]:
+        return [(one.id, one.metadata["score"], one.page_content) for one in Nearest().invoke(question)]
+
+    # By the recorder.
+    def known_to(place: str, run: str) -> tuple[MemoryBank, Recorder]:
+        bank = MemoryBank.create(str(tmp_path / place), embedder.name, 256)
+        made = Recorder(bank, run)
+        for name, text in texts.items():
+            made.remember(text, text, vectors[name], memory_id=name)
+        return bank, made
+
+    recorded, recorder = known_to("recorded", "r")
+    agent = graph(by_retriever)
+    for number, question in enumerate(questions):
+        with recorder.step(question, embedding=embedder.embed([question])[0]) as s:
+            done = agent.invoke({"question": question})
+            s.recalled([(name, score) for name, score, _ in done["found"]])
+            s.selected([name for name, *_ in done["found"][:chosen]])
+            s.answered(done["answer"])
+            s.rewarded(float(number % 2))
+    # By the adapter: the store recalls itself.
+    settings = {"k1": pool, "k2": chosen, "weight": 0.0, "delta": -1.0, "epsilon": 0.0, "k1_counts": "record"}
+    stored = Memory.open(str(tmp_path / "stored"), run="r", embedder=embedder, settings=settings)
+    store = adapter("langgraph_store", "langgraph.store.base").BankStore(stored)
+    keys = {}
+    for name, text in texts.items():
+        store.put(("docs",), name, {"text": text, "intent": text})
+        keys[next(reversed([*stored.bank.memory_ids()]))] = name
+
+    def by_store(question: str) -> list[tuple[str, float, str]]:
+        return [(one.key, one.score, one.value["text"]) for one in store.search(("docs",), query=question, limit=pool)]
+
+    agent = graph(by_store)
+    for number, question in enumerate(questions):
+        agent.invoke({"question": question})
+        store.last.reward(float(number % 2))
+    # By spans of the real instrumentation.
+    known_to("traced", "documents")[0].close()
+    receiver = Receiver(str(tmp_path / "traced"), 0)
+    provider = sdk.TracerProvider()
+    address = f"http://127.0.0.1:{receiver.port}{PATH}"
+    provider.add_span_processor(processors.SimpleSpanProcessor(exporting.OTLPSpanExporter(endpoint=address)))
+    instrumenting.LangChainInstrumentor().instrument(tracer_provider=provider)
+    try:
+        tracer, agent = provider.get_tracer("test"), graph(by_retriever)
+        for number, question in enumerate(questions):
+            with tracer.start_as_current_span("task", attributes={"input.value": question}):
+                agent.invoke({"question": question})
+                judged = {"openinference.span.kind": "EVALUATOR", "eval.name": "reward", "eval.score": number % 2}
+                tracer.start_span("judge", attributes=judged).end()
+    finally:
+        instrumenting.LangChainInstrumentor().uninstrument()
+        provider.shutdown()
+        receiver.close()
+
+    with MemoryBank.open(str(tmp_path / "traced")) as traced:
+        ways = {"recorder": told(recorded, "r"), "adapter": told(stored.bank, "r"), "spans": told(traced, "otlp")}
+        own = [[one.score for one in step.retrievals[0].hits] for step in traced.traces("otlp")]
+    ways["adapter"] = [
+        replace(
+            one, hits=[(keys[name], score) for name, score in one.hits], selected=tuple(map(keys.get, one.selected))
+        )
+        for one in ways["adapter"]
+    ]
+    assert [one.intent for one in ways["recorder"]] == questions
+    assert [len(one.hits) for one in ways["recorder"]] == [pool] * 3 and ways["recorder"][0].hits[0][0] == "doc-00"
+    assert ways["recorder"] == ways["spans"]
+    assert [replace(one, answer=None) for one in ways["recorder"]] == ways["adapter"]
+    assert own == [[score for _, score in nearest(question)] for question in questions]
 
 
 def test_a_memory_service_of_adk_gives_a_user_their_own_memories(memory: Memory) -> None:

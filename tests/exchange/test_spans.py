@@ -236,6 +236,15 @@ def test_memories_that_the_bank_has_stay_its_own(tmp_path: Path) -> None:
     assert second.recall and [one.memory_id for one in second.recall.pool] == ["m2-2"]
 
 
+def test_a_document_without_an_id_is_the_memory_of_its_text(tmp_path: Path) -> None:
+    imported(lines(tmp_path / "a.jsonl", RECALL), tmp_path / "bank")
+    nameless = [{"document.content": "Is vegetarian"}, {"document.content": "Likes jazz"}]
+    other = span("r", "RETRIEVER", 1, trace="0x7", **{"input.value": "dinner", "retrieval.documents": nameless})
+    arrival = imported(lines(tmp_path / "b.jsonl", other), tmp_path / "bank")
+    (step, *_) = steps(tmp_path / "bank")
+    assert arrival.memories == 1 and step.recall and step.recall.pool[0].memory_id == "m2"
+
+
 @pytest.mark.parametrize(
     "row",
     [

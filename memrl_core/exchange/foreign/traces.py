@@ -163,6 +163,7 @@ class Steps:
         self._in_bank = set(bank.memory_ids()) if bank is not None else set[str]()
         self._named: dict[tuple[str, str], str] = {}
         self._vectors: dict[str, Vector | None] = {}
+        self._by_text: dict[str, str] | None = None
 
     def add(self, trace: str, spans: Sequence[Span], scores: Sequence[Score], goes_on: StepTrace | None = None) -> bool:
         """One trace as the next step; False where there is nothing in it that a step could show.
@@ -287,7 +288,7 @@ class Steps:
 
     def _memory(self, one: _Document) -> str:
         """The memory that a document is, taken in where it is new; "" where neither its text nor its id is known."""
-        wanted = one.id or (f"doc-{hashlib.sha256(one.content.encode()).hexdigest()[:10]}" if one.content else "")
+        wanted = one.id or self._of_text(one.content)
         if not wanted or not wanted.isprintable():
             return ""
         if (wanted, one.content) in self._named:
@@ -314,6 +315,16 @@ class Steps:
                 self.metadata[name] = one.metadata
         self._named[wanted, one.content] = name
         return name
+
+    def _of_text(self, content: str) -> str:
+        """The memory that has a text, which some instrumentations send without its id; a name made of it otherwise."""
+        if not content:
+            return ""
+        if self._by_text is None:
+            memories = self._bank.memories() if self._bank is not None else ()
+            self._by_text = {memory.experience.strip(): memory.id for memory in memories}
+        made = f"doc-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
+        return self._by_text.get(content.strip(), made)
 
     def _text(self, name: str) -> str:
         return self.memories[name][0].experience if name in self.memories else self._of_bank(name).experience
