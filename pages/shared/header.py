@@ -288,6 +288,7 @@ STEPPING: Keys = (
     ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5: the reward is saved and q moves"),
     ("S", "Skip: leave the answer unrated"),
     ("U · Y", "Undo your reward, give it again"),
+    ("L", "Label the memory whose card is open: relevant or should have come, irrelevant, no label; no q moves"),
     ("E", "Write a reason; Enter ends it"),
     ("Esc", "Close what is open; stop the answer or the run"),
     ("/", "On Decision: search the questions"),

@@ -1,5 +1,5 @@
 // A key that is held says itself again: good for going through steps, not for giving rewards.
-const ONCE = /^[1-5suy]$/i;
+const ONCE = /^[1-5lsuy]$/i;
 // Those that the hand on the stage may have a use for.
 const RATES = ONCE;
 // Keys of which each press counts, and what they stand for. Streamlit would make one press of those that come

@@ -18,9 +18,10 @@ from memrl_core.analysis.decision.explain import credited_because
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.reward_effect import Histories, differing, refolded_later
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.judgements import MEANING, Label
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
-from memrl_core.bank.people.undo import REWARDS
+from memrl_core.bank.people.undo import JUDGED, REWARDS
 from memrl_core.errors import InputError, MemRLError, StepError
 from memrl_core.learning import rewards_of
 from memrl_core.learning.scales import RatingScales, graded_reward, options, rubric_reward
@@ -34,6 +35,7 @@ ACTS, DONE, LATER = "hand_acts", "hand_done", "hand_later"
 NO_MEMORY = "No memory was in the prompt: a reward is kept with the step and moves no q."
 APPLYING = "The reward is being applied: it can be changed once the step has ended."
 AT_WORK = "The agent is at work: wait until the step has ended, or stop it."
+NOT_ENDED = "A memory can be labelled once the step has ended."
 NOT_ANSWERED = "There is no answer to judge yet."
 ELSEWHERE = "The page has gone to another run since. Nothing was saved; go back to the step and press the key again."
 
@@ -99,6 +101,8 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
             bank.undo.redo(person(), REWARDS)
         case "credit":
             _credit(view, act, credited)
+        case "label" | "unlabel":
+            _label(view, act)
         case "skip":
             move(view, partial(LiveRun.finish, unrated=True))
     after = bank.histories_of(view.run.id, credited)
@@ -187,6 +191,20 @@ def _credit(view: View, act: Mapping[str, Any], credited: Sequence[str]) -> None
     credits.assign(run, step, str(act["id"]), own, person(), str(act.get("reason", "")) or reason)
 
 
+def _label(view: View, act: Mapping[str, Any]) -> None:
+    """Say whether a memory was right to recall, or take that back: the last action, where it was about it."""
+    bank, run, step, memory = view.place.bank, view.run.id, int(act["step"]), str(act["memory"])
+    if act["do"] == "label":
+        reason = str(act.get("reason", ""))
+        bank.judgements.judge(Label(run, step, memory, act["grade"], person(), reason=reason))
+        return
+    done = bank.undo.done(person(), JUDGED)
+    if done and any((event.run, event.step, event.memory_ids) == (run, step, (memory,)) for event in done[-1].events):
+        bank.undo.undo(person(), JUDGED)
+    else:
+        bank.judgements.judge(Label(run, step, memory, None, person()))
+
+
 def _mine(active: Sequence[LedgerEvent]) -> LedgerEvent | None:
     return next((event for event in active if event.source == "person" and event.rater == person()), None)
 
@@ -200,7 +218,8 @@ def hand_data(view: View, traces: Sequence[StepTrace]) -> dict[str, Any]:
     {rater, login, off: why nobody can rate, or "", scale: {name, options: [[key, label, reward]], criteria: [name]},
      waits: whether the step under way waits for it, done: {of, count, error}, later: {step, steps, others} | null,
      steps: {step: {id, off, counts, whose, environment, mine, reason, people: [[rater, reward, reason]],
-                    credited: [id], credit: {id: its own reward or null} | null, credit_by, note, undo, redo}}}
+                    credited: [id], credit: {id: its own reward or null} | null, credit_by, note, undo, redo,
+                    labels: {id: [{grade, said, rater, source, reason, when, mine}]}, label_off}}}
     """
     bank, run = view.place.bank, view.run.id
     ratings = bank.ratings
@@ -257,7 +276,28 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         "credit_by": credit.rater if credit is not None else "",
         "undo": mine is not None,
         "redo": (run, trace.step) in again,
+        "labels": _labels(view, trace),
+        "label_off": "" if bank.has_step(run, trace.step) else NOT_ENDED,
     }
+
+
+def _labels(view: View, trace: StepTrace) -> dict[str, list[dict[str, Any]]]:
+    """What is said of the recall of each memory in a step, by whom and from where."""
+    said: dict[str, list[dict[str, Any]]] = {}
+    for label in view.place.bank.judgements.standing(view.run.id, trace.step):
+        if label.memory_id and label.grade is not None:
+            said.setdefault(label.memory_id, []).append(
+                {
+                    "grade": label.grade,
+                    "said": MEANING[label.grade],
+                    "rater": label.rater,
+                    "source": label.source,
+                    "reason": label.reason,
+                    "when": f"{label.created[:16].replace('T', ' ')} UTC",
+                    "mine": label.source == "person" and label.rater == person(),
+                }
+            )
+    return said
 
 
 def _off(view: View, trace: StepTrace) -> str:

@@ -287,9 +287,10 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   // Back and next in a replay need no server.
   window.memrlStage = {
     escape: () => Boolean(own.stage && host.isConnected && own.stage.act({ key: "Escape" })),
-    // Whether a key gives a reward here, or goes to a phase.
+    // Whether a key gives a reward or a label here, or goes to a phase.
     key: (event) => {
       if (!own.stage || !host.isConnected) return false;
+      if (/^l$/i.test(event.key)) return own.stage.labelKey();
       return event.shiftKey ? /^Digit[1-7]$/.test(event.code) && own.stage.act(event) : own.stage.hand.key(event.key);
     },
     act: (event) => host.isConnected && own.stage?.act(event),

@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import Label
 from memrl_core.records import EventKind
-from tests.pages.screen import RUN, Stored, Visit
+from tests.pages.screen import RUN, Stored, Visit, beliefs, by_hand, on_stage, stands
 
 
 def looked_at(app: AppTest) -> AppTest:
@@ -83,3 +83,23 @@ def test_next_goes_on_to_the_next_step_or_to_the_next_of_a_persons_batch(visit: 
     assert any("1 of 2" in one.value for one in app.markdown)
     app.button(key="label_batch").click().run()
     assert app.query_params["step"] in ("7", ["7"])
+
+
+def test_on_the_stages_card_a_memory_is_labelled_by_hand_and_undone_and_no_q_moves(visit: Visit, bank: Stored) -> None:
+    before, (inside, *_) = beliefs(bank), bank.trace(RUN, 20).decision.selected
+    pool = {one.memory_id for one in bank.trace(RUN, 20).decision.candidates}
+    outside = next(memory.id for memory in bank.memories() if memory.id not in pool)
+    app = visit("step", bank="demo", step="20")
+    assert stands(app)["labels"] == {} and stands(app)["label_off"] == ""
+    by_hand(app, "label", memory=inside, grade=0, reason="another object")
+    by_hand(app, "label", memory=outside, grade=2)
+    bank.judgements.judge(Label(RUN, 20, inside, 2, "household", "derived"))
+    mine, derived = by_hand(app, "name", name="someone") and stands(app)["labels"][inside]
+    assert (mine["grade"], mine["mine"], mine["reason"], mine["source"]) == (0, True, "another object", "person")
+    assert (derived["grade"], derived["mine"], derived["source"]) == (2, False, "derived")
+    assert stands(app)["labels"][outside][0]["grade"] == 2
+    # The newest is undone as an action; an older one is withdrawn by itself.
+    by_hand(app, "unlabel", memory=outside)
+    by_hand(app, "unlabel", memory=inside)
+    assert stands(app)["labels"] == {inside: [derived]} and on_stage(app)["hand"]["done"]["error"] == ""
+    assert beliefs(bank) == before

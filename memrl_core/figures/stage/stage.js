@@ -907,6 +907,7 @@ class Stage {
     if (candidate?.why) el("p", `stage-why ${candidate.selected ? "stage-why-in" : ""}`, card, `${candidate.selected ? "Selected" : "Not selected"}: ${candidate.why}.`);
     else if (!candidate) el("p", "stage-why", card, "Not among the memories that phase A looked at closely in this step.");
     if (candidate?.taken) el("p", "stage-why", card, this.rangesOf(candidate));
+    this.labels(card, n);
     const actions = this.callbacks.actions ?? [];
     if (actions.length) {
       const box = el("div", "stage-actions", card);
@@ -942,6 +943,50 @@ class Stage {
       const said = own === null ? "no credit" : own === undefined ? "the reward of the step" : signed(own);
       el("span", "stage-caption", box, `here: ${said}, by ${stands.credit_by}`);
     }
+  }
+
+  // Whether it was right to recall in this step, by whom and from where, to be said and taken back.
+  labels(card, n) {
+    const { hand } = this;
+    const known = hand.stands?.labels?.[this.model.ids[n]] ?? [];
+    if (!hand.stands?.labels) return;
+    const box = el("div", "stage-actions stage-label", card);
+    const off = hand.off || hand.stands.label_off;
+    const mine = known.find((one) => one.mine);
+    const button = (grade, text, title) => {
+      const is = Boolean(mine) && grade !== null && (mine.grade > 0) === (grade > 0);
+      const made = set(el("button", "stage-quiet-button", box, text), { type: "button", "data-label": grade ?? "undo", title: off || title, "aria-pressed": is });
+      made.disabled = Boolean(off) || (grade === null && !mine);
+      made.addEventListener("click", () => this.label(n, is ? undefined : grade, made));
+    };
+    const key = "A label moves no q. Pressed again it is taken back · key L";
+    const came = this.step.candidates.some((one) => one.memory === n);
+    button(2, came ? "relevant" : "should have come", `It was right to recall for this task. ${key}`);
+    button(0, "irrelevant", `It should not come for this task. ${key}`);
+    button(null, "↶", "Undo your label of this memory");
+    for (const one of known) {
+      const said = el("span", "stage-caption", box, `${one.mine ? "you" : one.rater}${one.source === "person" ? "" : ` (${one.source})`}: ${one.said}`);
+      set(said, { title: [one.reason, one.when].filter(Boolean).join(" · ") });
+    }
+  }
+
+  // Give a grade, take it back (undefined) or undo what was said last (null).
+  label(n, grade, button = null) {
+    const about = { memory: this.model.ids[n], reason: this.hand.reasons.get(this.hand.id) ?? "" };
+    this.hand.ask(grade === null ? { do: "unlabel", ...about } : { do: "label", grade: grade ?? null, ...about }, button);
+  }
+
+  // The key of labels: relevant, irrelevant, no label, and so on, for the memory whose card is open.
+  labelKey() {
+    const { hand, pinned: n } = this;
+    if (!hand.stands?.labels) return false;
+    const off = hand.off || hand.stands.label_off || (n === null ? "L labels the memory whose card is open: click one in the pool or on the map." : "");
+    if (off) hand.tell(off);
+    else {
+      const mine = hand.stands.labels[this.model.ids[n]]?.find((one) => one.mine);
+      this.label(n, mine ? (mine.grade > 0 ? 0 : undefined) : 2);
+    }
+    return true;
   }
 
   // Its nearest by similarity of the embeddings, which a map in two dimensions can only hint at.
