@@ -594,6 +594,7 @@ class EventKind(StrEnum):
     NOTE_REMOVED = "note_removed"
     MEMORY_JUDGED = "memory_judged"
     QUERY_JUDGED = "query_judged"
+    USE_JUDGED = "use_judged"
     BATCH_MADE = "batch_made"
     BATCH_CLOSED = "batch_closed"
     SCALES_CHANGED = "scales_changed"

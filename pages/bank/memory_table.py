@@ -10,6 +10,8 @@ import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.memory.relations import KNOWN_APART, Common, catalogue, in_common, known_of, matching
+from memrl_core.analysis.recall.uses import UseCounts, use_counts
+from memrl_core.bank import MemoryBank
 from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.numerals import fixed, percent, signed
 from memrl_core.records import Memory
@@ -22,10 +24,18 @@ OUTCOMES = ("success", "failure", "unrated")
 MOST_NAMED = 6
 """Of families and of runs, as many are named."""
 
+FAR = {
+    "surfaced": "Steps in whose pool it was",
+    "selected": "Steps in whose prompt it was",
+    "used": "Steps whose answer used it: as people say, else where the answer takes its actions. Empty where not known",
+    "helpful": "Of these, steps that succeeded",
+}
+"""How far a memory comes (`UseCounts`)."""
+
 
 def memory_table(view: View) -> None:
     """Search in the full text, filter by outcome and q; a chosen row opens the memory beside the table."""
-    rows = _of_selection(view, catalogue(view.moment, view.memories))
+    rows = _of_selection(view, _with_uses(view, catalogue(view.moment, view.memories)))
     metadata = {name: known_of(known) for name, known in view.place.bank.metadata(view.run.id).items()}
     about: list[str] = []
     if metadata and len(rows):
@@ -60,6 +70,8 @@ def memory_table(view: View) -> None:
             "memory": st.column_config.TextColumn("memory", width="small"),
             "intent": st.column_config.TextColumn("intent", width="large"),
             "q": st.column_config.Column("q", width="small"),
+            "uses": "updates",
+            **{name: st.column_config.NumberColumn(name, help=said) for name, said in FAR.items()},
             "similarity": "similarity to this step",
         },
         height=560,
@@ -71,6 +83,22 @@ def memory_table(view: View) -> None:
         "memory_csv",
     )
     _away(view)
+
+
+def _with_uses(view: View, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with how far each memory came, up to the step that is shown."""
+    bank, trace = view.place.bank, view.moment.trace
+    last = None if view.moment.live or trace is None else trace.step
+    counts = _how_far(bank, bank.state, view.run.id, last)
+    far = [counts.get(one, UseCounts(0, 0)) for one in rows["id"]]
+    columns = pd.DataFrame(far, columns=list(UseCounts._fields), index=rows.index).astype("Int64")
+    at = rows.columns.get_loc("uses") + 1
+    return pd.concat([rows.iloc[:, :at], columns, rows.iloc[:, at:]], axis=1)
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _how_far(_bank: MemoryBank, state: str, run: str, last: int | None) -> dict[str, UseCounts]:
+    return use_counts(_bank, run, last)
 
 
 def _of_selection(view: View, rows: pd.DataFrame) -> pd.DataFrame:

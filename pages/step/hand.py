@@ -17,8 +17,9 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.explain import credited_because
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.reward_effect import Histories, differing, refolded_later
+from memrl_core.analysis.recall.uses import words_shared
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.judgements import MEANING, Label
+from memrl_core.bank.people.judgements import MEANING, Label, Use
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import JUDGED, REWARDS
@@ -103,6 +104,9 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
             _credit(view, act, credited)
         case "label" | "unlabel":
             _label(view, act)
+        case "use":
+            about = view.run.id, int(act["step"]), str(act["memory"])
+            bank.judgements.judge_use(Use(*about, act["used"], person(), str(act.get("reason", ""))))
         case "skip":
             move(view, partial(LiveRun.finish, unrated=True))
     after = bank.histories_of(view.run.id, credited)
@@ -219,7 +223,8 @@ def hand_data(view: View, traces: Sequence[StepTrace]) -> dict[str, Any]:
      waits: whether the step under way waits for it, done: {of, count, error}, later: {step, steps, others} | null,
      steps: {step: {id, off, counts, whose, environment, mine, reason, people: [[rater, reward, reason]],
                     credited: [id], credit: {id: its own reward or null} | null, credit_by, note, undo, redo,
-                    labels: {id: [{grade, said, rater, source, reason, when, mine}]}, label_off}}}
+                    labels: {id: [{grade, said, rater, source, reason, when, mine}]}, label_off,
+                    uses: {id: {mine: what the person says of its use, said: [line], hint}} of the prompt}}}
     """
     bank, run = view.place.bank, view.run.id
     ratings = bank.ratings
@@ -277,6 +282,7 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         "undo": mine is not None,
         "redo": (run, trace.step) in again,
         "labels": _labels(view, trace),
+        "uses": _uses(view, trace),
         "label_off": "" if bank.has_step(run, trace.step) else NOT_ENDED,
     }
 
@@ -298,6 +304,23 @@ def _labels(view: View, trace: StepTrace) -> dict[str, list[dict[str, Any]]]:
                 }
             )
     return said
+
+
+def _uses(view: View, trace: StepTrace) -> dict[str, dict[str, Any]]:
+    """What is known of the use of each memory in the prompt: by people, by its actions, by words as a hint."""
+    selected = trace.decision.selected if trace.decision is not None and trace.generate is not None else ()
+    uses = view.place.bank.judgements.uses(view.run.id, trace.step) if selected else []
+    shared = words_shared(trace)
+    found: dict[str, dict[str, Any]] = {}
+    for memory in selected:
+        said = {use.rater: use.used for use in uses if use.memory_id == memory}
+        lines = [f"{'you' if rater == person() else rater}: {used}" for rater, used in said.items()]
+        if trace.follows is not None:
+            lines.append(f"its actions: {'followed' if memory in trace.follows.memories else 'not followed'}")
+        words = shared.get(memory)
+        hint = f"hint: the answer has {words[0]} of {words[1]} words that are this memory's own" if words else ""
+        found[memory] = {"mine": said.get(person()), "said": lines, "hint": hint}
+    return found
 
 
 def _off(view: View, trace: StepTrace) -> str:

@@ -9,10 +9,12 @@ from typing import Any
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_labels, memory_named
+from memrl_core.analysis.recall.uses import used_in_steps
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.step_search import FoundStep, StepQuery
 from memrl_core.exchange.safe_files import csv_bytes
 from memrl_core.numerals import fixed, signed
+from memrl_core.policies import outcome_of
 from pages.shared import place as places
 from pages.shared.header import follow_others, header
 from pages.shared.picture import chosen_row, download
@@ -27,6 +29,12 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
     "better": {"any choice": None, "a higher q left out": True, "no higher q left out": False},
     "follows": {"any answer": None, "follows a memory": True, "follows none": False},
 }  # fmt: skip
+FAR = {
+    "surfaced": "Memories in the pool",
+    "selected": "Memories in the prompt",
+    "used": "Memories that the answer used: as people say, else whose actions it takes. Empty where not known",
+    "helpful": "These, where the step succeeded",
+}
 WIDTHS = {"outcome": 140, "by": 240, "empty": 180, "reranked": 170, "better": 190, "follows": 170}
 
 
@@ -75,7 +83,7 @@ def _clear() -> None:
         st.session_state[name] = next(iter(words))
 
 
-def _row(row: FoundStep) -> dict[str, object]:
+def _row(row: FoundStep, used: int | None, won: bool) -> dict[str, object]:
     return {
         "step": row.step,
         "task": row.intent or row.task,
@@ -87,12 +95,19 @@ def _row(row: FoundStep) -> dict[str, object]:
         "reason": row.reason,
         "follows": None if row.follows is None else memory_labels(row.follows, run) or "none",
         "valid answers": f"{row.valid} of {row.asked}" if row.asked else "",
-        "pool": row.pool,
-        "used": row.used,
+        "surfaced": row.pool,
+        "selected": row.used,
+        "used": used,
+        "helpful": used if used is None else used * won,
         "ranks changed": row.reranked,
         "higher q left out": row.better,
         "seconds": row.seconds,
     }
+
+
+def _won(row: FoundStep, policy: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the step is a success by the reward that counts now."""
+    return (row.outcome if row.as_it_ended else outcome_of(policy, settings, row.now)) == "success"
 
 
 def _csv(bank: MemoryBank, run: str, found: list[int]) -> bytes:
@@ -111,7 +126,7 @@ if place is None or place.run is None or not place.last_step:
     st.info("There is no finished step yet, so nothing to list. Run a task on Step: its row comes here.")
     st.page_link("pages/step/page.py", label="Go to Step", icon=":material/skip_next:")
     st.stop()
-bank, run = place.bank, place.run.id
+bank, run, policy = place.bank, place.run.id, place.run.policy
 
 with st.container(horizontal=True, vertical_alignment="center", gap="small", key="steps_filters"):
     query = _asked(run)
@@ -128,12 +143,17 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small", key
         type="tertiary", disabled=not found, help="All steps that pass the filter",
     )  # fmt: skip
 if found:
+    rows, settings = bank.found_steps(run, found[-MOST:]), bank.settings(run)
+    used = used_in_steps(bank, run, {row.step: row.follows for row in rows})
     chosen = chosen_row(
-        [_row(row) for row in bank.found_steps(run, found[-MOST:])],
+        [_row(row, used[row.step], _won(row, policy, settings)) for row in rows],
         "steps_table",
         "The finished steps that pass the filter",
         write={"reward": signed, "reward now": signed, "seconds": partial(fixed, places=2)},
-        columns={"task": st.column_config.TextColumn("task", width="large")},
+        columns={
+            "task": st.column_config.TextColumn("task", width="large"),
+            **{name: st.column_config.NumberColumn(name, help=said) for name, said in FAR.items()},
+        },
         height=620,
     )
     if len(found) > MOST:

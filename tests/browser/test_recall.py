@@ -31,3 +31,35 @@ def test_keys_grade_the_memories_of_a_step_one_after_the_other(page: Page, app: 
         settled(page)
         assert len(labels()) == left
     assert app.complaints == []
+
+
+def test_a_key_labels_the_memory_whose_card_is_open_in_pool_and_map(page: Page, app: RunningApp) -> None:
+    def labels() -> list[int | None]:
+        with MemoryBank.open(str(app.home / "banks" / "demo")) as bank:
+            return [one.grade for one in bank.judgements.standing("household", 12)]
+
+    page.goto(f"{app.url}/step?bank=demo&run=household&step=12")
+    settled(page)
+    expect(page.locator(".stage-host[data-drawn]")).to_be_visible()
+    page.keyboard.press("l")
+    expect(page.locator(".stage-notice")).to_contain_text("L labels the memory whose card is open")
+    page.locator(".stage-row").first.click()
+    said = page.locator(".stage-label .stage-caption")
+    for shown, stored in (("you: relevant", [2]), ("you: irrelevant", [0])):
+        page.keyboard.press("l")
+        expect(said).to_have_text(shown)
+        assert labels() == stored
+    page.get_by_title("Undo your label of this memory").click()
+    expect(said).to_have_text("you: relevant")
+    page.get_by_role("button", name="used", exact=True).click()
+    expect(page.locator("[data-use=used]")).to_have_attribute("aria-pressed", "true")
+    # One outside the pool is found on the map.
+    with MemoryBank.open(str(app.home / "banks" / "demo")) as bank:
+        seen = {one.memory_id for one in bank.trace("household", 12).decision.candidates}  # type: ignore[union-attr]
+        outside = next(m.id for m in bank.memories() if m.id not in seen and 0 < m.step < 12)
+    page.goto(f"{app.url}/step?bank=demo&run=household&step=12&memory={outside}")
+    settled(page)
+    expect(page.locator("[data-label='2']")).to_have_text("should have come")
+    page.keyboard.press("l")
+    expect(said).to_have_text("you: relevant")
+    assert labels() == [2, 2] and app.complaints == []

@@ -103,3 +103,21 @@ def test_on_the_stages_card_a_memory_is_labelled_by_hand_and_undone_and_no_q_mov
     by_hand(app, "unlabel", memory=inside)
     assert stands(app)["labels"] == {inside: [derived]} and on_stage(app)["hand"]["done"]["error"] == ""
     assert beliefs(bank) == before
+
+
+def test_what_an_answer_made_of_a_memory_is_said_on_the_card_and_counted_on_steps_and_bank(
+    visit: Visit, bank: Stored
+) -> None:
+    memory, *_ = bank.trace(RUN, 20).decision.selected
+    app = visit("step", bank="demo", step="20")
+    assert set(stands(app)["uses"]) == set(bank.trace(RUN, 20).decision.selected)
+    by_hand(app, "use", memory=memory, used="used")
+    assert stands(app)["uses"][memory]["mine"] == "used" and stands(app)["uses"][memory]["hint"].startswith("hint")
+    rows = visit("steps", bank="demo", run=RUN, window="20").dataframe[0].value
+    won = bank.trace(RUN, 20).reward.reward > 0
+    assert (rows["used"].tolist(), rows["helpful"].tolist()) == ([1], [int(won)])
+    table = visit("bank", bank="demo", run=RUN).dataframe[0].value
+    label = f"#{int(memory.rpartition('-')[2])}"
+    (row,) = table[table["memory"] == label].to_dict("records")
+    assert (row["used"], row["helpful"]) == (1, int(won)) and row["surfaced"] >= row["selected"] >= 1
+    assert table[table["memory"] != label]["used"].isna().all()

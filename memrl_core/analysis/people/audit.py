@@ -16,6 +16,7 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.decision.outline import shortened
 from memrl_core.analysis.memory.provenance import chapters, entries
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.judgements import USES
 from memrl_core.bank.people.roles import NEWCOMERS, Role, actor_of
 from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
 from memrl_core.learning import active_rewards, assigned_credit, named_by, order_key, shares_in
@@ -248,6 +249,13 @@ class Sentences:
                 return f"closed the batch {_short(revoked.reason)}" if revoked else "closed a batch"
             case EventKind.MEMORY_JUDGED | EventKind.QUERY_JUDGED:
                 return _labelled(event, memories)
+            case EventKind.USE_JUDGED:
+                said = next((used for used, value in USES.items() if value == event.value), "")
+                return (
+                    f"said that the answer of step {event.step} {said} {memories}"
+                    if said
+                    else (f"withdrew what they said of the use of {memories} in step {event.step}")
+                )
             case EventKind.NOTE_PINNED:
                 return f"noted: {_short(event.reason)}"
             case EventKind.NOTE_REMOVED:

@@ -1,6 +1,6 @@
 """Labels of recall by a language model, where a person asks for them: one question per memory, the answer a grade.
 
-The labels are told apart from those of people (source "judge"), and each keeps the model's name and the prompt by which
+The labels are kept apart from those of people (source "judge"), and each keeps the model's name and the prompt by which
 it was asked. Texts of memories stand in the question as quoted material; nothing in them is followed.
 """
 

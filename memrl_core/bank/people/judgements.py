@@ -1,13 +1,14 @@
 """Labels of recall: whether a memory was, or was not, right to recall in a step; and whether anything was.
 
 A label is a fact in the ledger beside the rewards. It is no reward and never moves a q. Each rater has one label per
-memory of a step and source, which is given, changed and withdrawn; `undo` takes back what a person gave here.
+memory of a step and source, which is given, changed and withdrawn; `undo` takes back what a person gave here. Beside it
+a person may say what the answer made of a memory: recalled is not used.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -15,7 +16,7 @@ from memrl_core.bank.facts import locked
 from memrl_core.bank.ledger import Part
 from memrl_core.bank.people.ratings import LONGEST_REASON
 from memrl_core.bank.people.roles import person_name
-from memrl_core.bank.people.undo import JUDGED, TOGETHER, label_key
+from memrl_core.bank.people.undo import TOGETHER, label_key
 from memrl_core.errors import InputError
 from memrl_core.learning import in_ledger
 from memrl_core.records import EventKind, LedgerEvent
@@ -25,6 +26,24 @@ LabelSource = Literal["person", "derived", "judge", "import"]
 HIGHEST_GRADE = 3
 MEANING = ("irrelevant", "related", "relevant", "exactly right")
 """What the grades of a memory mean, from 0 on; from 1 on a memory counts as relevant."""
+
+LABELS = (EventKind.MEMORY_JUDGED, EventKind.QUERY_JUDGED)
+Used = Literal["used", "ignored", "contradicted"]
+USES: Mapping[Used, float] = {"used": 1.0, "ignored": 0.0, "contradicted": -1.0}
+"""What an answer may make of a memory in its prompt, with the values in the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the answer of a step made of a memory, as a person says; `used` None withdraws it."""
+
+    run: str
+    step: int
+    memory_id: str
+    used: Used | None
+    rater: str
+    reason: str = ""
+    created: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +101,56 @@ class Judgements(Part):
 
         Raises `UnknownRun`.
         """
+        return [_label(event) for event in self._standing(run, step, LABELS)]
+
+    def judge_use(self, use: Use) -> LedgerEvent:
+        """Append what a person says of a memory's use in the place of what they said before.
+
+        Raises `InputError` for another word and for a step or a memory that is not there; `NotAllowed`, `UnknownRun`.
+        """
+        if use.used is not None and use.used not in USES:
+            raise InputError(f"“{str(use.used)[:40]}” is no use: say {', '.join(USES)}. Nothing was saved.")
+        value = None if use.used is None else USES[use.used]
+        with self._alone():
+            self._must_be_there(use.run, use.step, use.memory_id, use.reason)
+            return self._ledger.by_person(
+                use.rater, use.run, use.step, "", EventKind.USE_JUDGED, memory_ids=(use.memory_id,), value=value,
+                reason=use.reason.strip(),
+            )  # fmt: skip
+
+    @locked
+    def uses(self, run: str | None = None, step: int | None = None) -> list[Use]:
+        """What people say of the use of memories, as `standing`. Raises `UnknownRun`."""
+        return [
+            Use(e.run, e.step, e.memory_ids[0], _USED[e.value], e.rater, e.reason, e.created)
+            for e in self._standing(run, step, (EventKind.USE_JUDGED,))
+            if e.value in _USED
+        ]
+
+    def _standing(self, run: str | None, step: int | None, kinds: Sequence[EventKind]) -> list[LedgerEvent]:
         if run is not None:
             self._facts.run(run)
-        events = self._facts.at(run, step) if run is not None and step is not None else self._facts.of_kind(*JUDGED)
+        events = self._facts.at(run, step) if run is not None and step is not None else self._facts.of_kind(*kinds)
         newest: dict[tuple[object, ...], LedgerEvent] = {}
-        for event in sorted((e for e in events if e.kind in JUDGED and run in (None, e.run)), key=in_ledger):
+        for event in sorted((e for e in events if e.kind in kinds and run in (None, e.run)), key=in_ledger):
             newest.pop(label_key(event), None)
             newest[label_key(event)] = event
-        return [_label(event) for event in newest.values() if event.value is not None]
+        return [event for event in newest.values() if event.value is not None]
 
     def _newest(self, steps: set[tuple[str, int]]) -> list[LedgerEvent]:
         if len(steps) > 1:
-            found = [event for event in self._facts.of_kind(*JUDGED) if (event.run, event.step) in steps]
+            found = [event for event in self._facts.of_kind(*LABELS) if (event.run, event.step) in steps]
         else:
-            found = [event for place in steps for event in self._facts.at(*place) if event.kind in JUDGED]
+            found = [event for place in steps for event in self._facts.at(*place) if event.kind in LABELS]
         return sorted(found, key=in_ledger)
 
     def _event(self, label: Label, together: dict[str, str]) -> LedgerEvent:
-        if self._facts.step_row(label.run, label.step) is None:
-            raise InputError(f"Run {label.run[:80]} has no finished step {label.step}. Nothing was saved.")
+        self._must_be_there(label.run, label.step, label.memory_id, label.reason)
         highest = HIGHEST_GRADE if label.memory_id else 1
         if label.grade is not None and not 0 <= label.grade <= highest:
             raise InputError(f"{label.grade} is no grade: give 0 to {highest}. Nothing was saved.")
-        if label.memory_id and label.memory_id not in self._facts.memories:
-            raise InputError(f"This bank holds no memory “{label.memory_id[:80]}”. Nothing was saved.")
         if label.source not in get_args(LabelSource):
             raise InputError(f"“{str(label.source)[:80]}” is no source of labels. Nothing was saved.")
-        if len(label.reason) > LONGEST_REASON:
-            raise InputError(f"A reason has at most {LONGEST_REASON:,} characters: shorten it. Nothing was saved.")
         by = {"by": person_name(label.by)} if label.by and label.source != "person" else {}
         return self._ledger.event(
             label.run,
@@ -123,6 +164,18 @@ class Judgements(Part):
             reason=label.reason.strip(),
             payload={"from": label.source, **by, **({"prompt": label.prompt} if label.prompt else {}), **together},
         )
+
+    def _must_be_there(self, run: str, step: int, memory_id: str, reason: str) -> None:
+        """Raise `InputError` where a step or a memory is not there, or a reason is too long."""
+        if self._facts.step_row(run, step) is None:
+            raise InputError(f"Run {run[:80]} has no finished step {step}. Nothing was saved.")
+        if memory_id and memory_id not in self._facts.memories:
+            raise InputError(f"This bank holds no memory “{memory_id[:80]}”. Nothing was saved.")
+        if len(reason) > LONGEST_REASON:
+            raise InputError(f"A reason has at most {LONGEST_REASON:,} characters: shorten it. Nothing was saved.")
+
+
+_USED = {value: used for used, value in USES.items()}
 
 
 def _label(event: LedgerEvent) -> Label:

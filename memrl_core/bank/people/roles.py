@@ -33,6 +33,7 @@ RATING = frozenset(
         EventKind.NOTE_REMOVED,
         EventKind.MEMORY_JUDGED,
         EventKind.QUERY_JUDGED,
+        EventKind.USE_JUDGED,
     }
 )
 

@@ -31,7 +31,7 @@ MEMORIES = frozenset(
         EventKind.MEMORY_UNPINNED,
     }
 )
-JUDGED = frozenset({EventKind.MEMORY_JUDGED, EventKind.QUERY_JUDGED})
+JUDGED = frozenset({EventKind.MEMORY_JUDGED, EventKind.QUERY_JUDGED, EventKind.USE_JUDGED})
 PINS = frozenset({EventKind.MEMORY_PINNED, EventKind.MEMORY_UNPINNED})
 REVERSIBLE = REWARDS | MEMORIES | JUDGED
 

@@ -968,6 +968,23 @@ class Stage {
       const said = el("span", "stage-caption", box, `${one.mine ? "you" : one.rater}${one.source === "person" ? "" : ` (${one.source})`}: ${one.said}`);
       set(said, { title: [one.reason, one.when].filter(Boolean).join(" · ") });
     }
+    this.uses(card, n, off);
+  }
+
+  // What the answer made of a memory of the prompt: as people say, by its actions, and by words as a hint.
+  uses(card, n, off) {
+    const id = this.model.ids[n];
+    const known = this.hand.stands.uses[id];
+    if (!known) return;
+    const box = set(el("div", "stage-actions stage-use", card), { role: "group", "aria-label": "What the answer made of it" });
+    el("span", "stage-caption", box, "The answer");
+    for (const used of ["used", "ignored", "contradicted"]) {
+      const is = known.mine === used;
+      const made = set(el("button", "stage-quiet-button", box, used), { type: "button", "data-use": used, "aria-pressed": is, title: off || `The answer ${used} this memory. It moves no q; pressed again it is taken back` });
+      made.disabled = Boolean(off);
+      made.addEventListener("click", () => this.hand.ask({ do: "use", memory: id, used: is ? null : used, reason: this.hand.reasons.get(this.hand.id) ?? "" }, made));
+    }
+    el("span", "stage-caption", box, [...known.said, known.hint].filter(Boolean).join(" · "));
   }
 
   // Give a grade, take it back (undefined) or undo what was said last (null).

@@ -28,7 +28,8 @@ from memrl_core.analysis.recall.tune import (
     pools_of,
     why_not,
 )
-from memrl_core.bank.people.judgements import Label
+from memrl_core.analysis.recall.uses import UseCounts, use_counts, used_in_steps, words_shared
+from memrl_core.bank.people.judgements import Label, Use
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import environment_class
 from memrl_core.environments.base import Environment
@@ -334,3 +335,46 @@ def test_derived_labels_tell_which_embedder_is_better_on_forty_seeds(tmp_path: P
         one, other = (outcomes(pools_of(queries, settings), point).hits.sum() for queries in (own, poor))
         wins += int(one > other)
     assert wins >= 36
+
+
+def test_how_far_a_memory_comes_is_counted_with_what_people_say_before_what_is_followed(tmp_path: Path) -> None:
+    agent = an_agent_after(tmp_path / "bank", 3, 4, delta=0.0, k2=2)
+    bank, traces = agent.bank, list(agent.bank.each_trace("r"))
+
+    def counted(said: dict[tuple[int, str], bool]) -> dict[str, UseCounts]:
+        """By hand, from the traces."""
+        expected = {}
+        for memory in bank.memories():
+            pooled = [t for t in traces if t.recall and memory.id in {one.memory_id for one in t.recall.pool}]
+            given = [t for t in pooled if memory.id in t.decision.selected]
+            made = {}
+            for t in given:
+                follows = None if t.follows is None else memory.id in t.follows.memories
+                made[t.step] = said.get((t.step, memory.id), follows)
+            used = [t for t in given if made[t.step]]
+            won = sum(t.reward.reward > 0 for t in used)
+            far = (len(used), won) if any(one is not None for one in made.values()) else (None, None)
+            if pooled:
+                expected[memory.id] = UseCounts(len(pooled), len(given), *far)
+        return expected
+
+    assert use_counts(bank, "r") == counted({})
+    last = traces[-1]
+    (one, *_), follows = last.decision.selected, () if last.follows is None else last.follows.memories
+    for rater in ("ann", "bo"):
+        bank.judgements.judge_use(Use("r", last.step, one, "contradicted" if one in follows else "used", rater))
+    bank.judgements.judge_use(Use("r", last.step, one, "used" if one in follows else "ignored", "cy"))
+    assert use_counts(bank, "r") == counted({(last.step, one): one not in follows})
+    expected = len({*follows} ^ {one})
+    assert used_in_steps(bank, "r", {last.step: follows, 2: None}) == {last.step: expected, 2: None}
+    assert all(counts.surfaced <= 2 for counts in use_counts(bank, "r", 3).values())
+
+
+def test_words_shared_with_the_answer_are_those_that_are_a_memorys_own(tmp_path: Path) -> None:
+    agent = an_agent_after(tmp_path / "bank", 3, 2, delta=0.0, k2=2)
+    trace = next(t for t in agent.bank.each_trace("r") if t.decision and len(t.decision.selected) == 2)
+    shared = words_shared(trace)
+    assert set(shared) <= set(trace.decision.selected)
+    assert all(0 <= n <= of and of > 0 for n, of in shared.values())
+    texts = {m: agent.bank.memory(m).experience for m in trace.decision.selected}
+    assert set(shared) == set(texts) or len(set(texts.values())) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.bank.people.judgements import Label
+from memrl_core.bank.people.judgements import Label, Use
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import JUDGED, REWARDS
 from memrl_core.bank.storage.schema import VIEW
@@ -124,4 +124,27 @@ def test_a_bank_of_before_gets_the_view_with_its_first_label(bank: MemoryBank) -
         assert again.judgements.standing() == []
         again.judgements.judge(Label("r", 3, "r-0001", 1, "ann"))
         assert len(rows(again)) == 1
+    assert all(finding.ok for finding in check(bank.uri))
+
+
+def test_what_an_answer_made_of_a_memory_is_said_apart_from_labels_and_undone_with_them(bank: MemoryBank) -> None:
+    before = bank.utilities("r")
+    bank.judgements.judge(Label("r", 3, "r-0001", 2, "ann"))
+    bank.judgements.judge_use(Use("r", 3, "r-0001", "ignored", "ann", "never read"))
+    bank.judgements.judge_use(Use("r", 3, "r-0001", "contradicted", "ann"))
+    bank.judgements.judge_use(Use("r", 3, "r-0001", "used", "bo"))
+    assert {use.rater: use.used for use in bank.judgements.uses("r", 3)} == {"ann": "contradicted", "bo": "used"}
+    assert len(bank.judgements.standing()) == len(rows(bank)) == 1 and bank.utilities("r") == before
+    bank.undo.undo("ann", JUDGED)
+    (mine,) = [use for use in bank.judgements.uses() if use.rater == "ann"]
+    assert (mine.used, mine.reason) == ("ignored", "never read")
+    bank.judgements.judge_use(Use("r", 3, "r-0001", None, "ann"))
+    assert [use.rater for use in bank.judgements.uses("r")] == ["bo"]
+    for wrong in (
+        Use("r", 9, "r-0001", "used", "a"),
+        Use("r", 3, "gone", "used", "a"),
+        Use("r", 3, "r-0001", "x", "a"),
+    ):  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="Nothing was saved"):
+            bank.judgements.judge_use(wrong)
     assert all(finding.ok for finding in check(bank.uri))
