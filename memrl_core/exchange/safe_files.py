@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import unicodedata
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from html import escape
@@ -137,8 +138,16 @@ def csv_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], exact: boo
 
 
 def csv_bytes(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], exact: bool = False) -> bytes:
-    """`csv_of` as a file: UTF-8 with the mark by which spreadsheets know it."""
-    return csv_of(rows, columns, exact).encode("utf-8-sig")
+    """`csv_of` as a file: UTF-8."""
+    return csv_of(rows, columns, exact).encode()
+
+
+def for_excel(data: bytes) -> bytes:
+    """A file of `csv_bytes` with the mark (BOM) before it without which Excel misreads letters beyond ASCII.
+
+    Most other readers take the mark for a part of the first column's name.
+    """
+    return BOM_UTF8 + data
 
 
 def file_name(*parts: object, kind: str) -> str:

@@ -52,8 +52,16 @@ class RatingScales(BaseModel):
     stars: tuple[Reward, Reward, Reward, Reward, Reward] | None = Field(
         None, title="R of 1 … 5 stars", description="Empty: in equal parts from r− to r+. It must not fall."
     )
-    better: Reward | None = Field(None, title="R of the better", description="Of two answers. Empty: the run's r+.")
-    worse: Reward | None = Field(None, title="R of the worse", description="Of two answers. Empty: the run's r−.")
+    better: Reward | None = Field(
+        None,
+        title="R of the better",
+        description="Of two answers. Empty: the run's r+, and where both failed the reward of equals.",
+    )
+    worse: Reward | None = Field(
+        None,
+        title="R of the worse",
+        description="Of two answers. Empty: the run's r−, and where both succeeded the reward of equals.",
+    )
     tie: Reward | None = Field(
         None, title="R of equals", description="Of two equal answers. Empty: halfway between worse and better."
     )
@@ -139,11 +147,21 @@ def stars_reward(scales: RatingScales, stars: int, low: float, high: float) -> f
     return _between(low, high, _part(stars)) if scales.stars is None else scales.stars[int(stars) - 1]
 
 
-def pairwise_rewards(scales: RatingScales, choice: Choice, low: float, high: float) -> tuple[float, float]:
-    """R of the first and of the second of two answers. Raises `InputError` for an unknown choice."""
+def pairwise_rewards(
+    scales: RatingScales, choice: Choice, low: float, high: float, both: str = ""
+) -> tuple[float, float]:
+    """R of the first and of the second of two answers. Raises `InputError` for an unknown choice.
+
+    `both` is "failure" or "success" where both ended so: then the better of two failures, or the worse of two
+    successes, gets the reward of equals unless it has one of its own. To be preferred is not to have succeeded.
+    """
     better = high if scales.better is None else scales.better
     worse = low if scales.worse is None else scales.worse
     tie = _between(worse, better, 0.5) if scales.tie is None else scales.tie
+    if both == "failure" and scales.better is None:
+        better = tie
+    if both == "success" and scales.worse is None:
+        worse = tie
     rewards = {"first": (better, worse), "second": (worse, better), "tie": (tie, tie)}
     if choice not in rewards:
         raise InputError(f"“{str(choice)[:80]}” is no choice: say first, second or tie. Nothing was saved.")

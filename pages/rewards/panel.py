@@ -115,8 +115,10 @@ def scale_picker(run: str, scales: RatingScales) -> Scale:
     return chosen or scales.scale
 
 
-def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
+def what_it_would_do(panel: Panel, scale: Scale, blind: bool, both: str = "") -> None:
     """The memories that were in the prompt, with their q after the lowest and highest choice, and later selections.
+
+    `both` is how both answers of a pair ended, where they ended alike and the person may know it.
 
     Who rates blind sees no q that holds the environment's reward or another person's: it would show through.
     """
@@ -124,7 +126,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool) -> None:
     if not credited:
         st.caption("No memory was in the prompt: a reward is kept with the step and moves no q.")
         return
-    values = _ends(panel, scale)
+    values = _ends(panel, scale, both)
     ends = {name: panel.bank.ratings.supposed(panel.rating(value, {})) for name, value in values.items()}
     now = panel.bank.histories_of(panel.trace.run, credited)
     rows = []
@@ -151,13 +153,13 @@ def _shows_through(panel: Panel) -> bool:
     return rule != "override" or any(event.source == "person" and event.rater != person() for event in given)
 
 
-def _ends(panel: Panel, scale: Scale) -> dict[str, float]:
+def _ends(panel: Panel, scale: Scale, both: str) -> dict[str, float]:
     """The lowest and the highest reward of a scale, by name."""
     low, high = panel.bounds
     if scale == "thumbs":
         return {up: thumbs_reward(panel.scales, up == "good", low, high) for up in ("bad", "good")}
     if scale == "pairwise":
-        better, worse = pairwise_rewards(panel.scales, "first", low, high)
+        better, worse = pairwise_rewards(panel.scales, "first", low, high, both)
         return {"worse": worse, "better": better}
     if scale == "stars":
         return {f"{stars} ★": stars_reward(panel.scales, stars, low, high) for stars in (MARKS[0], MARKS[-1])}

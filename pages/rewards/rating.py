@@ -11,6 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.people.agreement import judgement
 from memrl_core.analysis.people.rating_queue import QueueFilter, RatingSession, assigned_to, pairs
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role, actor_of
@@ -79,7 +80,7 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
     # What the environment said would tell how gold items are to be judged.
     blind = chosen.show == "batch"
     if session.place is None:
-        _bar(bar, buttons, bank, session, blind)
+        _bar(bar, buttons, bank, session)
         _end(bank, session, chosen)
         return
     trace = bank.trace(*session.place)
@@ -91,8 +92,8 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
             answer(bank, trace)
         with rate:
             rating_panel(panel, scale)
-        session.shows(time.monotonic())
-        _bar(bar, buttons, bank, session, blind)
+        session.shows(time.monotonic(), _words(trace))
+        _bar(bar, buttons, bank, session)
         with story:
             read_memories(bank, trace)
         with rate:
@@ -106,14 +107,18 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
         bank.trace(*session.places[session.at + 1])
 
 
-def _bar(
-    bar: DeltaGenerator, buttons: DeltaGenerator, bank: MemoryBank, session: RatingSession, blind: bool = False
-) -> None:
+def _bar(bar: DeltaGenerator, buttons: DeltaGenerator, bank: MemoryBank, session: RatingSession) -> None:
     with buttons:
         moves(bank, session)
     with bar:
         show_message()
-        _saved(bank, blind)
+        _saved(bank)
+
+
+def _words(*traces: StepTrace) -> int:
+    """How many words the model said, which is what a rater reads."""
+    turns = (turn for trace in traces if trace.generate is not None for turn in trace.generate.turns)
+    return sum(len(turn.reply.text.split()) for turn in turns)
 
 
 def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
@@ -129,8 +134,15 @@ def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
     first, second = (bank.trace(*step) for step in session.place)
     st.subheader(literal(first.task.intent), anchor=False)
     low, high = bank.ratings.bounds(first.run, first.step)
-    st.caption(literal(mapping_words(bank.ratings.scales(first.run), "pairwise", low, high)))
+    scales = bank.ratings.scales(first.run)
+    st.caption(literal(mapping_words(scales, "pairwise", low, high)))
+    if scales.better is None or scales.worse is None:
+        st.caption(
+            "Where both answers failed, the better one counts as equal; where both succeeded, the worse one does. "
+            "Under Rules either can have a reward of its own."
+        )
     panels = Panel(bank, first, session), Panel(bank, second, session)
+    both = first.ending if first.ending == second.ending else ""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="pair_buttons"):
         for key, better, label in PAIR_BUTTONS:
             st.button(
@@ -152,8 +164,9 @@ def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
             if panel.mine is not None:
                 st.markdown(f"You gave **{signed(panel.mine.value or 0.0)}**: a comparison takes its place.")
             judged(bank, trace, panel.scales.hide_verdict)
-            what_it_would_do(panel, "pairwise", panel.scales.hide_verdict and panel.mine is None)
-    session.shows(time.monotonic())
+            blind = panel.scales.hide_verdict and panel.mine is None
+            what_it_would_do(panel, "pairwise", blind, "" if blind else both)
+    session.shows(time.monotonic(), _words(first, second))
 
 
 def _compare(bank: MemoryBank, session: RatingSession, pair: Pair, better: Choice) -> None:
@@ -162,24 +175,21 @@ def _compare(bank: MemoryBank, session: RatingSession, pair: Pair, better: Choic
     st.session_state["pair_reason"] = ""
 
 
-def _saved(bank: MemoryBank, blind: bool) -> None:
-    """What the last click did: the reward, whether the environment thought otherwise unless `blind`, q that moved."""
+def _saved(bank: MemoryBank) -> None:
+    """What the last click did: the reward and q that moved.
+
+    Nothing of the environment, which would tell a rater after every key how to judge the next answer.
+    """
     known = {event.id: event for event in bank.events_of(st.session_state.get(SAVED, ()))}
     if not known:
         return
-    words = " · ".join(_saved_words(bank, event, blind) for event in known.values())
+    words = " · ".join(_saved_words(bank, event) for event in known.values())
     with st.container(key="saved_line"):
         st.markdown(f":material/check_circle: Saved: {literal(words)}. Undo with U.")
 
 
-def _saved_words(bank: MemoryBank, event: LedgerEvent, blind: bool) -> str:
+def _saved_words(bank: MemoryBank, event: LedgerEvent) -> str:
     words = f"{signed(event.value or 0.0)} for step {event.step} of {event.run}"
-    low, high = bank.ratings.bounds(event.run, event.step)
-    environment = next((e.value for e in bank.ratings.of(event.run, event.step) if e.source == "environment"), None)
-    if environment is not None and not blind:
-        middle = (low + high) / 2
-        differs = (environment - middle) * ((event.value or 0.0) - middle) < 0
-        words += f" ({'the environment disagrees' if differs else 'the environment'}: {signed(environment)})"
     moves = [
         p for i in event.memory_ids for p in bank.history(event.run, i) if p.step == event.step and p.reward is not None
     ]
@@ -189,6 +199,8 @@ def _saved_words(bank: MemoryBank, event: LedgerEvent, blind: bool) -> str:
 def _end(bank: MemoryBank, session: RatingSession, chosen: QueueFilter) -> None:
     if session.rated:
         st.success(f"Done: you have rated all {len(session.rated):,} of this queue.", icon=":material/task_alt:")
+        if chosen.show != "batch" and (sentence := _beside_the_environment(bank, list(session.rated))):
+            st.markdown(sentence)
         st.caption("“What changed” shows what your ratings changed. Other steps wait under another filter.")
         if chosen.show == "batch" and st.button(
             "Your result on gold items",
@@ -200,6 +212,31 @@ def _end(bank: MemoryBank, session: RatingSession, chosen: QueueFilter) -> None:
             st.rerun()
     else:
         st.info(why_empty(bank, chosen))
+
+
+def _beside_the_environment(bank: MemoryBank, rated: Sequence[tuple[str, int]]) -> str:
+    """On how many of these steps the person and the environment judge differently, and which; "" where it judged none.
+
+    It is told at the end, so that it cannot sway what is rated next.
+    """
+    judged, apart = 0, []
+    for run, step in rated:
+        mine = bank.ratings.mine(run, step, person())
+        given = (event.value for event in bank.ratings.of(run, step) if event.source == "environment")
+        environment = next(given, None)
+        if mine is None or mine.value is None or environment is None:
+            continue
+        judged += 1
+        middle = sum(bank.ratings.bounds(run, step)) / 2
+        if judgement(mine.value, middle) != judgement(environment, middle):
+            apart.append(f"{step} of {run}")
+    if not judged:
+        return ""
+    listed = ", ".join(apart[:12]) + (" …" if len(apart) > 12 else "")
+    return literal(
+        f"Of {judged} answers that the environment judged too, it disagrees with you on {len(apart)}"
+        + (f": step {listed}." if apart else ".")
+    )
 
 
 def _people() -> None:

@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
-from memrl_core.exchange.safe_files import csv_bytes
+from memrl_core.exchange.safe_files import csv_bytes, for_excel
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.report.document import picture_report
 from memrl_core.numerals import NOTHING, fixed, percent, signed
@@ -117,9 +117,22 @@ MIMES = {"csv": "text/csv", "html": "text/html", "jsonl": "application/jsonl"}
 
 
 def download(label: str, make: Callable[[], bytes | str], name: str, key: str, **more: Any) -> None:
-    """A button that makes a file once it is pressed."""
-    look = {"icon": ":material/download:", "on_click": "ignore", "mime": MIMES[name.rsplit(".", 1)[-1]], **more}
-    st.download_button(label, make, file_name=name, key=key, **look)
+    """A button that makes a file once it is pressed; beside that of a CSV file there is a box for Excel's sake."""
+    kind = name.rsplit(".", 1)[-1]
+    look = {"icon": ":material/download:", "on_click": "ignore", "mime": MIMES[kind], **more}
+    if kind != "csv":
+        st.download_button(label, make, file_name=name, key=key, **look)
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content", key=f"{key}_row"):
+        button = st.container(width="content")
+        excel = st.checkbox("for Excel", key=f"{key}_for_excel", help="With the mark by which Excel knows UTF-8")
+        button.download_button(label, partial(_csv, make, excel), file_name=name, key=key, **look)
+
+
+def _csv(make: Callable[[], bytes | str], excel: bool) -> bytes:
+    made = make()
+    data = made.encode() if isinstance(made, str) else made
+    return for_excel(data) if excel else data
 
 
 def with_one_precision(table: pd.DataFrame) -> pd.DataFrame | Styler:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memrl_core.exchange.safe_files import csv_bytes, csv_of, file_name
+from memrl_core.exchange.safe_files import csv_bytes, csv_of, file_name, for_excel
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 nasty = st.text(alphabet=st.sampled_from("=+-@＝＋－＠\t\r\n ,;\"'a1|\u00a0\u2003"), max_size=12) | st.text(max_size=12)
@@ -73,5 +73,10 @@ def test_harmless_text_is_left_as_it_is(text: str) -> None:
 
 def test_what_a_row_lacks_is_empty_and_what_nobody_asked_for_is_left_out() -> None:
     data = csv_bytes([{"=a": None, "c": "x"}], ["=a", "b"])
-    assert data.startswith(b"\xef\xbb\xbf")
-    assert cells(data.decode("utf-8-sig")) == [["'=a", "b"], ["", ""]]
+    assert cells(data.decode()) == [["'=a", "b"], ["", ""]]
+
+
+def test_a_csv_file_has_no_mark_before_its_first_column_unless_it_is_for_excel() -> None:
+    data = csv_bytes([{"über": "ä"}], ["über"])
+    assert data == '"über"\r\n"ä"\r\n'.encode()
+    assert for_excel(data) == b"\xef\xbb\xbf" + data

@@ -100,6 +100,13 @@ def test_rewards_of_its_own_replace_those_of_the_run() -> None:
     assert pairwise_rewards(RatingScales(worse=0), "tie", -1, 1) == (0.5, 0.5)
 
 
+def test_the_better_of_two_failures_and_the_worse_of_two_successes_count_as_equal_unless_the_scale_says_more() -> None:
+    assert pairwise_rewards(PLAIN, "first", -1, 1, "failure") == (0, -1)
+    assert pairwise_rewards(PLAIN, "second", 0, 1, "success") == (0.5, 1)
+    assert pairwise_rewards(RatingScales(better=1), "first", -1, 1, "failure") == (1, -1)
+    assert pairwise_rewards(RatingScales(worse=-1), "first", -1, 1, "success") == (1, -1)
+
+
 @given(st.floats(-1, 1), ENDS)
 def test_a_grade_is_laid_in_a_straight_line(value: float, ends: tuple[float, float]) -> None:
     low, high = ends

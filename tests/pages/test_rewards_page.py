@@ -115,8 +115,8 @@ def test_marks_that_could_not_be_saved_stay(bank: Stored, queue: Visit, monkeypa
     assert rewards(bank) == [(5, 0.5)]
 
 
-@pytest.mark.parametrize(("choice", "left", "right"), [("first", 1.0, -1.0), ("second", -1.0, 1.0), ("tie", 0.0, 0.0)])
-def test_two_answers_to_one_task_are_compared_as_one_action(
+@pytest.mark.parametrize(("choice", "left", "right"), [("first", 0.0, -1.0), ("second", -1.0, 0.0), ("tie", 0.0, 0.0)])
+def test_two_answers_that_both_failed_are_compared_as_one_action(
     bank: Stored, queue: Visit, choice: str, left: float, right: float
 ) -> None:
     app = on_scale(queue(), "pairwise")
@@ -330,10 +330,25 @@ def test_nothing_tells_the_verdict_before_the_person_has_rated(bank: Stored, que
     for hidden in (verdict, "q now", "The environment −1.000", "the environment", "+0.250", "a reason of bob"):
         assert hidden not in words
     press(app, "5")
-    assert "the environment disagrees: −1.000" in plain(app)
+    saved = next(line for line in plain(app).splitlines() if "Saved" in line)
+    assert "+1.000" in saved and "environment" not in saved
     words = everything(click(app, "queue_previous"))
     for shown in (verdict, "q now", "The environment −1.000", "bob +0.250: a reason of bob", "You +1.000"):
         assert shown in words
+
+
+def test_at_the_end_the_person_reads_where_the_environment_judged_otherwise(bank: Stored, queue: Visit) -> None:
+    failed = step_judged(bank, -1.0).step
+    app = queue(step=str(failed), show="all")
+    for row in bank.step_rows(RUN):
+        if row.step not in (failed, 40):
+            give(bank, row.step, 1.0, "ann")
+    app = queue(show="unrated")
+    for _ in range(2):
+        press(app, "5")
+    judged = {event.step: event.value for event in bank.events(RUN) if event.source == "environment"}
+    apart = [step for step in (failed, 40) if judged[step] < 0]
+    assert f"judged too, it disagrees with you on {len(apart)}: step {apart[0]} of" in plain(app)
 
 
 def test_pairs_that_are_not_blind_show_both_verdicts(bank: Stored, queue: Visit) -> None:

@@ -36,6 +36,9 @@ from memrl_core.records import EventKind
 
 TOO_SOON = 0.3
 """Seconds after an output has come up within which nobody can have read it: a key that was held, or hit twice."""
+WORDS_SEEN, LONGEST_WAIT = 6, 6
+"""`TOO_SOON` once more for so many words that are to be read, 20 a second and faster than anybody reads; at most so
+often more, since a glance can be enough for a long answer."""
 LONGEST_GAP = 600.0
 """Seconds between two ratings from which the person was away."""
 
@@ -65,7 +68,7 @@ class RatingSession:
     rated: dict[Place, datetime] = field(default_factory=dict)
     skipped: set[Place] = field(default_factory=set)
     closed: set[Place] = field(default_factory=set)
-    _shown: tuple[Place, float] | None = None
+    _shown: tuple[Place, float, float] | None = None
 
     @property
     def place(self) -> Place | None:
@@ -83,14 +86,15 @@ class RatingSession:
         total = len(self.rated) + len(self.places) - len(self.closed.union(self.rated))
         return Progress(len(self.rated), total, median(counted) if counted else None)
 
-    def shows(self, clock: float) -> None:
-        """Note that what is looked at has come up at `clock`, in seconds of a clock that only runs forward."""
+    def shows(self, clock: float, words: int = 0) -> None:
+        """Note that what is looked at, so many words long, has come up at `clock`, in seconds of a clock that only runs
+        forward."""
         if self.place is not None and (self._shown is None or self._shown[0] != self.place):
-            self._shown = self.place, clock
+            self._shown = self.place, clock, TOO_SOON * (1 + min(words / WORDS_SEEN, LONGEST_WAIT))
 
     def too_soon(self, place: Place, clock: float) -> bool:
-        """Whether `place` came up less than `TOO_SOON` ago."""
-        return self._shown is not None and self._shown[0] == place and clock - self._shown[1] < TOO_SOON
+        """Whether `place` came up so shortly ago that nobody can have read it."""
+        return self._shown is not None and self._shown[0] == place and clock - self._shown[1] < self._shown[2]
 
     def has_rated(self, place: Place, when: datetime) -> None:
         """Note a rating, and go on if it is of what is looked at: a click that arrives twice goes on once."""

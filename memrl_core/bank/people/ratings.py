@@ -104,12 +104,16 @@ class Ratings(Part):
     ) -> tuple[LedgerEvent, LedgerEvent]:
         """Compare two answers to one intent: each step, (run, number), gets the reward that its run's scale says.
 
+        The better of two failures and the worse of two successes count as `pairwise_rewards` says.
         Raises `InputError` for two steps of different tasks or one step given twice, and as `rate`.
         """
         rows = self._row(*first), self._row(*second)
         if rows[0].task != rows[1].task or first == second:
             raise InputError("A pair is two answers to one task. Nothing was saved; choose another step.")
-        pairs = [pairwise_rewards(self.scales(run), better, *self.bounds(run, step)) for run, step in (first, second)]
+        both = rows[0].outcome if rows[0].outcome == rows[1].outcome else ""
+        pairs = [
+            pairwise_rewards(self.scales(run), better, *self.bounds(run, step), both) for run, step in (first, second)
+        ]
         values = pairs[0][0], pairs[1][1]
         choices = ("better", "worse") if better == "first" else ("worse", "better")
         one, two = self.rate_all(

@@ -369,6 +369,13 @@ def test_a_key_is_too_soon_until_its_place_has_been_up_long_enough_however_often
     assert session.too_soon(1, 200.0) and not session.too_soon(0, 200.0)
 
 
+@pytest.mark.parametrize(("words", "seconds"), [(0, 0.3), (12, 0.9), (30, 1.8), (5000, 2.1)])
+def test_a_longer_answer_takes_longer_before_a_key_counts_up_to_two_seconds(words: int, seconds: float) -> None:
+    session = a_session()
+    session.shows(100.0, words)
+    assert session.too_soon(0, 100.0 + seconds * 0.99) and not session.too_soon(0, 100.0 + seconds * 1.01)
+
+
 @given(st.lists(st.integers(-900, 900), max_size=12), st.integers(0, 50))
 def test_the_pace_is_the_median_of_the_gaps_that_count(gaps, remaining) -> None:
     session = a_session(len(gaps) + 1 + remaining)
