@@ -19,7 +19,7 @@ from memrl_core.environments import environment_class, make_environment
 from memrl_core.errors import InputError, MemRLError, SettingsError, StepError
 from memrl_core.models.base import Cancelled, never
 from memrl_core.policies import make_policy, policy_class, settings_of
-from memrl_core.records import Task
+from memrl_core.records import StepTrace, Task
 from memrl_core.settings import MemRLSettings, PolicySettings, symbol
 
 UNEXPECTED = "Something unexpected went wrong ({error}). The finished steps are saved; play on, or start a new pair."
@@ -51,6 +51,7 @@ class TwinRuns(InBackground):
 
     `runs` are their names, left and right; `tasks` the list that an epoch goes through; `error` what stopped the play.
     Where the step of one fails, the other goes on: `errors` has what stopped each, None for who has not been stopped.
+    `chances` are those of the steps of each run that somebody has asked for so far (`experiments.lab`).
     """
 
     unexpected = UNEXPECTED
@@ -64,6 +65,7 @@ class TwinRuns(InBackground):
         self._agents = [workspace.live_run(bank, run, preferences).agent for run in self.runs]
         self._pause = threading.Event()
         self.errors: list[MemRLError | None] = [None, None]
+        self.chances: dict[str, list[float | None]] = {run: [] for run in self.runs}
         self._pace = 1.0
         self._written = 0
         self._is_simulated = bank.run(left).simulated
@@ -131,7 +133,7 @@ class TwinRuns(InBackground):
         Raises `InputError` where the world is not one that can shift.
         """
         if not can_shift(self.bank.run(self.runs[0]).environment):
-            raise InputError("Only the household and the help desk can shift.")
+            raise InputError("Only the household, the help desk and the parametric world can shift.")
         with self._between:
             at = max(self.bank.next_step(run) for run in self.runs)
             # A second shift before the next step takes the first one back.
@@ -157,6 +159,12 @@ class TwinRuns(InBackground):
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The unit vectors (n, d) of `texts`, as both sides have them. Raises `ModelError`."""
         return self._agents[0].embed(texts)
+
+    def chance(self, trace: StepTrace) -> float | None:
+        """The true chance that what was answered in a finished step works; None in worlds that do not know it."""
+        if trace.generate is None or not trace.generate.turns:
+            return None
+        return self._agents[0].environment.chance(trace.task, trace.generate.turns[0].reply.text, trace.step)
 
     def _play(self, last: int | None) -> None:
         while not self._pause.is_set() and (last is None or self._finished < last):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -56,13 +56,23 @@ def pairs_in(bank: MemoryBank) -> list[tuple[str, str]]:
 def opening_pair(bank: MemoryBank) -> TwinRuns:
     """The newest pair of a bank; one without any gets the first question's, whose world will shift.
 
+    It is the parametric world, where every family changes, so that the shift shows, and where true chances are known,
+    so that forgetting can be told from luck.
+
     Raises `BankReadOnly`, `BankFull`.
     """
     for pair in pairs_in(bank):
         with suppress(InputError):  # Its tasks may be gone.
             return open_twins(bank, *pair)
     left, right = map(Side, settings_for(next(iter(QUESTIONS))))
-    return start_twins(bank, (left, right), task_count=TASKS, shift_at=[TASKS * EPOCHS_BEFORE_THE_SHIFT + 1])
+    return start_twins(
+        bank,
+        (left, right),
+        environment="parametric",
+        tasks="parametric-far",
+        task_count=TASKS,
+        shift_at=[TASKS * EPOCHS_BEFORE_THE_SHIFT + 1],
+    )
 
 
 def settings_for(question: str) -> tuple[MemRLSettings, MemRLSettings]:
@@ -84,8 +94,9 @@ def arms_of(twins: TwinRuns) -> tuple[Arm, Arm]:
                 if change.step <= len(grid.epochs) * len(twins.tasks) + 1
             ),
             tuple(intents.get(task, task) for task in grid.tasks),
+            chance,
         )
-        for name, run, grid in zip(labels(twins.bank, *twins.runs), twins.runs, _grids(twins), strict=True)
+        for name, run, (grid, chance) in zip(labels(twins.bank, *twins.runs), twins.runs, _grids(twins), strict=True)
     )
     return left, right
 
@@ -131,12 +142,30 @@ def _by_step(changes: Iterable[Change]) -> list[Change]:
     return [Change(step, "; ".join(parts)) for step, parts in texts.items()]
 
 
-def _grids(twins: TwinRuns) -> Iterator[OutcomeGrid]:
+def _grids(twins: TwinRuns) -> Iterator[tuple[OutcomeGrid, Floats | None]]:
+    """The outcomes of both sides, and the true chances of what they answered where the world knows them."""
     # Read once: while they play, the second run would have met more than the first.
     finished = twins.steps
     for run in twins.runs:
         rows = [row for row in twins.bank.step_rows(run) if row.step <= finished]
-        yield outcome_grid((row.task, row.epoch, row.outcome) for row in rows)
+        grid = outcome_grid((row.task, row.epoch, row.outcome) for row in rows)
+        known = _chances(twins, run, finished)
+        if all(chance is None for chance in known):
+            yield grid, None
+            continue
+        chances = np.full(grid.success.shape, np.nan)
+        for row, chance in zip(rows, known, strict=False):
+            if chance is not None:
+                chances[grid.epochs.index(row.epoch), grid.tasks.index(row.task)] = chance
+        yield grid, chances
+
+
+def _chances(twins: TwinRuns, run: str, finished: int) -> Sequence[float | None]:
+    """By step, from the traces; each is read once, since no step changes once it is finished."""
+    known = twins.chances[run]
+    if len(known) < finished:
+        known += [twins.chance(trace) for trace in twins.bank.traces(run, (len(known) + 1, finished))]
+    return known[:finished]
 
 
 def _outcomes(bank: MemoryBank, run: str) -> Floats:

@@ -55,6 +55,7 @@ KEPT = "#0072b2"
 FORGOTTEN = "#d55e00"
 RECOVERED = "#e6c229"
 NEVER_SOLVED = "rgba(140,140,150,0.45)"
+UNLUCKY = "#cc79a7"
 STATE_PATTERNS = {NEWLY_SOLVED: "+", KEPT: "", FORGOTTEN: "/", RECOVERED: "x", NEVER_SOLVED: "."}
 
 # ColorBrewer's PuOr with its pale middle darkened enough to be seen on white.

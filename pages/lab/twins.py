@@ -165,7 +165,7 @@ def _faster(twins: TwinRuns) -> None:
     _act(twins, lambda: twins.change_speed(float(st.session_state["lab_speed"])))
 
 
-SHIFTS = "From the next step on, the reliable appliance of each pair is the unreliable one. Nobody tells the agents."
+SHIFTS = "From the next step on other ways, appliances or teams are the right ones. Nobody tells the agents."
 METHODS = "Two methods beside each other"
 SIDES = ("left", "right")
 SETS = ("household-train", "household-heldout")

@@ -334,7 +334,7 @@ def test_a_world_that_cannot_shift_says_so(bank: MemoryBank) -> None:
     same: dict[str, Any] = {"environment": "conversation", "tasks": "conversation", "seed": 1}
     for run in ("a", "b"):
         workspace.start_run(bank, run=run, **same)
-    with pytest.raises(InputError, match="Only the household"):
+    with pytest.raises(InputError, match="parametric world can shift"):
         open_twins(bank, "a", "b").shift()
 
 

@@ -227,6 +227,28 @@ def task_states(success: Floats) -> npt.NDArray[np.int8]:
     return np.select([success == 0, success == 1], [failed, solved], TaskState.NOT_ATTEMPTED).astype(np.int8)
 
 
+def chance_fell(success: Floats, chance: Floats) -> npt.NDArray[np.bool_]:
+    """Where a task's true chance is lower than when it was last solved, (E, tasks): forgetting without luck (own).
+
+    `chance` (E, tasks) is the true chance that what was answered works, nan where nobody knows it: there nothing fell.
+    """
+    fell, at_success = np.zeros(success.shape, dtype=bool), np.full(success.shape[1:], np.nan)
+    for row, (solved, now) in enumerate(zip(success == 1, chance, strict=True)):
+        fell[row] = now < at_success - 1e-9
+        at_success = np.where(solved, now, at_success)
+    return fell
+
+
+def failures_by_luck(success: Floats) -> float:
+    """How many failures would come after a task's first success if its outcomes had come in any order.
+
+    Of f failures and s successes each failure stands before all successes with the chance 1 / (s + 1), so that
+    f · s / (s + 1) come after one: what an agent gives that neither learns nor forgets.
+    """
+    solved, failed = (success == 1).sum(axis=0), (success == 0).sum(axis=0)
+    return float((failed * solved / (solved + 1)).sum())
+
+
 def pass_at_k(successes: Iterable[int], samples: Iterable[int], k: int) -> float:
     """pass@k: the chance that k of a task's n samples hold a success, 1 - C(n - c, k)/C(n, k), averaged over tasks.
 

@@ -17,8 +17,10 @@ import pandas as pd
 
 from memrl_core.analysis.run.metrics import (
     TaskState,
+    chance_fell,
     cumulative_success,
     epoch_accuracy,
+    failures_by_luck,
     rate,
     solved_before_failing_now,
     task_states,
@@ -36,6 +38,7 @@ from memrl_core.figures.palette import (
     NEWLY_SOLVED,
     RECOVERED,
     STATE_PATTERNS,
+    UNLUCKY,
     Mark,
     band,
     curve,
@@ -60,8 +63,15 @@ STATES = {
     TaskState.KEPT: ("kept", KEPT, "●"),
     TaskState.RECOVERED: ("recovered", RECOVERED, "↻"),
     TaskState.NEWLY_SOLVED: ("newly solved", NEWLY_SOLVED, "+"),
-    TaskState.FORGOTTEN: ("forgotten", FORGOTTEN, "×"),
+    TaskState.FORGOTTEN: ("failed after success", FORGOTTEN, "×"),
     TaskState.NEVER: ("never solved", NEVER_SOLVED, ""),
+}
+BY_LUCK = len(TaskState)
+"""Beside the states, where true chances are known: a failure after a success although the chance has not fallen."""
+WITH_CHANCES = {
+    **STATES,
+    TaskState.FORGOTTEN: ("forgotten: its chance fell", FORGOTTEN, "×"),
+    BY_LUCK: ("failed by luck", UNLUCKY, "~"),
 }
 
 
@@ -70,12 +80,14 @@ class Arm:
     """A run by epochs: `success` (epochs, tasks) is 1 solved, 0 failed, nan not attempted or not rated.
 
     `marks` are changes on the axis of epochs. `tasks` names the columns of `success`; without names they are numbered.
+    `chance` (epochs, tasks) is the true chance that what was answered works, None in worlds that do not know it.
     """
 
     name: str
     success: Floats
     marks: tuple[Mark, ...] = ()
     tasks: tuple[str, ...] = ()
+    chance: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,22 +159,24 @@ def grid_picture(arms: Sequence[Arm]) -> Picture:
     """Every task in every epoch, a panel for each of one or two arms that meet the same tasks.
 
     A row is one task in all panels; the tasks that an arm solved first are at the top. What was not attempted is left
-    open.
+    open. A failure after a success is forgetting where the task's true chance fell and luck where it did not; where
+    chances are not known it is called what it is, beside how many luck alone would give.
     """
+    kinds = STATES if any(arm.chance is None for arm in arms) else WITH_CHANCES
     firsts = np.array([_first_solved(arm.success) for arm in arms])
     order = np.argsort(firsts.min(axis=0), kind="stable")
     names = [arms[0].tasks[task] if arms[0].tasks else f"task {task + 1}" for task in order]
     heatmaps, tables, sentences = [], [], []
     for panel, arm in enumerate(arms):
-        states, epochs = task_states(arm.success)[:, order].T, _epochs(arm.success)
+        states, epochs = _states(arm)[:, order].T, _epochs(arm.success)
         words = np.full(states.shape, "not attempted", dtype=object)
         codes, signs = np.full(states.shape, np.nan), np.full(states.shape, "", dtype=object)
-        for code, (state, (word, _, sign)) in enumerate(STATES.items()):
+        for code, (state, (word, _, sign)) in enumerate(kinds.items()):
             here = states == state
             codes[here], signs[here], words[here] = code, sign, word
-        heatmaps.append(_heatmap(epochs, codes, signs, words, names, panel, len(arms)))
+        heatmaps.append(_heatmap(epochs, codes, signs, words, names, panel, len(arms), list(kinds.values())))
         tables.append(pd.DataFrame({"arm": arm.name, "task": names, **{f"epoch {e}": words[:, e - 1] for e in epochs}}))
-        sentences.append(_kept_said(arm, states))
+        sentences.append(_kept_said(arm))
     bare = {"showgrid": False, "zeroline": False}
     rows = {"tickvals": list(range(len(names))), "ticktext": [plain(name, LONGEST_TASK) for name in names]}
     tasks = {"autorange": "reversed", **rows, "tickfont": {"size": 10}, **bare}
@@ -224,14 +238,29 @@ def _mark_lines(marks: Sequence[Mark], axis: str, colour: str = CUT) -> tuple[li
     ]
 
 
+def _states(arm: Arm) -> npt.NDArray[np.int8]:
+    """The state of every task in every epoch, with `BY_LUCK` where chances are known."""
+    states = task_states(arm.success)
+    if arm.chance is not None:
+        states[(states == TaskState.FORGOTTEN) & ~chance_fell(arm.success, arm.chance)] = BY_LUCK
+    return states
+
+
 def _heatmap(
-    epochs: Ints, codes: Floats, signs: Objects, words: Objects, names: Sequence[str], panel: int, panel_count: int
+    epochs: Ints,
+    codes: Floats,
+    signs: Objects,
+    words: Objects,
+    names: Sequence[str],
+    panel: int,
+    panel_count: int,
+    kinds: Sequence[tuple[str, str, str]],
 ) -> dict[str, Any]:
     """A panel of the grid; the last one has the legend."""
-    legend = [f"{sign} {name}".strip() for name, _, sign in STATES.values()]
+    legend = [f"{sign} {name}".strip() for name, _, sign in kinds]
     labels = np.array([plain(name) for name in names], dtype=object)
     # Equal steps of colour without transitions.
-    scale = [[(at + end) / len(STATES), colour] for at, (_, colour, _) in enumerate(STATES.values()) for end in (0, 1)]
+    scale = [[(at + end) / len(kinds), colour] for at, (_, colour, _) in enumerate(kinds) for end in (0, 1)]
     return {
         "type": "heatmap",
         "x": epochs,
@@ -245,10 +274,10 @@ def _heatmap(
         "xgap": 1,
         "ygap": 1,
         "zmin": -0.5,
-        "zmax": len(STATES) - 0.5,
+        "zmax": len(kinds) - 0.5,
         "colorscale": scale,
         "showscale": panel == panel_count - 1,
-        "colorbar": {"tickvals": list(range(len(STATES))), "ticktext": legend, "thickness": 14, "len": 0.8},
+        "colorbar": {"tickvals": list(range(len(kinds))), "ticktext": legend, "thickness": 14, "len": 0.8},
         **_in_panel(panel),
     }
 
@@ -260,10 +289,13 @@ def _first_solved(success: Floats) -> Ints:
     return found
 
 
-def _kept_said(arm: Arm, states: npt.NDArray[np.int8]) -> str:
-    kinds = (arm.success.T == 1, states == TaskState.FORGOTTEN, states == TaskState.RECOVERED)
-    ever, lost, back = (int(found.any(axis=1).sum()) for found in kinds)
-    return f"{arm.name}: {ever} of {len(states):,} tasks were solved; {lost} of these were lost later, {back} won back"
+def _kept_said(arm: Arm) -> str:
+    ever, tasks = int((arm.success == 1).any(axis=0).sum()), arm.success.shape[1]
+    failed = int((task_states(arm.success) == TaskState.FORGOTTEN).sum())
+    said = f"{arm.name}: {ever} of {tasks:,} tasks were solved; after that came {failed:,} failures, "
+    if arm.chance is None:
+        return f"{said}where luck alone would give {failures_by_luck(arm.success):,.0f}"
+    return f"{said}{int((_states(arm) == TaskState.FORGOTTEN).sum()):,} of them with a chance that had fallen"
 
 
 def _curves_table(arm: Arm) -> pd.DataFrame:
