@@ -125,10 +125,6 @@ def _by_seed(name: str) -> pd.DataFrame:
     return 100 * pd.DataFrame(found, columns=MEASURED)
 
 
-def _measured(name: str) -> list[Interval]:
-    return [mean_over_seeds(column) for _, column in _by_seed(name).items()]
-
-
 def _playground() -> Iterator[Claim]:
     titles = {
         "default": "default: α = 0.3, λ = 0.5", "stiff": "stiff: α = 0.02", "nervous": "nervous: α = 0.9",
@@ -139,41 +135,10 @@ def _playground() -> Iterator[Claim]:
         row = f"| {titles[preset.name]} |" + 3 * " {} % ({}…{}) |"
         yield Claim("docs/screens.md", row, partial(_of_preset, preset), quick=preset.name in ("default", "blind to q"))
 
-    both = "Before the shift {} % of the tasks succeed, not {}; after it {} % of those that changed, not {}"
-    before, changed, stayed = range(len(MEASURED))
-    texts = (
-        ("stiff", "After the shift {} % of the tasks that changed succeed, not {};", (changed,)),
-        ("nervous", f"the last reward decides. {both}", (before, changed)),
-        (
-            "forgetful",
-            "After the shift {} % of the tasks that stayed succeed, not {}; {} % of those that changed, not {}:",
-            (stayed, changed),
-        ),
-        ("blind to q", f"{both}, and {{}} % of those that stayed, not {{}}.", (before, changed, stayed)),
-        ("blind to meaning", f"elsewhere comes first. {both}", (before, changed)),
-    )
-    default = (
-        "λ = 0.5. Before the shift {} % of the tasks succeed; after it {} % of those that changed, {} % of those that"
-    )
-    yield Claim("sample_data/presets.toml", default, lambda results: _rounded(_measured("default")))
-    for name, says, columns in texts:
-        yield Claim("sample_data/presets.toml", says, partial(_beside_default, name, columns))
-
 
 def _of_preset(preset: Preset, results: Path | None) -> list[Interval]:
     columns = (column for _, column in _by_seed(preset.name).items())
     return [exactly(value, 1) for column in columns for value in _mean_with_interval(column)]
-
-
-def _beside_default(name: str, columns: Sequence[int], results: Path | None) -> list[Interval]:
-    """Of the preset, each followed by the default's."""
-    own, default = _measured(name), _measured("default")
-    return _rounded([of[column] for column in columns for of in (own, default)])
-
-
-def _rounded(intervals: Sequence[Interval]) -> list[Interval]:
-    """For numbers in whole per cent."""
-    return [(low - 0.5, high + 0.5) for low, high in intervals]
 
 
 def _plane(results: Path | None) -> list[Interval]:

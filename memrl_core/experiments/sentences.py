@@ -1,4 +1,4 @@
-"""Sentences of lessons, presets, the room and the documents that state an effect, each with its predicate.
+"""Sentences of lessons, the room and the documents that state an effect, each with its predicate.
 
 A predicate is a list of bounds. A bound is a measure of `memrl_core.lessons.measures`, the settings that the sentence
 speaks of, as far as the reader's hand reaches, and between which points the mean over fresh seeds lies: seeds that
@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from memrl_core.experiments.toml_files import read_model
-from memrl_core.lessons.lesson import PRESETS, Lesson, shipped_folder
+from memrl_core.lessons.lesson import Lesson, shipped_folder
 from memrl_core.lessons.measures import OF_RUN, ON_THE_PLANE, run_of
 from memrl_core.lessons.room import QUESTIONS
 from memrl_core.lessons.world import Settings
@@ -207,20 +207,6 @@ REASONS: tuple[tuple[str, str, tuple[Bound, ...]], ...] = (
 )  # fmt: skip
 """What else lessons say after the prediction: the number of the lesson, the words, and what makes them true."""
 
-OF_PRESETS: dict[str, tuple[Bound, ...]] = {
-    "default": (about("before", 56, 70), about("changed", 40, 56), about("stayed", 76, 88)),
-    "stiff": (less("changed", _each("alpha", 0.02)), Bound("before", -6, 3, _each("alpha", 0.02), DEFAULT)),
-    "nervous": (less("before", _each("alpha", 0.9)), more("changed", _each("alpha", 0.9))),
-    "forgetful": (less("stayed", _each("keep", 24), by=15), more("changed", _each("keep", 24))),
-    "blind to q": (
-        more("before", (BY_SIMILARITY,)),
-        less("changed", (BY_SIMILARITY,)),
-        less("stayed", (BY_SIMILARITY,)),
-    ),
-    "blind to meaning": (less("before", _each("weight", 1.0)), more("changed", _each("weight", 1.0))),
-}
-"""What makes the sentence of each preset true, numbers aside."""
-
 OF_THE_ROOM: dict[str, tuple[Bound, ...]] = {
     "Does utility help when the world shifts?": (
         more("changed", _Q, BY_SIMILARITY),
@@ -234,7 +220,7 @@ OF_THE_ROOM: dict[str, tuple[Bound, ...]] = {
 
 
 def sentences() -> Iterator[Sentence]:
-    """Every sentence with its predicate: lessons, presets, the room, and the page for teachers."""
+    """Every sentence with its predicate: lessons, the room, and the documents."""
     lessons = {path.stem: path for path in sorted(shipped_folder().glob("*.toml"))}
     for key, bounds in ANSWERS.items():
         predict = read_model(lessons[key], Lesson).predict
@@ -242,8 +228,6 @@ def sentences() -> Iterator[Sentence]:
     for number, says, bounds in REASONS:
         (key,) = (key for key in lessons if key.startswith(f"{number}-"))
         yield Sentence(f"sample_data/lessons/{key}.toml", says, bounds)
-    for preset in PRESETS:
-        yield Sentence("sample_data/presets.toml", preset.sentence, OF_PRESETS[preset.name])
     for title, question in QUESTIONS.items():
         if question.answer is not None:
             yield Sentence("sample_data/room.toml", question.choices[question.answer], OF_THE_ROOM[title])

@@ -69,7 +69,7 @@ class Predict(_Part):
 
 
 class Preset(_Part):
-    """A preset of the playground: its settings by their names in its address, and what they do."""
+    """A preset of the playground: its settings by their names in its address, and what they are, in words."""
 
     name: Line
     sentence: Text

@@ -502,14 +502,18 @@ function paintChance(canvas, { made, other, names, of, shifts, t }) {
   const ends = [];
   for (const [curve, colour, name] of [[other, GREY, names[0]], [made, BLUE, names[1]]]) {
     if (!curve) continue;
-    const at = (epoch) => x((epoch + 0.5) * TASKS);
-    context.beginPath();
-    curve.forEach(([middle, half], epoch) => context.lineTo(at(epoch), y(middle + half)));
-    [...curve].reverse().forEach(([middle, half], i) => context.lineTo(at(curve.length - 1 - i), y(middle - half)));
-    Object.assign(context, { fillStyle: colour, globalAlpha: 0.22 });
-    context.fill();
-    context.globalAlpha = 1;
-    stroke(curve.map(([middle], epoch) => [at(epoch), y(middle)]), colour, 3);
+    // A line across a shift would begin to fall before it.
+    const breaks = [0, ...shifts.map((at) => Math.floor((at - 1) / TASKS)), curve.length];
+    for (let i = 0; i + 1 < breaks.length; i += 1) {
+      const part = curve.slice(breaks[i], breaks[i + 1]).map(([middle, half], epoch) => [x((breaks[i] + epoch + 0.5) * TASKS), middle, half]);
+      context.beginPath();
+      part.forEach(([at, middle, half]) => context.lineTo(at, y(middle + half)));
+      [...part].reverse().forEach(([at, middle, half]) => context.lineTo(at, y(middle - half)));
+      Object.assign(context, { fillStyle: colour, globalAlpha: 0.22 });
+      context.fill();
+      context.globalAlpha = 1;
+      stroke(part.map(([at, middle]) => [at, y(middle)]), colour, 3);
+    }
     ends.push([y(curve.at(-1)[0]), colour, name]);
   }
   ends.sort((a, b) => a[0] - b[0]);

@@ -47,7 +47,7 @@ function markup(presets) {
     <span class="pg-value" data-of="${name}"></span><input type="range" aria-label="${label}" data-name="${name}" min="${RANGES[name][0]}" max="${RANGES[name][1]}" step="${RANGES[name][2]}"></label>`;
   return `<header class="pg-head"><h1>Playground</h1>
     <p class="pg-idea">The model never changes. The memory learns: <b>stable</b> is what it keeps, <b>plastic</b> what it can still learn.</p>
-    <div class="pg-presets" role="group" aria-label="Presets">${presets.map((one, i) => `<button type="button" data-preset="${i}" aria-pressed="false">${one.name}</button>`).join("")}</div>
+    <div class="pg-presets" role="group" aria-label="Presets">${presets.map((one, i) => `<button type="button" data-preset="${i}" title="${one.sentence}" aria-pressed="false">${one.name}</button>`).join("")}</div>
     <button type="button" class="pg-present" aria-pressed="false">Present</button><button type="button" class="pg-link">Copy link</button></header>
   <div class="pg-line"><p class="pg-status" role="status"></p><p class="pg-sentence"></p><div class="pg-shifts" role="group" aria-label="Shifts"></div>
     <button type="button" class="pg-future" aria-pressed="false">Show what ${SEEDS} seeds do</button></div>
@@ -407,7 +407,7 @@ export default function ({ parentElement, data }) {
     const preset = presets[target.dataset.preset];
     if (!preset) return;
     state = { ...defaults(), ...preset.settings, seed: state.seed, speed: state.speed, shifts: state.shifts };
-    changed();
+    changed(preset.sentence);
   });
   $(".pg-link").addEventListener("click", async () => {
     const link = window.location.origin + window.location.pathname + addressOf(state, t);

@@ -12,8 +12,8 @@ from memrl_core.cli.main import app
 from memrl_core.errors import InputError
 from memrl_core.experiments import claims
 from memrl_core.experiments.claims import Claim, checked
-from memrl_core.experiments.sentences import ANSWERS, OF_PRESETS, OF_THE_ROOM, Bound, first_fresh_seed
-from memrl_core.lessons.lesson import PRESETS, load_shelf
+from memrl_core.experiments.sentences import ANSWERS, OF_THE_ROOM, Bound, first_fresh_seed
+from memrl_core.lessons.lesson import load_shelf
 from memrl_core.lessons.room import QUESTIONS
 
 PAGE = "Over 40 seeds it\ngains −2.5 points, of 30 %."
@@ -81,10 +81,9 @@ def test_a_sentence_is_refuted_by_any_setting_that_the_hand_reaches(tmp_path: Pa
         assert why in found.why and bool(found.why) is bool(why) and len(found.found) == len(bound.settings)
 
 
-def test_every_lesson_preset_and_answer_of_the_room_has_a_predicate_and_each_day_its_own_seeds() -> None:
+def test_every_lesson_and_answer_of_the_room_has_a_predicate_and_each_day_its_own_seeds() -> None:
     shelf = load_shelf()
     assert set(ANSWERS) == set(shelf.lessons) - shelf.own
-    assert set(OF_PRESETS) == {preset.name for preset in PRESETS}
     assert set(OF_THE_ROOM) == {title for title, question in QUESTIONS.items() if question.answer is not None}
     assert first_fresh_seed() % 100 == 0 and first_fresh_seed() + 100 < 2**32
 
