@@ -82,6 +82,17 @@ export function boxOf(text, { x, y, anchor = "start", size = 11.5, weight = 400 
   return [left, y - above, left + width, y + below];
 }
 
+// A text as lines of at most so many pixels, broken between words; a word that is longer has a line of its own.
+export function linesOf(text, width, size = 11.5) {
+  const lines = [""];
+  for (const word of text.split(/\s+/).filter(Boolean)) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (lines.at(-1) && measure(longer, size, 400).width > width) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines;
+}
+
 const overlap = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
 
 // The first place whose boxes lie within a frame and on nothing that is taken; they are taken then. None: undefined.

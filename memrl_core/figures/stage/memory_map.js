@@ -12,6 +12,8 @@ const PAD = 120;
 const MOST_STRETCH = 1.6;
 // How near phase A brings the query and the pool, and how far they stay from the edge.
 const NEAREST_ZOOM = 8;
+// A view that is hardly nearer would only shift what a person looks at.
+const LEAST_ZOOM = 1.2;
 const NEAR_MARGIN = 48;
 // Of more candidates each takes less room.
 const ROOMY_POOL = 12;
@@ -114,7 +116,7 @@ export class MemoryMap {
     const [left, right, bottom, top] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
     const room = (size, reach, k) => (reach ? Math.max(1, size - 2 * NEAR_MARGIN) / (reach * k) : NEAREST_ZOOM);
     const factor = clamp(Math.min(room(this.width, right - left, home.kx), room(this.height, top - bottom, home.ky)), 1, NEAREST_ZOOM);
-    if (factor > 1) this.near = { x: (left + right) / 2, y: (bottom + top) / 2, kx: home.kx * factor, ky: home.ky * factor };
+    if (factor >= LEAST_ZOOM) this.near = { x: (left + right) / 2, y: (bottom + top) / 2, kx: home.kx * factor, ky: home.ky * factor };
   }
 
   // On phase A the view goes to the query and the pool, on phase B back; where a person has zoomed it stays.

@@ -7,6 +7,8 @@ const AXIS_TOP = 22;
 const AXIS_BOTTOM = 16;
 const BAR = 8;
 const LINE = 12;
+// Of a dot at its largest.
+const REACH = 8.5;
 const LANE_TEXT = { size: 10, anchor: "middle" };
 const STRONG_TEXT = { ...LANE_TEXT, weight: 650 };
 // How far a label may stand from its dot, nearest first.
@@ -37,9 +39,29 @@ export class QAxis {
     for (const q of ticks) svg("line", { x1: 0, x2: width, y1: this.y(q), y2: this.y(q), class: "stage-rule" }, this.svg);
     // A trail that crosses the number of a tick goes behind it.
     this.trails = svg("g", {}, this.svg);
-    this.fixed = ticks.map((q) => boxOf(signed(q, 1), { x: width, y: this.y(q) - 3, anchor: "end", size: 11 }));
-    for (const q of ticks) svg("text", { x: width, y: this.y(q) - 3, class: "stage-caption stage-halo", "text-anchor": "end" }, this.svg, signed(q, 1));
+    this.numbers = ticks.map((q) => ({ q, text: svg("text", { class: "stage-caption stage-halo", "text-anchor": "end" }, this.svg, signed(q, 1)) }));
     this.layer = svg("g", {}, this.svg);
+    this.dots = [];
+    this.setNumbers();
+  }
+
+  // The number of each tick stands above or below its line, at the right or further left: where no dot comes to.
+  setNumbers() {
+    const dots = this.dots.filter((one) => one.lane >= 0).map(({ x, moved, now }) => {
+      const heights = [moved.before, moved.left, now].map((q) => this.y(q));
+      return [x - REACH, Math.min(...heights) - REACH, x + REACH, Math.max(...heights) + REACH];
+    });
+    const taken = [...dots];
+    this.fixed = this.numbers.map(({ q, text }) => {
+      const place = (x, below) => {
+        const at = { x, y: this.y(q) + (below ? 11 : -3) };
+        return { at, boxes: [boxOf(text.textContent, { ...at, anchor: "end", size: 11 })] };
+      };
+      const steps = Array.from({ length: 1 + Math.floor((this.width - BAR - 30) / 6) }, (_, i) => this.width - 6 * i);
+      const found = firstFree(steps.flatMap((x) => [place(x, false), place(x, true)]), taken, [BAR + 2, 0, this.width, this.height]) ?? place(this.width, false);
+      set(text, found.at);
+      return found.boxes[0];
+    });
   }
 
   y(q) {
@@ -62,7 +84,7 @@ export class QAxis {
       const now = this.model.now(index, n);
       const group = svg("g", { ...this.model.marks(index, n), class: lane < 0 ? "stage-tick" : "stage-lane" }, this.layer);
       const x = lane < 0 ? BAR + 4 : BAR + 6 + (lane + 0.5) * wide;
-      const dot = { n, moved, x, lane, group };
+      const dot = { n, moved, now, x, lane, group };
       if (lane < 0) {
         svg("line", { x1: 0, x2: BAR + 5, y1: 0, y2: 0 }, group);
       } else {
@@ -79,6 +101,7 @@ export class QAxis {
       group.addEventListener("click", () => this.on.pin(n));
       this.dots.push(dot);
     }
+    this.setNumbers();
   }
 
   // `shown` from 0 to 1 lets the pool appear, `share` is how far q has moved.

@@ -1,5 +1,5 @@
 import { reranked, selectedAt } from "./phase_b.js";
-import { boxOf, clamp, css, ease, ending, fixed, qColour, set, shortened, signed, svg } from "./dom.js";
+import { boxOf, clamp, css, ease, ending, fixed, linesOf, qColour, set, shortened, signed, svg } from "./dom.js";
 
 // The pool and the rerank on one grid of rows: a bar of similarity in phase A's rank, a slope to phase B's rank, and
 // there both parts of the score.
@@ -146,13 +146,13 @@ export class Ranks {
     if (missed && pool.length) svg("line", { class: "stage-cut", x1: 0, x2: x.slope - 6, y1: this.poolEnd + GAP / 2, y2: this.poolEnd + GAP / 2 }, lines);
     if (!step.candidates.length || (recall && !recall.pool && !step.candidates.length)) {
       const why = step.missing[2] ?? (recall?.why || step.lines[1] || "No memory was recalled.");
-      svg("text", { class: "stage-caption", x: 0, y: TOP + 16 }, lines, shortened(why, Math.floor(x.slope / 5.4)));
+      this.sentence(why, 0, x.slopeEnd - 34);
     }
     svg("text", { class: "stage-head", x: x.slopeEnd - 22, y: 12 }, lines, "Phase B · rerank");
     const { decision } = step;
     if (!decision) {
       const why = step.missing[3] ?? "";
-      svg("text", { class: "stage-caption", x: x.slopeEnd - 22, y: TOP + 16 }, lines, shortened(why, Math.floor((x.end - x.slopeEnd) / 5)));
+      this.sentence(why, x.slopeEnd - 22, x.end - x.slopeEnd + 22);
       return;
     }
     const numbers = pool.flatMap((one) => [...(one.z ?? []), one.score ?? 0, ...one.rest.map((term) => term[1])].map(Math.abs));
@@ -184,6 +184,11 @@ export class Ranks {
       this.cut = svg("line", { class: "stage-cut", x1: x.slopeEnd - 16, x2: x.end, y1: y, y2: y }, lines);
       if (!this.slim) this.above = svg("text", { class: "stage-caption stage-halo", x: x.slopeEnd - 20, y: y + 3.5, "text-anchor": "end" }, null, "k2");
     }
+  }
+
+  // Why a phase has nothing to draw, in the room that it would have taken.
+  sentence(text, x, width) {
+    linesOf(text, width, 11).forEach((line, i) => svg("text", { class: "stage-caption", x, y: TOP + 16 + 15 * i }, this.lines, line));
   }
 
   // Put phase B where it is under a λ (null: as recorded): at once, or on the way there.

@@ -1,4 +1,4 @@
-import { clamp, css, ease, el, ending, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
+import { boxOf, clamp, css, ease, el, ending, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
 import { Film } from "./film.js";
 import { Hand } from "./hand.js";
 import { MAP_COLOURS, MemoryMap } from "./memory_map.js";
@@ -21,8 +21,9 @@ const HASTE = 2.4;
 const HEIGHT = 600;
 const WIDE = 1060;
 const NARROW = 640;
-const ROOMY = 1290;
 const MOST_WORDS = 6;
+// Pixels that the number and the edges of a phase take beside its name.
+const AROUND_NAME = 32;
 
 export function mountStage(element, data, callbacks = {}) {
   return new Stage(element, data, callbacks);
@@ -76,7 +77,7 @@ class Stage {
     this.playButton = el("button", "stage-play", top, "▶");
     set(this.playButton, { type: "button", "aria-label": "Play", title: "Play (space)" });
     this.playButton.addEventListener("click", () => this.toggle());
-    const scrubber = el("div", "stage-scrubber", top);
+    const scrubber = (this.scrubber = el("div", "stage-scrubber", top));
     const phases = set(el("div", "stage-phases", scrubber), { role: "group", "aria-label": "Phases" });
     this.phaseButtons = PHASES.map((name, i) => {
       const button = set(el("button", "stage-phase", phases), { type: "button", "data-phase": i + 1, title: `${i + 1}: ${name}` });
@@ -313,8 +314,9 @@ class Stage {
   relayout() {
     if (!this.model) return;
     const width = (this.width = Math.round(this.root.clientWidth) || 1200);
-    const size = width >= WIDE ? "wide" : width >= NARROW ? "middle" : "narrow";
-    set(this.root, { "data-size": size, "data-tight": size === "wide" && width < ROOMY, "data-theme": (this.theme = themeOf(this.root)) });
+    const size = (this.size = width >= WIDE ? "wide" : width >= NARROW ? "middle" : "narrow");
+    set(this.root, { "data-size": size, "data-theme": (this.theme = themeOf(this.root)) });
+    this.nameAll();
     this.root.style.setProperty("--stage-height", `${Math.max(HEIGHT, this.callbacks.height?.() ?? 0)}px`);
     const box = (element) => [Math.max(120, element.clientWidth), Math.max(120, element.clientHeight)];
     // Where the map stands alone there is no room for them.
@@ -325,6 +327,12 @@ class Stage {
     this.showLegend();
     if (this.step) this.showStep();
     this.callbacks.onLayout?.();
+  }
+
+  // The phases by their whole names where all of them have room, also bold.
+  nameAll() {
+    const longest = Math.max(...PHASES.map((name) => boxOf(name, { x: 0, y: 0, size: 13, weight: 650 })[2]));
+    set(this.root, { "data-tight": this.size === "wide" && longest + AROUND_NAME > this.scrubber.clientWidth / LAST });
   }
 
   // The map alone on the stage, and back.

@@ -20,7 +20,7 @@ from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import FUNCTION_WORDS
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.helpdesk import Helpdesk
-from memrl_core.figures.stage.data import stage_data
+from memrl_core.figures.stage.data import NOT_REPORTED, stage_data
 from memrl_core.figures.stage.player import source_of_run, stage_script, write_player
 from memrl_core.numerals import fixed, signed
 from memrl_core.records import Recalled, RecallRecord
@@ -386,6 +386,49 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
     found = Axe().run(page).response["violations"]
     assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+CUT = """(step) => {
+  player.show(player.model.indexOf(step), 7);
+  player.render();
+  const box = (node) => node.getBoundingClientRect();
+  const apart = (a, b) => Math.max(Math.max(a.left, b.left) - Math.min(a.right, b.right),
+    Math.max(a.top, b.top) - Math.min(a.bottom, b.bottom));
+  const dots = [...document.querySelectorAll(".stage-lane circle")].map(box);
+  const numbers = [...document.querySelectorAll(".stage-q > text")];
+  const covered = numbers.filter((number) => dots.some((dot) => apart(dot, box(number)) < -0.5));
+  const stage = box(player.root).right;
+  return {
+    numbers: covered.map((one) => [step, one.textContent]),
+    names: [1, 2, 3, 4, 5, 6, 7].filter((phase) => {
+      player.goTo(phase, { atOnce: true });
+      player.render();
+      const button = document.querySelector(`[data-phase="${phase}"]`);
+      return button.scrollWidth > button.clientWidth;
+    }),
+    tools: [...document.querySelectorAll(".stage-tools *")].filter((one) => box(one).right > stage + 0.5).length,
+  };
+}"""
+"""What of a step is cut or covered: numbers of the axis under a dot, names of phases, tools of the map."""
+
+
+@pytest.mark.parametrize("width", [1390, 1330])
+def test_no_name_of_a_phase_is_cut_no_dot_covers_a_number_and_the_tools_stay_within_the_stage(
+    demo_data: Any, play: Play, width: int
+) -> None:
+    page = play(demo_data, width=width)
+    for step in (step["step"] for step in demo_data["steps"]):
+        assert page.evaluate(CUT, step) == {"numbers": [], "names": [], "tools": 0}
+
+
+def test_why_a_phase_has_no_record_is_said_whole_in_its_column(demo_data: Any, play: Play) -> None:
+    lacking = {"recall": None, "decision": None, "candidates": [], "missing": {"2": NOT_REPORTED, "3": NOT_REPORTED}}
+    page = play({**demo_data, "steps": [{**demo_data["steps"][0], **lacking}]})
+    said = page.locator(".stage-ranks .stage-caption").evaluate_all("lines => lines.map(one => one.textContent)")
+    assert " ".join(said).count(NOT_REPORTED) == 2
+    right = page.locator(".stage-ranks").evaluate("one => one.getBoundingClientRect().right")
+    for line in page.locator(".stage-ranks .stage-caption").all():
+        assert (box := line.bounding_box()) and box["x"] + box["width"] <= right
 
 
 def test_no_part_of_a_step_sticks_out_of_a_narrow_stage_however_long_the_names(demo_data: Any, play: Play) -> None:
