@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -70,13 +71,28 @@ def next_settings_form(place: Place, under_way: bool, **look: Any) -> None:
     except MemRLError:
         return
     look = within_role(bank, Role.MANAGE, **look)
-    first = bank.next_step(run) + under_way
+    first = next_changed(place, under_way)
     with st.popover("Settings", icon=":material/tune:", key=f"settings_{run}_{first}", **look):
         with st.container(height=300, border=False):
             values = settings_fields(current, f"next_{run}_{first}", often_changed(place.info.policy))
         if st.button(f"Use from step {first} on", type="primary", key="use_settings", width="stretch", **look):
             with errors_shown():
-                chosen = settings_of(place.info.policy, values)
-                if chosen != current:
-                    bank.change_settings(run, chosen.model_dump(), first, by=person())
+                use_settings(place, values, first)
                 st.rerun()
+
+
+def next_changed(place: Place, under_way: bool) -> int:
+    """The first step that other settings would hold for: the one that is `under_way` has its own."""
+    return place.bank.next_step(place.info.id) + under_way
+
+
+def use_settings(place: Place, changed: Mapping[str, Any], first: int) -> None:
+    """Let the run go on under these settings from the step `first` on; those that are not named stay.
+
+    Raises `SettingsError` for a value out of range, and `NotAllowed`.
+    """
+    bank, run = place.bank, place.info.id
+    current = settings_of(place.info.policy, bank.settings(run))
+    chosen = settings_of(place.info.policy, {**current.model_dump(), **changed})
+    if chosen != current:
+        bank.change_settings(run, chosen.model_dump(), first, by=person())

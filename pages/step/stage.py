@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.moment import as_it_counts, considered
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.figures.stage.data import (
     Known,
@@ -29,15 +31,18 @@ from memrl_core.figures.stage.data import (
 )
 from memrl_core.figures.stage.film import film_data
 from memrl_core.figures.stage.player import stage_script, stage_style
-from memrl_core.figures.stage.strip import run_strip, strip_data
+from memrl_core.figures.stage.strip import is_rewound, run_strip, strip_data
 from memrl_core.numerals import fixed
 from memrl_core.records import Memory, StepTrace, Utility
+from memrl_core.settings import symbol
 from pages.shared import place as places
+from pages.shared.person import within_role
 from pages.shared.picture import layout_of
-from pages.shared.text import literal
+from pages.shared.rewind import next_changed, use_settings
+from pages.shared.text import failure_kept, literal
 from pages.shared.view import View, families_of
 from pages.step.drawers import DRAWER, KEY, open_drawer
-from pages.step.hand import hand_data, heard
+from pages.step.hand import AT_WORK, hand_data, heard
 
 SENT, KNOWN, HEARD, SHOWN = "stage_sent", "stage_known", "stage_heard", "stage_shown"
 STRIP, FILM = "stage_strip", "stage_film"
@@ -57,9 +62,11 @@ ACTIONS = (
     (TO_BANK, "Change it on Bank"),
 )
 """Questions of Decision that a memory's card leads to, and the page where it is changed."""
-LOOK = ("phase", "lambda", "colour", "find")
-"""What the address says of the view besides the place: how far the step is shown, a λ that is tried, the colour of the
-map and what is searched for on it."""
+LOOK = ("phase", "lambda", "k1", "k2", "delta", "colour", "find")
+"""What the address says of the view besides the place: how far the step is shown, settings that are tried, the colour
+of the map and what is searched for on it."""
+TRIED = ("weight", "k1", "k2", "delta")
+"""The settings that can be tried on the stage, and used from the next step on."""
 SELECTING = (("bank", "Open in Bank"),)
 
 _stage = st.components.v2.component(
@@ -135,6 +142,7 @@ def stage(view: View) -> bool:
         "actions": [list(action) for action in ACTIONS] if view.moment.next_phase is None else [],
         "selecting": [list(action) for action in SELECTING],
         "drawer": st.session_state.get(DRAWER),
+        "use": _to_come(view),
         "hand": finite(hand_data(view, source.traces)),
     }
     shown = _stage(
@@ -143,7 +151,7 @@ def stage(view: View) -> bool:
     )  # fmt: skip
     if shown.asked:
         what, about = shown.asked
-        _ask(what, about, data["film"])
+        _ask(what, about, data["film"], view)
     if st.session_state.get(FILM) == data["film"] != st.session_state.get(f"{FILM}_taken"):
         film = film_data(view.place.bank, source.run.id)
         shot = _film(key=f"{KEY}_film", data={"key": data["film"], "film": film}, on_taken_change=_nothing, height=1)
@@ -210,11 +218,39 @@ def look_in_link() -> dict[str, str]:
     return {name: str(look[name]) for name in LOOK if name in look}
 
 
-def _ask(what: str, asked: str | list[str], film: str) -> None:
-    """Ask Decision about a memory, show several on Bank or some steps on Steps, or have the film sent."""
+def _to_come(view: View) -> dict[str, Any] | None:
+    """The settings of the steps to come that can be tried on the stage, from which step on others can be used, and why
+    not now, or ""; None where the run is only looked at."""
+    bank, run = view.place.bank, view.run
+    if not view.moment.live or not workspace.can_go_on(run):
+        return None
+    look = within_role(bank, Role.MANAGE, disabled=view.busy, help=AT_WORK)
+    values = bank.settings(run.id)
+    return {
+        "step": next_changed(view.place, view.live is not None and view.live.under_way),
+        "values": {name: values[name] for name in TRIED if name in values},
+        "off": str(look["help"] or "") if look["disabled"] else "",
+    }
+
+
+def _ask(what: str, asked: str | list[str] | dict[str, Any], film: str, view: View) -> None:
+    """Ask Decision about a memory, show several on Bank or some steps on Steps, have the film sent, use settings, or go
+    to a step of another run."""
     if what == "film":
         st.session_state[FILM] = film
         return
+    if isinstance(asked, dict):
+        to_come = _to_come(view)
+        with failure_kept():
+            if to_come is not None:
+                chosen = {name: asked[name] for name in TRIED if name in asked}
+                use_settings(view.place, chosen, to_come["step"])
+                named = ", ".join(f"{symbol(name)} {value:g}" for name, value in chosen.items())
+                st.toast(f"From step {to_come['step']:,} on: {named}.", icon=":material/tune:")
+        st.rerun()
+    if what == "run":
+        places.go(run=asked[0], step=int(asked[1]))
+        st.rerun()
     if what == "list":
         window = {"window": "-".join(asked)}
         st.switch_page("pages/steps/page.py", query_params={**st.session_state["place"], **window})
@@ -232,11 +268,14 @@ def _ask(what: str, asked: str | list[str], film: str) -> None:
 def _strip(view: View) -> dict[str, Any]:
     """The strip of the run; of one that the session has seen, what has come since."""
     bank, run = view.place.bank, view.run
-    of, state, known, data = st.session_state.get(STRIP, (None, None, None, None))
+    of, state, known, data = st.session_state.get(STRIP, (None, None, {}, None))
     if of != (bank.uri, run.id) or state != bank.state:
-        strip = run_strip(bank, run.id, known if of == (bank.uri, run.id) else None)
-        data = strip_data(strip, run.environment_options)
-        st.session_state[STRIP] = ((bank.uri, run.id), bank.state, strip, data)
+        known = known if of == (bank.uri, run.id) else {}
+        there = {info.id for info in bank.runs()}
+        wanted = [run.id, *([run.base] if run.base in there and is_rewound(run) else [])]
+        strips = {name: run_strip(bank, name, known.get(name)) for name in wanted}
+        data = strip_data(strips[run.id], run, strips.get(run.base or ""))
+        st.session_state[STRIP] = ((bank.uri, run.id), bank.state, strips, data)
     shown: dict[str, Any] = data
     return shown
 

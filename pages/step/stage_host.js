@@ -43,8 +43,8 @@ window.memrlStageParts = { MemoryMap, Model, el, themeOf };
 
 // How long an answer to an act of the hand may take before it counts as lost.
 const PATIENCE = 10000;
-// Pixels that stay free below the stage.
-const BELOW = 32;
+// Pixels that stay free below the stage, of a low window fewer.
+const [BELOW, BELOW_LOW, LOW_WINDOW] = [32, 14, 800];
 const LOOK_EVERY = 250;
 const NO_ANSWER = "The program did not answer, so nothing moved. What you gave may not be saved: reload the page to see what stands.";
 const connected = () => (document.querySelector("[data-test-connection-state]")?.dataset.testConnectionState ?? "CONNECTED") === "CONNECTED";
@@ -57,7 +57,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   own.send = (went) => setStateValue("went", went);
   own.ask = (what) => setTriggerValue("asked", what);
   // Where the stage begins on a page that is not scrolled.
-  own.room = () => Math.round(window.innerHeight - own.top() - BELOW);
+  own.room = () => Math.round(window.innerHeight - own.top() - (window.innerHeight < LOW_WINDOW ? BELOW_LOW : BELOW));
   own.top = () => host.getBoundingClientRect().top + (host.closest("[data-testid=stMain]")?.scrollTop ?? 0);
   own.sendActs = () => setStateValue("acts", { of: own.of, count: own.acted, last: own.acts });
   own.acted ??= 0;
@@ -166,6 +166,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     const { stage } = own;
     own.replays = data.replays;
     own.hand = data.hand;
+    own.use = data.use;
     own.bank = data.bank;
     own.ends = [data.first_step, data.newest];
     own.asked = false;
@@ -174,6 +175,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     own.strip ??= new RunStrip(host, {
       step: own.goTo,
       list: (first, last) => own.ask(["list", [String(first), String(last)]]),
+      ghost: (run, step) => own.ask(["run", [run, String(step)]]),
       film: () => {
         if (window.memrlFilms?.[own.filmKey]) return own.playFilm();
         own.filmAsked = true;
@@ -221,7 +223,9 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
           return false;
         },
         onPhase: () => own.looked(),
-        onWeight: () => own.looked(),
+        onTried: () => own.looked(),
+        use: () => own.use,
+        onUse: (chosen) => own.ask(["use", chosen]),
         onLook: () => own.looked(),
         link: () => {
           const { run, step, pinnedId, look } = own.stage;

@@ -234,7 +234,7 @@ def test_keys_mean_the_stage_in_it_the_step_elsewhere_and_nothing_while_somebody
     # Digits rate, with every drawer closed and the focus within the stage; with Shift they are phases.
     page.keyboard.press("Shift+Digit3")
     expect(page.locator("[data-phase='3']")).to_have_attribute("data-state", "current")
-    for focused in (None, ".stage-lambda input", ".strip-track", ".stage select >> nth=0"):
+    for focused in (None, ".stage-lambda [type=range]", ".strip-track", ".stage select >> nth=0"):
         if focused is not None:
             page.locator(focused).focus()
         page.keyboard.press("5")

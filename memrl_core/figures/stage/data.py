@@ -13,8 +13,9 @@ Memories are named by their place in the table `memories`; what is not known is 
     step = {id, step, epoch, task: {id, intent, family}, origin, lacks: [sentence], query: [x, y] | null,
             next: phase that runs next, 1 to 7, or null; lines: [a sentence a phase]; missing: {phase: sentence};
             recall:   {rule, why, signal, k1, counts, delta, strict, memories, pool: size} | null
-            decision: {k2, weight, lines: [{term, mean, sd, source, flat}], mode, note, selected: [n], greedy: [n],
-                       slides: whether eq. 7 ranked it, flips: [λ], warnings: [sentence]} | null
+            decision: {k2, weight, normaliser, lines: [{term, mean, sd, source, flat}], mode, note, selected: [n],
+                       greedy: [n], slides: whether eq. 7 ranked it, flips: [λ], warnings: [sentence],
+                       opens: {mean, sd, floor, least} | null} | null
             candidates: [{memory: n, similarity, q, visits, rank_a, rank_b, z: [similarity, q], rest: [[name, value,
                          grows with λ]], score, tie: place among equals, selected, missed: not in the pool, short, why,
                          own: the agent's score with its name, such as "bm25 12.7", taken: [[λ, λ]]}]
@@ -27,7 +28,8 @@ Memories are named by their place in the table `memories`; what is not known is 
             write:    {operations: [{op, memory: n | null, line}]} | null}
 
 `candidates` are in the order of phase A, those that missed the pool last. `taken` are the ranges of λ in which greedy
-selection takes a memory.
+selection takes a memory. `opens` is what phase_b.js needs to recall another pool from the candidates, under other k1
+and δ: mean and sd of the `fixed` normaliser, the q floor and the least q; null where the candidates do not tell.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from memrl_core.analysis.decision.outline import line, operation_line, passages,
 from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.layouts import Place
+from memrl_core.errors import SettingsError
 from memrl_core.figures.palette import q_range
 from memrl_core.prompting import sent
 from memrl_core.records import (
@@ -55,6 +58,7 @@ from memrl_core.records import (
     Memory,
     MemoryOperation,
     Phase,
+    Reason,
     RecallRecord,
     RewardRecord,
     RunInfo,
@@ -65,6 +69,7 @@ from memrl_core.records import (
 )
 from memrl_core.retrieval.exploration import Ties, order_of_equals
 from memrl_core.retrieval.view import Embeddings, Vectors
+from memrl_core.settings import MemRLSettings
 
 Number = Callable[[str], int]
 
@@ -75,6 +80,10 @@ LONGEST_INTENT = 300
 """Of an intent on the map; the task itself is shown as `LONGEST_TEXT` allows."""
 DIGITS = 4
 """Of coordinates: a thousandth of a pixel."""
+
+MEMRL = "memrl"
+_BY_RANK = frozenset((Reason.BEYOND_K1, Reason.BELOW_DELTA, Reason.Q_BELOW_MINIMUM))
+"""Why a memory missed the pool that another k1 or δ may let in, or its q keeps out of any."""
 
 NOT_REPORTED = "This step came from another agent, which did not report this part."
 NEVER_CAME = "The step ended before this phase."
@@ -412,8 +421,31 @@ def _decision(trace: StepTrace, decision: Decision, number: Number, lines: Spect
         "greedy": list(map(number, decision.greedy)),
         "slides": lines is not None,
         "flips": [flip.weight for flip in lines.flips] if lines else [],
+        "opens": _opens(trace, decision),
         "warnings": warnings(trace.recall, decision, trace.run) if trace.recall else [],
     }
+
+
+def _opens(trace: StepTrace, decision: Decision) -> dict[str, float | None] | None:
+    """What another pool of the step is standardised and bounded by; None where its candidates do not tell that pool."""
+    recall = trace.recall
+    if (
+        trace.policy != MEMRL
+        or not decision.normaliser_lines
+        or recall is None
+        or (recall.rule, recall.k1_counts) != ("similarity", "record")
+    ):
+        return None
+    # A bonus or noise of exploration is another one in another pool.
+    if any(len(c.terms) > 2 for c in decision.candidates) or not {c.reason for c in recall.left_out} <= _BY_RANK:
+        return None
+    try:
+        settings = MemRLSettings.of(trace.settings)
+    except SettingsError:
+        return None
+    return {
+        "mean": settings.fixed_mean, "sd": settings.fixed_sd, "floor": settings.floor, "least": settings.least_q,
+    }  # fmt: skip
 
 
 def _candidates(trace: StepTrace, number: Number, lines: Spectrum | None) -> list[dict[str, Any]]:
@@ -438,11 +470,11 @@ def _candidates(trace: StepTrace, number: Number, lines: Spectrum | None) -> lis
     ranks = {c.memory_id: c.rank_recall for c in decision.candidates}
     taken = _taken(lines) if lines else {}
     ties: dict[str, int] = {}
-    if lines:
+    if decision.normaliser_lines:
         # What orders members of a pool with equal scores and similarities: the step's seed, or age.
         rule: Ties = "older" if trace.settings.get("ties") == "older" else "seeded"
-        keys = order_of_equals(np.array([ranks[name] for name in lines.ids], dtype=np.int64), rule, decision.seed)
-        ties = dict(zip(lines.ids, keys.argsort().argsort().tolist(), strict=True))
+        keys = order_of_equals(np.array([*ranks.values()], dtype=np.int64), rule, decision.seed)
+        ties = dict(zip(ranks, keys.argsort().argsort().tolist(), strict=True))
     return [
         {
             **_candidate(c),

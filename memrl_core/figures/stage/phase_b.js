@@ -1,5 +1,7 @@
-// Phase B of MemRL (arXiv 2601.03192, eq. 7) as the core computes it (memrl_core/retrieval/phases.py), for sliders.
+// Both phases of MemRL (arXiv 2601.03192, eq. 6 and 7) as the core computes them (memrl_core/retrieval/phases.py), on what
+// a step holds, for sliders.
 
+const CLIP = 3;
 const FLAT_SD = 1e-9;
 const DIGITS = 1e9;
 
@@ -33,6 +35,61 @@ export function phaseB({ similarity, q, equals, weight, z = null, rest = null })
   const [bySimilarity, byQ] = z ?? [zscore(similarity), zscore(q)];
   const scores = similarity.map((_, i) => (1 - weight) * bySimilarity[i] + weight * byQ[i] + (rest ? rest(i, weight) : 0));
   return { bySimilarity, byQ, scores, order: scoreOrder(scores, similarity, equals) };
+}
+
+// How many of the nearest memories a step holds, without a gap.
+export function held(step) {
+  return Math.max(0, ...step.candidates.map((one) => one.rank_a));
+}
+
+// A step as it would be under another k1, k2 or δ (null: as recorded); the step itself where nothing is other. What is
+// `decision.selected` then is the best k2 of the pool that this gives; `known` is false where memories that the step does
+// not hold could be in it.
+export function decidedAgain(step, { k1 = null, k2 = null, delta = null }) {
+  const { recall, decision } = step;
+  const opens = decision?.opens && recall;
+  if (!decision?.slides && !opens) return step;
+  const wanted = { k1: (opens && k1) ?? recall?.k1, delta: (opens && delta) ?? recall?.delta, k2: k2 ?? decision.k2 };
+  const samePool = !opens || (wanted.k1 === recall.k1 && wanted.delta === recall.delta);
+  if (samePool && wanted.k2 === decision.k2) return step;
+  const candidates = samePool ? step.candidates : poolAgain(step, wanted);
+  const pool = candidates.filter((one) => one.rank_b != null).sort((a, b) => a.rank_b - b.rank_b);
+  const selected = pool.slice(0, wanted.k2).map((one) => one.memory);
+  const again = { ...step, candidates: candidates.map((one) => ({ ...one, selected: selected.includes(one.memory) })) };
+  again.recall = recall && { ...recall, k1: wanted.k1, delta: wanted.delta, pool: pool.length };
+  again.decision = { ...decision, k2: wanted.k2, selected, slides: pool.length > 0 };
+  again.known = samePool || isKnown(step, wanted);
+  return again;
+}
+
+const passes = (one, delta, strict) => (strict ? one.similarity > delta : one.similarity >= delta);
+
+// Whether no memory beyond those that the step holds can be in a pool: they are at most as similar as the last of these.
+function isKnown(step, { k1, delta }) {
+  const last = held(step);
+  return k1 <= last || last >= step.recall.memories || !step.candidates.some((one) => one.rank_a === last && passes(one, delta, step.recall.strict));
+}
+
+function poolAgain(step, { k1, delta }) {
+  const { normaliser, weight, opens } = step.decision;
+  const { mean, sd, floor, least } = opens;
+  const q = (one) => (floor === null ? one.q : Math.max(one.q, floor));
+  const why = (one) => (!passes(one, delta, step.recall.strict) ? "below δ" : one.rank_a > k1 ? "beyond k1" : least !== null && q(one) < least ? "q too low" : "");
+  const byRank = [...step.candidates].sort((a, b) => a.rank_a - b.rank_a);
+  const pool = byRank.filter((one) => !why(one));
+  const similarity = pool.map((one) => one.similarity);
+  let z = null;
+  if (normaliser === "raw") z = [similarity, pool.map(q)];
+  else if (normaliser === "fixed") {
+    // The official code takes mean and sd of q before it drops memories below the least q.
+    const scaled = [...pool, ...byRank.filter((one) => why(one) === "q too low")];
+    z = [similarity.map((value) => (value - mean) / sd), zscore(scaled.map(q)).map((value) => Math.min(CLIP, Math.max(-CLIP, value))).slice(0, pool.length)];
+  }
+  const found = phaseB({ similarity, q: pool.map(q), equals: pool.map((one) => one.tie), weight, z });
+  const ranks = new Map(found.order.map((i, at) => [i, at + 1]));
+  const inside = pool.map((one, i) => ({ ...one, missed: false, why: "", short: "", taken: null, rest: [], z: [found.bySimilarity[i], found.byQ[i]], score: found.scores[i], rank_b: ranks.get(i) }));
+  const outside = byRank.filter(why).map((one) => ({ ...one, missed: true, why: "", short: why(one), taken: null, rest: [], z: null, score: null, rank_b: null }));
+  return [...inside, ...outside];
 }
 
 // The recorded pool of a step under another λ: [{candidate, parts: [similarity, q, rest], score, rank}], best first.

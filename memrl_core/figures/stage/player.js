@@ -46,7 +46,7 @@ function openPlayer(data) {
     onToggle: () => addressed(),
     onPin: () => addressed(),
     onLook: () => addressed(),
-    onWeight: () => {
+    onTried: () => {
       addressed();
       countDiffering();
     },
@@ -81,17 +81,19 @@ function openPlayer(data) {
   }
 
   function countDiffering() {
-    if (stage.weight === null) {
+    const { tried } = stage;
+    const symbols = [["weight", "λ"], ["k1", "k1"], ["k2", "k2"], ["delta", "δ"]].filter(([name]) => tried[name] !== null).map(([, symbol]) => symbol);
+    if (!symbols.length) {
       differs.textContent = "";
       return;
     }
     const slides = steps.filter((step) => step.decision?.slides);
     const others = slides.filter((step) => {
       const chosen = new Set(step.decision.selected);
-      const now = selectedAt(step, stage.weight);
+      const now = selectedAt(decidedAgain(step, tried), tried.weight);
       return now.length !== chosen.size || now.some((n) => !chosen.has(n));
     });
-    differs.textContent = `this λ selects others in ${others.length} of ${slides.length} steps`;
+    differs.textContent = `${symbols.length > 1 ? "these" : "this"} ${symbols.join(", ")} ${symbols.length > 1 ? "select" : "selects"} others in ${others.length} of ${slides.length} steps`;
   }
 
   let asked = 0;

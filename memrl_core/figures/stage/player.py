@@ -34,8 +34,8 @@ from memrl_core.figures.stage.data import (
     stage_data,
 )
 from memrl_core.figures.stage.film import film_data
-from memrl_core.figures.stage.strip import run_strip, strip_data
-from memrl_core.records import Memory, StepTrace
+from memrl_core.figures.stage.strip import Strip, is_rewound, run_strip, strip_data
+from memrl_core.records import Memory, RunInfo, StepTrace
 
 _HERE = Path(__file__).parent
 _MODULES = (
@@ -118,8 +118,15 @@ def source_of_run(bank: MemoryBank, run: str) -> StageSource:
     name = Path(bank.uri).stem if is_local(bank.uri) else shown(bank.uri)
     return StageSource(
         info, name, traces, memories, places, queries, known, nearest=_nearest(bank, memories),
-        strip=strip_data(run_strip(bank, run), info.environment_options), film=film_data(bank, run),
+        strip=strip_data(run_strip(bank, run), info, _ghost(bank, info)), film=film_data(bank, run),
     )  # fmt: skip
+
+
+def _ghost(bank: MemoryBank, info: RunInfo) -> Strip | None:
+    """The strip of the run that this one was rewound from, where it was and the bank still has it."""
+    if info.base is None or not is_rewound(info) or info.base not in {one.id for one in bank.runs()}:
+        return None
+    return run_strip(bank, info.base)
 
 
 def _nearest(bank: MemoryBank, memories: Sequence[Memory]) -> dict[str, list[tuple[str, float]]]:

@@ -47,9 +47,9 @@ export class Ranks {
     return Math.max(2, String(Math.max(0, ...ranks)).length);
   }
 
-  setStep(index) {
+  // `step` is the one at `index`, or that one under other settings.
+  setStep(index, step) {
     const { model, x } = this;
-    const step = model.steps[index];
     this.step = step;
     this.index = index;
     this.svg.replaceChildren();

@@ -3,12 +3,12 @@ import { Film } from "./film.js";
 import { Hand } from "./hand.js";
 import { MAP_COLOURS, MemoryMap } from "./memory_map.js";
 import { Model } from "./model.js";
-import { selectedAt } from "./phase_b.js";
+import { decidedAgain, held, selectedAt } from "./phase_b.js";
 import { QAxis } from "./q_axis.js";
 import { Ranks } from "./ranks.js";
 
 // The stage: the decision of one step as four linked parts, which plays. What is shown is a function of the step, of a
-// time from 0 to 7 (the end of phase p is p), of λ, and of the memories that are lit and pinned.
+// time from 0 to 7 (the end of phase p is p), of the settings that are tried, and of the memories that are lit and pinned.
 
 const PHASES = ["Task", "Phase A · recall", "Phase B · rerank", "Prompt & answer", "Reward", "Q update", "New memory"];
 const SHORT = ["Task", "A · recall", "B · rerank", "Answer", "Reward", "Q update", "New"];
@@ -19,9 +19,18 @@ const UNDER_WAY = 0.95;
 const SWING = 0.9;
 const HASTE = 2.4;
 const HEIGHT = 600;
+const LOW = 540;
 const WIDE = 1060;
 const NARROW = 640;
 const MOST_WORDS = 6;
+// Settings that are tried on a step, by their sliders: in the address, symbol, name, places of their numbers.
+const TRIED = {
+  weight: { at: "lambda", symbol: "λ", name: "Weight λ of q in phase B", places: 3, step: 0.005, least: 0, most: 1 },
+  k1: { at: "k1", symbol: "k1", name: "k1: memories that phase A recalls", places: 0, step: 1, least: 1, most: 1000 },
+  k2: { at: "k2", symbol: "k2", name: "k2: memories in the prompt", places: 0, step: 1, least: 0, most: 100 },
+  delta: { at: "delta", symbol: "δ", name: "δ: similarity above which phase A recalls", places: 3, step: 0.005, least: -1, most: 1 },
+};
+const NOTHING_TRIED = Object.fromEntries(Object.keys(TRIED).map((name) => [name, null]));
 // Pixels that the number and the edges of a phase take beside its name.
 const AROUND_NAME = 32;
 
@@ -47,7 +56,8 @@ class Stage {
     this.callbacks = callbacks;
     this.index = Math.max(0, data.steps.length - 1);
     this.t = this.goal = LAST;
-    this.weight = this.lightens = null;
+    this.tried = { ...NOTHING_TRIED };
+    this.lightens = null;
     this.hovered = this.pinned = null;
     this.speed = 1;
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -97,15 +107,6 @@ class Stage {
       this.callbacks.onPhase?.(this.phase);
       this.redraw();
     });
-    const slider = (this.lambdaBox = el("label", "stage-lambda", top));
-    el("span", "", slider, "λ");
-    const rail = el("span", "stage-rail", slider);
-    this.lambda = set(el("input", "", rail), { type: "range", min: 0, max: 1, step: 0.005, "aria-label": "Weight λ of q in phase B" });
-    this.lambda.addEventListener("input", () => this.setWeight(Number(this.lambda.value)));
-    this.ticks = el("span", "stage-flips", rail);
-    this.lambdaValue = el("output", "", slider);
-    this.lambdaReset = set(el("button", "stage-quiet-button", top, "as recorded"), { type: "button", title: "Back to the λ of the step" });
-    this.lambdaReset.addEventListener("click", () => this.setWeight(null));
     this.linkButton = set(el("button", "stage-quiet-button", top, "Copy link"), { type: "button", title: "Copy the address of this very view" });
     this.linkButton.addEventListener("click", () => this.copyLink());
     this.line = set(el("p", "stage-line", root), { "aria-live": "polite" });
@@ -131,6 +132,7 @@ class Stage {
     this.axisBox = el("div", "stage-q-box", plot);
     this.axis = new QAxis(this.axisBox, on);
     this.legend = el("div", "stage-legend", mapPanel);
+    this.buildTries(set(el("div", "stage-tries", root), { role: "group", "aria-label": "Other settings for this step" }));
     this.flights = svg("svg", { class: "stage-flights", "aria-hidden": "true" }, root);
     this.lines = svg("svg", { class: "stage-flights", "aria-hidden": "true" }, root);
     root.addEventListener("keydown", (event) => this.key(event));
@@ -168,6 +170,28 @@ class Stage {
     this.writeRows = el("div", "", this.writeBox);
     this.card = set(el("div", "stage-card"), { role: "region", "aria-label": "Memory", tabindex: 0 });
     this.card.hidden = true;
+  }
+
+  // A slider and a field for each setting that can be tried, the way back, and the way on: to use them from now on.
+  buildTries(box) {
+    this.tries = {};
+    for (const [name, { symbol, name: said, step, least, most }] of Object.entries(TRIED)) {
+      const label = el("div", name === "weight" ? "stage-try stage-lambda" : "stage-try", box);
+      el("span", "", label, symbol);
+      const rail = el("span", "stage-rail", label);
+      const slider = set(el("input", "", rail), { type: "range", step, "aria-label": said });
+      const field = set(el("input", "stage-number", label), { type: "number", step, min: least, max: most, "aria-label": `${symbol} as a number` });
+      slider.addEventListener("input", () => this.setTried({ ...this.tried, [name]: Number(slider.value) }));
+      field.addEventListener("change", () => {
+        const value = parseFloat(field.value);
+        this.setTried({ ...this.tried, [name]: Number.isFinite(value) ? clamp(step < 1 ? value : Math.round(value), least, most) : null });
+      });
+      this.tries[name] = { label, slider, field, ticks: el("span", "stage-flips", rail) };
+    }
+    this.triesReset = set(el("button", "stage-quiet-button", box, "as recorded"), { type: "button", title: "Back to the settings of the step" });
+    this.triesReset.addEventListener("click", () => this.setTried({}));
+    this.useButton = set(el("button", "stage-quiet-button", box, "Use from the next step on"), { type: "button" });
+    this.useButton.addEventListener("click", () => this.callbacks.onUse?.(this.toUse));
   }
 
   buildTools(tools) {
@@ -317,7 +341,7 @@ class Stage {
     const size = (this.size = width >= WIDE ? "wide" : width >= NARROW ? "middle" : "narrow");
     set(this.root, { "data-size": size, "data-theme": (this.theme = themeOf(this.root)) });
     this.nameAll();
-    this.root.style.setProperty("--stage-height", `${Math.max(HEIGHT, this.callbacks.height?.() ?? 0)}px`);
+    this.root.style.setProperty("--stage-height", `${Math.max(size === "middle" ? LOW : HEIGHT, this.callbacks.height?.() ?? 0)}px`);
     const box = (element) => [Math.max(120, element.clientWidth), Math.max(120, element.clientHeight)];
     // Where the map stands alone there is no room for them.
     if (this.ranksBox.clientWidth || !this.ranks.model) this.ranks.layout(...box(this.ranksBox), this.model, this.theme);
@@ -361,7 +385,8 @@ class Stage {
 
   showStep() {
     const { step, model } = this;
-    this.ranks.setStep(this.index);
+    this.again = decidedAgain(step, this.tried);
+    this.ranks.setStep(this.index, this.again);
     this.map.setStep(this.index);
     this.axis.setStep(this.index);
     this.find(this.search.value);
@@ -384,7 +409,7 @@ class Stage {
       el("span", "", row, "→");
       const swatch = el("i", "stage-swatch", row);
       const after = el("b", "stage-number", row);
-      const delta = el("span", "stage-number", row);
+      const delta = el("span", "stage-number stage-delta", row);
       const { left } = model.moved(this.index, change.memory);
       if (now !== left) {
         // Both have no room; how far it moved here stands on the axis too.
@@ -410,7 +435,7 @@ class Stage {
       this.link(row, operation.memory);
     }
     if (!this.writeRows.children.length) el("p", "stage-caption", this.writeRows, step.missing[7] ?? "Nothing was written.");
-    this.showLambda();
+    this.showTries();
     if (this.pinned !== null) this.showCard();
     else if (!this.selection) this.closeCard();
     this.flown = null;
@@ -426,13 +451,13 @@ class Stage {
   showChips() {
     const { step, model } = this;
     this.chips.replaceChildren();
-    const selected = selectedAt(step, this.weight);
+    const selected = selectedAt(this.again, this.weight);
     this.chosen = selected.join();
     const recorded = new Set(step.decision?.selected ?? []);
     for (const n of selected) {
       const chip = set(el("button", "stage-chip", this.chips), { type: "button", "data-memory": model.ids[n] });
       if (!recorded.has(n)) chip.classList.add("stage-chip-new");
-      el("b", "", chip, shortened(model.labels[n], 10));
+      el("b", "", chip, ending(model.labels[n], 10));
       el("span", "", chip, shortened(model.intent(n), 34));
       if (step.follows?.includes(n)) chip.setAttribute("data-followed", "true");
       this.link(chip, n);
@@ -440,7 +465,7 @@ class Stage {
     for (const n of recorded) {
       if (selected.includes(n)) continue;
       const chip = set(el("button", "stage-chip stage-chip-gone", this.chips), { type: "button", "data-memory": model.ids[n] });
-      el("b", "", chip, shortened(model.labels[n], 10));
+      el("b", "", chip, ending(model.labels[n], 10));
       this.link(chip, n);
     }
     if (!selected.length && !recorded.size) el("p", "stage-caption", this.chips, step.decision ? "no memory" : (step.missing[3] ?? ""));
@@ -502,37 +527,89 @@ class Stage {
     this.answer.scrollTop = share < 1 || this.step.next ? this.answer.scrollHeight : 0;
   }
 
-  showLambda() {
-    const { decision } = this.step;
-    const slides = Boolean(decision?.slides);
-    this.lambda.disabled = !slides;
-    set(this.lambdaBox, { title: slides ? "What phase B would select under another λ. Nothing is changed by it." : "Phase B was not ranked by eq. 7 here: there is no λ." });
-    this.ticks.replaceChildren();
-    for (const at of slides ? decision.flips : []) el("i", "", this.ticks).style.left = `${100 * at}%`;
-    if (slides) el("i", "stage-recorded", this.ticks).style.left = `${100 * decision.weight}%`;
-    this.setWeight(this.weight, true);
+  // What of a setting the step was decided with; null where another value cannot be tried on it.
+  recorded(name) {
+    const { decision, recall } = this.step;
+    if (name === "k1" || name === "delta") return decision?.opens ? recall[name] : null;
+    return decision && (decision.slides || (name === "k2" && decision.opens)) ? decision[name] : null;
   }
 
-  // Phase B under another λ; null is the recorded one.
-  setWeight(weight, atOnce = false) {
-    const { decision } = this.step;
-    const slides = Boolean(decision?.slides);
-    const changed = this.weight !== weight;
-    this.weight = weight;
-    const now = slides ? (weight ?? decision.weight) : 0;
-    this.lambda.value = now;
-    this.lambdaValue.textContent = slides ? fixed(now, 3) : "–";
-    const whatIf = slides && weight !== null && weight !== decision.weight;
-    this.root.classList.toggle("stage-what-if", whatIf);
-    this.lambdaReset.hidden = !whatIf;
-    this.ranks.settleAt(slides ? weight : null, atOnce || this.still.matches);
-    const chosen = selectedAt(this.step, weight).join();
+  // The λ that is tried; null: as recorded.
+  get weight() {
+    return this.tried.weight;
+  }
+
+  showTries() {
+    const most = { k1: Math.max(this.recorded("k1") ?? 1, held(this.step)), k2: Math.max(this.recorded("k2") ?? 1, Math.min(held(this.step), 20)) };
+    for (const [name, { slider, field, label, ticks }] of Object.entries(this.tries)) {
+      const own = this.recorded(name);
+      const { symbol, least } = TRIED[name];
+      const lowest = name === "delta" ? Math.min(0, own ?? 0) : least;
+      set(slider, { min: lowest, max: most[name] ?? 1 });
+      slider.disabled = field.disabled = own === null;
+      set(label, { title: own === null ? `This step does not hold what another ${symbol} would be decided by.` : `What the step would select under another ${symbol}. Nothing is changed by it.` });
+      ticks.replaceChildren();
+      if (own !== null) el("i", "stage-recorded", ticks).style.left = `${(100 * (own - lowest)) / ((most[name] ?? 1) - lowest || 1)}%`;
+    }
+    this.setTried(this.tried, true);
+  }
+
+  // Both phases under other settings, by name; null or none is the recorded one.
+  setTried(tried, atOnce = false) {
+    const was = this.tried;
+    this.tried = { ...NOTHING_TRIED, ...tried };
+    const changed = Object.keys(TRIED).filter((name) => was[name] !== this.tried[name]);
+    if (changed.some((name) => name !== "weight")) {
+      this.again = decidedAgain(this.step, this.tried);
+      this.ranks.setStep(this.index, this.again);
+    }
+    const { decision } = this.again;
+    for (const [name, { slider, field }] of Object.entries(this.tries)) {
+      const own = this.recorded(name);
+      const now = own === null ? null : (this.tried[name] ?? own);
+      slider.value = now ?? 0;
+      if (document.activeElement !== field || atOnce) field.value = now === null ? "" : String(Number(now.toFixed(TRIED[name].places)));
+    }
+    this.showFlips();
+    this.root.classList.toggle("stage-what-if", this.others().length > 0);
+    this.triesReset.hidden = !this.others().length;
+    this.showUse();
+    this.ranks.settleAt(decision?.slides ? this.weight : null, atOnce || this.still.matches);
+    const chosen = selectedAt(this.again, this.weight).join();
     if (chosen !== this.chosen) this.showChips();
-    if (changed) {
+    if (changed.length) {
       if (this.t < 3 && !atOnce) this.goTo(3);
-      this.callbacks.onWeight?.(weight);
+      this.callbacks.onTried?.(this.tried);
     }
     this.redraw();
+  }
+
+  // The settings that are tried and are others than those of the step.
+  others() {
+    return Object.keys(TRIED).filter((name) => this.recorded(name) !== null && this.tried[name] !== null && this.tried[name] !== this.recorded(name));
+  }
+
+  // The exact λ at which the choice changes: those of the recorded pool, so only beside it.
+  showFlips() {
+    const { ticks } = this.tries.weight;
+    for (const tick of ticks.querySelectorAll("i:not(.stage-recorded)")) tick.remove();
+    if (this.again !== this.step) return;
+    for (const at of this.step.decision?.slides ? this.step.decision.flips : []) el("i", "", ticks).style.left = `${100 * at}%`;
+  }
+
+  // What of the tried is another setting than the steps to come have.
+  get toUse() {
+    const { values } = this.callbacks.use?.() ?? {};
+    return Object.fromEntries(Object.entries(this.tried).filter(([name, value]) => value !== null && name in (values ?? {}) && value !== values[name]));
+  }
+
+  showUse() {
+    const use = this.callbacks.use?.() ?? null;
+    this.useButton.hidden = !use;
+    if (!use) return;
+    const chosen = Object.entries(this.toUse).map(([name, value]) => `${TRIED[name].symbol} ${fixed(value, TRIED[name].places)}`);
+    this.useButton.disabled = Boolean(use.off) || !chosen.length;
+    set(this.useButton, { title: use.off || (chosen.length ? `From step ${use.step} on: ${chosen.join(", ")}` : `Nothing is tried that step ${use.step} would not have anyway`) });
   }
 
   // --- time -------------------------------------------------------------------------------------------------------
@@ -598,22 +675,26 @@ class Stage {
     return true;
   }
 
-  // What an address says of the view besides step and memory: the moment of the step, unless it is the end, and a λ that
-  // was tried.
+  // What an address says of the view besides step and memory: the moment of the step, unless it is the end, what is tried
+  // on it, and what is asked of the map.
   get look() {
     return {
       ...(this.goal < this.most() ? { phase: String(Math.round(100 * this.goal) / 100) } : {}),
-      ...(this.weight === null ? {} : { lambda: String(this.weight) }),
+      ...Object.fromEntries(Object.entries(TRIED).filter(([name]) => this.tried[name] !== null).map(([name, { at }]) => [at, String(this.tried[name])])),
       ...(this.map.colour === MAP_COLOURS[0] ? {} : { colour: this.map.colour }),
       ...(this.search.value ? { find: this.search.value } : {}),
     };
   }
 
-  // Show what an address says; where it says nothing that can be shown, the step's end and its own λ.
-  lookAt({ phase, lambda, colour, find }) {
-    const [moment, weight] = [parseFloat(phase), parseFloat(lambda)];
+  // Show what an address says; where it says nothing that can be shown, the step's end and its own settings.
+  lookAt({ phase, colour, find, ...asked }) {
+    const moment = parseFloat(phase);
     this.show(this.index, moment >= 0 && moment <= LAST ? moment : LAST);
-    this.setWeight(weight >= 0 && weight <= 1 ? weight : null, true);
+    const within = ({ at, least, most, step }) => {
+      const value = parseFloat(asked[at]);
+      return value >= least && value <= most && (step < 1 || Number.isInteger(value)) ? value : null;
+    };
+    this.setTried(Object.fromEntries(Object.entries(TRIED).map(([name, one]) => [name, within(one)])), true);
     this.map.colour = this.colours.value = MAP_COLOURS.includes(colour) ? colour : MAP_COLOURS[0];
     this.map.dirty = true;
     this.search.value = (find ?? "").slice(0, this.search.maxLength);
@@ -751,17 +832,22 @@ class Stage {
     return range.getBoundingClientRect().width;
   }
 
-  // What the current phase did, in words; under another λ, what that would have changed.
+  // What the current phase did, in words; under other settings, what they would have changed.
   sentence(phase) {
     const { step, model } = this;
     const said = step.lines[phase - 1] || step.missing[phase] || "";
     if (!this.root.classList.contains("stage-what-if")) return phase === 3 && step.decision?.warnings.length ? `${said} · ${step.decision.warnings[0]}` : said;
-    const now = selectedAt(step, this.weight);
+    const now = selectedAt(this.again, this.weight);
     const names = (numbers) => numbers.map((n) => model.labels[n]).join(", ");
     const entered = now.filter((n) => !step.decision.selected.includes(n));
     const left = step.decision.selected.filter((n) => !now.includes(n));
     const change = entered.length || left.length ? [entered.length ? `${names(entered)} added` : "", left.length ? `${names(left)} removed` : ""].filter(Boolean).join(", ") : "the same memories are selected";
-    return `What if λ were ${fixed(this.weight, 3)} (recorded: ${fixed(step.decision.weight, 3)}): ${change}.`;
+    const tried = this.others().map((name) => {
+      const { symbol, places } = TRIED[name];
+      return `${symbol} were ${fixed(this.tried[name], places)} (recorded: ${fixed(this.recorded(name), places)})`;
+    });
+    const beyond = this.again.known === false ? ` Of the ${held(step)} nearest only: the step holds no more.` : "";
+    return `What if ${tried.join(" and ")}: ${change}.${beyond}`;
   }
 
   // What travels between the parts: the query to the map, the chosen to the prompt, the reward to the credited.
@@ -1155,7 +1241,7 @@ class Stage {
     const types = at.tagName === "TEXTAREA" || at.tagName === "SELECT" || (at.tagName === "INPUT" && at.type !== "range");
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (types && event.key !== "Escape") return;
-    if (at === this.lambda && event.key.startsWith("Arrow")) return;
+    if (at.closest?.(".stage-tries") && event.key.startsWith("Arrow")) return;
     if (this.act(event, at)) {
       event.preventDefault();
       event.stopPropagation();

@@ -10,6 +10,8 @@ const WIDEST = 28;
 const HIGH = 26;
 const RULER = 13;
 const MIDDLE = HIGH / 2;
+// The row of the run that this one was rewound from.
+const GHOST = 8;
 const TALL = MIDDLE - 3;
 
 export class RunStrip {
@@ -41,6 +43,12 @@ export class RunStrip {
     this.bits = Uint8Array.from(data.cells, (cell) => cell.charCodeAt(0) - 48);
     if (newest > (this.numbers.at(-1) ?? 0)) this.numbers = [...this.numbers, newest];
     this.film.disabled = !data.cells;
+    const { steps = [], cells = "" } = data.ghost ?? {};
+    this.ghost = steps.map((step, i) => ({ step, bits: cells.charCodeAt(i) - 48 }));
+    // Steps that the old run had and this one has not reached.
+    this.beyond = this.ghost.filter(({ step }) => step > (this.numbers.at(-1) ?? 0)).length;
+    this.low = HIGH + (this.ghost.length ? GHOST : 0);
+    this.track.style.height = `${this.low + RULER}px`;
     if (!same) this.choose(null);
     this.at = at;
     this.draw();
@@ -69,20 +77,23 @@ export class RunStrip {
     if (!this.data) return;
     const width = this.track.clientWidth;
     const theme = themeOf(this.root);
-    const key = [this.data.cells, this.numbers.length, width, theme].join();
+    const key = [this.data.cells, this.numbers.length, this.data.ghost?.cells, width, theme].join();
     if (!width || key === this.drawn) return this.mark();
     this.drawn = key;
     set(this.root, { "data-theme": theme });
+    const { low } = this;
     const n = this.numbers.length;
-    this.per = Math.max(1, Math.ceil((n * LEAST) / width));
-    this.wide = Math.min(WIDEST, width / Math.max(1, Math.ceil(n / this.per)));
-    set(this.svg, { viewBox: `0 0 ${width} ${HIGH + RULER}`, width, height: HIGH + RULER });
+    const all = n + this.beyond;
+    this.per = Math.max(1, Math.ceil((all * LEAST) / width));
+    this.wide = Math.min(WIDEST, width / Math.max(1, Math.ceil(all / this.per)));
+    set(this.svg, { viewBox: `0 0 ${width} ${low + RULER}`, width, height: low + RULER });
     this.svg.replaceChildren();
     const end = this.wide * Math.ceil(n / this.per);
-    svg("rect", { class: "strip-ruler", x: 0, y: HIGH, width: end, height: RULER }, this.svg);
+    svg("rect", { class: "strip-ruler", x: 0, y: low, width: end, height: RULER }, this.svg);
     svg("line", { class: "strip-line", x1: 0, x2: end, y1: MIDDLE, y2: MIDDLE }, this.svg);
-    this.windowBox = svg("rect", { class: "strip-chosen", y: 0, height: HIGH + RULER }, this.svg);
+    this.windowBox = svg("rect", { class: "strip-chosen", y: 0, height: low + RULER }, this.svg);
     for (let from = 0; from < n; from += this.per) this.cell(from, Math.min(n, from + this.per), theme);
+    this.ghosts(theme);
     this.lines();
     this.cursor = svg("rect", { class: "strip-cursor", y: 0.5, height: HIGH - 1, rx: 2 }, this.svg);
     this.mark();
@@ -146,6 +157,31 @@ export class RunStrip {
     svg("title", {}, group, `${one ? `Step ${numbers[from]}` : `Steps ${numbers[from]} to ${numbers[to - 1]}`}: ${said.join(", ")}`);
   }
 
+  // The old run from the step on that was gone back to, faint, below the steps that took its place: of several steps in
+  // one cell the share that succeeded.
+  ghosts(theme) {
+    const bins = new Map();
+    const last = this.numbers.length - 1;
+    let beyond = 0;
+    for (const one of this.ghost) {
+      const place = one.step > (this.numbers[last] ?? 0) ? last + (beyond += 1) : this.placeOf(one.step);
+      const at = Math.floor(place / this.per);
+      bins.set(at, [...(bins.get(at) ?? []), one]);
+    }
+    for (const [at, ones] of bins) {
+      const group = svg("g", { class: "strip-ghost", "data-ghost-step": ones[0].step }, this.svg);
+      const [x, gap] = [at * this.wide, this.wide > 3 ? 1 : 0];
+      svg("rect", { class: "strip-hit", x, y: HIGH, width: this.wide, height: GHOST }, group);
+      const count = [0, 1, 2].map((outcome) => ones.filter(({ bits }) => (bits & 3) === outcome).length);
+      const most = count.indexOf(Math.max(...count));
+      const tall = most === 0 ? 2 : 5;
+      svg("rect", { x: x + gap / 2, y: HIGH + (most === 2 ? GHOST - tall : 1), width: Math.max(0.8, this.wide - gap), height: tall, fill: css(outcomeColour(OUTCOME_OF[most], theme)), "fill-opacity": 0.45 }, group);
+      const [first, end] = [ones[0].step, ones.at(-1).step];
+      const said = first === end ? `step ${first}: ${OUTCOME_OF[most]}` : `steps ${first} to ${end}: ${count[1]} of ${ones.length} succeeded`;
+      svg("title", {}, group, `${this.data.ghost.run}, which this run was rewound from, ${said}${this.on.ghost ? "; a click opens it" : ""}`);
+    }
+  }
+
   // Where an epoch begins and where the world shifts; a name only where it has room.
   lines() {
     const width = this.track.clientWidth;
@@ -155,9 +191,9 @@ export class RunStrip {
     const shown = all.filter(({ kind }) => kind !== "epoch" || !dense).sort((a, b) => (b.kind === "shift") - (a.kind === "shift"));
     const taken = [];
     for (const { x, kind, text } of shown) {
-      const line = svg("line", { class: `strip-${kind}`, x1: x, x2: x, y1: 0, y2: HIGH + RULER }, this.svg);
+      const line = svg("line", { class: `strip-${kind}`, x1: x, x2: x, y1: 0, y2: this.low + RULER }, this.svg);
       svg("title", {}, line, text);
-      const name = { x: x + 3, y: HIGH + RULER - 3, size: 10 };
+      const name = { x: x + 3, y: this.low + RULER - 3, size: 10 };
       if (firstFree([{ boxes: [boxOf(text, name)] }], taken, [0, 0, width, 2 * HIGH])) svg("text", { class: "strip-name", x: name.x, y: name.y }, this.svg, text);
     }
   }
@@ -189,9 +225,12 @@ export class RunStrip {
     };
     let drag = null;
     this.track.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0 || !this.numbers?.length) return;
+      if (event.button !== 0) return;
+      const ghost = event.target.closest?.("[data-ghost-step]");
+      if (ghost) return this.on.ghost?.(this.data.ghost.run, Number(ghost.dataset.ghostStep));
+      if (!this.numbers?.length) return;
       const place = placeAt(event);
-      const below = event.clientY - this.track.getBoundingClientRect().top > HIGH;
+      const below = event.clientY - this.track.getBoundingClientRect().top > this.low;
       drag = event.shiftKey || below ? { from: place } : {};
       this.track.setPointerCapture(event.pointerId);
       if (drag.from === undefined) this.go(place, false);

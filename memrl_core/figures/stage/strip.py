@@ -15,7 +15,7 @@ from memrl_core.bank.step_search import StepQuery
 from memrl_core.environments.base import steps_of_change
 from memrl_core.errors import MemRLError
 from memrl_core.learning import order_key
-from memrl_core.records import EventKind
+from memrl_core.records import EventKind, RunInfo
 from memrl_core.settings import symbol
 
 OUTCOMES: Mapping[str, int] = MappingProxyType({"unrated": 0, "success": 1, "failure": 2})
@@ -87,13 +87,19 @@ def _changed_settings(bank: MemoryBank, run: str) -> tuple[tuple[int, str], ...]
     return tuple(found)
 
 
-def strip_data(strip: Strip, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The strip as JSON: {first, steps, cells, lines: [[step, "epoch" | "shift" | "settings", text]]}.
+def is_rewound(info: RunInfo) -> bool:
+    """Whether a run goes over steps of the run that it began from."""
+    return info.base is not None and info.first_step == info.base_step + 1
 
-    `steps` is null where they are numbered without a gap from `first` on. `options` are those of the run's environment,
-    which say when its world shifts.
+
+def strip_data(strip: Strip, info: RunInfo, ghost: Strip | None = None) -> dict[str, Any]:
+    """The strip of a run as JSON: {first, steps, cells, lines: [[step, "epoch" | "shift" | "settings", text]], ghost}.
+
+    `steps` is null where they are numbered without a gap from `first` on. `info` says when the run's world shifts.
+    `ghost` is the strip of the run that this one was rewound from, of which what follows that step goes along:
+    {run, steps: [step], cells}; null without one.
     """
-    steps = strip.steps
+    steps, options = strip.steps, info.environment_options
     lines: list[tuple[int, str, str]] = [
         (step, "epoch", f"epoch {epoch}")
         for step, (before, epoch) in zip(steps[1:], pairwise(strip.epochs), strict=True)
@@ -109,4 +115,10 @@ def strip_data(strip: Strip, options: Mapping[str, Any]) -> dict[str, Any]:
         "steps": None if gapless else list(steps),
         "cells": strip.cells,
         "lines": [list(line) for line in sorted(lines)],
+        "ghost": None if ghost is None else _ghost_data(ghost, info),
     }
+
+
+def _ghost_data(ghost: Strip, info: RunInfo) -> dict[str, Any]:
+    again = [(step, cell) for step, cell in zip(ghost.steps, ghost.cells, strict=True) if step >= info.first_step]
+    return {"run": info.base, "steps": [step for step, _ in again], "cells": "".join(cell for _, cell in again)}

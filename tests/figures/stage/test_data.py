@@ -28,7 +28,7 @@ from memrl_core.figures.stage.data import (
 )
 from memrl_core.figures.stage.film import film_data
 from memrl_core.figures.stage.player import player_html, source_of_run, write_player
-from memrl_core.figures.stage.strip import BY_HAND, EMPTY_POOL, INVALID, OUTCOMES, run_strip, strip_data
+from memrl_core.figures.stage.strip import BY_HAND, EMPTY_POOL, INVALID, OUTCOMES, is_rewound, run_strip, strip_data
 from memrl_core.records import Phase, Utility
 from memrl_core.settings import MemRLSettings
 from tests.small_banks import a_bank, a_chain, a_step, a_vector, give_reward, withdraw
@@ -235,15 +235,30 @@ def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(dem
         bank.commit_step(*a_step(6, ("r-0005",)))
         grown = run_strip(bank, "r", again)
         assert grown == run_strip(bank, "r") and len(grown.cells) == 6
-        data = strip_data(grown, {"shift_at": [4, 99]})
+        data = strip_data(grown, replace(bank.run("r"), environment_options={"shift_at": [4, 99]}))
     lines = [(step, kind) for step, kind, _ in data["lines"]]
     assert lines == [(4, "shift"), (5, "epoch"), (6, "epoch"), (6, "settings")]
     assert data["lines"][-1][2] == "λ 0.5 → 0.9"
     assert (data["first"], data["steps"]) == (1, None)
 
 
+def test_a_run_that_was_rewound_has_the_old_one_from_that_step_on_beside_it(tmp_path: Path) -> None:
+    with a_chain(tmp_path / "bank", 5) as bank:
+        old = bank.run("r")
+        bank.start_run(replace(old, id="again", base="r", base_step=2, first_step=3))
+        bank.start_run(replace(old, id="follows", base="r", base_step=5))
+        assert [is_rewound(bank.run(name)) for name in ("r", "again", "follows")] == [False, True, False]
+        strip = run_strip(bank, "r")
+        data = strip_data(run_strip(bank, "again"), bank.run("again"), strip)
+        assert data["ghost"] == {"run": "r", "steps": [3, 4, 5], "cells": strip.cells[2:]}
+        assert strip_data(strip, old)["ghost"] is None
+        bank.commit_step(*a_step(3, ("r-0002",), run="again"))
+        played = stage_data(source_of_run(bank, "again"))["strip"]
+        assert (played["ghost"], len(played["cells"])) == (data["ghost"], 1)
+
+
 def test_a_run_without_a_step_has_an_empty_strip_and_an_empty_film(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank") as bank:
-        data = strip_data(run_strip(bank, "r"), {"shift_at": "never"})
+        data = strip_data(run_strip(bank, "r"), replace(bank.run("r"), environment_options={"shift_at": "never"}))
         assert (data["cells"], data["lines"]) == ("", [])
         assert (film_data(bank, "r")["count"], film_data(bank, "r")["ids"]) == (0, [])

@@ -87,9 +87,9 @@ def test_the_strip_leads_to_any_step_its_window_to_the_table_and_the_film_to_whe
     expect(page.get_by_text("11 of 40 steps")).to_be_visible()
 
 
-VIEWED = """({ step, weight, pinnedId, goal, chosen, map, search, found }) =>
-  [step.step, weight, pinnedId, goal, chosen, map.colour, search.value, found.textContent]"""
-"""What of a stage a person sees: step, λ, memory, moment, the memories selected under that λ, colour and filter."""
+VIEWED = """({ step, tried, pinnedId, goal, chosen, map, search, found }) =>
+  [step.step, tried, pinnedId, goal, chosen, map.colour, search.value, found.textContent]"""
+"""What of a stage a person sees: step, what is tried, memory, moment, the memories selected then, colour and filter."""
 
 
 @pytest.mark.slow
@@ -111,6 +111,9 @@ def test_any_view_reopens_by_its_address_and_as_the_file_that_share_writes(
             page.get_by_label("Weight λ").fill(weight)
         elif page.get_by_role("button", name="as recorded").is_visible():
             page.get_by_role("button", name="as recorded").click()
+        for symbol, value in rng.sample([("k1", "4"), ("k2", "1"), ("δ", "0.35")], rng.randrange(3)):
+            page.get_by_label(f"{symbol} as a number").fill(value)
+            page.get_by_label(f"{symbol} as a number").press("Enter")
         page.get_by_label("Colour of the map").select_option(rng.choice(["q", "outcome", "family"]))
         page.get_by_label("Search the texts").fill(rng.choice(["", "letter", "pot & <pan>"]))
         settled(page)
@@ -130,6 +133,39 @@ def test_any_view_reopens_by_its_address_and_as_the_file_that_share_writes(
         settled(shared)
         assert shared.evaluate(f"({VIEWED})({STAGE})") == seen
         shared.close()
+
+
+@pytest.mark.slow
+def test_what_is_tried_on_a_live_step_can_be_used_from_the_next_step_on(page: Page, app: RunningApp) -> None:
+    (app.home / "banks").mkdir(exist_ok=True)
+    folder = app.home / "banks" / "tried"
+    copy_bank(sample_data_path() / "demo_bank", folder)
+    page.goto(f"{app.url}/step?bank=tried")
+    drawn_stage(page)
+    settled(page)
+    use = page.get_by_role("button", name="Use from the next step on")
+    expect(use).to_be_disabled()
+    last = page.evaluate(f"{STAGE}.step.step")
+    recorded = page.locator(".stage-chip").evaluate_all("all => all.map((one) => one.dataset.memory)")
+    for symbol, value in (("k1", "6"), ("k2", "1"), ("δ", "0.3")):
+        page.get_by_label(f"{symbol} as a number").fill(value)
+        page.get_by_label(f"{symbol} as a number").press("Enter")
+    page.get_by_label("Weight λ").fill("0.9")
+    chosen = page.locator(".stage-chip:not(.stage-chip-gone)")
+    expect(chosen).to_have_count(1)
+    expect(page.locator(".stage-line")).to_contain_text("What if λ were 0.900")
+    use.click()
+    expect(page.get_by_text(f"From step {last + 1} on")).to_be_visible()
+    expect(use).to_be_disabled()
+    with closing(sqlite3.connect(f"file:{folder / 'bank.db'}?mode=ro", uri=True)) as database:
+        query = "SELECT step, payload FROM ledger WHERE kind = 'settings_changed'"
+        ((step, payload),) = database.execute(query).fetchall()
+    settings = json.loads(payload)["settings"]
+    assert step == last + 1
+    assert [settings[name] for name in ("weight", "k1", "k2", "delta")] == [0.9, 6, 1, 0.3]
+    # The step that is shown stays as it was decided.
+    page.get_by_role("button", name="as recorded").click()
+    expect(page.locator(".stage-chip")).to_have_count(len(recorded))
 
 
 @pytest.mark.slow

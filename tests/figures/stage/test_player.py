@@ -7,7 +7,8 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from memrl_core.agent import workspace
 from memrl_core.analysis.decision.labels import FUNCTION_WORDS
+from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.helpdesk import Helpdesk
-from memrl_core.figures.stage.data import NOT_REPORTED, stage_data
+from memrl_core.figures.stage.data import NOT_REPORTED, Known, StageSource, stage_data
 from memrl_core.figures.stage.player import source_of_run, stage_script, write_player
 from memrl_core.numerals import fixed, signed
 from memrl_core.records import Recalled, RecallRecord
@@ -81,6 +83,62 @@ def test_phase_b_in_the_browser_is_the_cores_on_a_thousand_random_pools(browser:
     for (order, scores), one in zip(expected, found, strict=True):
         assert one["order"] == order
         assert [one["scores"][i] for i in order] == pytest.approx(scores, abs=1e-9)
+
+
+def tried_settings(rng: np.random.Generator, base: Mapping[str, Any]) -> dict[str, Any]:
+    """Another λ, k1, k2 and δ, some of them as in `base`."""
+    k1 = int(rng.integers(1, 16))
+    drawn = {"weight": float(rng.choice([0.0, 1.0, rng.random()])), "k1": k1, "k2": int(rng.integers(0, k1 + 1)),
+             "delta": float(rng.choice([-1.0, 0.0, rng.random()]))}  # fmt: skip
+    kept = {name: base[name] for name in drawn if rng.random() < 0.3}
+    both = {**drawn, **kept}
+    return {**both, "k2": min(both["k2"], both["k1"])}
+
+
+def test_another_k1_k2_or_delta_decides_in_the_browser_as_in_the_core(demo: MemoryBank, browser: Browser) -> None:
+    rng, run, cases, expected = np.random.default_rng(3), demo.runs()[0], [], []
+    for trace in [*demo.traces(run.id)] * 3:
+        bounds = {"q_min": float(rng.choice([-10.0, -0.2])), "q_floor": float(rng.choice([-10.0, 0.0]))}
+        ties, normaliser = str(rng.choice(["seeded", "older"])), str(rng.choice(["pool", "fixed", "raw"]))
+        base = {**trace.settings, **bounds, "ties": ties, "normaliser": normaliser, "k1": int(rng.integers(1, 12))}
+        base["k2"] = min(base["k2"], base["k1"])
+        situation = replace(situation_of(demo, trace), settings=base)
+        recall, decision = decided(situation)
+        recorded = replace(trace, recall=recall, decision=decision, settings=base)
+        data = stage_data(StageSource(run, "demo", [recorded], [], {}, {}, Known({}, {})))
+        tried = tried_settings(rng, base)
+        cases.append({"step": data["steps"][0], "tried": tried})
+        again, chosen = decided(situation, {**base, **tried})
+        ids = data["memories"]["id"]
+        held = {one.memory_id for one in (*recall.pool, *recall.left_out)}
+        pool = [one.memory_id for one in again.pool]
+        expected.append((ids, held, pool, list(chosen.selected), [c.score for c in chosen.candidates][: len(pool)]))
+    page = browser.new_page()
+    found = page.evaluate(
+        """async ([script, cases]) => {
+          const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+          const { decidedAgain, reranked, selectedAt } = await import(address);
+          return cases.map(({ step, tried }) => {
+            const again = decidedAgain(step, tried);
+            const order = reranked(again, tried.weight);
+            const pool = again.candidates.filter((one) => !one.missed).map((one) => one.memory);
+            return [again.known ?? true, pool, selectedAt(again, tried.weight), order.map((one) => one.score)];
+          });
+        }""",
+        [stage_script(), cases],
+    )
+    page.close()
+    told = 0
+    for (ids, held, pool, selected, scores), (known, in_pool, chosen, shown) in zip(expected, found, strict=True):
+        if not known:
+            assert len(in_pool) <= len(pool)
+            continue
+        told += 1
+        assert held >= set(pool)
+        assert [ids[n] for n in in_pool] == pool
+        assert [ids[n] for n in chosen] == selected
+        assert shown == pytest.approx(scores, abs=1e-9)
+    assert told > len(cases) / 2 and told < len(cases)
 
 
 def test_every_number_that_is_shown_is_the_traces(demo: MemoryBank, demo_data: Any, play: Play) -> None:
@@ -578,6 +636,33 @@ def test_the_strip_leads_to_each_step_by_click_drag_and_key_and_the_film_plays_e
     page.get_by_test_id("film").click()
     page.keyboard.press("Escape")
     expect(page.locator(".stage")).to_have_attribute("data-step", "31")
+
+
+def test_the_old_run_of_a_rewound_one_stands_below_it_step_by_step_and_a_click_opens_it(browser: Browser) -> None:
+    page = browser.new_page()
+    aligned, beyond, opened, said = page.evaluate(
+        """async (script) => {
+          const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+          const { RunStrip } = await import(address);
+          const opened = [];
+          const strip = new RunStrip(document.body, { ghost: (run, step) => opened.push([run, step]) });
+          const ghost = { run: "old <b>", steps: [20, 21, 22, 23, 24], cells: "12120" };
+          strip.update({ first: 20, steps: null, cells: "21", lines: [], ghost }, 21);
+          strip.draw();
+          const left = (name) => Number(strip.svg.querySelector(`${name} rect`).getAttribute("x"));
+          const aligned = [20, 21].map((step) => left(`[data-step="${step}"]`) === left(`[data-ghost-step="${step}"]`));
+          const beyond = [22, 23, 24].map((step) => left(`[data-ghost-step="${step}"]`) - left(`[data-step="21"]`));
+          const cell = strip.svg.querySelector(`[data-ghost-step="23"]`);
+          cell.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true, button: 0 }));
+          return [aligned, beyond.map((apart) => apart / strip.wide), opened, cell.textContent];
+        }""",
+        stage_script(),
+    )
+    page.close()
+    assert aligned == [True, True]
+    assert beyond == pytest.approx([1, 2, 3])
+    assert opened == [["old <b>", 23]]
+    assert "old <b>" in said and "step 23: failure" in said
 
 
 def test_many_steps_are_binned_and_one_or_none_is_drawn(browser: Browser) -> None:
