@@ -37,6 +37,12 @@ def weight(value: float) -> str:
     return fixed(value, 4)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: "1 step", "2 steps", "1,024 memories"."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def dimensions(count: int) -> str:
     """The size of an embedding: "1,024 dimensions"."""
     return f"{count:,} dimension{'' if count == 1 else 's'}"

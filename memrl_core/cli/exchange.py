@@ -37,7 +37,7 @@ from memrl_core.exchange.foreign.traces import has_spans, spans_for
 from memrl_core.exchange.new_banks import KEPT, merge, reembed
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.safe_files import drafted, free_folder
-from memrl_core.numerals import MINUS, percent
+from memrl_core.numerals import MINUS, counted, percent
 
 LINES = 20
 ONLY_CHECKED = "Nothing was imported: this was a check."
@@ -98,7 +98,8 @@ def open_memory(
             contents = read_any(Path(file).expanduser(), stop.asked)
         if only_check:
             _account(contents.account)
-            console.print(f"{len(contents.memories):,} memories, {len(contents.traces):,} steps. {ONLY_CHECKED}")
+            held = f"{counted(len(contents.memories), 'memory')}, {counted(len(contents.traces), 'step')}"
+            console.print(f"{held}. {ONLY_CHECKED}")
         else:
             _report(bring_in(contents, bank))
         return
@@ -121,8 +122,10 @@ def open_memory(
         arrival = open_memories(looked, bank, made, skip_bad, on_progress, stopped)
     if arrival is None:
         cancelled(f"Cancelled. {NOTHING}")
+    are = "is" if arrival.memories == 1 else "are"
     console.print(
-        f"{arrival.memories:,} memories are in {escape(arrival.uri)}, known to run {escape(arrival.runs[0])}."
+        f"{counted(arrival.memories, 'memory')} {are} in {escape(arrival.uri)}, known to run "
+        f"{escape(arrival.runs[0])}. Look at it by: memrl app --bank {escape(arrival.uri)}"
     )
 
 
@@ -134,14 +137,14 @@ def _looked(looked: Look, skip_bad: bool) -> None:
     table = Table("id", "intent", "text", "q", "visits", "outcome", "created", "vector", box=None)
     for one in looked.preview:
         size = "" if one.vector is None else f"{len(one.vector):,}"
-        q = "" if one.q is None else f"{one.q:+.3g}".replace("-", MINUS)
+        q = "" if one.q is None else f"{one.q:+.3g}".replace("-", MINUS) if one.q else "0"
         visits = "" if one.visits is None else f"{one.visits:,}"
         table.add_row(_cell(one.id), _cell(one.intent), _cell(one.text), q, visits, one.outcome, one.created[:10], size)
     console.print(table)
     _account(report_of(looked, skip_bad))
     if not skip_bad:
         _list(
-            f"{looked.bad_count:,} rows cannot be taken", [f"{one.where}: {one.why}" for one in looked.bad]
+            f"{counted(looked.bad_count, 'row')} cannot be taken", [f"{one.where}: {one.why}" for one in looked.bad]
         )  # fmt: skip
 
 
@@ -219,8 +222,8 @@ def _report(arrival: Arrival) -> None:
     _account(arrival.account)
     _renamed({**arrival.renamed_runs, **arrival.renamed_memories})
     console.print(
-        f"{arrival.memories:,} memories, {arrival.steps:,} steps and {arrival.events:,} events are new in "
-        f"{escape(arrival.uri)}."
+        f"New in {escape(arrival.uri)}: {counted(arrival.memories, 'memory')}, {counted(arrival.steps, 'step')} and "
+        f"{counted(arrival.events, 'event')}."
     )
 
 

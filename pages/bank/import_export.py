@@ -20,6 +20,7 @@ from memrl_core.exchange.contents import Contents
 from memrl_core.exchange.foreign.traces import has_spans, spans_for
 from memrl_core.exchange.new_banks import merge
 from memrl_core.models.base import Cancelled, Progress
+from memrl_core.numerals import counted
 from pages.bank.foreign import open_foreign
 from pages.shared import place as places
 from pages.shared.person import person, within_role
@@ -118,8 +119,8 @@ def _arrived() -> None:
     account = arrival.account
     with st.container(border=True, key="arrived_box"):
         st.success(
-            f"{arrival.memories:,} memories, {arrival.steps:,} steps and {arrival.events:,} events are new in the bank "
-            f"{literal(bank)}."
+            f"New in the bank {literal(bank)}: {counted(arrival.memories, 'memory')}, {counted(arrival.steps, 'step')} "
+            f"and {counted(arrival.events, 'event')}."
         )
         st.caption(literal(f"Read as {account.source}."))
         for sentence in account.read:

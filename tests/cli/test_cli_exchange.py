@@ -174,7 +174,7 @@ def test_spans_of_traces_become_the_steps_of_a_run(tmp_path: Path) -> None:
     code, message = memrl("open", str(tmp_path / "s.jsonl"), "--check")
     assert code == 2 and "memrl import" in message
     MemoryBank.create(str(tmp_path / "new"), "hashing-64", 64).close()
-    assert "1 steps" in printed("import", str(tmp_path / "s.jsonl"), "--bank", str(tmp_path / "new"))
+    assert "1 step and" in printed("import", str(tmp_path / "s.jsonl"), "--bank", str(tmp_path / "new"))
     with MemoryBank.open(str(tmp_path / "new")) as bank:
         (trace,) = bank.traces("traces-s")
     assert trace.recall is not None and trace.recall.pool[0].signal == 0.82

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import sqlite3
@@ -285,7 +286,12 @@ def test_the_same_id_with_another_text_gets_a_name_and_is_told(tmp_path: Path) -
         (b"SQLite format 3\0 and no more", "SQLite"),
         (b"{\"text\": ", "JSON"),
         (b"just some words", "no rows"),
-        (b"\x93NUMPY\0\0\0", "not known"),
+        (b"\x93NUMPY\0\0\0", "NumPy"),
+        ('{"text": "a"}'.encode("utf-16-le"), "UTF-16"),
+        ('{"text": "a"}'.encode("utf-32"), "UTF-32"),
+        (b"\x1f\x8b\x08\0 and so on", "gzip"),
+        (b"\x80\x04\x95 and so on", "pickle"),
+        (b"id,text\r1,a\r2,b\r", "CR alone"),
         (b"text\n\n", "no row|no rows"),
     ],
 )  # fmt: skip
@@ -293,6 +299,50 @@ def test_a_file_that_is_none_of_the_kinds_is_refused_with_what_it_is(data: bytes
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(InputError, match=says):
         looked(tmp_path / "x")
+
+
+def test_a_line_without_an_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrl_core.exchange.foreign.tables.LONGEST_LINE", 100)
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n{"text": "' + "b" * 200 + '"}\n')
+    with pytest.raises(InputError, match=r"Line 2 .*longer"):
+        looked(tmp_path / "x.jsonl")
+
+
+def test_columns_of_one_name_are_both_kept(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("id,text,text\n1,a,b\n")
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), tmp_path / "x.parquet")
+    for name in ("x.csv", "x.parquet"):
+        (found,) = looked(tmp_path / name).preview
+        assert (found.text, found.metadata) == ("a", {"text (2)": "b"})
+
+
+@pytest.mark.parametrize("kind", ["<f4", "<f8", "base64"])
+def test_vectors_in_bytes_are_read_as_the_numbers_that_they_are(kind: str, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(3, 64))
+    given = [vector.astype("<f4" if kind == "base64" else kind).tobytes() for vector in vectors]
+    if kind == "base64":
+        rows = [{"text": f"t{n}", "embedding": base64.b64encode(one).decode()} for n, one in enumerate(given)]
+        path = lines(tmp_path / "x.jsonl", *rows)
+    else:
+        path = tmp_path / "x.db"
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("create table notes (text, embedding blob)")
+            database.executemany("insert into notes values (?, ?)", [(f"t{n}", one) for n, one in enumerate(given)])
+            database.commit()
+    found = looked(path).preview
+    assert all(np.allclose(one.vector, vector, atol=1e-6) for one, vector in zip(found, vectors, strict=True))
+
+
+def test_a_column_with_the_name_of_a_field_that_is_not_taken_for_it_is_named(tmp_path: Path) -> None:
+    seen = looked(lines(tmp_path / "x.jsonl", {"text": "a", "q": "high"}, {"text": "b", "q": 0.5}))
+    assert "q" not in seen.mapped.columns and len(seen.mapped.passed_over) == 1 and "high" in seen.mapped.passed_over[0]
+    seen = looked(lines(tmp_path / "y.jsonl", {"text": "a", "q": 0.2, "status": "new"}))
+    assert seen.mapped.passed_over == ()
+
+
+def test_one_memory_over_several_lines_is_a_file_of_one(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({"id": "m", "text": "a", "tags": ["x"]}, indent=2))
+    assert [one.text for one in looked(tmp_path / "x.json").preview] == ["a"]
 
 
 def test_a_table_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ class LanceTable:
                 must_not_be_a_clone(Path(uri), name)
             except LeadsElsewhere as error:
                 raise InputError(
-                    f"The table {name} names files outside its folder ({error}). Nothing was imported; copy the table "
-                    "as a whole."
+                    f"The table {name} cannot be read: it is damaged, of another version of LanceDB, or names files "
+                    f"outside its folder ({error}). Nothing was imported; copy the table as a whole, or write it anew."
                 ) from None
         try:
             self._table: Any = connect(uri).open_table(name)

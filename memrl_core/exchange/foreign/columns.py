@@ -6,9 +6,11 @@ values is of the right kind; a person may name another. What no field takes is k
 
 from __future__ import annotations
 
+import base64
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
@@ -116,15 +118,24 @@ def count_of(value: Any) -> int | None:
 def vector_of(value: Any) -> Vector | None:
     """A list of numbers, as such, as JSON or as float32 in bytes (d,); None for what is not there. Raises `Unfit`.
 
-    It may hold NaN or zeros only: `unit_of` says so.
+    Bytes that make no sense as float32 and do as float64 are these; a text may have the bytes in base64. It may hold
+    NaN or zeros only: `unit_of` says so.
     """
     if value is None or (isinstance(value, str | bytes | list) and not len(value)):
         return None
+    if isinstance(value, str) and len(value) >= 12 and re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", value):
+        with suppress(ValueError):
+            value = base64.b64decode(value, validate=True)
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
         if len(data) % 4 or len(data) < 8:
             raise Unfit("it is no vector: its bytes are no float32 numbers")
-        return np.frombuffer(data, "<f4").astype(np.float64)
+        with np.errstate(invalid="ignore"):  # Of a signalling NaN.
+            single = np.frombuffer(data, "<f4").astype(np.float64)
+        if len(data) % 8 == 0 and len(data) >= 16 and not _is_sensible(single):
+            double = np.frombuffer(data, "<f8").astype(np.float64)
+            return double if _is_sensible(double) else single
+        return single
     if isinstance(value, str):
         words = value.strip()
         try:
@@ -144,6 +155,12 @@ def vector_of(value: Any) -> Vector | None:
     if vector.ndim != 1 or len(vector) < 2 or not all(isinstance(one, int | float | None) for one in value):
         raise Unfit("it is no list of numbers")
     return vector
+
+
+def _is_sensible(numbers: Vector) -> bool:
+    """Whether numbers can be those of an embedding: bytes of another type are far off as a rule."""
+    sizes = np.abs(numbers)
+    return bool(np.all((sizes == 0) | ((sizes > 1e-15) & (sizes < 1e6))))
 
 
 def unit_of(vector: Vector) -> npt.NDArray[np.float32]:
@@ -273,11 +290,15 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Which column each field has; `known` names the program that a preset knows, `embedder` who made the vectors."""
+    """Which column each field has; `known` names the program that a preset knows, `embedder` who made the vectors.
+
+    `passed_over` says of columns that are named like a field why they are not taken for it.
+    """
 
     columns: Mapping[str, str]
     known: str = ""
     embedder: str = ""
+    passed_over: tuple[str, ...] = ()
 
 
 PRESETS: Sequence[tuple[str, Sequence[frozenset[str]], Mapping[str, Sequence[str]]]] = (
@@ -341,6 +362,8 @@ def mapped(sample: Sequence[Mapping[str, Any]], named: Mapping[str, str], facts:
             for name in names
             if name not in taken and _words(name)[-1] in usual
         )
+        if asked == "vector":  # Several vectors, each under a name of its own.
+            order += [(0, 1, name) for name in names if name not in taken and _words(name)[0] in usual and "." in name]
         column = next((name for *_, name in order if _fits(asked, values[name])), "")
         if not column and asked == "vector":
             column = next((name for name in names if name not in taken and _is_of_vectors(values[name])), "")
@@ -354,8 +377,9 @@ def mapped(sample: Sequence[Mapping[str, Any]], named: Mapping[str, str], facts:
         if not texts and "intent" in chosen:
             texts = [(0.0, chosen.pop("intent"))]
         if not texts:
+            odd = "".join(f" {one}" for one in _passed_over({**chosen, "text": ""}, refused, values))
             raise InputError(
-                f"No column can be the text of a memory ({few(name[:60] for name in names) or 'there is none'}). "
+                f"No column can be the text of a memory ({few(name[:60] for name in names) or 'there is none'}).{odd} "
                 f"{NOTHING} Name one by --map text=COLUMN."
             )
         chosen["text"] = max(texts)[1]
@@ -364,7 +388,30 @@ def mapped(sample: Sequence[Mapping[str, Any]], named: Mapping[str, str], facts:
         pair = next((pair for pair in _COUNTS if set(pair) <= set(by_name)), None)
         if pair is not None and all(_fits("visits", values[by_name[one]]) for one in pair):
             chosen |= dict(zip(("helpful", "harmful"), (by_name[one] for one in pair), strict=True))
-    return Mapped(chosen, known, _embedder(values, facts))
+    return Mapped(chosen, known, _embedder(values, facts), tuple(_passed_over(chosen, refused, values)))
+
+
+def _passed_over(
+    chosen: Mapping[str, str], refused: Collection[str], values: Mapping[str, Sequence[Any]]
+) -> Iterator[str]:
+    """A sentence on each column that has the very name of a field and is not of its kind."""
+    for asked in _KINDS:
+        if chosen.get(asked) or asked in refused or (asked == "q" and "helpful" in chosen):
+            continue
+        for name, found in values.items():
+            if name.lower() not in _NAMES[asked][:2] or name in chosen.values() or not found:
+                continue
+            odd = [one for one in found if not _KINDS[asked](one)]
+            yield (
+                f"The column {name[:60]} is not taken for {_MEANING[asked]}: {len(odd):,} of its first {len(found):,} "
+                f"values cannot be that ({few(str(one)[:40] for one in odd)}). --map {asked}={name[:60]} takes it."
+            )
+
+
+_MEANING = {
+    "vector": "a vector", "text": "the text", "intent": "the intent", "q": "q", "visits": "a number of visits",
+    "outcome": "the outcome", "created": "the time at which it was made", "id": "the id",
+}  # fmt: skip
 
 
 def _fits(asked: str, found: Sequence[Any]) -> bool:

@@ -36,6 +36,7 @@ from memrl_core.exchange.foreign.spans import is_span
 from memrl_core.exchange.foreign.tables import Source, source_of
 from memrl_core.exchange.safe_files import drafted_folder, free_folder
 from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.numerals import counted
 from memrl_core.policies.base import intent_key
 from memrl_core.records import LedgerEvent, Memory, RunInfo, Utility
 from memrl_core.settings import MemRLSettings
@@ -100,7 +101,7 @@ class Look:
     def must_be_whole(self, skip_bad: bool) -> None:
         """Raise `InputError` for a source of which no bank, or not all of a bank, can be made."""
         if self.bad_count and not skip_bad:
-            rows = "1 row" if self.bad_count == 1 else f"{self.bad_count:,} rows"
+            rows = counted(self.bad_count, "row")
             first = few(f"{one.where}: {one.why}" for one in self.bad)
             vectors = any("vector" in one.why for one in self.bad)
             also = ", or let all vectors be made anew by --embedder NAME" if vectors else ""
@@ -127,8 +128,8 @@ def look(
         raise InputError(f"{source.name} holds no row that can be read. {NOTHING} Check the file.")
     if is_span(rows_of_it[0]):
         raise InputError(
-            f"{source.name} holds spans of traces, not memories. {NOTHING} Take its steps in by: memrl import FILE "
-            "--bank B"
+            f"{source.name} holds spans of traces, not memories. {NOTHING} Take its steps in by: memrl import "
+            f"{source.name} --bank B"
         )
     found = mapped(sample, named or {}, source.facts)
     fresh = fresh or "vector" not in found.columns
@@ -248,7 +249,7 @@ def _lacks(found: Mapped, lacking: Mapping[str, int], count: int, fresh: bool) -
     said = []
     for name, what in _MEANT.items():
         if lacking[name] and lacking[name] == count:
-            said.append(f"{what}: all {count:,}")
+            said.append(f"{what}: all {count:,}" if count > 1 else what)
         elif lacking[name]:
             said.append(f"{what}: {lacking[name]:,} of {count:,}")
     if not fresh and not found.embedder:
@@ -261,23 +262,24 @@ def _lacks(found: Mapped, lacking: Mapping[str, int], count: int, fresh: bool) -
 
 def report_of(looked: Look, skip_bad: bool) -> Account:
     """What was found, in sentences."""
-    read = [f"{looked.rows:,} rows; {looked.memories:,} memories."]
+    read = [f"{counted(looked.rows, 'row')}; {counted(looked.memories, 'memory')}."]
     if looked.fresh:
         made = "made anew" if "vector" in looked.mapped.columns else "made, since there are none"
         read.append(f"Vectors: {made}.")
-    else:
+    elif looked.memories:
         read.append(
             f"Vectors: {looked.dimension:,} dimensions, made by {looked.mapped.embedder or 'an unknown embedder'}."
         )
     if looked.repeated.count:
         read.append(f"Passed over, the same once more: {looked.repeated.count:,} ({few(looked.repeated.first)}).")
-    faults = []
+    faults = [*looked.mapped.passed_over]
     if looked.renamed.count:
         faults.append(
-            f"{looked.renamed.count:,} have an id that another text has, and get another: {few(looked.renamed.first)}."
+            f"An id that another text has, so that another is given: {looked.renamed.count:,} "
+            f"({few(looked.renamed.first)})."
         )
     if looked.alike.count:
-        faults.append(f"{looked.alike.count:,} have the text of an earlier one: {few(looked.alike.first)}.")
+        faults.append(f"The text of an earlier one: {looked.alike.count:,} ({few(looked.alike.first)}).")
     if len(looked.dimensions) > 1:
         sizes = ", ".join(f"{count:,} of {size:,} dimensions" for size, count in looked.dimensions.items())
         faults.append(f"The vectors are of several sizes: {sizes}.")

@@ -34,6 +34,19 @@ HEAD = 64 * 2**10
 MOST_COLUMNS = 2000
 KINDS = "Memories are read from JSON, JSON lines, CSV, Parquet, SQLite, a folder of LanceDB tables or an ACE playbook."
 SQLITE, PARQUET = b"SQLite format 3\0", b"PAR1"
+OTHERS = (
+    (codecs.BOM_UTF32_LE, "is written in UTF-32", "save it as UTF-8"),
+    (codecs.BOM_UTF32_BE, "is written in UTF-32", "save it as UTF-8"),
+    *OTHER_KINDS,
+    (b"\x1f\x8b", "is compressed by gzip", "unpack it first (gunzip)"),
+    (b"BZh", "is compressed by bzip2", "unpack it first (bunzip2)"),
+    (b"\xfd7zXZ", "is compressed by xz", "unpack it first (unxz)"),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd", "unpack it first (unzstd)"),
+    (b"\x93NUMPY", "is a NumPy array without texts", "write texts and vectors to one Parquet file"),
+    *((bytes((0x80, version)), "is a Python pickle, which could run a program", "save it as JSON lines or Parquet")
+      for version in range(2, 6)),
+)  # fmt: skip
+"""Bytes by which a file begins that is not read here, what it is, and what to do."""
 SEPARATORS = ",;\t|"
 TEXTS = ("text", "memory", "content", "page_content", "value", "document", "experience")
 """Keys that an object has if it is one memory."""
@@ -70,6 +83,8 @@ def source_of(uri: str, table: str = "") -> Source:
     """
     if uri.startswith(("sqlite:///", "file://")):
         uri = uri.removeprefix("sqlite:///").removeprefix("file://")
+    if uri.startswith(("http://", "https://")):
+        raise InputError(f"{one_line(uri)} is an address of the web. {NOTHING} Download it, and name the file.")
     if not is_local(uri):
         return _of_lance(uri, table)
     must_be_path(uri)
@@ -84,12 +99,18 @@ def source_of(uri: str, table: str = "") -> Source:
         raise InputError(f"{path.name} holds one table. {NOTHING} Leave --table away.")
     if head.startswith(PARQUET):
         return _of_parquet(path)
-    for begin, what, remedy in OTHER_KINDS:
+    for begin, what, remedy in OTHERS:
         if head.startswith(begin):
             raise InputError(f"{path.name} {what}. {NOTHING} {remedy[0].upper()}{remedy[1:]}.")
     head = head.removeprefix(codecs.BOM_UTF8)
     if not head.strip():
         raise InputError(f"{path.name} is empty. {NOTHING} Choose a file with memories.")
+    if len(head) > 3 and 0 in head[:2] and (not any(head[0:64:2]) or not any(head[1:64:2])):
+        raise InputError(f"{path.name} is written in UTF-16. {NOTHING} Save it as UTF-8.")
+    if b"\r" in head and b"\n" not in head:
+        raise InputError(
+            f"The lines of {path.name} end in CR alone, as on old Macs. {NOTHING} Save it with the line ends of today."
+        )
     if b"\0" in head:
         raise InputError(f"{path.name} is of a kind that is not known. {NOTHING} {KINDS}")
     return _of_text(path, head)
@@ -140,11 +161,25 @@ def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
             done += len(line)
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
+            if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+                raise InputError(
+                    f"Line {number:,} of {path.name} is longer than {LONGEST_LINE / 2**20:.0f} MB. {NOTHING} Look for "
+                    "a line end that is missing there, or for what is no text."
+                )
             yield number, _decoded(path, line, number), done
 
 
 def _read_lines(file: BinaryIO) -> Iterator[bytes]:
     return iter(lambda: file.readline(LONGEST_LINE), b"")
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    """The names of columns, of which a repeated one gets a number behind it."""
+    found: list[str] = []
+    for name in names:
+        again = sum(one == name or one.startswith(f"{name} (") for one in found)
+        found.append(f"{name} ({again + 1})" if name in found else name)
+    return found
 
 
 def _decoded(path: Path, data: bytes, number: int = 1) -> str:
@@ -193,6 +228,8 @@ def _of_value(path: Path, size: int) -> Source:
             f"{path.name} cannot be read as JSON ({str(error)[:200]}). {NOTHING} Check the file."
         ) from None
     entries = [value] if isinstance(value, dict) and is_span(value) else _entries(value)
+    if not entries and isinstance(value, dict) and any(isinstance(value.get(key), str) for key in TEXTS):
+        entries = [value]
     if not entries:
         raise InputError(f"{path.name} is JSON in which no list of memories is found. {NOTHING} Check the file.")
     facts = {key: one for key, one in value.items() if not isinstance(one, list)} if isinstance(value, dict) else {}
@@ -262,7 +299,7 @@ def _csv(path: Path, separator: str) -> Iterator[Place]:
             if not any(map(str.strip, cells)):
                 continue
             if not heading:
-                heading = [cell.strip() for cell in cells]
+                heading = _unique(cell.strip() for cell in cells)
                 continue
             if any(cells[len(heading) :]):
                 yield where, f"it has {len(cells):,} cells, not {len(heading):,}", done
@@ -300,7 +337,9 @@ def _of_parquet(path: Path) -> Source:
     def rows() -> Iterator[Place]:
         try:
             with pq.ParquetFile(path) as file:
-                yield from _numbered(row for batch in file.iter_batches(ROWS_AT_ONCE) for row in batch.to_pylist())
+                names = _unique(file.schema_arrow.names)
+                batches = (batch.rename_columns(names) for batch in file.iter_batches(ROWS_AT_ONCE))
+                yield from _numbered(row for batch in batches for row in batch.to_pylist())
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path.name} is damaged. {NOTHING} Take another copy of it.") from error
 

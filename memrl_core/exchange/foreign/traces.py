@@ -41,6 +41,7 @@ from memrl_core.exchange.foreign.spans import (
 from memrl_core.exchange.foreign.tables import source_of
 from memrl_core.learning.fold import earned
 from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.numerals import counted
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import intent_key
 from memrl_core.records import (
@@ -518,16 +519,16 @@ class _Tree:
         spans, said = self._spans, list[str]()
         begins = [span.start for span in spans if not math.isnan(span.start)]
         if undated := len(spans) - len(begins):
-            said.append(f"when {_spans(undated)} began: they stand behind the others")
+            said.append(f"when {undated:,} of its spans began: they stand behind the others")
         if begins and (days := (max(begins) - min(begins)) / 86400) > 1:
             said.append(f"how its spans belong together: the last began {days:,.0f} days after the first")
         if reversed_ones := sum(span.end < span.start for span in spans):
-            said.append(f"how long {_spans(reversed_ones)} took: they end before they begin")
+            said.append(f"how long {reversed_ones:,} of its spans took: they end before they begin")
         if nameless := sum(not span.is_named for span in spans):
-            said.append(f"the ids of {_spans(nameless)}, so none can be within one of them")
+            said.append(f"the ids of {nameless:,} of its spans, so none can be within one of them")
         if strange := [span.name or span.id for span in spans if not span.is_known]:
             said.append(
-                f"what {_spans(len(strange))} did: their attributes are of no convention that is read here "
+                f"what {len(strange):,} of its spans did: their attributes are of no convention that is read here "
                 f"({few(dict.fromkeys(strange))})"
             )
         missing = dict.fromkeys(span.parent for span in spans if span.parent and span.parent not in self._by_id)
@@ -535,10 +536,6 @@ class _Tree:
         if missing and len(spans) > 1:
             said.append(f"spans that others are within and that did not come: {few(missing)}")
         return said
-
-
-def _spans(count: int) -> str:
-    return "1 of its spans" if count == 1 else f"{count:,} of its spans"
 
 
 _TOOL_NAMES = ("tool.name", "tool_call.function.name", "gen_ai.tool.name")
@@ -798,7 +795,8 @@ def read_spans(
     ]
     count = sum(len(spans) for _, spans in ordered)
     read = [
-        f"{count:,} spans of {len(ordered):,} traces: {len(steps.traces):,} steps, {len(steps.memories):,} memories."
+        f"{counted(count, 'span')} of {counted(len(ordered), 'trace')}: {counted(len(steps.traces), 'step')}, "
+        f"{counted(len(steps.memories), 'memory')}."
     ]
     if gathered.repeated:
         read.append(f"Spans that came more than once: {gathered.repeated:,}; the fuller one was taken.")
