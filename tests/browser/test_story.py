@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from benchmarks.synthetic import LIVE, live_bank
-from tests.browser.conftest import RunningApp, listeners, watched_page
+from tests.browser.conftest import EXPECT_TIMEOUT, RunningApp, listeners, watched_page
 
 SERIOUS = ("serious", "critical")
 QUIET = 500
@@ -318,6 +318,47 @@ def test_a_reward_by_key_moves_on_the_stage_what_it_moves_in_the_bank_and_undo_m
     page.locator("[data-act=undo]").click()
     expect(hand(page)).to_have_attribute("data-reward", environment)
     assert expect_stage_as_stored(page, app, names) == begun
+
+
+@pytest.mark.slow
+def test_two_tabs_that_rate_one_step_show_what_the_bank_holds(context: BrowserContext, app: RunningApp) -> None:
+    expect.set_options(timeout=EXPECT_TIMEOUT)
+    tabs = [context.new_page(), context.new_page()]
+    for tab in tabs:
+        tab.set_default_timeout(EXPECT_TIMEOUT)
+        tab.goto(f"{app.url}/step?bank=demo&step=19")
+        drawn_stage(tab)
+        settled(tab)
+    changes = tabs[0].locator(".stage-change")
+    names = changes.evaluate_all("nodes => nodes.map(one => one.dataset.memory)")
+    begun = expect_stage_as_stored(tabs[0], app, names)
+    environment = str(hand(tabs[0]).get_attribute("data-reward"))
+    key, other = ("1", "-1") if float(environment) > 0 else ("5", "1")
+    # What one gives and the other takes back is seen on both.
+    for tab, pressed, reward in ((tabs[0], key, other), (tabs[1], "u", environment)):
+        tab.keyboard.press(pressed)
+        for one in tabs:
+            expect(hand(one)).to_have_attribute("data-reward", reward)
+            settled(one)
+        assert expect_stage_as_stored(tabs[0], app, names) == expect_stage_as_stored(tabs[1], app, names)
+    assert expect_stage_as_stored(tabs[1], app, names) == begun
+    # Both at once: one of both counts, on both tabs.
+    for tab, pressed in zip(tabs, "15", strict=True):
+        tab.keyboard.press(pressed)
+    for one in tabs:
+        expect(hand(one)).to_contain_text("you ")
+        settled(one)
+    tabs[1].wait_for_timeout(3 * QUIET)
+    rewards = [hand(one).get_attribute("data-reward") for one in tabs]
+    assert rewards[0] == rewards[1]
+    assert expect_stage_as_stored(tabs[0], app, names) == expect_stage_as_stored(tabs[1], app, names)
+    for _ in range(2):
+        if "you " in hand(tabs[0]).inner_text():
+            tabs[0].keyboard.press("u")
+            settled(tabs[0])
+    expect(hand(tabs[0])).to_have_attribute("data-reward", environment)
+    for tab in tabs:
+        tab.close()
 
 
 def stored(app: RunningApp, memory_id: str) -> float:

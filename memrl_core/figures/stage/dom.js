@@ -127,7 +127,8 @@ const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 const SHADES = 512;
 const SCALES = new Map();
 
-// A colour of a scale, of which all shades are made once: a map has a hundred thousand to choose.
+// A colour of a scale, of which all shades are made once: a map has a hundred thousand to choose. What is not known has
+// the middle one.
 function along(colours, share) {
   let scale = SCALES.get(colours);
   if (!scale) {
@@ -139,7 +140,7 @@ function along(colours, share) {
     });
     SCALES.set(colours, scale);
   }
-  return scale[Math.round(clamp(share) * SHADES)];
+  return scale[Math.round(clamp(Number.isNaN(share) ? 0.5 : share) * SHADES)];
 }
 
 export const qColour = (q, [low, middle, high], theme) =>

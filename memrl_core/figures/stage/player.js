@@ -123,8 +123,8 @@ function openPlayer(data) {
     const index = stage.model.indexOf(Number(at.get("step")));
     stage.show(index < 0 ? tellingStep() : index);
     stage.lookAt(Object.fromEntries(at));
-    const memory = stage.model.numbers.get(at.get("memory"));
-    if (memory !== undefined && memory !== stage.pinned) stage.pin(memory);
+    const memory = stage.model.numbers.get(at.get("memory")) ?? null;
+    if (memory !== stage.pinned) stage.pin(memory);
     countDiffering();
     shown();
   }

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.decision.spectrum import spectrum
@@ -27,7 +32,7 @@ from memrl_core.figures.stage.data import (
     stage_update,
 )
 from memrl_core.figures.stage.film import film_data
-from memrl_core.figures.stage.player import player_html, source_of_run, write_player
+from memrl_core.figures.stage.player import player_document, player_html, source_of_run, write_player
 from memrl_core.figures.stage.strip import BY_HAND, EMPTY_POOL, INVALID, OUTCOMES, is_rewound, run_strip, strip_data
 from memrl_core.records import Phase, Utility
 from memrl_core.settings import MemRLSettings
@@ -167,6 +172,13 @@ def test_the_player_names_what_is_wrong_and_writes_nothing(demo: MemoryBank, tmp
         write_player(demo, run, tmp_path / "there.html")
     assert (tmp_path / "there.html").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bank", "there.html"]
+
+
+@given(st.dictionaries(st.sampled_from(["step", "memory", "phase", "lambda", "k1", "delta", "find"]), st.text()))
+def test_a_file_opens_at_the_very_view_that_it_was_saved_with(view: dict[str, str]) -> None:
+    document = player_document({"run": {"id": "r", "bank": "b"}}, view)
+    found = re.search('<main id="player" data-at="([^"]*)">', document)
+    assert found and dict(parse_qsl(unescape(found[1]), keep_blank_values=True)) == view
 
 
 def test_two_players_of_one_run_are_equal_and_any_json_reads_its_data(demo: MemoryBank, demo_data: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -333,6 +334,36 @@ def test_keys_go_through_phases_and_steps_and_the_address_remembers(demo_data: A
     page.get_by_label("Weight λ").fill("1")
     expect(page.locator(".stage-line")).to_contain_text("What if λ")
     until(page, "location.hash.includes('lambda=1')")
+
+
+SEEN = """async (address) => {
+  const frame = () => new Promise(requestAnimationFrame);
+  const came = new Promise((resolve) => window.addEventListener("hashchange", resolve, { once: true }));
+  location.hash = address;
+  await came;
+  await frame();
+  await frame();
+  const { step, tried, pinnedId, goal, chosen, map, search, found } = player;
+  return [location.hash, [step.step, tried, pinnedId, goal, chosen, map.colour, search.value, found.textContent]];
+}"""
+"""What a person sees at an address, and the address that the player then has."""
+
+
+def test_any_view_of_the_player_is_the_same_by_the_address_that_it_gives(demo_data: Any, play: Play) -> None:
+    rng = np.random.default_rng(11)
+    page = play(demo_data)
+    ids = [*demo_data["memories"]["id"], "not there"]
+    parts: dict[str, list[Any]] = {
+        "step": [1, 7, 20, 39, 99], "memory": ids, "phase": ["0.5", "3", "9", "x"], "find": ["pot & <pan>", "%"],
+        "lambda": ["0", "0.13", "1", "7"], "k1": ["1", "4", "12", "2.5", "0"], "k2": ["0", "2", "101"],
+        "delta": ["-0.5", "0.31", "2"], "colour": ["age", "family", "no"],
+    }  # fmt: skip
+    for n in range(40):
+        names = [name for name in parts if rng.random() < 0.5]
+        asked = {name: parts[name][rng.integers(len(parts[name]))] for name in names}
+        address, seen = page.evaluate(SEEN, urlencode({**asked, "n": n}))
+        again, now = page.evaluate(SEEN, f"{address}&n")
+        assert (again, now) == (address, seen)
 
 
 def test_a_digit_shows_its_phase_at_once_and_space_plays(demo_data: Any, play: Play) -> None:
