@@ -127,6 +127,7 @@ def about(measure: str, low: float, high: float, *settings: Given) -> Bound:
 
 
 _Q, _GATED = ({"weight": 0.5},), tuple({"weight": 1.0, "delta": delta} for delta in (0.6, 0.7, 0.8))
+_WIDE: Given = {"k1": 48, "delta": -0.1}
 _NO_SHIFT_BY_SIMILARITY = {"weight": 0.0, "shifts": ()}
 ANSWERS: dict[str, tuple[Bound, ...]] = {
     "01-frozen-and-plastic": (about("trained_kept", 40, 58),),
@@ -156,6 +157,10 @@ ANSWERS: dict[str, tuple[Bound, ...]] = {
     "12-forgetting": (
         Bound("replayed_gained", most=-5, other="trained_gained"),
         Bound("anchored_gained", most=-5, other="trained_gained"),
+    ),
+    "13-precision-and-recall": (
+        more("precision", ({"k1": 48, "delta": 0.8},), _WIDE, by=40),
+        less("recall", ({"k1": 48, "delta": 0.8},), _WIDE, by=15),
     ),
     "11-a-full-memory": (
         more("changed", _each("keep", 48)),
@@ -204,6 +209,13 @@ REASONS: tuple[tuple[str, str, tuple[Bound, ...]], ...] = (
     ("12", "The frozen model with a memory keeps more than either and gains no less.",
      (*(Bound("kept", least=2, other=f"{name}_kept") for name in ("replayed", "anchored")),
       *(Bound("gained", least=-3, other=f"{name}_gained") for name in ("replayed", "anchored")))),
+    ("13", "At 0.8 all that comes is right, and about a quarter of what is right stays out. False recall ends there",
+     (about("precision", 99, 100, {"k1": 48, "delta": 0.8}), about("recall", 70, 80, {"k1": 48, "delta": 0.8}),
+      about("false_recall", 0, 1, {"k1": 48, "delta": 0.8}))),
+    ("13", "nothing can come back empty", (about("false_recall", 87, 88, _WIDE),)),
+    ("13", "Success is highest between the ends",
+     (more("before", tuple({"k1": 48, "delta": delta} for delta in (0.7, 0.8)), {"k1": 48, "delta": 0.9}, by=2),
+      less("before", (_WIDE,), {"k1": 48, "delta": 0.8}, by=3))),
 )  # fmt: skip
 """What else lessons say after the prediction: the number of the lesson, the words, and what makes them true."""
 

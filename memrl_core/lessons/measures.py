@@ -42,17 +42,18 @@ REPLAY, ANCHOR = 1, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A whole run: its steps and what is remembered at its end."""
+    """A whole run: its steps, what is remembered at its end, and of how many of the latest memories there were."""
 
     steps: Sequence[Step]
     memory: Memories
+    keep: int = LENGTH
 
 
 def run_of(settings: Settings) -> Run:
     """The run with these settings."""
     play = Play(settings)
     steps = list(islice(play, LENGTH))
-    return Run(steps, play.memory)
+    return Run(steps, play.memory, settings.keep)
 
 
 def _chance(run: Run, part: slice, changed: bool | None = None) -> float:
@@ -81,6 +82,31 @@ def _fallen(run: Run) -> float:
     return fmean(run.memory.q[i] < 0 for i in trusted) if trusted else 0.0
 
 
+def _precision(run: Run) -> float:
+    """Of what is recalled for a task, the share that is of its own family; a mean over the steps that recall any."""
+    return fmean([of_family / len(pool) for pool, of_family, _ in _recalled(run) if pool])
+
+
+def _recall(run: Run) -> float:
+    """Of the memories of a task's family, the share that is recalled; a mean over the steps where there is one."""
+    return fmean([of_family / relevant for _, of_family, relevant in _recalled(run) if relevant])
+
+
+def _false_recall(run: Run) -> float:
+    """Of the steps for which no memory is of the task's family, the share that recalls something all the same."""
+    return fmean([bool(pool) for pool, _, relevant in _recalled(run) if not relevant])
+
+
+def _recalled(run: Run) -> list[tuple[Sequence[int], int, int]]:
+    """Of each step the pool, how many of it are of the task's family, and how many of those there are."""
+    families, found = [family_of(task) for task in run.memory.task], []
+    for number, step in enumerate(run.steps):
+        family, pool = family_of(step.task), step.choice.pool
+        known = families[max(0, number - run.keep) : number]
+        found.append((pool, sum(families[one] == family for one in pool), known.count(family)))
+    return found
+
+
 # Learning is `before`; what it leads to is `level`. What the shift takes is `drop`, what comes back of it `recovery`,
 # both of the tasks that it changes. What is kept and what is gained have their exam, on the plane below.
 OF_RUN: Mapping[str, Callable[[Run], float]] = {
@@ -94,6 +120,9 @@ OF_RUN: Mapping[str, Callable[[Run], float]] = {
     "never": lambda run: run.memory.uses.count(0) / LENGTH,
     "pair": _pair,
     "fallen": _fallen,
+    "precision": _precision,
+    "recall": _recall,
+    "false_recall": _false_recall,
 }
 ON_THE_PLANE: Mapping[str, Callable[[Settings], float]] = {
     "kept": lambda settings: kept_and_gained(settings, settings.seed)[1],

@@ -482,6 +482,13 @@ const ON_THE_PLANE = {
   anchored_gained: ({ seed }) => trainedKeptAndGained("value", 0.3, seed, ANCHORED)[2],
 };
 const ofChanged = (task) => isShifted(familyOf(task), 0), ofStayed = (task) => !ofChanged(task);
+// Of each step the pool, how many of it are of the task's family, and how many of those there are.
+const recalledOf = ({ steps, memory, settings }) => steps.map(({ task, pool }, at) => {
+  const own = (id) => familyOf(memory.task[id]) === familyOf(task);
+  let relevant = 0;
+  for (let id = Math.max(0, at - settings.keep); id < at; id += 1) relevant += own(id);
+  return { pool, own: pool.filter(own).length, relevant };
+});
 const OF_RUN = {
   before: (run) => chanceOf(run, BEFORE),
   level: (run) => chanceOf(run, LAST_BEFORE),
@@ -496,5 +503,8 @@ const OF_RUN = {
     const those = trusted(run);
     return those.length ? those.filter((id) => run.memory.q[id] < 0).length / those.length : 0;
   },
+  precision: (run) => mean(recalledOf(run).filter((one) => one.pool.length).map((one) => one.own / one.pool.length)),
+  recall: (run) => mean(recalledOf(run).filter((one) => one.relevant).map((one) => one.own / one.relevant)),
+  false_recall: (run) => mean(recalledOf(run).filter((one) => !one.relevant).map((one) => Number(one.pool.length > 0))),
 };
 const measure = (name, settings) => (OF_RUN[name] ? OF_RUN[name](runOf(settings)) : ON_THE_PLANE[name](settings));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 from xml.etree import ElementTree
 
 import pytest
@@ -11,7 +12,8 @@ from memrl_core.errors import InputError
 from memrl_core.experiments.toml_files import read_model
 from memrl_core.lessons.cards import ACCENT, LAB, cards, kept
 from memrl_core.lessons.lesson import Finding, Lesson, load_shelf, own_folder, shipped_folder
-from memrl_core.lessons.measures import MEASURES
+from memrl_core.lessons.measures import MEASURES, OF_RUN, run_of
+from memrl_core.lessons.world import Settings, family_of
 
 SHIPPED = sorted(shipped_folder().glob("*.toml"))
 WORDS_A_MINUTE = 130
@@ -75,6 +77,21 @@ def test_a_fault_is_reported_with_its_line(tmp_path: Path, old: str, new: str, r
 def test_a_finding_is_computed_from_seeds() -> None:
     assert set(MEASURES) >= {"kept", "gained", "trained_kept", "before", "changed", "never", "pair", "fallen", "gap"}
     assert 0 < Finding(measure="before", mean=0).computed(seeds=2) < 0.9
+
+
+def test_precision_recall_and_false_recall_are_counted_by_families_among_what_is_kept() -> None:
+    run = run_of(Settings(seed=5, k1=48, delta=0.7, keep=20))
+    right, recalled, come = [], [], []
+    for number, step in enumerate(run.steps):
+        kept = range(max(0, number - 20), number)
+        own = [one for one in kept if family_of(run.memory.task[one]) == family_of(step.task)]
+        hits = len({*own} & {*step.choice.pool})
+        right += [hits / len(step.choice.pool)] if step.choice.pool else []
+        recalled += [hits / len(own)] if own else []
+        come += [] if own else [len(step.choice.pool) > 0]
+    found = [OF_RUN[name](run) for name in ("precision", "recall", "false_recall")]
+    assert found == pytest.approx([fmean(right), fmean(recalled), fmean(come)])
+    assert len(come) > 8 and 0 < found[2] < 1
 
 
 @pytest.mark.slow
