@@ -20,6 +20,7 @@ from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings,
 from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.queries import funnel, labelled
+from memrl_core.analysis.recall.success import against_success
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import MEANING, Label, LabelSource
 from memrl_core.bank.people.roles import SOMEONE
@@ -366,6 +367,8 @@ def report(
             console.print(_funnel_table(found.counts))
             if found.used is not None:
                 console.print(f"{found.used:,} of those in the prompt were followed by the answer.")
+            for sentence in against_success(opened, name, queries).sentences:
+                console.print(sentence)
             both = agreement_of(labels)
             if both.share is not None:
                 kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"

@@ -12,7 +12,8 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.recall.found import PLAIN, measured, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, agreement_of
 from memrl_core.analysis.recall.queries import Fate, Query, Stage, funnel
-from memrl_core.figures.run.tuning import funnel_picture
+from memrl_core.analysis.recall.success import against_success
+from memrl_core.figures.run.tuning import funnel_picture, success_picture
 from memrl_core.numerals import percent
 from pages.recall.winning import winning
 from pages.shared import place as places
@@ -63,6 +64,24 @@ def measures(place: Place, queries: Sequence[Query], derived: bool) -> None:
     stages = [stage for stage, places_lost in lost.lost.items() if places_lost]
     if stages:
         _lost(place, queries, stages, {stage: len(lost.lost[stage]) for stage in stages})
+    _success(place, queries)
+
+
+def _success(place: Place, queries: Sequence[Query]) -> None:
+    found = against_success(place.bank, place.info.id, queries)
+    if not found.sentences:
+        return
+    st.markdown("**Does better recall help the answer?**")
+    left, right = st.columns([6, 5], gap="large", vertical_alignment="center")
+    with left:
+        show(success_picture(found), "recall_success")
+    with right:
+        for sentence in found.sentences[1:]:
+            st.markdown(sentence)
+        st.caption(
+            "Recall is of what could be in the prompt: of k2 places, or of the memories that should come where these "
+            "are fewer. It goes along with success or not; an easy task may have both."
+        )
 
 
 def _sources(place: Place, derived: bool) -> str:

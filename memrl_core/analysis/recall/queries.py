@@ -82,6 +82,8 @@ class Query:
     fates: tuple[Fate, ...]
     settings: Mapping[str, Any]
     strict: bool = True
+    task: str = ""
+    family: str = ""
 
 
 def labelled(
@@ -202,7 +204,7 @@ def _query(
     )
     return Query(
         trace.run, trace.step, trace.task.intent, known, pool, selected, given, ids, similarity, q, equals, fates,
-        settings, strict,
+        settings, strict, trace.task.id, trace.task.family or "",
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from memrl_core.analysis.recall.queries import Funnel
+from memrl_core.analysis.recall.success import AgainstSuccess
 from memrl_core.analysis.recall.tune import Curve
 from memrl_core.figures.palette import (
     CUT,
@@ -19,7 +20,9 @@ from memrl_core.figures.palette import (
     bars,
     curve,
     drawn,
+    marks,
     note,
+    plain,
     row_axis,
     titled,
     trace,
@@ -64,6 +67,28 @@ def funnel_picture(found: Funnel) -> Picture:
         title += f"; most are lost at “{stages[worst]}” ({gone[worst]:,})"
     table = pd.DataFrame({"stage": stages, "left": left, "lost here": gone})
     return Picture(figure, table, title, f"A bar for each stage from labelled to prompt. {title}.")
+
+
+def success_picture(found: AgainstSuccess) -> Picture:
+    """A mark per family: how much of what should come is in its prompts, and how often it succeeds."""
+    groups = found.groups
+    names = [f"{plain(one.name, 24)} (n = {one.steps:,})" for one in groups]
+    x, y = [one.recall for one in groups], [one.success for one in groups]
+    hover = "%{text}: recall %{x:.2f}, success %{y:.2f}"
+    dots = marks(x, y, "families", SELECTED, hover, size=11, text=names, textposition="top center", cliponaxis=False)
+    figure = drawn(
+        [dots],
+        height=330,
+        showlegend=False,
+        xaxis=titled("recall in the prompt, of what could be in it", range=[-0.08, 1.08]),
+        yaxis=titled("share of successes", range=[-0.05, 1.12]),
+    )
+    title = found.sentences[0].rstrip(".") if found.sentences else "No labelled step is rated"
+    table = pd.DataFrame(
+        [(one.name, one.steps, one.recall, one.success) for one in groups],
+        columns=["group", "steps", "recall in the prompt", "success"],
+    )
+    return Picture(figure, table, title, f"Recall in the prompt against success, a mark per group. {title}.")
 
 
 def curves_picture(curves: Mapping[str, Curve], symbol: str, low: float, high: float, now: float) -> Picture:

@@ -15,6 +15,7 @@ from memrl_core.analysis.recall.found import Ranking, mean_of, measured
 from memrl_core.analysis.recall.grades import Judged, agreement_of, judged, settled
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.queries import STAGES, funnel, labelled, weights_that_select
+from memrl_core.analysis.recall.success import against_success
 from memrl_core.analysis.recall.tune import (
     MEASURES,
     Point,
@@ -378,3 +379,23 @@ def test_words_shared_with_the_answer_are_those_that_are_a_memorys_own(tmp_path:
     assert all(0 <= n <= of and of > 0 for n, of in shared.values())
     texts = {m: agent.bank.memory(m).experience for m in trace.decision.selected}
     assert set(shared) == set(texts) or len(set(texts.values())) == 1
+
+
+def test_recall_is_set_against_success_by_family_with_an_interval_and_what_it_does_not_explain(tmp_path: Path) -> None:
+    bank = an_agent_after(tmp_path / "bank", 8, 4, delta=0.0, k2=2).bank
+    queries = [one for one in labelled(bank, "r", derive=True) or [] if one.judged.relevant]
+    found = against_success(bank, "r", queries)
+    won = {trace.step: trace.reward.reward > 0 for trace in bank.each_trace("r")}
+    share = {q.step: len({*q.given} & {*q.judged.relevant}) / min(2, len(q.judged.relevant)) for q in queries}
+    mean = float(np.mean(list(share.values())))
+    better = [won[step] for step, one in share.items() if one >= mean - 1e-9]
+    worse = [won[step] for step, one in share.items() if one < mean - 1e-9]
+    assert (found.better, found.worse) == ((len(better), sum(better)), (len(worse), sum(worse)))
+    assert found.difference.value == pytest.approx(np.mean(better) - np.mean(worse))
+    assert found.difference.low <= found.difference.value <= found.difference.high
+    assert found.full == (sum(s == 1 for s in share.values()), sum(won[k] for k, s in share.items() if s == 1))
+    assert sum(group.steps for group in found.groups) == len(queries)
+    assert {group.name for group in found.groups} == {bank.trace("r", q.step).task.family for q in queries}
+    # By one step, and by none, nothing is compared.
+    (alone,) = {against_success(bank, "r", queries[:1]).difference.known}
+    assert not alone and against_success(bank, "r", []).sentences == ()
