@@ -2,12 +2,8 @@
 //
 // Both use only operations that IEEE 754 defines to the last bit (+ − × ÷ √), in the same order, and the same generator.
 
-const FAMILIES = 8;
-const TASKS_OF_A_FAMILY = 3;
-const TASKS = FAMILIES * TASKS_OF_A_FAMILY;
 const WAYS = 4;
 const CHANCES = [0.9, 0.4, 0.2, 0.1];
-const DIMENSION = 12;
 const GRID = 1048576;
 const DRAWS = { way: 1, roll: 2, order: 3, change: 4, changed: 5, rolled: 6, explore: 7, model: 8, luck: 9, sample: 10, jitter: 11, replay: 20, slate: 32 };
 
@@ -163,30 +159,42 @@ function exponential(x) {
 
 // --- the world --------------------------------------------------------------------------------------------------------
 
-// What all tasks have in common, where the family lies on its ring, and what is the task's own; a unit vector.
-const EMBEDDINGS = Array.from({ length: TASKS }, (_, task) => {
-  const family = Math.floor(task / TASKS_OF_A_FAMILY);
-  const raw = new Array(DIMENSION).fill(0);
+// The shipped tasks, three in each of eight families: what all have in common, where the family lies on its ring, and what
+// is the task's own; a unit vector.
+const SHIPPED = { sizes: new Array(8).fill(3), embeddings: Array.from({ length: 24 }, (_, task) => {
+  const family = Math.floor(task / 3);
+  const raw = new Array(12).fill(0);
   raw[0] = 0.6;
   raw[1 + family] = 1;
-  raw[1 + ((family + 1) % FAMILIES)] = 0.45;
-  raw[1 + ((family + FAMILIES - 1) % FAMILIES)] = 0.45;
+  raw[1 + ((family + 1) % 8)] = 0.45;
+  raw[1 + ((family + 7) % 8)] = 0.45;
   for (let i = 0; i < 3; i += 1) raw[9 + i] = 1.1 * draw(0, task, DRAWS.jitter + i) - 0.55;
   let square = 0;
   for (const one of raw) square += one * one;
   const norm = Math.sqrt(square);
   return raw.map((one) => Math.floor((one / norm) * GRID + 0.5) / GRID);
-});
+}) };
+const isShifted = (family, shift) => (family + shift) % 2 === 0;
 
-// On a grid of 2^-20 the products and their sums are exact, in whatever order they are added.
-const SIMILARITIES = EMBEDDINGS.map((one) => EMBEDDINGS.map((other) => {
-  let product = 0;
-  for (let i = 0; i < DIMENSION; i += 1) product += one[i] * other[i];
-  return Math.min(Math.max(rounded(product), -1), 1);
-}));
-const NEAREST = SIMILARITIES.map((row) => row.map((_, task) => task).sort((a, b) => row[b] - row[a] || a - b));
+// The tasks of the world, by family after family: the shipped ones until a person brings others.
+let FAMILIES, TASKS, DIMENSION, FAMILY, FIRST, ALL, CHANGED, EMBEDDINGS, SIMILARITIES, NEAREST;
+function setTasks({ sizes, embeddings }) {
+  [FAMILIES, TASKS, DIMENSION, EMBEDDINGS] = [sizes.length, embeddings.length, embeddings[0].length, embeddings];
+  FAMILY = sizes.flatMap((size, family) => new Array(size).fill(family));
+  FIRST = sizes.map((_, family) => FAMILY.indexOf(family));
+  ALL = FAMILY.map((_, task) => task);
+  CHANGED = ALL.filter((task) => isShifted(FAMILY[task], 0));
+  // On a grid of 2^-20 the products and their sums are exact, in whatever order they are added.
+  SIMILARITIES = EMBEDDINGS.map((one) => EMBEDDINGS.map((other) => {
+    let product = 0;
+    for (let i = 0; i < DIMENSION; i += 1) product += one[i] * other[i];
+    return Math.min(Math.max(rounded(product), -1), 1);
+  }));
+  NEAREST = SIMILARITIES.map((row) => row.map((_, task) => task).sort((a, b) => row[b] - row[a] || a - b));
+}
+setTasks(SHIPPED);
 
-const familyOf = (task) => Math.floor(task / TASKS_OF_A_FAMILY);
+const familyOf = (task) => FAMILY[task];
 
 // Which chance each way of each family has, by rank in CHANCES: drawn at first, turned round by every change.
 function firstWorld(seed) {
@@ -211,10 +219,6 @@ function epochOf(seed, epoch, tasks) {
   }
   return order;
 }
-
-const ALL = Array.from({ length: TASKS }, (_, task) => task);
-const isShifted = (family, shift) => (family + shift) % 2 === 0;
-const CHANGED = ALL.filter((task) => isShifted(familyOf(task), 0));
 
 const tasksAt = (settings, step) => (settings.rest && step >= settings.shifts[0] ? CHANGED : ALL);
 
@@ -387,7 +391,7 @@ function ratedBy(weights, task) {
 function exam(world, wayOf) {
   const sums = [0, 0];
   for (const task of ALL) sums[isShifted(familyOf(task), 0) ? 1 : 0] += CHANCES[world[familyOf(task)][wayOf(task)]];
-  return sums.map((sum) => sum / CHANGED.length);
+  return [sums[0] / (TASKS - CHANGED.length), sums[1] / CHANGED.length];
 }
 
 const LEARNING = 144;

@@ -1,8 +1,13 @@
 // The pictures of the playground: the memory as a map, the strip of a run over time, the plane. Each paints a canvas.
 
-const FAMILY_NAMES = ["Kitchen", "Garden", "Garage", "Office", "Attic", "Cellar", "Studio", "Library"];
+// Of the shipped tasks; `TEXTS` are those of a person's own, which have no other name.
+let FAMILY_NAMES = ["Kitchen", "Garden", "Garage", "Office", "Attic", "Cellar", "Studio", "Library"], TEXTS = null;
+const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+const placeInFamily = (task) => task - FIRST[familyOf(task)];
+const tasksOf = (family) => ALL.filter((task) => familyOf(task) === family);
+const FAMILY_COLOURS = [["blue", "#4c8fd6"], ["orange", "#e08214"], ["green", "#1b9e77"], ["pink", "#c35f9b"], ["brown", "#8c6d31"]];
 const WAY_NAMES = ["Amber", "Birch", "Coral", "Denim"];
-const taskName = (task) => `${FAMILY_NAMES[familyOf(task)]} ${1 + (task % TASKS_OF_A_FAMILY)}`;
+const taskName = (task) => (TEXTS ? cut(TEXTS[task], 34) : `${FAMILY_NAMES[familyOf(task)]} ${1 + placeInFamily(task)}`);
 const signed = (x, digits = 2) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(digits)}`;
 const percent = (x) => `${Math.round(100 * x)} %`;
 const ORANGE = "#e08214", BLUE = "#4c8fd6", GREEN = "#1b9e77", GREY = "#8a8f98";
@@ -41,11 +46,11 @@ const RING = [[0.22, 0], [0.5, 0], [0.78, 0], [1, 0.5], [0.78, 1], [0.5, 1], [0.
 function mapPlaces(width, height) {
   const small = Math.min(width / 780, height / 460);
   const middle = (family) => {
-    const [x, y] = RING[family], side = 78 * small;
+    const [x, y] = RING[Math.floor((family * RING.length) / FAMILIES)], side = 78 * small;
     return [side + x * (width - 2 * side), side + 14 * small + y * (height - 2 * side - 20 * small)];
   };
   const task = (one) => {
-    const [x, y] = middle(familyOf(one)), angle = ((one % TASKS_OF_A_FAMILY) / TASKS_OF_A_FAMILY) * 2 * Math.PI + 0.5 + familyOf(one);
+    const [x, y] = middle(familyOf(one)), angle = (placeInFamily(one) / tasksOf(familyOf(one)).length) * 2 * Math.PI + 0.5 + familyOf(one);
     return [x + 37 * small * Math.cos(angle), y + 37 * small * Math.sin(angle)];
   };
   const memory = (one, place) => {
@@ -193,7 +198,7 @@ function paintReward(context, step, phase, where, width, height, small, ink) {
 
 // q over time of every memory of a family up to step `t`, a colour for each of its tasks.
 function paintFamily(canvas, run, family, t) {
-  const [context, width, height, ink] = cleared(canvas), colours = [BLUE, ORANGE, GREEN];
+  const [context, width, height, ink] = cleared(canvas);
   const left = 34, right = width - 8, top = 8, bottom = height - 20;
   const x = (step) => left + (step / LENGTH) * (right - left), y = (q) => bottom - ((q + 1) / 2) * (bottom - top);
   bigger(context, 11);
@@ -224,7 +229,7 @@ function paintFamily(canvas, run, family, t) {
     run.steps[i].chosen.forEach((id, at) => lines.get(id)?.push([i + 1, lines.get(id).at(-1)[1]], [i + 1, run.steps[i].moved[at]]));
   }
   for (const [id, points] of lines) {
-    Object.assign(context, { strokeStyle: colours[run.steps[id].task % TASKS_OF_A_FAMILY], lineWidth: 1.4, globalAlpha: 0.75 });
+    Object.assign(context, { strokeStyle: FAMILY_COLOURS[placeInFamily(run.steps[id].task) % FAMILY_COLOURS.length][1], lineWidth: 1.4, globalAlpha: 0.75 });
     context.beginPath();
     for (const [step, q] of [...points, [t, points.at(-1)[1]]]) context.lineTo(x(step), y(q));
     context.stroke();
@@ -343,7 +348,7 @@ function paintStrip(canvas, run, t, band, baseline, shown = {}) {
     const gap = band.ever[last] - band.now[last];
     names.push([band.ever[last], GREEN, `ever solved ${percent(band.ever[last])}`]);
     names.push([band.now[last] + gap / 2, ORANGE, `gap ${percent(gap)}: solved, now failing`]);
-    names.push([band.now[last], BLUE, `solved now ${percent(band.now[last])} of 24 tasks`]);
+    names.push([band.now[last], BLUE, `solved now ${percent(band.now[last])} of ${TASKS} tasks`]);
     if (baseline) names.push([baseline.now[last], GREY, shown.baseline ?? "dotted: the default"]);
   }
   if (t) names.push([run.steps[t - 1].now, ink, `thin: seed ${run.settings.seed}, ${percent(run.steps[t - 1].now)}`]);

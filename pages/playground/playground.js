@@ -41,14 +41,18 @@ function addressOf(state, step, presenting = false) {
 
 const LOCK = `<svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><path fill="currentColor" d="M17 9V7A5 5 0 0 0 7 7v2H5v13h14V9Zm-8-2a3 3 0 0 1 6 0v2H9Zm3 10.7a1.7 1.7 0 1 1 0-3.4 1.7 1.7 0 0 1 0 3.4Z"/></svg>`;
 
+const OWN_TASKS = `<label>Eight to forty short texts, one a line, in two to eight groups with a blank line between them. A line with # names its group.
+  <textarea rows="12" maxlength="20000" spellcheck="false" aria-label="Tasks"></textarea></label><p role="alert"></p>
+  <button type="button" class="pg-own-use">Use them</button> <button type="button" class="pg-own-back">Back to the shipped tasks</button> <button type="button" class="pg-own-close">Close</button>`;
+
 // What stands on the screen; texts are this program's own, what comes from an address are numbers.
 function markup(presets) {
   const slider = ([name, sign, label, what, short]) => `<label class="pg-slider" title="${what}"><span><b>${sign}</b> <small class="pg-long">${what}</small><small class="pg-short">${short}</small></span>
     <span class="pg-value" data-of="${name}"></span><input type="range" aria-label="${label}" data-name="${name}" min="${RANGES[name][0]}" max="${RANGES[name][1]}" step="${RANGES[name][2]}"></label>`;
   return `<header class="pg-head"><h1>Playground</h1>
-    <p class="pg-idea">The model never changes. The memory learns: <b>stable</b> is what it keeps, <b>plastic</b> what it can still learn.</p>
+    <p class="pg-idea">The model is frozen. <b>Stable</b> is what its memory keeps, <b>plastic</b> what it can still learn.</p>
     <div class="pg-presets" role="group" aria-label="Presets">${presets.map((one, i) => `<button type="button" data-preset="${i}" title="${one.sentence}" aria-pressed="false">${one.name}</button>`).join("")}</div>
-    <button type="button" class="pg-present" aria-pressed="false">Present</button><button type="button" class="pg-link">Copy link</button></header>
+    <button type="button" class="pg-own-open" aria-expanded="false">Your own tasks</button><button type="button" class="pg-present" aria-pressed="false">Present</button><button type="button" class="pg-link">Copy link</button></header>
   <div class="pg-line"><p class="pg-status" role="status"></p><p class="pg-sentence"></p><div class="pg-shifts" role="group" aria-label="Shifts"></div>
     <button type="button" class="pg-future" aria-pressed="false">Show what ${SEEDS} seeds do</button></div>
   <section class="pg-model" aria-label="The model and its task">
@@ -67,16 +71,17 @@ function markup(presets) {
     ${SLIDERS.map(slider).join("")}</section>
   <div class="pg-strip" data-testid="strip"><canvas role="img"></canvas><input type="range" class="pg-at" aria-label="step" min="0" max="${LENGTH}" step="1"></div>
   <div class="pg-plane" data-testid="plane"><canvas role="img"></canvas><button type="button" class="pg-dot" data-testid="plane-dot" aria-label="Your settings: drag along the frontier, or press the arrow keys"></button><div class="pg-hint" hidden></div></div>
-  <p class="pg-note">Solved now: at the latest attempt of each of the 24 tasks; the band holds 8 of 10 seeds. Plane: 144 steps of all tasks, then
+  <p class="pg-note">Solved now: at the latest attempt of each task; the band holds 8 of 10 seeds. Plane: 144 steps of all tasks, then
     every second family changes and for 96 steps only its tasks come; an exam without learning asks each task once. Kept: mean chance of success
     in the families that stayed; gained: in those that changed. Large dot: large α; dark: large λ; ± standard error, 40 seeds. Drag the yellow dot: α and λ follow. Orange: a linear
     model trained by gradient descent on the same stream, from where it was before.</p>`;
 }
 
-export default function ({ parentElement, data }) {
+export default function ({ parentElement, data, setTriggerValue }) {
   const root = parentElement.querySelector(".pg");
-  if (root.dataset.steps !== undefined) return;
-  const { presets, plane } = data;
+  if (root.dataset.steps !== undefined) return void root.take?.(data.own);
+  const { presets } = data;
+  let plane = data.plane, taken = data.own?.number;
   root.innerHTML = markup(presets);
   const $ = (selector) => root.querySelector(selector);
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -319,7 +324,8 @@ export default function ({ parentElement, data }) {
     if (family < 0) return;
     const panel = Object.assign(document.createElement("section"), { className: "pg-family" });
     panel.setAttribute("aria-label", FAMILY_NAMES[family]);
-    panel.innerHTML = `<h2>${FAMILY_NAMES[family]}</h2><button type="button" aria-label="Close">×</button><p></p><div><canvas role="img"></canvas></div>`;
+    panel.innerHTML = `<h2></h2><button type="button" aria-label="Close">×</button><p></p><div><canvas role="img"></canvas></div>`;
+    panel.querySelector("h2").textContent = FAMILY_NAMES[family];
     panel.querySelector("button").addEventListener("click", () => {
       panel.remove();
       family = -1;
@@ -329,8 +335,8 @@ export default function ({ parentElement, data }) {
   function familyOpened() {
     const canvas = $(".pg-family canvas");
     if (!canvas) return;
-    const of = ["blue", "orange", "green"].map((colour, i) => {
-      const task = family * TASKS_OF_A_FAMILY + i, mine = run.steps.slice(0, t).filter((step) => step.task === task);
+    const of = tasksOf(family).map((task, i) => {
+      const [colour] = FAMILY_COLOURS[i % FAMILY_COLOURS.length], mine = run.steps.slice(0, t).filter((step) => step.task === task);
       return `${taskName(task)} (${colour}): ${mine.length} memories, ${mine.filter((step) => step.success).length} worked`;
     });
     $(".pg-family p").textContent = of.join("; ");
@@ -360,7 +366,7 @@ export default function ({ parentElement, data }) {
   for (const end of ["pointerup", "pointercancel"]) strip.addEventListener(end, () => (held = null));
 
   // The dot is a control: the nearest setting that was computed, at once; then its own numbers, live.
-  const handle = $(".pg-dot"), frontier = frontierOf(plane);
+  const handle = $(".pg-dot");
   function dot() {
     const mark = marks.find((one) => one[2] === own);
     handle.style.visibility = mark ? "" : "hidden";
@@ -381,12 +387,13 @@ export default function ({ parentElement, data }) {
     const bounds = $(".pg-plane canvas").getBoundingClientRect(), [x, y] = [event.clientX - bounds.left, event.clientY - bounds.top];
     const computed = marks.filter(([, , one]) => one.alpha !== undefined && one.lambda !== undefined);
     const far = ([a, b]) => Math.hypot(a - x, b - y);
-    take(computed.reduce((best, one) => (far(one) < far(best) ? one : best))[2]);
+    if (computed.length) take(computed.reduce((best, one) => (far(one) < far(best) ? one : best))[2]);
   });
   for (const end of ["pointerup", "pointercancel"]) handle.addEventListener(end, () => (held = null));
   handle.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (!by || !own) return;
+    const frontier = frontierOf(plane);
+    if (!by || !own || !frontier.length) return;
     event.preventDefault();
     const here = frontier.findIndex((one) => one.alpha === state.alpha && one.lambda === state.lambda);
     const nearest = frontier.reduce((best, one, i) => (Math.abs(one.kept[0] - own.kept[0]) < Math.abs(frontier[best].kept[0] - own.kept[0]) ? i : best), 0);
@@ -413,11 +420,45 @@ export default function ({ parentElement, data }) {
     const link = window.location.origin + window.location.pathname + addressOf(state, t);
     try {
       await navigator.clipboard.writeText(link);
-      $(".pg-status").textContent = "The link is copied: it opens this very state.";
+      $(".pg-status").textContent = TEXTS ? "The link is copied: it opens these settings, with the shipped tasks." : "The link is copied: it opens this very state.";
     } catch {
       $(".pg-status").textContent = link;
     }
   });
+  // A person's own tasks: the program embeds them, and what it says of them comes back with the page's data.
+  const shipped = FAMILY_NAMES, panel = Object.assign(document.createElement("section"), { className: "pg-own", innerHTML: OWN_TASKS });
+  panel.setAttribute("aria-label", "Your own tasks");
+  const openOwn = (is) => {
+    $(".pg-own-open").setAttribute("aria-expanded", String(is));
+    if (!is) return panel.remove();
+    root.append(panel);
+    panel.querySelector("textarea").focus();
+  };
+  const beginWith = (tasks, names, texts, sentence) => {
+    setTasks(tasks);
+    [FAMILY_NAMES, TEXTS, family, own, plane] = [names, texts, -1, null, texts ? { dots: [], ghosts: [] } : data.plane];
+    $(".pg-family")?.remove();
+    root.dataset.own = texts ? String(texts.length) : "";
+    openOwn(false);
+    restart();
+    playing = true;
+    changed(sentence);
+  };
+  root.take = (given) => {
+    if (!given || given.number === taken) return;
+    taken = given.number;
+    panel.querySelector("p").textContent = given.trouble ?? "";
+    if (given.trouble) return;
+    const { groups, embeddings } = given, texts = groups.flatMap(([, some]) => some);
+    beginWith({ sizes: groups.map(([, some]) => some.length), embeddings }, groups.map(([name]) => name), texts, `${texts.length} tasks of yours in ${groups.length} families, embedded by WordLlama. The plane shows your settings alone.`);
+  };
+  $(".pg-own-open").addEventListener("click", () => openOwn(!panel.isConnected));
+  panel.querySelector(".pg-own-close").addEventListener("click", () => openOwn(false));
+  panel.querySelector(".pg-own-use").addEventListener("click", () => {
+    panel.querySelector("p").textContent = "Embedding …";
+    setTriggerValue("own", panel.querySelector("textarea").value);
+  });
+  panel.querySelector(".pg-own-back").addEventListener("click", () => beginWith(SHIPPED, shipped, null, "The shipped tasks are back."));
   const hint = (canvas, box, text, event) => {
     box.hidden = !text;
     if (!text) return;

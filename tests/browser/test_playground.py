@@ -209,3 +209,40 @@ def test_a_link_out_of_range_is_clamped_and_says_so(page: Page, app: RunningApp)
     ):
         expect(status).to_contain_text(part)
     expect(root).to_have_attribute("data-steps", "288")
+
+
+OWN = """# <img src=x onerror=alert(1)>
+bake a cake
+boil rice
+fry an egg
+roast a chicken
+
+change the oil
+replace a tyre
+<b>fix</b> the brakes
+wash the car"""
+
+
+def test_own_tasks_become_the_families_and_bad_ones_leave_the_tasks_as_they_were(page: Page, app: RunningApp) -> None:
+    root = opened(page, app, "?step=10&k2=2")
+    page.get_by_role("button", name="Your own tasks").click()
+    texts, said = page.get_by_role("textbox", name="Tasks"), page.locator(".pg-own p")
+    texts.fill("one\n\ntwo")
+    page.get_by_role("button", name="Use them").click()
+    expect(said).to_contain_text("2 texts")
+    expect(root).to_have_attribute("data-steps", "10")
+    texts.fill(OWN)
+    page.get_by_role("button", name="Use them").click()
+    expect(root).to_have_attribute("data-own", "8")
+    expect(page.locator(".pg-status")).to_contain_text("8 tasks of yours in 2 families")
+    expect(root).to_have_attribute("data-seeds", "50")
+    expect(root).to_have_attribute("data-steps", re.compile("[1-9]"))
+    assert page.locator(".pg-task").text_content() in OWN.splitlines()
+    map_box = page.locator(".pg-map canvas").bounding_box()
+    assert map_box
+    page.locator(".pg-map canvas").click(position={"x": map_box["width"] * 0.29, "y": 90})
+    expect(page.locator(".pg-family h2")).to_have_text("<img src=x onerror=alert")
+    expect(page.get_by_role("slider", name="k2", exact=True)).to_have_value("2")
+    page.get_by_role("button", name="Your own tasks").click()
+    page.get_by_role("button", name="Back to the shipped tasks").click()
+    expect(page.locator(".pg-task")).to_contain_text(re.compile(r"[A-Z][a-z]+ \d"))

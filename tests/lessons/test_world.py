@@ -11,7 +11,9 @@ import pytest
 
 from benchmarks import plane
 from memrl_core.environments.tasks import sample_data_path
+from memrl_core.errors import InputError
 from memrl_core.lessons.measures import trained
+from memrl_core.lessons.own_tasks import groups_of
 from memrl_core.lessons.world import Play, Settings, embeddings, exponential, family_of, is_shifted
 
 
@@ -51,3 +53,31 @@ def test_the_plane_that_is_shipped_is_the_one_that_is_computed() -> None:
     assert ghost["before"][0] - ghost["kept"][0] > 0.15
     same = [one for one in kept["dots"] if one["gained"][0] > ghost["gained"][0] - ghost["gained"][1]]
     assert max(one["kept"][0] for one in same) > ghost["kept"][0] + 0.15
+
+
+def test_pasted_lines_become_groups_by_blank_lines_and_headings_and_markup_stays_text() -> None:
+    pasted = "\n\n# Cooking\nbake  a cake\nboil rice\n\nfry\nroast\n#Cars\n\n<b>wash</b>\nfix\n\n\nsell\nbuy\n"
+    assert groups_of(pasted) == (
+        ("Cooking", ("bake a cake", "boil rice")),
+        ("Group 2", ("fry", "roast")),
+        ("Cars", ("<b>wash</b>", "fix")),
+        ("Group 4", ("sell", "buy")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pasted", "said"),
+    [
+        ("", "0 texts"),
+        ("one", "1 text;"),
+        ("\n".join("abcdefgh"), "1 group;"),
+        ("\n\n".join("abcdefghi"), "9 groups"),
+        ("\n".join(f"text {n}" + "\n" * (n % 6 == 0) for n in range(41)), "41 texts"),
+        ("x" * 10_000, "10,000 characters"),
+        ("\n".join("abcdefg") + "\n\n" + "x" * 121, "121 characters"),
+        ("\n".join("abcdefg") + "\n\na", "“a” stands there twice"),
+    ],
+)
+def test_pasted_tasks_that_cannot_be_used_get_a_sentence(pasted: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        groups_of(pasted)
