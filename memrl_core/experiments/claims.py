@@ -31,6 +31,7 @@ from memrl_core.errors import InputError
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.epochs import conditions
 from memrl_core.experiments.executors import run_experiment
+from memrl_core.experiments.lab import fall_at_the_shift, lab_bank
 from memrl_core.experiments.plan import Plan, read_plan
 from memrl_core.experiments.sentences import FRESH, Bound, first_fresh_seed, sentences
 from memrl_core.experiments.toml_files import read_model
@@ -328,6 +329,16 @@ def _mean_with_interval(values: pd.Series) -> tuple[float, float, float]:
     return float(values.mean()), float(low), float(high)
 
 
+def _lab(results: Path | None) -> list[Interval]:
+    """By how much the share solved falls at the shift of the pair that the Lab opens with, left and right."""
+    falls = []
+    for seed in range(SEEDS):
+        with tempfile.TemporaryDirectory() as folder, lab_bank(Path(folder) / "bank") as bank:
+            falls.append(fall_at_the_shift(seed, bank))
+    sides = [(fmean(side), 1.96 * stdev(side) / SEEDS**0.5) for side in zip(*falls, strict=True)]
+    return [exactly(number) for mean_and_half in sides for number in mean_and_half]
+
+
 CLAIMS: tuple[Claim, ...] = (
     *_lessons(),
     *(Claim(one.where, one.says, lambda results: [], bounds=one.bounds) for one in sentences()),
@@ -379,6 +390,7 @@ CLAIMS: tuple[Claim, ...] = (
         _real_model("household"),
         quick=True,
     ),
+    Claim("docs/screens.md", "falls by {} ± {} points at λ = 0 and by {} ± {} at λ = ½", _lab),
     _row("when-utility-helps", WIDE_AND_NOISY, 5),
     _row("what-decides", "tasks parametric-far", 5, ("λ = 0.0, k2 = 1", "λ = 0.5, k2 = 1")),
     _row("other-families", "middle", 1, ("λ = 0.0, δ = 0.2", "λ = 1.0, δ = 0.2")),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
 from memrl_core.agent import workspace
-from memrl_core.agent.twins import Change, Side, TwinRuns, changes_of, labels, open_twins, start_twins
+from memrl_core.agent.twins import Change, Side, TwinRuns, changes_of, labels, open_twins, shifts_of, start_twins
 from memrl_core.analysis.map.projection import Pca
 from memrl_core.analysis.memory.relations import Landscape, landscape
-from memrl_core.analysis.run.metrics import OutcomeGrid, outcome_grid
+from memrl_core.analysis.run.metrics import OutcomeGrid, epoch_accuracy, outcome_grid
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.layouts import Place
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -36,9 +37,12 @@ TASKS, EPOCHS_BEFORE_THE_SHIFT = 20, 4
 """Of the pair that the Lab opens with: how many tasks an epoch has, and after how many of them the world shifts."""
 
 
-def lab_bank() -> MemoryBank:
-    """The person's bank for pairs of runs, made when it is not there. Raises `BankReadOnly`, `BankFull`."""
-    path = workspace.banks_folder() / BANK
+def lab_bank(path: Path | None = None) -> MemoryBank:
+    """The person's bank for pairs of runs, or one elsewhere, made when it is not there.
+
+    Raises `BankReadOnly`, `BankFull`.
+    """
+    path = path or workspace.banks_folder() / BANK
     if path.exists():
         return MemoryBank.open(str(path))
     embedder = HashingEmbedder()
@@ -64,15 +68,40 @@ def opening_pair(bank: MemoryBank) -> TwinRuns:
     for pair in pairs_in(bank):
         with suppress(InputError):  # Its tasks may be gone.
             return open_twins(bank, *pair)
+    return _opening(bank, seed=0)
+
+
+def _opening(bank: MemoryBank, seed: int) -> TwinRuns:
     left, right = map(Side, settings_for(next(iter(QUESTIONS))))
     return start_twins(
         bank,
         (left, right),
+        seed=seed,
         environment="parametric",
         tasks="parametric-far",
         task_count=TASKS,
         shift_at=[TASKS * EPOCHS_BEFORE_THE_SHIFT + 1],
     )
+
+
+def opens_the_lab(twins: TwinRuns) -> bool:
+    """Whether a pair has the world, the tasks and the settings of the one that the Lab opens with."""
+    info = twins.bank.run(twins.runs[0])
+    now = [twins.bank.settings(run) for run in twins.runs]
+    return (info.environment, len(twins.tasks), shifts_of(twins.bank, info.id)) == (
+        "parametric",
+        TASKS,
+        (TASKS * EPOCHS_BEFORE_THE_SHIFT + 1,),
+    ) and now == [settings.model_dump() for settings in settings_for(next(iter(QUESTIONS)))]
+
+
+def fall_at_the_shift(seed: int, bank: MemoryBank) -> tuple[float, float]:
+    """By how many points of a hundred the share solved falls from the epoch before the opening pair's shift to the one
+    after it, left and right, with a seed; computed in `bank`. `memrl claims check` does it for forty."""
+    twins = _opening(bank, seed)
+    twins.step(TASKS * (EPOCHS_BEFORE_THE_SHIFT + 1))
+    left, right = (epoch_accuracy(grid.success)[-2:] for grid, _ in _grids(twins))
+    return 100 * float(left[0] - left[1]), 100 * float(right[0] - right[1])
 
 
 def settings_for(question: str) -> tuple[MemRLSettings, MemRLSettings]:

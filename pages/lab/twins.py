@@ -9,7 +9,16 @@ import streamlit as st
 from memrl_core.agent.twins import Side, TwinRuns, labels, start_twins
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.layouts import Place
-from memrl_core.experiments.lab import QUESTIONS, arms_of, landscapes_of, pairs_in, places_of, settings_for, streams_of
+from memrl_core.experiments.lab import (
+    QUESTIONS,
+    arms_of,
+    landscapes_of,
+    opens_the_lab,
+    pairs_in,
+    places_of,
+    settings_for,
+    streams_of,
+)
 from memrl_core.figures.memory.landscape import landscape_picture
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.run.stability import curves_picture, grid_picture, moving_accuracy_picture
@@ -124,6 +133,11 @@ def _figures(twins: TwinRuns) -> None:
     simulated = " · simulated model" if info.simulated else ""
     shifted = f" · world shifted at step {', '.join(map(str, twins.shifts))}" if twins.shifts else ""
     st.caption(f"Step {done} · epoch {epoch}, task {task} of {tasks} · seed {info.seed}{simulated}{shifted}")
+    if opens_the_lab(twins):
+        st.caption(
+            "This pair opens the Lab because its shift shows: in 40 seeds the share solved falls by 33 ± 7 points at "
+            "λ = 0 and by 37 ± 7 at λ = ½ from the epoch before it to the epoch after it."
+        )
 
 
 def _maps(twins: TwinRuns, frames: int) -> Picture:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memrl_core.agent import workspace
-from memrl_core.agent.twins import Side, TwinRuns, start_twins
+from memrl_core.agent.twins import Side, TwinRuns, open_twins, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.experiments import lab
 from memrl_core.experiments.lab import QUESTIONS, arms_of, lab_bank, opening_pair, pairs_in, settings_for, streams_of
@@ -152,3 +152,18 @@ def test_the_opening_pair_begins_with_its_first_step_goes_through_a_shift_and_is
     assert (twins.shifts, [mark.at for mark in streams_of(twins)[0].marks]) == ((4,), [4])
     assert [bank.settings(run)["weight"] for run in twins.runs] == [0.0, 0.5]
     assert opening_pair(bank).runs == twins.runs
+
+
+def test_the_opening_pair_is_known_by_its_settings_and_its_fall_is_that_of_its_epochs(
+    bank: MemoryBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("TASKS", 3), ("EPOCHS_BEFORE_THE_SHIFT", 1)):
+        monkeypatch.setattr(lab, name, value)
+    falls = lab.fall_at_the_shift(2, bank)
+    twins = open_twins(bank, *pairs_in(bank)[0])
+    arms = arms_of(twins)
+    assert falls == tuple(100 * (arm.success[0].mean() - arm.success[1].mean()) for arm in arms)
+    assert all(arm.chance is not None and not np.isnan(arm.chance).any() for arm in arms)
+    assert lab.opens_the_lab(twins)
+    twins.change(1, alpha=0.9)
+    assert not lab.opens_the_lab(twins) and not lab.opens_the_lab(a_pair(bank, 0))

@@ -59,7 +59,7 @@ DASHES = ("solid", "dash")
 LONGEST_TASK = 34
 
 # From the bottom of a bar: first what is solved, then what is not.
-STATES = {
+STATES: Mapping[int, tuple[str, str, str]] = {
     TaskState.KEPT: ("kept", KEPT, "●"),
     TaskState.RECOVERED: ("recovered", RECOVERED, "↻"),
     TaskState.NEWLY_SOLVED: ("newly solved", NEWLY_SOLVED, "+"),
@@ -68,7 +68,7 @@ STATES = {
 }
 BY_LUCK = len(TaskState)
 """Beside the states, where true chances are known: a failure after a success although the chance has not fallen."""
-WITH_CHANCES = {
+WITH_CHANCES: Mapping[int, tuple[str, str, str]] = {
     **STATES,
     TaskState.FORGOTTEN: ("forgotten: its chance fell", FORGOTTEN, "×"),
     BY_LUCK: ("failed by luck", UNLUCKY, "~"),
