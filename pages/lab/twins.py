@@ -89,7 +89,7 @@ def settings_of_both(twins: TwinRuns) -> None:
     for side, (column, run) in enumerate(zip(st.columns(2, gap="medium"), twins.runs, strict=True)):
         policy, now = twins.bank.run(run).policy, twins.bank.settings(run)
         names = [name for name in CHANGEABLE if name in settings_in_use(policy)]
-        column.container(key=f"lab_side_{side}").markdown(f"**{literal(named[side])}**")
+        column.markdown(f"**{literal(named[side])}**")
         for part, name in zip(column.columns(len(CHANGEABLE)), names, strict=False):
             key = f"lab_{run}_{name}"
             low, high, step = CHANGEABLE[name]

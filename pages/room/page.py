@@ -88,8 +88,10 @@ def _question_form(asked: Collection[str] = ()) -> Question | None:
 
 
 def _asked(room: Room) -> tuple[str, ...]:
-    """The titles of the shipped questions that this room was asked."""
-    return tuple(title for title, question in QUESTIONS.items() if question in room.asked)
+    """The titles of the questions that this room was asked, shipped ones and those of own lessons."""
+    shelf = load_shelf()
+    own = {f"Lesson: {shelf.lessons[key].title}": question_of(shelf.lessons[key]) for key in sorted(shelf.own)}
+    return tuple(title for title, question in {**QUESTIONS, **own}.items() if question in room.asked)
 
 
 def _on_the_phones(question: Question) -> None:

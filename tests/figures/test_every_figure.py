@@ -50,6 +50,9 @@ def test_the_seeds_of_a_class_are_counted_and_those_who_saw_the_opposite_named()
     # Where the words are longer than the axis they go on in another line, and room is made for them.
     axis = results_picture([0.1], "what choosing by q as well adds to similarity alone " * 2).figure.layout.xaxis
     assert axis.automargin and max(map(len, axis.title.text.split("<br>"))) <= 70
+    effect = "what choosing by q as well (λ = 0.5) adds to similarity alone (λ = 0) after the shift"
+    said = results_picture([0.1], effect).figure.layout.xaxis.title.text
+    assert said.replace("<br>", " ") == effect
 
 
 def test_the_parts_of_a_difference_add_up_to_it() -> None:

@@ -204,6 +204,10 @@ WIDTH = 5.0
 """Percentage points of a bar of the histogram."""
 
 
+AXIS_LINE = 56
+"""Letters of a line below an axis, fewer than `plain` cuts off."""
+
+
 def results_picture(results: Sequence[float], effect: str) -> Picture:
     """How often each difference came out, in percentage points; `results` are between −1 and 1, a phone each.
 
@@ -226,13 +230,14 @@ def results_picture(results: Sequence[float], effect: str) -> Picture:
     figure = drawn(
         [bars(list(counts.index), list(counts), "", colours, "%{x:+.0f} points: %{y}", width=WIDTH * 0.94)],
         height=HEIGHT,
-        margin={"l": 8, "r": 8, "t": 30, "b": 8},
+        margin={"l": 8, "r": 28, "t": 30, "b": 8},
         shapes=[upright(0, width=1, dash="dot"), *([upright(mean, width=3)] if points else [])],
         annotations=named,
         xaxis={
-            "title": {"text": "<br>".join(map(plain, wrap(effect, 70)))},
+            "title": {"text": "<br>".join(map(plain, wrap(effect, AXIS_LINE)))},
             "range": [-most, most],
             "ticksuffix": " pp",
+            "ticklabeloverflow": "allow",
             "automargin": True,
         },
         yaxis={
