@@ -137,7 +137,7 @@ def _asked(bank: MemoryBank, run: str, pool: int, task: Task) -> tuple[RecallRec
 
 def _live(bank: MemoryBank, run: str, tasks: Sequence[Task]) -> list[StepTrace]:
     agent = Agent(bank, run, SimulatedModel(), HashingEmbedder(), Household())
-    with bank.batch(len(tasks)):
+    with bank.write.batch(len(tasks)):
         return list(agent.run(tasks))
 
 

@@ -85,7 +85,7 @@ def _of_a_run(sizes: Sizes) -> Iterator[Row]:
                   lambda: bank.ratings.supposed(Rating(RUN, early, value, RATER)), limit=0.2)  # fmt: skip
 
         def rate() -> object:
-            bank.ratings.rate(Rating(RUN, early, value * (-1) ** next(turns), RATER))
+            bank.write.ratings.rate(Rating(RUN, early, value * (-1) ** next(turns), RATER))
             return bank.utilities(RUN)
 
         yield row("a late reward, and q after it", rate, limit=0.2)

@@ -113,7 +113,7 @@ def grow(place: Path, memories: int, embedder: HashingEmbedder) -> None:
     with MemoryBank.create(str(place), embedder.name, embedder.dimension) as bank:
         start_run(bank, environment=Household.name, tasks=TASKS, run=RUN)
         agent = Agent(bank, RUN, SimulatedModel(), embedder, Household())
-        with bank.batch(BATCH):
+        with bank.write.batch(BATCH):
             for _ in agent.run(household_tasks(0, memories)):
                 pass
 

@@ -92,7 +92,7 @@ def rated_bank(memories: int, steps: int, seed: int = 0, dimension: int = DIMENS
                 for n, rows in enumerate(picked)
             ]
             events = [_reward_of(trace, memories) for trace in traces]
-            bank.adopt({}, [*events, *_ratings(events, rng)], traces)
+            bank.write.adopt({}, [*events, *_ratings(events, rng)], traces)
         yield bank
 
 
@@ -113,7 +113,7 @@ def live_bank(memories: int, dimension: int, tasks: int = TASKS, k1: int = 10) -
             ids = bank.memory_ids()
             embeddings = np.asarray(bank.view(LIVE).embeddings)
             places = Pca(embeddings).place(embeddings).tolist()
-            bank.layouts.save(UMAP, {memory_id: (x, y) for memory_id, (x, y) in zip(ids, places, strict=True)})
+            bank.write.layouts.save(UMAP, {memory_id: (x, y) for memory_id, (x, y) in zip(ids, places, strict=True)})
         yield str(folder / "bank")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -124,7 +124,7 @@ def _bank_of(memories: int, rng: np.random.Generator, dimension: int) -> Iterato
     folder = Path(tempfile.mkdtemp(prefix="memrl-bench-"))
     try:
         with MemoryBank.create(str(folder / "bank"), EMBEDDER, dimension) as bank:
-            bank.start_run(_run())
+            bank.write.start_run(_run())
             gc.disable()  # All that is made stays, and looking through it for garbage takes a third of the time.
             try:
                 for first, count in portions(memories, MEMORIES_AT_ONCE):
@@ -171,7 +171,7 @@ def import_memories(
         memory = Memory(name, f"task {task}", EXPERIENCE, outcome, f"{task}", (), run, 0, "", CREATED)
         memories[name] = memory, vector
         events.append(_arrival(run, name, number, q))
-    bank.adopt(memories, events, [])
+    bank.write.adopt(memories, events, [])
 
 
 def _arrival(run: str, name: str, number: int, q: float) -> LedgerEvent:
@@ -201,7 +201,7 @@ def _live(bank: MemoryBank, view: MemoryView, first: int, count: int, rng: np.ra
         asked = queries[start - 1 : start - 1 + some]
         for offset, coarse in enumerate((view.embeddings @ asked.T).T.copy()):
             traces.append(_step(view, first + start - 1 + offset, asked[offset], coarse, rng))
-    bank.adopt({}, [_reward_of(trace, view.size) for trace in traces], traces)
+    bank.write.adopt({}, [_reward_of(trace, view.size) for trace in traces], traces)
 
 
 def _step(view: MemoryView, number: int, query: Vectors, coarse: Vectors, rng: np.random.Generator) -> StepTrace:

@@ -65,7 +65,7 @@ def record(folder: Path, seed: int) -> Reversal | None:
     with workspace.create_bank(str(folder), "wordllama", preferences) as bank:
         workspace.start_run(bank, environment="household", tasks="household-demo", seed=seed, run="household")
         live = workspace.live_run(bank, "household", preferences)
-        with bank.batch(50):
+        with bank.write.batch(50):
             list(live.agent.run(live.tasks, EPOCHS))
         _lay_out(bank)
         found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
@@ -89,7 +89,7 @@ def record_real(folder: Path) -> int:
             settings=settings_of("memrl", {"k2": 1}),
         )
         live = workspace.live_run(bank, "helpdesk", preferences)
-        with bank.batch(50):
+        with bank.write.batch(50):
             traces = list(live.agent.run(live.tasks))
         _lay_out(bank)
     _tidy(folder)

@@ -27,7 +27,7 @@ def an_agent(path: Path, model: Any = None, environment: str = "household", run:
     """An agent with the embedded parts in a new bank with one run."""
     embedder = HashingEmbedder()
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
-    bank.start_run(replace(a_run(run, **settings), environment=environment, embedder=embedder.name))
+    bank.write.start_run(replace(a_run(run, **settings), environment=environment, embedder=embedder.name))
     return Agent(bank, run, model or SimulatedModel(), embedder, make_environment(environment))
 
 

@@ -35,7 +35,7 @@ def a_vector(seed: int, dimension: int = DIMENSION) -> np.ndarray:
 def a_bank(path: Any, run: str = "r", **settings: Any) -> MemoryBank:
     """A new bank with one run."""
     bank = MemoryBank.create(str(path), "hashing-8", DIMENSION)
-    bank.start_run(a_run(run, **settings))
+    bank.write.start_run(a_run(run, **settings))
     return bank
 
 
@@ -51,19 +51,19 @@ def give_reward(
     given: Mapping[str, Any] | None = None,
 ) -> LedgerEvent:
     """A person's reward as it may come from elsewhere: of any value, for any attempt, credited as it says."""
-    with bank.alone():
-        event = bank._ledger.event(
+    with bank.write.alone():
+        event = bank.write._ledger.event(
             run, step, step_id, EventKind.REWARD_GIVEN, memory_ids=tuple(memory_ids), value=float(value),
             source="person", rater=person_name(rater), reason=reason, payload=dict(given or {}),
         )  # fmt: skip
-        bank._ledger.append(event)
+        bank.write._ledger.append(event)
         return event
 
 
 def withdraw(bank: MemoryBank, run: str, step: int, person: str) -> Any:
     """Take back the person's reward for a step, where they have one: the event that does it."""
     mine = bank.ratings.mine(run, step, person)
-    return mine and bank.ratings.revoke(mine.id, person)
+    return mine and bank.write.ratings.revoke(mine.id, person)
 
 
 def a_run(run: str = "r", base: str | None = None, base_step: int = 0, **settings: Any) -> RunInfo:
@@ -114,7 +114,7 @@ def grown(bank: MemoryBank, count: int) -> MemoryBank:
     """The bank after so many more steps of run "r", each of which credits nothing and writes a memory."""
     first = bank.next_step("r")
     for step in range(first, first + count):
-        bank.commit_step(*a_step(step))
+        bank.write.commit_step(*a_step(step))
     return bank
 
 
@@ -122,5 +122,5 @@ def a_chain(path: Any, steps: int, **settings: Any) -> MemoryBank:
     """A bank of successful steps, each of which used the memory of the one before it."""
     bank = a_bank(path, **settings)
     for step in range(1, steps + 1):
-        bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+        bank.write.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
     return bank

@@ -194,7 +194,7 @@ class Episode:
         self._attempt: tuple[Phase | None, int] = (None, 0)
         self._asked_before: tuple[Consulted, ...] = ()
         self.observation = agent.environment.reset(task, seed=self.seed, at_step=step)
-        bank.begin_step(run, step)
+        bank.write.begin_step(run, step)
 
     def advance(self, on_text: OnText | None = None, cancelled: Cancelled | None = None) -> PhaseRecord:
         """Run the next phase and return its record; in GENERATE, run one turn.
@@ -218,7 +218,7 @@ class Episode:
         self.trace = replace(self.trace, **changes)
         if phase is Phase.WRITE:
             try:
-                self.trace = self._agent.bank.commit_step(self.trace, self._vectors)
+                self.trace = self._agent.bank.write.commit_step(self.trace, self._vectors)
             except (PolicyFailed, InputError):
                 self.trace = replace(self.trace, write=None)  # What cannot be stored at all has to be made anew.
                 raise
@@ -266,7 +266,7 @@ class Episode:
             update=self.trace.update or UpdateRecord(()),
             write=WriteRecord((nothing,)),
         )
-        self.trace = self._agent.bank.commit_step(self.trace, {})
+        self.trace = self._agent.bank.write.commit_step(self.trace, {})
         self.phase = None
         return self.trace
 
@@ -367,13 +367,13 @@ class Episode:
 
         `given` is kept with it: the scale and what they chose there.
 
-        Raises `StepError` before there is an answer and after the reward was applied, and as `Ratings.rate`.
+        Raises `StepError` before there is an answer and after the reward was applied, and as `RatingsWriter.rate`.
         """
         if self.phase is not Phase.REWARD:
             raise StepError("A reward can be given here once the answer has ended and until it is applied.")
         trace, attempt = self.trace, self.trace.id
         rating = Rating(trace.run, trace.step, value, rater, reason, given or {}, attempt, self.credited)
-        return self._agent.bank.ratings.rate(rating)
+        return self._agent.bank.write.ratings.rate(rating)
 
     def _after(self, phase: Phase) -> Phase | None:
         if phase is Phase.GENERATE and not ended(self.trace.turns[-1]):

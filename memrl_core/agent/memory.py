@@ -97,9 +97,9 @@ class Memory:
         made = made or workspace.embedder_of(bank, preferences)
         bank.must_match(made)
         chosen = settings_of(policy, settings or {}).model_dump()
-        with bank.alone():
+        with bank.write.alone():
             if run not in {info.id for info in bank.runs()}:
-                bank.start_run(
+                bank.write.start_run(
                     RunInfo(
                         id=run,
                         environment=ENVIRONMENT,
@@ -140,7 +140,7 @@ class Memory:
         key = policy.key(Asked(np.zeros(0, dtype=np.float32), task, asked))
         (vector,) = embedded(self.embedder, [key])
         started = datetime.now(UTC)
-        with bank.alone():
+        with bank.write.alone():
             number, settings = bank.next_step(run), bank.settings(run)
             policy, seed = make_policy(info.policy, settings), step_seed(info.seed, number)
             name = task or f"{run}-{number}"
@@ -166,8 +166,8 @@ class Memory:
                 origin="recorder",
                 lacks=("what the model was sent and answered: the agent only asked its memory",),
             )
-            trace = bank.commit_step(trace, {})
-            bank.flush()
+            trace = bank.write.commit_step(trace, {})
+            bank.write.flush()
             memories = tuple(bank.memory(memory_id) for memory_id in made.decision.selected)
         render = policy.render
         return Recall(self, trace, memories, lambda: render(memories, "", asked, "", made.view)[0])
@@ -200,7 +200,7 @@ class Memory:
             raise InputError("An experience is a text that says what was learned. Nothing was written.")
         if outcome not in (None, "success", "failure", "unrated"):
             raise InputError(f"“{outcome!s:.80}” is none of success, failure and unrated. Nothing was written.")
-        with bank.alone():
+        with bank.write.alone():
             if not bank.has_step(run, step):
                 raise InputError(f"Run {run} has no step {step}. Nothing was written.")
             trace = bank.trace(run, step)
@@ -226,7 +226,7 @@ class Memory:
                 value=float(q0),
                 created=now(),
             )
-            bank.adopt({memory_id: (memory, np.asarray(trace.embed.embedding, dtype=np.float32))}, [event], [])
+            bank.write.adopt({memory_id: (memory, np.asarray(trace.embed.embedding, dtype=np.float32))}, [event], [])
         return memory_id
 
 

@@ -398,9 +398,9 @@ class Recorder:
         bank, run = self.bank, self.run
         if self.is_begun:
             return
-        with bank.alone():
+        with bank.write.alone():
             if run not in {info.id for info in bank.runs()}:
-                bank.start_run(self._info)
+                bank.write.start_run(self._info)
         self.is_begun = True
         if bank.away(run):
             for event in bank.events(run):
@@ -479,7 +479,7 @@ class Recorder:
 
     def _give(self, step_or_id: int | str, value: float, reason: str, rater: str) -> None:
         bank, run = self.bank, self.run
-        with bank.alone():
+        with bank.write.alone():
             step = step_or_id
             if isinstance(step, str):
                 row = bank.attempt(_step_id(run, step))
@@ -489,7 +489,7 @@ class Recorder:
             if not bank.has_step(run, step):
                 raise InputError(f"Run {run} has no step {step}. {UNCHANGED}")
             if rater:
-                bank.ratings.rate(Rating(run, step, value, rater, reason))
+                bank.write.ratings.rate(Rating(run, step, value, rater, reason))
                 return
             trace = bank.trace(run, step)
             given = LedgerEvent(
@@ -512,7 +512,7 @@ class Recorder:
                     f"Step {step} of run {run} has the reward {standing[0].value:g} already, and the first counts; a "
                     f"person may give another. {UNCHANGED}"
                 )
-            bank.adopt({}, [given], [])
+            bank.write.adopt({}, [given], [])
 
     def step(
         self, intent: str, *, embedding: Embedding | None = None, task: str = "", epoch: int = 1, id: str = ""
@@ -592,7 +592,7 @@ class Recorder:
     def _kept(
         self, asked: str, words: str, vector: Vector, wanted: str, worth: float, payload: Mapping[str, Any]
     ) -> str:
-        with self.bank.alone():
+        with self.bank.write.alone():
             taken = wanted or self.bank.next_memory_id(self.run)
             step = self.bank.next_step(self.run) - 1
             memory = Memory(taken, asked, words, "unrated", intent_key(asked), (), self.run, step, "", now())
@@ -614,7 +614,7 @@ class Recorder:
                     payload=payload,
                     created=now(),
                 )
-                self.bank.adopt({taken: (memory, vector)}, [event], [])
+                self.bank.write.adopt({taken: (memory, vector)}, [event], [])
             return taken
 
     def _unit(self, embedding: Embedding) -> Vector:
@@ -1063,11 +1063,11 @@ class RecordedStep:
 
     def _store(self) -> None:
         bank, before = self._bank, self._between.kept()
-        with bank.alone():
+        with bank.write.alone():
             trace = self._made(before)
-            trace = bank.commit_step(trace, self._vectors)
+            trace = bank.write.commit_step(trace, self._vectors)
             # A step held back by `batch` would be unknown to the next process that numbers its own.
-            bank.flush()
+            bank.write.flush()
             self._stored = trace
         for operation in trace.operations:
             if operation.op in ("UPDATE", "MERGE"):

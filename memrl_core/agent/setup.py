@@ -46,7 +46,7 @@ def give(
     `texts` are intent, experience and the id of the task that each is about ("" for none); `kind` is a part of the ids.
     Raises what the embedder and the bank raise.
     """
-    bank.flush()
+    bank.write.flush()
     vectors = embedder.embed([intent for intent, _, _ in texts])
     step, seq = bank.next_step(run) - 1, bank.clock
     memories, events = {}, []
@@ -60,5 +60,5 @@ def give(
                 payload={"visits": 0}, created=now(),
             )
         )  # fmt: skip
-    bank.adopt(memories, events, [])
+    bank.write.adopt(memories, events, [])
     return list(memories)

@@ -92,7 +92,7 @@ class TwinRuns(InBackground):
         if self.playing:
             raise StepError("The runs are playing. Pause them first.")
         self.error, self.errors = None, [None, None]
-        with self.bank.batch(2 * count):
+        with self.bank.write.batch(2 * count):
             for _ in range(count):
                 with self._between:
                     self._advance(never)
@@ -140,7 +140,7 @@ class TwinRuns(InBackground):
             shifts = set(shifts_of(self.bank, self.runs[0])) ^ {at}
             for run, agent in zip(self.runs, self._agents, strict=True):
                 info = self.bank.run(run)
-                self.bank.change_environment(run, {**info.environment_options, "shift_at": sorted(shifts)})
+                self.bank.write.change_environment(run, {**info.environment_options, "shift_at": sorted(shifts)})
                 agent.environment = make_environment(info.environment, **self.bank.run(run).environment_options)
             return at
 
@@ -153,7 +153,7 @@ class TwinRuns(InBackground):
         with self._between:
             changed = settings_of(self.bank.run(run).policy, {**self.bank.settings(run), **settings})
             at = self.bank.next_step(run)
-            self.bank.change_settings(run, changed.model_dump(), at)
+            self.bank.write.change_settings(run, changed.model_dump(), at)
             return at
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -171,7 +171,7 @@ class TwinRuns(InBackground):
             together = max(1, round(WRITE_EVERY / self._pace)) if self._is_simulated else 1
             if last is not None:
                 together = min(together, last - self._finished)
-            with self.bank.batch(2 * together):
+            with self.bank.write.batch(2 * together):
                 for _ in range(together):
                     self._one_pair()
             self._written = self._finished

@@ -241,7 +241,7 @@ def delete(uri: str) -> None:
     if is_local(uri):
         delete_bank(Path(uri))
     else:
-        MemoryBank.open(uri).discard()
+        MemoryBank.open(uri).write.discard()
 
 
 # --- embedders by name ------------------------------------------------------------------------------------------------
@@ -567,7 +567,7 @@ def start_run(
     info = replace(info, model_facts=dict(facts))
     first = [(intent, experience, "") for intent, experience in world.first_memories()] if base is None else []
     embedder = embedder_of(bank, load_preferences()) if first else None
-    bank.start_run(info, by)
+    bank.write.start_run(info, by)
     if embedder is not None:
         give(bank, info.id, "given", first, embedder)
     return info
@@ -639,7 +639,7 @@ def fork(
         options = checked_options(preferences.model_options.get(model, {}))
         facts = dict(must_be_there(model, preferences))
         forked = replace(forked, model=model, simulated=is_simulated(model), model_options=options, model_facts=facts)
-    bank.start_run(forked, by)
+    bank.write.start_run(forked, by)
     return forked
 
 

@@ -26,6 +26,7 @@ from memrl_core.bank.storage.digests import chained, digest
 from memrl_core.bank.storage.last import LastStored
 from memrl_core.bank.storage.places import Place, place_of
 from memrl_core.bank.storage.schema import Database
+from memrl_core.bank.updates import Updates
 from memrl_core.errors import BankError, BankMissing, BankUnreachable, NotABank, few
 from memrl_core.numerals import dimensions
 from memrl_core.policies import is_installed
@@ -76,7 +77,7 @@ def rebuild(uri: str) -> int:
     Raises what opening and writing a bank raises, and `BankDamaged` where an event cannot be folded.
     """
     with MemoryBank.open(uri) as bank:
-        bank.rebuild()
+        bank.write.rebuild()
         return len(bank.runs())
 
 
@@ -304,7 +305,7 @@ def _utilities(bank: MemoryBank, database: Database) -> Finding:
         moves: dict[str, list[dict[str, Any]]] = {}
         for row in _derived(database, schema.q_moves, info.id):
             moves.setdefault(row["memory_id"], []).append(row)
-        for value, moved in bank._updates.derived(info.id, made):
+        for value, moved in Updates(bank._facts, bank._q).derived(info.id, made):
             count += 1
             memory_id = value["memory_id"]
             stored = moves.pop(memory_id, [])

@@ -1,13 +1,14 @@
 """The facts of a bank as its tables have them: runs, events, steps and memories, read by queries and appended to.
 
 Two things are kept between calls, both dropped as soon as another connection has written: the matrix of embeddings, and
-of each run its settings, its newest step and its memories as arrays.
+of each run its settings, its newest step and its memories as arrays. The traces read last are kept too: none changes.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,11 +25,12 @@ from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import Inserted, StepRow
 from memrl_core.bank.storage.schema import Database, chunks
 from memrl_core.bank.storage.vectors import Vectors
-from memrl_core.errors import BankDamaged, MemRLError, UnknownRun
+from memrl_core.errors import BankDamaged, InputError, MemRLError, UnknownRun
 from memrl_core.learning import SettingsAt, order_key
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
 from memrl_core.retrieval.view import MemoryView
 
+TRACES_KEPT = 256
 OF_THE_RUN = (EventKind.SETTINGS_CHANGED, EventKind.SCALES_CHANGED, EventKind.ENVIRONMENT_CHANGED)
 BRINGS_IN = frozenset(
     {EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED}
@@ -83,9 +85,11 @@ class Facts:
         self._ids: list[str] | None = None
         self._forks: dict[str, list[str]] = {}
         self._begun: dict[str, int] = {}
+        self._traces: OrderedDict[str, StepTrace] = OrderedDict()
         self._dropped = 0
         database.may_have_changed()
         self._events_to, self._steps_to = self._head()
+        self._refreshed = self.version
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -126,9 +130,15 @@ class Facts:
         for run in self.with_forks(runs):
             self._runs.pop(run, None)
 
+    def refreshed(self) -> bool:
+        """Whether anything was stored or taken in since this was asked last."""
+        before, self._refreshed = self._refreshed, self.version
+        return before != self._refreshed
+
     def forget(self) -> None:
         """Drop all that is kept: what was written last was not stored."""
         self._runs.clear()
+        self._traces.clear()
         self._ids = None
         self._dropped += 1
         self.memories.forget()
@@ -187,6 +197,11 @@ class Facts:
                 found.info = replace(found.info, environment_options=max(worlds, key=order_key).payload["options"])
         ((found.newest,),) = self.database.raw("SELECT max(step) FROM steps WHERE run = ?", (run,))
         return found
+
+    def next_step(self, run: str) -> int:
+        """The number of the step that comes next. Raises `UnknownRun`."""
+        known = self.of(run)
+        return known.info.first_step if known.newest is None else known.newest + 1
 
     def settings_at(self, run: str) -> SettingsAt:
         """The settings in force at any step of a run. Raises `UnknownRun`."""
@@ -270,6 +285,37 @@ class Facts:
         """The finished steps of a run in short, in order. Raises `UnknownRun`."""
         self.of(run)
         return [codec.step_of(row) for row in self.database.raw(f"{_STEP} ORDER BY step", (run,))]
+
+    def trace(self, run: str, step: int) -> StepTrace:
+        """The whole record of a finished step. Raises `InputError` when the run has no such step."""
+        row = self.step_row(run, step)
+        if row is None:
+            last = self.next_step(run) - 1
+            raise InputError(f"Run {run} has no step {step}: it has {last} finished steps.")
+        if row.id not in self._traces:
+            ((trace, embedding),) = self.database.rows(
+                select(_STEPS.trace, _STEPS.embedding).where(_STEPS.id == row.id)
+            )
+            self.keep(codec.trace_at(trace, embedding, run, step))
+        return self._traces[row.id]
+
+    def keep(self, trace: StepTrace) -> None:
+        """Keep the trace of a finished step for whoever asks for it soon."""
+        self._traces[trace.id] = trace
+        while len(self._traces) > TRACES_KEPT:
+            self._traces.popitem(last=False)
+
+    def credited(self, run: str, step: int) -> tuple[str, ...]:
+        """The memories that were in the prompt of a finished step: those that its rewards go to."""
+        events = [event for event in self.at(run, step) if event.source == "environment"]
+        committed = self.committed(events)
+        for event in events:
+            if event.step_id in committed:
+                return event.memory_ids
+        trace = self.trace(run, step)
+        if trace.reward is not None:
+            return trace.reward.credited
+        return trace.decision.selected if trace.decision is not None else ()
 
     def committed(self, events: Iterable[LedgerEvent]) -> set[str]:
         """Of the attempts that these events belong to, those that ended."""

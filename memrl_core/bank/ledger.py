@@ -33,11 +33,10 @@ def in_the_name_of(person: str) -> dict[str, Any]:
 
 
 class Ledger:
-    """The ledger of one bank as one handle writes it, within the transactions of its callers."""
+    """What the ledger of one bank says of rewards and roles, and new events for it."""
 
-    def __init__(self, facts: Facts, updates: Updates) -> None:
+    def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._updates = updates
 
     def event(
         self,
@@ -96,6 +95,44 @@ class Ledger:
             revokes=reward.id,
         )
 
+    # --- roles --------------------------------------------------------------------------------------------------------
+
+    def roles(self) -> dict[str, LedgerEvent]:
+        """The newest event by which each person, or `NEWCOMERS`, got a role."""
+        found: dict[str, LedgerEvent] = {}
+        for event in self._facts.of_kind(EventKind.ROLE_ASSIGNED):
+            person = str(event.payload["person"])
+            found[person] = max((event, found.get(person, event)), key=order_key)
+        return found
+
+    def role_of(self, person: str) -> Role:
+        """The person's role: their own, else that of newcomers, else all may manage."""
+        roles = self.roles()
+        event = roles.get(person) or roles.get(NEWCOMERS)
+        return Role(event.payload["role"]) if event is not None else Role.MANAGE
+
+    def must_be(self, person: str, role: Role) -> None:
+        """Raise `NotAllowed` unless the person's role covers `role`."""
+        has, order = self.role_of(person), list(Role)
+        if order.index(has) < order.index(role):
+            raise NotAllowed(
+                f"{person[:LONGEST_NAME]} may {has} in this bank, not {COVERS[role]}. Nothing was changed; ask someone "
+                "who may manage it."
+            )
+
+    def must_allow(self, person: str, role: Role) -> None:
+        """Raise `NotAllowed` when the role of a person, if one is named, does not cover `role`."""
+        if person:
+            self.must_be(person_name(person), role)
+
+
+class WritableLedger(Ledger):
+    """The ledger as one handle appends to it, within the transactions of its callers."""
+
+    def __init__(self, facts: Facts, updates: Updates) -> None:
+        super().__init__(facts)
+        self._updates = updates
+
     def by_person(self, person: str, run: str, step: int, step_id: str, kind: EventKind, **values: Any) -> LedgerEvent:
         """Append what a person did. Raises `InputError` for an impossible name, `NotAllowed`."""
         event = self.event(run, step, step_id, kind, source="person", rater=person_name(person), **values)
@@ -129,36 +166,6 @@ class Ledger:
         """Append events as they are: what people did elsewhere asks for no role here."""
         self._updates.store(events, [], now())
 
-    # --- roles --------------------------------------------------------------------------------------------------------
-
-    def roles(self) -> dict[str, LedgerEvent]:
-        """The newest event by which each person, or `NEWCOMERS`, got a role."""
-        found: dict[str, LedgerEvent] = {}
-        for event in self._facts.of_kind(EventKind.ROLE_ASSIGNED):
-            person = str(event.payload["person"])
-            found[person] = max((event, found.get(person, event)), key=order_key)
-        return found
-
-    def role_of(self, person: str) -> Role:
-        """The person's role: their own, else that of newcomers, else all may manage."""
-        roles = self.roles()
-        event = roles.get(person) or roles.get(NEWCOMERS)
-        return Role(event.payload["role"]) if event is not None else Role.MANAGE
-
-    def must_be(self, person: str, role: Role) -> None:
-        """Raise `NotAllowed` unless the person's role covers `role`."""
-        has, order = self.role_of(person), list(Role)
-        if order.index(has) < order.index(role):
-            raise NotAllowed(
-                f"{person[:LONGEST_NAME]} may {has} in this bank, not {COVERS[role]}. Nothing was changed; ask someone "
-                "who may manage it."
-            )
-
-    def must_allow(self, person: str, role: Role) -> None:
-        """Raise `NotAllowed` when the role of a person, if one is named, does not cover `role`."""
-        if person:
-            self.must_be(person_name(person), role)
-
     def _must_allow(self, event: LedgerEvent) -> None:
         """Raise `NotAllowed` where a person's role does not cover an event; others' rewards are the manager's."""
         person = actor_of(event)
@@ -170,16 +177,39 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bank's face: it reads facts and q, and appends to the ledger within `alone`."""
+    """What a bank answers about one subject, read from facts and q."""
 
     _facts: Facts
     _q: Utilities
     _ledger: Ledger
+
+
+@dataclass(frozen=True)
+class WritingPart(Part):
+    """What `bank.write` changes about one subject; a method is one transaction (`Writer.alone`)."""
+
+    _ledger: WritableLedger
     _alone: Callable[[], AbstractContextManager[None]]
 
 
 class Notes(Part):
     """Findings that people pinned to steps: text beside the facts, which moves nothing."""
+
+    @locked
+    def standing(self, run: str | None = None, step: int | None = None) -> list[LedgerEvent]:
+        """The notes that were not removed, of the whole bank, of a run or of a step, oldest first.
+
+        Raises `UnknownRun`.
+        """
+        if run is not None:
+            self._facts.run(run)
+        removed = {event.revokes for event in self._facts.of_kind(EventKind.NOTE_REMOVED)}
+        pinned = (e for e in self._facts.of_kind(EventKind.NOTE_PINNED) if e.id not in removed)
+        return sorted((e for e in pinned if run in (None, e.run) and step in (None, e.step)), key=in_ledger)
+
+
+class NotesWriter(Notes, WritingPart):
+    """Pins notes to steps and removes them."""
 
     def pin(
         self, run: str, step: int, text: str, author: str, memory_ids: Sequence[str] = (), **place: Any
@@ -203,27 +233,22 @@ class Notes(Part):
         with self._alone():
             self._ledger.taken_back(author, note_id, EventKind.NOTE_PINNED, EventKind.NOTE_REMOVED, "note")
 
-    @locked
-    def standing(self, run: str | None = None, step: int | None = None) -> list[LedgerEvent]:
-        """The notes that were not removed, of the whole bank, of a run or of a step, oldest first.
 
-        Raises `UnknownRun`.
-        """
-        if run is not None:
-            self._facts.run(run)
-        removed = {event.revokes for event in self._facts.of_kind(EventKind.NOTE_REMOVED)}
-        pinned = (e for e in self._facts.of_kind(EventKind.NOTE_PINNED) if e.id not in removed)
-        return sorted((e for e in pinned if run in (None, e.run) and step in (None, e.step)), key=in_ledger)
-
-
-@dataclass(frozen=True)
 class Credits(Part):
-    """Rewards of single memories that a person let count in the place of the step's one reward for all.
+    """Rewards of single memories that a person let count in the place of the step's one reward for all."""
 
-    `credited(run, step)` names the memories that were in the prompt of a finished step.
-    """
+    @locked
+    def standing(self, run: str, step: int) -> LedgerEvent | None:
+        """The credit that counts for a step now; None when every memory gets the step's reward."""
+        events = self._facts.at(run, step)
+        if not assigned_credit(events):
+            return None
+        revoked = {e.revokes for e in events}
+        return max((e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked), key=order_key)
 
-    _credited: Callable[[str, int], tuple[str, ...]]
+
+class CreditsWriter(Credits, WritingPart):
+    """Assigns credit and takes it back."""
 
     def assign(
         self, run: str, step: int, step_id: str, rewards: Mapping[str, float | None], rater: str, reason: str
@@ -239,7 +264,7 @@ class Credits(Part):
             for reward in (one for one in rewards.values() if one is not None):
                 self._ledger.must_be_reward(run, step, reward)
             if self._facts.step_row(run, step) is not None:
-                strangers = rewards.keys() - set(self._credited(run, step))
+                strangers = rewards.keys() - set(self._facts.credited(run, step))
                 if strangers:
                     raise InputError(
                         f"Memory “{min(strangers)[:80]}” was not in the prompt of step {step}, so no reward of it is "
@@ -253,15 +278,6 @@ class Credits(Part):
         """Go back to one reward for all. Raises `InputError` when there is no such credit, `NotAllowed`."""
         with self._alone():
             self._ledger.taken_back(rater, credit_id, EventKind.CREDIT_ASSIGNED, EventKind.CREDIT_REVOKED, "credit")
-
-    @locked
-    def standing(self, run: str, step: int) -> LedgerEvent | None:
-        """The credit that counts for a step now; None when every memory gets the step's reward."""
-        events = self._facts.at(run, step)
-        if not assigned_credit(events):
-            return None
-        revoked = {e.revokes for e in events}
-        return max((e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked), key=order_key)
 
 
 class People(Part):
@@ -281,6 +297,10 @@ class People(Part):
     def roles(self) -> Mapping[str, Role]:
         """The people whose role was assigned, and `NEWCOMERS` for all others if theirs was."""
         return {person: Role(event.payload["role"]) for person, event in sorted(self._ledger.roles().items())}
+
+
+class PeopleWriter(People, WritingPart):
+    """Assigns roles."""
 
     def assign(self, person: str, role: Role, by: str, reason: str = "") -> None:
         """Append a role for a person, or for `NEWCOMERS`.

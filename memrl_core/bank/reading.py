@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,23 +15,29 @@ import pyarrow as pa
 from sqlalchemy import func, or_, select
 
 from memrl_core.bank.facts import BRINGS_IN, Facts, locked
+from memrl_core.bank.ledger import Credits, Ledger, Notes, People
 from memrl_core.bank.matrix import MovingView
 from memrl_core.bank.operations import METADATA
+from memrl_core.bank.people.batches import Batches
+from memrl_core.bank.people.editing import Editing
+from memrl_core.bank.people.judgements import Judgements
+from memrl_core.bank.people.ratings import Ratings
+from memrl_core.bank.people.undo import Undo
 from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps, steps_with_unusable_reports
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import StepRow
 from memrl_core.bank.storage.last import LastStored
+from memrl_core.bank.storage.layouts import Layouts
 from memrl_core.bank.storage.schema import Database
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.utilities import Utilities
 from memrl_core.bank.walk import seen_until, walk
-from memrl_core.errors import BankError, InputError
+from memrl_core.errors import BankError
 from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
 from memrl_core.policies import is_installed
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
-TRACES_KEPT = 256
 READ_AT_ONCE = 100
 """So many traces are read and held by who looks through all of a run."""
 
@@ -63,9 +68,17 @@ class Reader:
         self._lock = database.lock
         self._facts = Facts(database, vectors)
         self._q = Utilities(self._facts)
-        self._traces: OrderedDict[str, StepTrace] = OrderedDict()
         self._last = LastStored(database)
-        self._refreshed = self._facts.version
+        self.layouts = Layouts(database)
+        parts = self._facts, self._q, Ledger(self._facts)
+        self.notes = Notes(*parts)
+        self.credits = Credits(*parts)
+        self.ratings = Ratings(*parts)
+        self.editing = Editing(*parts)
+        self.undo = Undo(*parts)
+        self.people = People(*parts)
+        self.batches = Batches(*parts)
+        self.judgements = Judgements(*parts)
 
     @locked
     def runs(self) -> list[RunInfo]:
@@ -85,8 +98,23 @@ class Reader:
     @locked
     def next_step(self, run: str) -> int:
         """The number of the step that comes next."""
-        known = self._facts.of(run)
-        return known.info.first_step if known.newest is None else known.newest + 1
+        return self._facts.next_step(run)
+
+    @locked
+    def new_run_id(self, prefix: str) -> str:
+        """A short name that no run of this bank has."""
+        while True:
+            name = f"{prefix}-{secrets.token_hex(2)}"
+            if name not in self._facts.ids():
+                return name
+
+    @locked
+    def next_memory_id(self, run: str) -> str:
+        """An id that no memory of this bank has."""
+        number = self.next_step(run)
+        while f"{run}-{number:04d}" in self._facts.memories:
+            number += 1
+        return f"{run}-{number:04d}"
 
     @property
     def missing(self) -> str:
@@ -304,16 +332,7 @@ class Reader:
     @locked
     def trace(self, run: str, step: int) -> StepTrace:
         """The whole record of a finished step. Raises `InputError` when the run has no such step."""
-        row = self._facts.step_row(run, step)
-        if row is None:
-            last = self.next_step(run) - 1
-            raise InputError(f"Run {run} has no step {step}: it has {last} finished steps.")
-        if row.id not in self._traces:
-            ((trace, embedding),) = self._database.rows(
-                select(_STEPS.trace, _STEPS.embedding).where(_STEPS.id == row.id)
-            )
-            self._keep_trace(codec.trace_at(trace, embedding, run, step))
-        return self._traces[row.id]
+        return self._facts.trace(run, step)
 
     def traces(self, run: str, steps: tuple[int, int] | None = None) -> list[StepTrace]:
         """The whole records of the finished steps of a run, or of the first to the last of `steps`, read in one go."""
@@ -445,26 +464,12 @@ class Reader:
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""
         self._facts.look()
-        before, self._refreshed = self._refreshed, self._facts.version
-        return before != self._refreshed
+        return self._facts.refreshed()
 
     def _fold(self, run: str, as_of: int | None) -> Fold:
         return self._q.known(run) if as_of is None else self._q.past(run, as_of)
 
-    def _keep_trace(self, trace: StepTrace) -> None:
-        self._traces[trace.id] = trace
-        while len(self._traces) > TRACES_KEPT:
-            self._traces.popitem(last=False)
-
     @locked
     def credited(self, run: str, step: int) -> tuple[str, ...]:
         """The memories that were in the prompt of a finished step: those that its rewards go to."""
-        events = [event for event in self._facts.at(run, step) if event.source == "environment"]
-        committed = self._facts.committed(events)
-        for event in events:
-            if event.step_id in committed:
-                return event.memory_ids
-        trace = self.trace(run, step)
-        if trace.reward is not None:
-            return trace.reward.credited
-        return trace.decision.selected if trace.decision is not None else ()
+        return self._facts.credited(run, step)

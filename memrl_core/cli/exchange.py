@@ -354,7 +354,7 @@ def batch(
         drawn = drawn_batch(
             name, found, raters.split(","), count=steps, overlap=overlap, gold_share=gold, known=known, seed=seed
         )
-        _progress(memory, memory.batches.make(drawn, by))
+        _progress(memory, memory.write.batches.make(drawn, by))
 
 
 @rewards_app.command("batches")

@@ -288,7 +288,7 @@ def run(
         stop = CtrlC()
         done: list[StepTrace] = []
         waiting = live.waiting
-        with closing(live.agent.environment), memory.batch(batch), progress(AtWork(waiting)) as bars, stop:
+        with closing(live.agent.environment), memory.write.batch(batch), progress(AtWork(waiting)) as bars, stop:
             bar = bars.add_task("steps", total=total, completed=before)
             try:
                 for trace in live.agent.run(live.tasks, epochs, stop.asked, waiting.on_text, waiting.on_move, before):

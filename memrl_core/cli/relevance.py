@@ -84,7 +84,7 @@ def label(
     with MemoryBank.open(bank) as opened:
         name = run_of(opened, run)
         if undo:
-            done = opened.undo.undo(rater or SOMEONE, JUDGED)
+            done = opened.write.undo.undo(rater or SOMEONE, JUDGED)
             console.print("There is no label to undo." if done is None else "Undone.")
             return
         if derive:
@@ -97,7 +97,7 @@ def label(
             raise InputError("Name a step: memrl recall label STEP MEMORY --grade 2. Nothing was saved.")
         value = None if withdraw else _grade(grade, memory, nothing, something)
         if not withdraw or any(_is_mine(one, memory, rater) for one in opened.judgements.standing(name, step)):
-            opened.judgements.judge(Label(name, step, memory, value, rater, reason=reason))
+            opened.write.judgements.judge(Label(name, step, memory, value, rater, reason=reason))
         about = f"memory {escape(plain(memory))}" if memory else "the query"
         meant = "no label" if value is None else MEANING[value] if memory else "nothing should come"
         if not memory and value:
@@ -137,7 +137,7 @@ def _derived(bank: MemoryBank, run: str) -> str:
         labels += deriver.of_step(trace, [bank.memory(one.memory_id) for one in considered])
         if labels and not labels[-1].memory_id and not labels[-1].grade:
             labels.pop()  # What a step did not consider is not looked at: that nothing fits is not known.
-    bank.judgements.judge_all(labels)
+    bank.write.judgements.judge_all(labels)
     return f"{len(labels):,} derived labels stand in run {escape(run)}, kept apart from those of people."
 
 
@@ -161,7 +161,7 @@ def _judge(bank: MemoryBank, run: str, name: str, step: int) -> None:
             labels = list(judged_by(model, options, trace, memories))
             good = [one for one in labels if one is not None]
             if good:
-                bank.judgements.judge_all(good)
+                bank.write.judgements.judge_all(good)
             saved, refused = saved + len(good), refused + len(labels) - len(good)
     console.print(f"{saved:,} labels by {escape(plain(model.name))} stand in run {escape(run)}.")
     if refused:
@@ -208,7 +208,7 @@ def import_set(
         name = run_of(opened, run)
         imported = labels_for(found, opened, name, rater or file.name[:80], by)
         if imported.labels:
-            opened.judgements.judge_all(imported.labels)
+            opened.write.judgements.judge_all(imported.labels)
         _list("Corrected", found.notes)
         _list("Skipped", found.skipped)
         _list("Worth knowing", imported.notes)

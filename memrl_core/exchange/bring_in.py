@@ -116,7 +116,7 @@ def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
         with bank:
             return _into(bank, contents, uri)
     except BaseException:
-        bank.discard()
+        bank.write.discard()
         raise
 
 
@@ -129,7 +129,7 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
             f"{uri} holds {here.dimension:,}-dimensional vectors made by {here.name}{weights}. Nothing was imported; "
             "import it as a new bank."
         )
-    with bank.alone():
+    with bank.write.alone():
         if by and bank.facts:
             bank.people.must_be(by, Role.MANAGE)
         arriving = Arriving(contents, bank)
@@ -144,14 +144,14 @@ def _into(bank: MemoryBank, contents: Contents, uri: str, by: str = "") -> Arriv
             events = [event for event in events if event.kind is not EventKind.ROLE_ASSIGNED]
             account = replace(account, skipped=(*account.skipped, Skipped(f"{roles:,} roles of people", ROLES_STAY)))
         if memories or events or traces:
-            bank.adopt(memories, events, traces)
+            bank.write.adopt(memories, events, traces)
         else:
             account = replace(account, read=(*account.read, UNCHANGED))
         # Two maps have no common directions: a bank that has its own map places the newcomers in it.
         if contents.layout is not None and not arriving.memories and bank.layouts.newest() is None:
             places = dict(contents.layout.coordinates)
             fitted = {memory_id: places.pop(memory_id) for memory_id in contents.layout.fitted}
-            bank.layouts.add(bank.layouts.save(contents.layout.method, fitted), places)
+            bank.write.layouts.add(bank.write.layouts.save(contents.layout.method, fitted), places)
     return Arrival(
         account,
         uri,

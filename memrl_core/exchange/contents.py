@@ -63,7 +63,7 @@ def contents_of(bank: MemoryBank, source: str = "") -> Contents:
 
     `source` is what the account calls the bank. Raises `BankDamaged` for a step that cannot be read.
     """
-    bank.flush()
+    bank.write.flush()
     bank.refresh()
     # A writer appends memories, then the ledger, then the step: read the other way round, no reference dangles.
     runs = [info.id for info in bank.runs()]

@@ -153,12 +153,12 @@ def _store(read: _Read, uri: str) -> None:
     header = read.header
     made_by = str(header["embedder"]), int(header["dimension"]), str(header["embedder_digest"])
     with MemoryBank.create(uri, *made_by) as bank:
-        bank.adopt(read.memories, read.events, read.traces)
+        bank.write.adopt(read.memories, read.events, read.traces)
         if header["layout"] is not None and read.places:
             by_age = sorted(read.places.items(), key=lambda place: (place[1][2] is None, place[1][2]))
             places = {memory_id: (x, y) for memory_id, (x, y, _) in by_age}
             fitted = {memory_id: places.pop(memory_id) for memory_id, (*_, n) in by_age if n is not None}
-            bank.layouts.add(bank.layouts.save(str(header["layout"]), fitted), places)
+            bank.write.layouts.add(bank.write.layouts.save(str(header["layout"]), fitted), places)
 
 
 # --- JSON lines -------------------------------------------------------------------------------------------------------

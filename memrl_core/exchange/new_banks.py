@@ -98,7 +98,7 @@ def merge_runs(bank: MemoryBank, first: str, second: str, name: str = MERGED) ->
     """
     if first == second:
         raise InputError(f"Both sides are the run “{first[:80]}”. Nothing was merged; name two different runs.")
-    with bank.alone():
+    with bank.write.alone():
         one, two = bank.run(first), bank.run(second)
         here, there = bank.utilities(first), bank.utilities(second)
         shared = here.keys() & there.keys()
@@ -120,7 +120,7 @@ def merge_runs(bank: MemoryBank, first: str, second: str, name: str = MERGED) ->
             tasks=one.tasks if same_tasks else "",
             task_count=one.task_count if same_tasks else 0,
         )
-        bank.adopt({}, started_with(info, known, max(event.seq for event in bank.events()) + 1), [])
+        bank.write.adopt({}, started_with(info, known, max(event.seq for event in bank.events()) + 1), [])
     return Merged(
         bank.uri,
         info.id,

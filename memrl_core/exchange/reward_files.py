@@ -144,7 +144,7 @@ def apply_rewards(bank: MemoryBank, file: RewardFile, by: str = "") -> list[Ledg
         own = all(rating.rater == person for rating in ratings)
         bank.people.must_be(person, Role.RATE if own else Role.MANAGE)
         ratings = [r if r.rater == person else replace(r, given={**r.given, BY: person}) for r in ratings]
-    return bank.ratings.rate_all(ratings)
+    return bank.write.ratings.rate_all(ratings)
 
 
 def export_rewards(bank: MemoryBank, kind: Kind, run: str = "") -> bytes:

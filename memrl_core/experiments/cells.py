@@ -271,7 +271,7 @@ def _run(
             MemoryBank.open(uri) if earlier.steps else workspace.create_bank(uri, cell.embedder, preferences)
         )
         course = _Course(cell, bank, preferences, cancelled, worlds, hosts, earlier)
-        with bank.batch(at_once):
+        with bank.write.batch(at_once):
             rows = []
             for row in course.rows():
                 rows.append(row)
@@ -421,7 +421,7 @@ class _Course:
 
     def _start(self, run: str, seed: int, base: str | None, facts: Mapping[str, Any]) -> None:
         cell = self._cell
-        self._bank.flush()
+        self._bank.write.flush()
         shifts = list(cell.stream.shift_at)
         if base is not None:
             # A frozen use is another run with its own step numbers: it meets the world as it is by now.
@@ -592,5 +592,5 @@ def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:
         if utility.visits >= visits and utility.q < q_below and memory_id not in pinned
     ]
     if doomed:
-        bank.editing.forget(run, doomed, reason=f"q below {q_below:g} after at least {visits} updates")
+        bank.write.editing.forget(run, doomed, reason=f"q below {q_below:g} after at least {visits} updates")
     return doomed

@@ -107,7 +107,7 @@ class Study:
         agent.model = self._models[model]
         worlds = {agent.environment.name: agent.environment}
         traces = []
-        with self.bank.batch(STEPS_A_WRITE):
+        with self.bank.write.batch(STEPS_A_WRITE):
             for epoch in range(1, epochs + 1):
                 for task in tasks:
                     name = task.environment
@@ -134,7 +134,7 @@ def frozen_step(agent: Agent, task: Task, epoch: int, cancelled: Cancelled) -> S
         return trace
     # A reward moves the memories that it credits; UPDATE and WRITE never run.
     trace = replace(trace, reward=replace(trace.reward, credited=()))
-    agent.bank.commit_step(trace, {})
+    agent.bank.write.commit_step(trace, {})
     return trace
 
 

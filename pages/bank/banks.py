@@ -75,7 +75,7 @@ def _copy_form(name: str, source: Path) -> None:
     if not st.button("Copy", key=f"copy_go_{name}"):
         return
     with errors_shown():
-        places.opened(str(source)).flush()
+        places.opened(str(source)).write.flush()
         copy_bank(source, workspace.banks_folder() / valid_name(target))
         places.go(bank=valid_name(target))
         st.rerun()

@@ -45,7 +45,7 @@ def settings_form(view: View) -> None:
             st.info("Nothing was changed: these settings are in force already.")
             return
         first = bank.next_step(run) + (1 if view.live is not None and view.live.under_way else 0)
-        bank.change_settings(run, chosen.model_dump(), first, by=person())
+        bank.write.change_settings(run, chosen.model_dump(), first, by=person())
         st.success(f"Saved. In force from step {first} on; finished steps keep the settings they were made with.")
 
 

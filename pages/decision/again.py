@@ -271,7 +271,7 @@ def _shares(case: Case, found: Credit, assigned: bool) -> None:
     look = within_role(case.bank, Role.RATE)
     if st.button("Let these count for q in this step", key="apply_shares", icon=":material/done_all:", **look):
         with errors_shown():
-            case.bank.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method)
+            case.bank.write.credits.assign(case.run, case.trace.step, case.trace.id, own, person(), found.method)
             st.rerun()
 
 
@@ -281,7 +281,7 @@ def _standing(case: Case, standing: LedgerEvent) -> None:
         look = within_role(case.bank, role_to_take_back(standing))
         if st.button("Undo", key="undo_shares", icon=":material/undo:", **look):
             with errors_shown():
-                case.bank.credits.revoke(standing.id, person())
+                case.bank.write.credits.revoke(standing.id, person())
                 st.rerun()
 
 

@@ -70,13 +70,13 @@ def _notes(place: Place, run: str, step: int) -> None:
         seen = dict(state.opened())
         about_memories = [i for i in (seen.get(state.FIRST),) if i]
         with errors_shown():
-            place.bank.notes.pin(run, step, text, person(), about_memories, **seen)
+            place.bank.write.notes.pin(run, step, text, person(), about_memories, **seen)
             st.rerun()
 
 
 def _remove(place: Place, note_id: str) -> None:
     with failure_kept():
-        place.bank.notes.remove(note_id, person())
+        place.bank.write.notes.remove(note_id, person())
 
 
 def _seen(payload: dict[str, str]) -> None:

@@ -105,7 +105,7 @@ def _go(key: str, at: int) -> None:
 
 def _judge(bank: MemoryBank, label: Label, key: str = "", at: int = 0, of: int = 1) -> None:
     with failure_kept():
-        bank.judgements.judge(label)
+        bank.write.judgements.judge(label)
         if key:
             st.session_state[key] = min(at + 1, of - 1)
 
@@ -147,7 +147,7 @@ def _batch(bank: MemoryBank, run: str) -> list[int]:
 def _undo(bank: MemoryBank) -> None:
     with failure_kept():
         try:
-            bank.undo.undo(person(), JUDGED)
+            bank.write.undo.undo(person(), JUDGED)
         except MemRLError as error:
             st.toast(literal(str(error)))
 

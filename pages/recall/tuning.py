@@ -104,5 +104,5 @@ def _use(place: Place, best: Best) -> None:
     bank, run = place.bank, place.info.id
     with failure_kept():
         changed = {**bank.settings(run), "delta": best.point.delta, "weight": best.point.weight}
-        bank.change_settings(run, changed, bank.next_step(run), by=person())
+        bank.write.change_settings(run, changed, bank.next_step(run), by=person())
         st.toast(f"δ {best.point.delta:g} and λ {best.point.weight:g} hold from step {bank.next_step(run)} on.")

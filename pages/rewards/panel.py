@@ -63,7 +63,7 @@ class Panel:
         """Save a reward and go on; True when it was saved."""
         rating = self.rating(value, given)
         place = self.trace.run, self.trace.step
-        return save(self.bank, self.session, place, lambda: [self.bank.ratings.rate(rating)], go_on)
+        return save(self.bank, self.session, place, lambda: [self.bank.write.ratings.rate(rating)], go_on)
 
     def gave(self, **given: Any) -> bool:
         """Whether the person's standing reward was given so."""

@@ -125,7 +125,7 @@ def _comments(bank: MemoryBank, run: str, disputed: list[RatedStep]) -> None:
         if not st.form_submit_button("Comment", icon=":material/comment:", **within_role(bank, Role.RATE)):
             return
     with errors_shown():
-        bank.notes.pin(run, step.step, text, person())
+        bank.write.notes.pin(run, step.step, text, person())
         st.rerun()
 
 
@@ -157,7 +157,7 @@ def _roles(bank: MemoryBank) -> None:
             st.error("Whose role? Type a name.")
             return
         with errors_shown():
-            bank.people.assign(NEWCOMERS if everybody != "a person" else name, Role(str(role)), person(), reason)
+            bank.write.people.assign(NEWCOMERS if everybody != "a person" else name, Role(str(role)), person(), reason)
             st.rerun()
 
 
@@ -260,10 +260,10 @@ def _new(bank: MemoryBank, run: str, facts: list[RatedStep], bounds: tuple[float
             name, steps, raters, count=int(count), overlap=int(overlap), gold_share=share / 100, known=known,
             seed=int(seed),
         )  # fmt: skip
-        bank.batches.make(batch, person())
+        bank.write.batches.make(batch, person())
         st.rerun()
 
 
 def _close(bank: MemoryBank, batch_id: str) -> None:
     with failure_kept():
-        bank.batches.close(batch_id, person())
+        bank.write.batches.close(batch_id, person())

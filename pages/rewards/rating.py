@@ -171,7 +171,7 @@ def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
 
 def _compare(bank: MemoryBank, session: RatingSession, pair: Pair, better: Choice) -> None:
     reason, name = st.session_state.get("pair_reason", ""), person()
-    save(bank, session, pair, lambda: bank.ratings.rate_pair(*pair, better, name, reason))
+    save(bank, session, pair, lambda: bank.write.ratings.rate_pair(*pair, better, name, reason))
     st.session_state["pair_reason"] = ""
 
 
@@ -385,10 +385,10 @@ def words_of(action: Action) -> str:
 def _undo(bank: MemoryBank, session: RatingSession) -> None:
     def undo(name: str) -> Action | None:
         try:
-            return bank.undo.undo(name, REWARDS)
+            return bank.write.undo.undo(name, REWARDS)
         except MemRLError as error:
             # What others changed since is left alone; what came before it can still be undone.
-            action = bank.undo.undo(name, REWARDS, past_blocked=True)
+            action = bank.write.undo.undo(name, REWARDS, past_blocked=True)
             st.toast(literal(str(error)), duration="long")
             return action
 
@@ -396,7 +396,7 @@ def _undo(bank: MemoryBank, session: RatingSession) -> None:
 
 
 def _redo(bank: MemoryBank, session: RatingSession) -> None:
-    _by_action(bank, session, lambda name: bank.undo.redo(name, REWARDS), "Done again")
+    _by_action(bank, session, lambda name: bank.write.undo.redo(name, REWARDS), "Done again")
 
 
 def _by_action(bank: MemoryBank, session: RatingSession, act: Callable[[str], Action | None], verb: str) -> None:

@@ -80,9 +80,9 @@ def _combining(bank: MemoryBank, run: str, look: Mapping[str, Any]) -> None:
         return
     with errors_shown():
         if everything:
-            bank.change_settings_throughout(run, chosen, by=person())
+            bank.write.change_settings_throughout(run, chosen, by=person())
         else:
-            bank.change_settings(run, {**current.model_dump(), **chosen}, bank.next_step(run), by=person())
+            bank.write.change_settings(run, {**current.model_dump(), **chosen}, bank.next_step(run), by=person())
         st.toast("Saved.", icon=":material/save:")
         st.rerun()
 
@@ -158,6 +158,6 @@ def _scales(bank: MemoryBank, run: str, look: Mapping[str, Any]) -> None:
                 ),
             }
         )
-        bank.ratings.change_scales(run, chosen, person())
+        bank.write.ratings.change_scales(run, chosen, person())
         st.toast("Saved.", icon=":material/save:")
         st.rerun()

@@ -99,7 +99,7 @@ def memory_changes(view: View, memory: Memory) -> None:
             "Restore", icon=":material/restore_from_trash:", key="restore_memory", type="tertiary",
             **within_role(bank, Role.MANAGE, help="The run sees it again from its next step on, with the q it had"),
         ):  # fmt: skip
-            _do(lambda: bank.editing.restore(run, [memory.id], person()))
+            _do(lambda: bank.write.editing.restore(run, [memory.id], person()))
         done = bank.undo.done(person(), MEMORIES)
         if done and done[-1].first.run == run:
             st.button(
@@ -163,13 +163,13 @@ def _dialog(view: View, memory: Memory, pinned: bool) -> None:
     def act() -> Memory | None:
         embedder = workspace.make_embedder(bank.embedder.name, workspace.load_preferences())
         if what == EDIT:
-            return bank.editing.edit(run, memory.id, intent, experience, embedder, person(), reason)
+            return bank.write.editing.edit(run, memory.id, intent, experience, embedder, person(), reason)
         if what == MERGE:
-            return bank.editing.merge(run, [memory.id, *others], intent, experience, embedder, person(), reason)
+            return bank.write.editing.merge(run, [memory.id, *others], intent, experience, embedder, person(), reason)
         if what == PIN:
-            (bank.editing.unpin if pinned else bank.editing.pin)(run, [memory.id], person(), reason)
+            (bank.write.editing.unpin if pinned else bank.write.editing.pin)(run, [memory.id], person(), reason)
         else:
-            bank.editing.forget(run, [memory.id], person(), reason)
+            bank.write.editing.forget(run, [memory.id], person(), reason)
         return None
 
     verb = "Unpin" if what == PIN and pinned else str(what)
@@ -188,7 +188,7 @@ def _do(act: Callable[[], object]) -> None:
 
 def _undo(bank: MemoryBank) -> None:
     with failure_kept():
-        action = bank.undo.undo(person(), MEMORIES)
+        action = bank.write.undo.undo(person(), MEMORIES)
         if action is not None and action.first.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
             places.go(memory=action.first.payload["replaces"][0])
         st.toast("Undone: the memory is what it was.", icon=":material/undo:")

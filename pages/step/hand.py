@@ -99,7 +99,7 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
         case "undo":
             _undo(view, act)
         case "redo":
-            bank.undo.redo(person(), REWARDS)
+            bank.write.undo.redo(person(), REWARDS)
         case "credit":
             _credit(view, act, credited)
         case "label" | "unlabel":
@@ -152,7 +152,7 @@ def _save(view: View, act: Mapping[str, Any], value: float, given: Mapping[str, 
         assert view.live is not None
         view.live.rate(value, person(), reason, given)
     elif bank.has_step(view.run.id, step):
-        bank.ratings.rate(Rating(view.run.id, step, value, person(), reason, given, str(act["id"])))
+        bank.write.ratings.rate(Rating(view.run.id, step, value, person(), reason, given, str(act["id"])))
     else:
         raise StepError("This step was dropped. The reward was not saved.")
 
@@ -172,14 +172,14 @@ def _undo(view: View, act: Mapping[str, Any]) -> None:
         raise InputError("No reward of yours stands for this step by now. Nothing was changed.")
     done = bank.undo.done(person(), REWARDS)
     if done and mine in done[-1].events:
-        bank.undo.undo(person(), REWARDS)
+        bank.write.undo.undo(person(), REWARDS)
     else:
-        bank.ratings.revoke(mine.id, person())
+        bank.write.ratings.revoke(mine.id, person())
 
 
 def _credit(view: View, act: Mapping[str, Any], credited: Sequence[str]) -> None:
     """Let one memory have the reward of a step alone, or let it have none of it; or all of the prompt again."""
-    credits, run, step = view.place.bank.credits, view.run.id, int(act["step"])
+    credits, run, step = view.place.bank.write.credits, view.run.id, int(act["step"])
     standing, memory = credits.standing(run, step), str(act["memory"])
     if act["what"] == "all":
         while standing is not None:  # What a newer one stood for, an older one would.

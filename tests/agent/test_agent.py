@@ -166,7 +166,7 @@ def test_a_persons_reward_takes_the_place_of_the_environments(tmp_path: Path) ->
     while episode.phase is not Phase.REWARD:
         episode.advance()
     wrong = episode.rate(-1.0, "ann")
-    agent.bank.ratings.revoke(wrong.id, "ann")
+    agent.bank.write.ratings.revoke(wrong.id, "ann")
     episode.rate(0.5, "ann", "nearly")
     trace = episode.finish()
     assert (trace.reward.reward, trace.reward.source, trace.reward.rater) == (0.5, "person", "ann")
@@ -222,10 +222,10 @@ def test_a_step_that_a_person_judges_otherwise_is_laid_out_so_from_then_on(tmp_p
         return next(name for name, words in headings.items() if all(word in text for word in words))
 
     assert shown() == judged
-    event = agent.bank.ratings.rate(Rating("r", rated.step, 1.0 if good else -1.0, "ann"))
+    event = agent.bank.write.ratings.rate(Rating("r", rated.step, 1.0 if good else -1.0, "ann"))
     assert shown() == other
     assert agent.bank.memory(memory).outcome == judged, "what was written stays"
-    agent.bank.ratings.revoke(event.id, "ann")
+    agent.bank.write.ratings.revoke(event.id, "ann")
     assert shown() == judged
 
 
@@ -316,7 +316,7 @@ def test_mini_batches_choose_and_learn_as_the_official_code_did(tmp_path: Path) 
     embedder = SimpleNamespace(name="recorded", dimension=vectors.shape[1], digest="", version="")
     embedder.embed = lambda texts: vectors[[int(text.split()[-1]) for text in texts]]
     bank = MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension)
-    bank.start_run(replace(a_run("r", **alike, **official["settings"]), embedder=embedder.name))
+    bank.write.start_run(replace(a_run("r", **alike, **official["settings"]), embedder=embedder.name))
     agent = Agent(bank, "r", SimulatedModel(), cast(Any, embedder), Recorded())
     traces = list(agent.run(tasks, epochs=official["epochs"]))
     for trace, step in zip(traces, steps, strict=True):

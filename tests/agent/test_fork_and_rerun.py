@@ -248,13 +248,13 @@ def test_credit_counts_for_q_only_when_it_is_assigned_and_until_it_is_revoked(tm
     shares = Credit(
         "Shapley", {m: 2.0 * n / len(trace.decision.selected) for n, m in enumerate(trace.decision.selected)}, 1.0
     )
-    given = bank.credits.assign("base", trace.step, trace.id, shares.rewards(-1, 1), "me", "Shapley")
+    given = bank.write.credits.assign("base", trace.step, trace.id, shares.rewards(-1, 1), "me", "Shapley")
     moved = {p.memory_id: p for m in trace.decision.selected for p in bank.history("base", m) if p.step == trace.step}
     for number, memory_id in enumerate(trace.decision.selected):
         own = number / len(trace.decision.selected)
         assert moved[memory_id].reward == pytest.approx(own)
         assert moved[memory_id].after == pytest.approx(0.5 * moved[memory_id].before + 0.5 * own)
-    bank.credits.revoke(given.id, "me")
+    bank.write.credits.revoke(given.id, "me")
     assert dict(bank.utilities("base")) == before
 
 

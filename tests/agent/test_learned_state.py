@@ -69,7 +69,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def agent(tmp_path: Path) -> Agent:
     made = an_agent(tmp_path / "bank", run="base")
-    made.bank.start_run(replace(a_run("r"), policy="tallying", settings=Rag.Settings().model_dump()))
+    made.bank.write.start_run(replace(a_run("r"), policy="tallying", settings=Rag.Settings().model_dump()))
     made.run_id = "r"
     return made
 
@@ -119,7 +119,7 @@ def test_a_late_reward_and_its_undo_make_the_fold_anew(agent: Agent) -> None:
     row = agent.bank.step_rows("r")[1]
     given = give_reward(agent.bank, "r", 2, row.id, (), 0.25, "ann")
     assert 0.25 in learned_now(agent.bank, "r").rewards[row.task]
-    agent.bank.ratings.revoke(given.id, "ann")
+    agent.bank.write.ratings.revoke(given.id, "ann")
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r")
     steps(agent, 1)
     assert learned_now(agent.bank, "r").rewards == by_hand(agent, "r") != before
@@ -189,7 +189,7 @@ def test_a_run_after_another_policy_begins_with_its_memories(agent: Agent) -> No
     agent.run_id = "base"
     steps(agent, 3)
     info = replace(a_run("after", base="base", base_step=3), policy="tallying", settings=Rag.Settings().model_dump())
-    agent.bank.start_run(info)
+    agent.bank.write.start_run(info)
     state = learned_now(agent.bank, "after")
     assert state.rewards == {}
     assert state.written == [memory.id for memory in agent.bank.memories("base")]

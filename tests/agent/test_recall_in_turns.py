@@ -96,7 +96,7 @@ def test_what_was_recalled_in_a_turn_stands_in_its_message_before_the_choices(he
 
 def test_what_was_recalled_in_turns_is_stored_with_the_step(heard: Any) -> None:
     agent, traces, _ = heard
-    agent.bank.flush()
+    agent.bank.write.flush()
     assert [MemoryBank.open(agent.bank.uri).trace("r", trace.step) for trace in traces] == traces
 
 

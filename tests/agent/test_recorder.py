@@ -409,8 +409,8 @@ def test_a_step_recorded_before_scores_were_compared_is_named_by_the_check(
     assert not found.remedy
     pool = (replace(s.trace.recall.pool[0], similarity=0.12),)
     older = replace(s.trace, id="older", step=2, recall=replace(s.trace.recall, pool=pool))
-    bank.commit_step(older, {})
-    bank.flush()
+    bank.write.commit_step(older, {})
+    bank.write.flush()
     (found,) = [finding for finding in check(bank.uri) if finding.name == "reported"]
     assert "step 2 of run mine" in found.sentence and found.remedy
 
@@ -672,7 +672,7 @@ def test_a_bank_that_fails_does_not_stop_the_agent_and_its_own_error_passes(bank
     recorder = Recorder(bank, "mine")
     recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bank, "commit_step", _full)
+        patched.setattr(bank.write, "commit_step", _full)
         with recorder.step("egg") as lost:
             lost.answered("of no use")
         mine = ValueError("the agent's own")
@@ -698,8 +698,8 @@ def test_what_a_bank_cannot_take_waits_beside_it_and_is_stored_whole_by_the_next
     recorder.remember("egg", "boil it", a_vector(1), memory_id="m", q=0.5)
     beside = Path(f"{bank.uri}.recorded.jsonl")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bank, "commit_step", _full)
-        patched.setattr(bank, "adopt", _full)
+        patched.setattr(bank.write, "commit_step", _full)
+        patched.setattr(bank.write, "adopt", _full)
         assert recorder.remember("pan", "oil it", a_vector(2), memory_id="late") == "late"
         with recorder.step("egg", embedding=a_vector(1), task="t") as s:
             s.recalled([("m", 12.7)], kind="bm25")
@@ -731,7 +731,7 @@ def test_what_a_bank_cannot_take_waits_beside_it_and_is_stored_whole_by_the_next
 
 def test_a_recorder_of_a_bank_that_cannot_be_written_begins_its_run_later(bank: MemoryBank) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bank, "start_run", _full)
+        patched.setattr(bank.write, "start_run", _full)
         with pytest.raises(BankFull):
             Recorder(bank, "mine", strict=True)
         recorder = Recorder(bank, "mine")

@@ -372,7 +372,7 @@ def test_runs_without_a_list_of_tasks_or_of_another_world_are_refused(bank: Memo
     for run in ("typed-1", "typed-2"):
         workspace.start_run(bank, environment="conversation", tasks="", run=run)
     for run in ("far-1", "far-2"):
-        bank.start_run(replace(a_run(run), environment="alfworld", embedder=EMBEDDER.name))
+        bank.write.start_run(replace(a_run(run), environment="alfworld", embedder=EMBEDDER.name))
     for left, right in (("typed-1", "typed-2"), ("far-1", "far-2")):
         with pytest.raises(InputError, match="of tasks"):
             open_twins(bank, left, right)
@@ -413,7 +413,7 @@ def test_the_sides_go_by_the_settings_that_differ(
 
 def test_the_sides_go_by_their_policies_where_those_differ(bank: MemoryBank) -> None:
     for run, policy in (("a", "memrl"), ("b", "rag")):
-        bank.start_run(replace(a_run(run), policy=policy))
+        bank.write.start_run(replace(a_run(run), policy=policy))
     assert labels(bank, "a", "b") == ("memrl", "rag")
 
 

@@ -20,11 +20,13 @@ def an_eventful_bank(path: Path, seed: int, happenings: int = 60, **settings: fl
     """Two runs, "r" and "other", and "fork", which goes on from the middle of "r", under `settings` but for α."""
     rng = np.random.default_rng(seed)
     bank = a_bank(path, **settings)
-    bank.start_run(a_run("other", **settings))
+    bank.write.start_run(a_run("other", **settings))
     for _ in range(happenings):
         happen(bank, "other" if rng.random() < 0.2 else "r", rng)
     middle = max(1, (bank.next_step("r") - 1) // 2)
-    bank.start_run(replace(a_run("fork", base="r", base_step=middle, alpha=0.5, **settings), first_step=middle + 1))
+    bank.write.start_run(
+        replace(a_run("fork", base="r", base_step=middle, alpha=0.5, **settings), first_step=middle + 1)
+    )
     for _ in range(happenings // 2):
         happen(bank, "fork" if rng.random() < 0.8 else "r", rng)
     return bank
@@ -44,23 +46,23 @@ def happen(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:
         give_reward(bank, run, trace.step, trace.id, credited, float(rng.normal()), rater)
     elif what == 2:
         given = [e for e in bank.events(run) if e.kind is EventKind.REWARD_GIVEN]
-        bank.ratings.revoke(given[int(rng.integers(len(given)))].id, rater)
+        bank.write.ratings.revoke(given[int(rng.integers(len(given)))].id, rater)
     elif what == 3:
-        bank.credits.assign(
+        bank.write.credits.assign(
             run, trace.step, trace.id, {m: float(np.clip(rng.normal(), -1, 1)) for m in credited}, rater, "shares"
         )
     elif what == 4:
         assigned = [e for e in bank.events(run) if e.kind is EventKind.CREDIT_ASSIGNED]
         if assigned:
-            bank.credits.revoke(assigned[int(rng.integers(len(assigned)))].id, rater)
+            bank.write.credits.revoke(assigned[int(rng.integers(len(assigned)))].id, rater)
     elif what == 5:
         settings = {**bank.settings(run), "alpha": float(rng.uniform(0.1, 1))}
-        bank.change_settings(run, settings, bank.next_step(run))
+        bank.write.change_settings(run, settings, bank.next_step(run))
     elif what == 6:
         _import(bank, run, rng)
     else:
         # A step that began, saw a reward for an earlier one, and never ended.
-        bank.begin_step(run, bank.next_step(run))
+        bank.write.begin_step(run, bank.next_step(run))
         give_reward(bank, run, trace.step, trace.id, credited, float(rng.normal()), rater)
         give_reward(bank, run, bank.next_step(run), uuid.uuid4().hex, credited, 9.0, rater)
 
@@ -70,7 +72,7 @@ def _step(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:
     credited = tuple(str(m) for m in rng.choice(known, size=min(len(known), 3), replace=False)) if known else ()
     reward = None if rng.random() < 0.1 else float(rng.normal())
     trace, vectors = a_step(bank.next_step(run), credited, reward, run, q0=float(rng.normal()))
-    bank.commit_step(trace, vectors)
+    bank.write.commit_step(trace, vectors)
 
 
 def _import(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:
@@ -89,7 +91,7 @@ def _import(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:
         payload={"visits": 4},
     )
     memory = Memory(name, name, "text", "success", name, (), run, step, "", "2026-01-01T00:00:00+00:00")
-    bank.adopt({name: (memory, a_vector(int(rng.integers(1000))))}, [event], [])
+    bank.write.adopt({name: (memory, a_vector(int(rng.integers(1000))))}, [event], [])
 
 
 def believed_by_definition(

@@ -56,7 +56,7 @@ def rewarded(tasks: Sequence[str], *runs: Sequence[float | None]) -> Alignment:
 def begun(bank: MemoryBank, run: str, base: str | None = None, base_step: int = 0, **info: Any) -> RunInfo:
     """A new run of the bank."""
     started = replace(a_run(run, base, base_step), **info)
-    bank.start_run(started)
+    bank.write.start_run(started)
     return started
 
 
@@ -101,7 +101,7 @@ def commit(bank: MemoryBank, run: str, task: str, intent: str = "do it", **repor
     step = bank.next_step(run)
     reported = {"wrote": [f"{run}-{step:04d}"], **reported}
     trace = a_trace(run, step, task, intent, **reported)
-    bank.commit_step(trace, {m: a_vector(step * 10 + n) for n, m in enumerate(reported["wrote"])})
+    bank.write.commit_step(trace, {m: a_vector(step * 10 + n) for n, m in enumerate(reported["wrote"])})
     return trace
 
 

@@ -29,9 +29,9 @@ def a_bank_of(path: Path, runs: Mapping[str, Mapping[str, Any]], model: Any = No
     for run, given in runs.items():
         policy = run.partition(".")[0]
         settings = settings_of(policy, given).model_dump()
-        bank.start_run(replace(a_run(run), policy=policy, settings=settings, seed=2, embedder=embedder.name))
+        bank.write.start_run(replace(a_run(run), policy=policy, settings=settings, seed=2, embedder=embedder.name))
         agent = Agent(bank, run, model or SimulatedModel(), embedder, make_environment("household"))
-        with bank.batch(steps):
+        with bank.write.batch(steps):
             list(agent.run(tasks, epochs=steps // len(tasks)))
     return bank
 

@@ -38,11 +38,11 @@ def _empty(path: Path) -> MemoryBank:
 def test_adopted_runs_are_as_they_were_and_adopting_again_changes_nothing(tmp_path: Path) -> None:
     facts = _all(source := an_eventful_bank(tmp_path / "source", 3, 30))
     bank = _empty(tmp_path / "bank")
-    bank.adopt(*facts)
+    bank.write.adopt(*facts)
     rows = _rows(tmp_path / "bank")
     known = bank.facts
     for copy in (bank, MemoryBank.open(str(tmp_path / "bank"))):
-        copy.adopt(*facts)
+        copy.write.adopt(*facts)
         assert copy.facts == known
         assert _rows(tmp_path / "bank") == rows
         for info in source.runs():
@@ -53,13 +53,13 @@ def test_adopted_runs_are_as_they_were_and_adopting_again_changes_nothing(tmp_pa
 
 def test_steps_adopted_into_a_run_that_is_known_move_its_q(tmp_path: Path) -> None:
     source = a_bank(tmp_path / "source")
-    source.commit_step(*a_step(1))
+    source.write.commit_step(*a_step(1))
     bank = _empty(tmp_path / "bank")
-    bank.adopt(*_all(source))
+    bank.write.adopt(*_all(source))
     assert bank.utilities("r")["r-0001"].q == 0
-    source.commit_step(*a_step(2, ("r-0001",), 1.0))
+    source.write.commit_step(*a_step(2, ("r-0001",), 1.0))
     give_reward(source, "r", 2, source.trace("r", 2).id, ("r-0001",), -1.0, "ann")
-    bank.adopt(*_all(source))
+    bank.write.adopt(*_all(source))
     assert dict(bank.utilities("r")) == dict(source.utilities("r"))
     assert bank.history("r", "r-0001") == source.history("r", "r-0001")
 
@@ -78,14 +78,14 @@ def test_an_adoption_that_fails_at_the_ledger_shows_nothing_and_can_be_repeated(
 
     monkeypatch.setattr(bank._database, "insert", full)
     with pytest.raises(BankFull):
-        bank.adopt(*facts)
+        bank.write.adopt(*facts)
     for copy in (bank, MemoryBank.open(str(tmp_path / "bank"))):
         assert copy.runs() == []
         assert copy.events() == []
     monkeypatch.undo()
-    bank.adopt(*facts)
+    bank.write.adopt(*facts)
     whole = _empty(tmp_path / "whole")
-    whole.adopt(*facts)
+    whole.write.adopt(*facts)
     assert _rows(tmp_path / "bank") == _rows(tmp_path / "whole")
     for info in whole.runs():
         assert dict(bank.utilities(info.id)) == dict(whole.utilities(info.id))
@@ -97,14 +97,14 @@ def test_a_vector_that_cannot_be_stored_stops_the_adoption_before_it_begins(tmp_
     memories[last] = (memories[last][0], memories[last][1] * 2)
     bank = _empty(tmp_path / "bank")
     with pytest.raises(InputError):
-        bank.adopt(memories, events, traces)
+        bank.write.adopt(memories, events, traces)
     assert set(_rows(tmp_path / "bank").values()) == {0}
 
 
 _HOLDER = """
 import sys
 from memrl_core.bank import MemoryBank
-with MemoryBank.open(sys.argv[1]).alone():
+with MemoryBank.open(sys.argv[1]).write.alone():
     print("alone", flush=True)
     sys.stdin.readline()
 """
@@ -122,11 +122,11 @@ def test_alone_keeps_another_process_out_until_it_is_done(tmp_path: Path, monkey
     try:
         assert holder.stdout.readline() == "alone\n"
         bank._database._connection.exec_driver_sql("PRAGMA busy_timeout = 200")
-        with pytest.raises(BankError, match="process"), bank.alone():
+        with pytest.raises(BankError, match="process"), bank.write.alone():
             pass
         holder.communicate("\n", timeout=20)
-        with bank.alone(), bank.alone():
-            bank.commit_step(*a_step(1))
+        with bank.write.alone(), bank.write.alone():
+            bank.write.commit_step(*a_step(1))
     finally:
         holder.kill()
     assert bank.next_step("r") == 2
@@ -134,7 +134,7 @@ def test_alone_keeps_another_process_out_until_it_is_done(tmp_path: Path, monkey
 
 def test_a_failure_within_alone_lets_others_in_again(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    with pytest.raises(ZeroDivisionError), bank.alone():
+    with pytest.raises(ZeroDivisionError), bank.write.alone():
         _ = 1 / 0
-    with MemoryBank.open(str(tmp_path / "bank")).alone():
+    with MemoryBank.open(str(tmp_path / "bank")).write.alone():
         pass

@@ -54,6 +54,14 @@ def bank(tmp_path: Path) -> MemoryBank:
     return a_bank(tmp_path / "bank")
 
 
+def test_what_changes_a_bank_is_asked_of_its_writer_alone(bank: MemoryBank) -> None:
+    parts = ("notes", "credits", "ratings", "editing", "undo", "people", "batches", "judgements", "layouts")
+    pairs = [(bank, bank.write), *((getattr(bank, part), getattr(bank.write, part)) for part in parts)]
+    for reading, writing in pairs:
+        changing = {name for name in vars(type(writing)) if not name.startswith("_")}
+        assert changing and changing.isdisjoint(dir(reading))
+
+
 @given(moves)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_steps_and_rewards_folds_as_defined(
@@ -68,9 +76,9 @@ def test_any_sequence_of_steps_and_rewards_folds_as_defined(
             step = len(steps) + 1
             credited = tuple(f"r-{1 + (number + i) % (step - 1):04d}" for i in range(min(2, step - 1)))
             credited = tuple(dict.fromkeys(credited))
-            bank.begin_step("r", step)
+            bank.write.begin_step("r", step)
             trace, vectors = a_step(step, credited, reward=value)
-            bank.commit_step(trace, vectors)
+            bank.write.commit_step(trace, vectors)
             steps.append((trace.id, credited, value))
             seen.append({m: (u.q, u.visits) for m, u in bank.utilities("r").items()})
         elif move == "rate" and steps:
@@ -79,14 +87,14 @@ def test_any_sequence_of_steps_and_rewards_folds_as_defined(
             log.append(Given(event.id, step, rater, value))
         elif move == "revoke" and log:
             chosen = log[number % len(log)]
-            bank.ratings.revoke(chosen.id, rater)
+            bank.write.ratings.revoke(chosen.id, rater)
             chosen.revoked = True
         elif move == "interrupt":
             give_reward(bank, "r", len(steps) + 1, "never finished", ("r-0001",), value, rater)
     expected = utilities_by_definition([(c, r) for _, c, r in steps], log, alpha=0.3)
     live = {m: (u.q, u.visits) for m, u in bank.utilities("r").items()}
     assert live == expected
-    bank.flush()
+    bank.write.flush()
     again = MemoryBank.open(bank.uri)
     assert {m: (u.q, u.visits) for m, u in again.utilities("r").items()} == live
     if not log:
@@ -98,7 +106,7 @@ def test_another_handle_follows_what_is_appended(bank: MemoryBank) -> None:
     other = MemoryBank.open(bank.uri)
     assert not other.refresh()
     for step in range(1, 4):
-        bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+        bank.write.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
         assert other.refresh()
     assert other.utilities("r") == bank.utilities("r")
     give_reward(other, "r", 3, bank.step_rows("r")[-1].id, ("r-0002",), -1.0, "bo")
@@ -108,9 +116,9 @@ def test_another_handle_follows_what_is_appended(bank: MemoryBank) -> None:
 
 def test_the_same_step_is_not_committed_twice(bank: MemoryBank) -> None:
     other = MemoryBank.open(bank.uri)
-    bank.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(1))
     with pytest.raises(RunMoved, match="already finished step 1"):
-        other.commit_step(*a_step(1))
+        other.write.commit_step(*a_step(1))
     assert len(other.step_rows("r")) == 1
 
 
@@ -119,15 +127,15 @@ def test_a_batch_keeps_other_writers_out_and_shows_them_what_was_stored_before(
 ) -> None:
     other = MemoryBank.open(bank.uri)
     monkeypatch.setattr("memrl_core.bank.storage.schema.PATIENCE", 0.1)
-    monkeypatch.setattr("memrl_core.bank.bank.PACE", 60.0)
-    with other.batch(4):
-        kept = other.commit_step(*a_step(1))
+    monkeypatch.setattr("memrl_core.bank.writing.PACE", 60.0)
+    with other.write.batch(4):
+        kept = other.write.commit_step(*a_step(1))
         assert bank.step_rows("r") == [] and other.has_step("r", 1)
         with pytest.raises(BankError, match="Another process"):
-            bank.commit_step(*a_step(1))
+            bank.write.commit_step(*a_step(1))
         with pytest.raises(RunMoved):
-            other.commit_step(*a_step(1))
-        other.commit_step(*a_step(2, ("r-0001",)))
+            other.write.commit_step(*a_step(1))
+        other.write.commit_step(*a_step(2, ("r-0001",)))
     assert [row.id for row in other.step_rows("r")] == [row.id for row in bank.step_rows("r")]
     assert bank.step_rows("r")[0].id == kept.id and len(bank.step_rows("r")) == 2
     assert dict(other.utilities("r")) == dict(bank.utilities("r"))
@@ -136,9 +144,9 @@ def test_a_batch_keeps_other_writers_out_and_shows_them_what_was_stored_before(
 def test_a_step_of_a_batch_that_takes_long_is_stored_by_itself(
     bank: MemoryBank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrl_core.bank.bank.PACE", 0.0)
-    with bank.batch(4):
-        bank.commit_step(*a_step(1))
+    monkeypatch.setattr("memrl_core.bank.writing.PACE", 0.0)
+    with bank.write.batch(4):
+        bank.write.commit_step(*a_step(1))
         assert MemoryBank.open(bank.uri).has_step("r", 1)
 
 
@@ -148,16 +156,16 @@ def test_a_later_step_takes_as_few_statements_as_an_early_one(bank: MemoryBank) 
     counts = []
     for step in range(1, 81):
         statements.clear()
-        bank.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
+        bank.write.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
         assert statements.count("COMMIT") == 1
         counts.append(len([one for one in statements if not one.startswith("INSERT")]))
     assert max(counts[2:]) == counts[2] <= 20, statements
 
 
 def test_a_batch_is_on_disk_when_it_ends(bank: MemoryBank) -> None:
-    with bank.batch(4):
+    with bank.write.batch(4):
         for step in range(1, 11):
-            bank.commit_step(*a_step(step))
+            bank.write.commit_step(*a_step(step))
     assert len(MemoryBank.open(bank.uri).step_rows("r")) == 10
     assert not bank.refresh()
 
@@ -166,11 +174,11 @@ def test_a_failed_append_can_be_repeated_without_doubling(bank: MemoryBank, monk
     trace, vectors = a_step(1)
     with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
         broken.setattr("memrl_core.bank.updates.Updates._write", lambda *_: 1 / 0)
-        bank.commit_step(trace, vectors)
+        bank.write.commit_step(trace, vectors)
     cut_short = MemoryBank.open(bank.uri)
     assert cut_short.events("r") == bank.events("r") and len(bank.events("r")) == 1
     assert bank.step_rows("r") == []
-    bank.commit_step(trace, vectors)
+    bank.write.commit_step(trace, vectors)
     again = MemoryBank.open(bank.uri)
     assert again.unfinished_steps("r") == []
     assert list(again.utilities("r")) == ["r-0001"]
@@ -189,17 +197,17 @@ bank = MemoryBank.open({uri!r})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
 try:
-    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.write.commit_step(*a_step(2, ("r-0001",)))
 except BankFull as error:
     print(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.write.commit_step(*a_step(2, ("r-0001",)))
     print("kept", len(bank.step_rows("r")))
 """
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost(bank: MemoryBank) -> None:
-    bank.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(1))
     root = str(Path(__file__).resolve().parents[2])
     script = FULL_DISK.format(root=root, uri=bank.uri)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
@@ -212,7 +220,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(bank: MemoryBank) -> None:
 def test_a_vector_that_cannot_be_compared_is_refused(bank: MemoryBank, vector: np.ndarray) -> None:
     trace, _ = a_step(1)
     with pytest.raises(InputError, match="Nothing was stored"):
-        bank.commit_step(trace, {"r-0001": vector.astype(np.float32)})
+        bank.write.commit_step(trace, {"r-0001": vector.astype(np.float32)})
     assert bank.step_rows("r") == []
 
 
@@ -251,7 +259,7 @@ def test_a_bank_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_damaged_part_is_said(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank") as bank:
-        bank.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(1))
     shutil.copytree(tmp_path / "bank", tmp_path / "other")
     for file in (tmp_path / "bank" / "vectors" / "memories.lance" / "data").iterdir():
         file.write_bytes(b"\0" * 100)
@@ -272,34 +280,34 @@ def test_the_ledger_refuses_to_be_changed(tmp_path: Path) -> None:
 
 def test_a_read_only_place_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with a_bank(tmp_path / "bank") as bank:
-        bank.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(1))
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     closed = MemoryBank.open(bank.uri)
     assert closed.view("r").size == 1
     with pytest.raises(BankReadOnly, match="cannot be written"):
-        closed.commit_step(*a_step(2))
+        closed.write.commit_step(*a_step(2))
     assert closed.next_step("r") == 2
 
 
 def test_a_name_of_a_run_that_is_taken_or_odd_is_refused(bank: MemoryBank) -> None:
     for name in ("r", "", "../up", "a b", "x'y"):
         with pytest.raises(InputError):
-            bank.start_run(a_run(name))
+            bank.write.start_run(a_run(name))
     with pytest.raises(UnknownRun, match="no run “q”"):
         bank.view("q")
 
 
 def test_a_reward_that_is_not_a_number_is_refused(bank: MemoryBank) -> None:
     trace, vectors = a_step(1)
-    bank.commit_step(trace, vectors)
+    bank.write.commit_step(trace, vectors)
     with pytest.raises(InputError, match="scale"):
-        bank.ratings.rate(Rating("r", 1, float("nan"), "ann"))
+        bank.write.ratings.rate(Rating("r", 1, float("nan"), "ann"))
 
 
 def test_frozen_coordinates_stay(bank: MemoryBank) -> None:
     assert bank.layouts.newest() is None
-    layout = bank.layouts.save("pca", {"a": (0.0, 1.0), "b": (2.0, 3.0)})
-    bank.layouts.add(layout, {"c": (4.0, 5.0)})
+    layout = bank.write.layouts.save("pca", {"a": (0.0, 1.0), "b": (2.0, 3.0)})
+    bank.write.layouts.add(layout, {"c": (4.0, 5.0)})
     stored = MemoryBank.open(bank.uri).layouts.newest()
     assert stored.coordinates == {"a": (0.0, 1.0), "b": (2.0, 3.0), "c": (4.0, 5.0)}
     assert stored.fitted == ("a", "b")
@@ -312,16 +320,16 @@ def test_a_bank_whose_making_was_cut_short_can_be_made_again(tmp_path: Path) -> 
     (tmp_path / "bank" / "bank.db").write_bytes(b"")
     with pytest.raises(BankMissing):
         MemoryBank.open(str(tmp_path / "bank"))
-    a_bank(tmp_path / "bank").commit_step(*a_step(1))
+    a_bank(tmp_path / "bank").write.commit_step(*a_step(1))
 
 
 def test_a_memory_that_no_step_names_is_not_seen_and_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memrl_core.bank.storage.vectors.MANY_FRAGMENTS", 2)
     bank = a_bank(tmp_path / "bank")
-    bank.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(1))
     monkeypatch.setattr(bank._database, "commit", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        bank.commit_step(*a_step(2))
+        bank.write.commit_step(*a_step(2))
     monkeypatch.undo()
     monkeypatch.setattr("memrl_core.bank.storage.vectors.MANY_FRAGMENTS", 2)
     table = lancedb.connect(f"{bank.uri}/vectors").open_table("memories")
@@ -335,9 +343,9 @@ def test_a_memory_that_no_step_names_is_not_seen_and_swept_up(tmp_path: Path, mo
 
 def test_a_bank_in_memory_works_like_any_other() -> None:
     bank = MemoryBank.create("memory://", "hashing-8", DIMENSION)
-    bank.start_run(a_run())
-    bank.commit_step(*a_step(1))
-    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.write.start_run(a_run())
+    bank.write.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(2, ("r-0001",)))
     bank.close()
     assert bank.utilities("r")["r-0001"].visits == 1
     assert bank.view("r").memories["r-0002"].intent == "task 2"
@@ -347,8 +355,8 @@ def test_a_bank_in_memory_works_like_any_other() -> None:
 
 def test_what_is_stored_is_what_a_handle_knows(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    bank.commit_step(*a_step(1))
-    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.write.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(2, ("r-0001",)))
     give_reward(bank, "r", 2, bank.step_rows("r")[1].id, ("r-0001",), -1.0, "ann")
     database = sqlite3.connect(tmp_path / "bank" / "bank.db")
     assert database.execute("SELECT run, memory_id, q, visits FROM q_values ORDER BY memory_id").fetchall() == [
@@ -404,6 +412,6 @@ def test_a_mark_of_a_waiting_process_that_was_killed_stops_nobody(tmp_path: Path
     waits = tmp_path / "bank" / f"{FILE}{TURNS}"
     with a_bank(tmp_path / "bank") as bank:
         waits.touch()
-        bank.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(1))
         assert bank.has_step("r", 1)
     assert not waits.exists()

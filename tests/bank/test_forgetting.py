@@ -23,10 +23,10 @@ from tests.builders import a_bank, a_run, a_step, an_agent
 def test_a_fork_without_a_step_of_its_own_forgets_at_once(tmp_path: Path) -> None:
     with a_bank(tmp_path / "b") as bank:
         for step in (1, 2, 3):
-            bank.commit_step(*a_step(step))
-        bank.start_run(replace(a_run("f", base="r", base_step=3), first_step=4))
+            bank.write.commit_step(*a_step(step))
+        bank.write.start_run(replace(a_run("f", base="r", base_step=3), first_step=4))
         assert len(bank.utilities("f")) == 3
-        bank.editing.forget("f", ["r-0002"])
+        bank.write.editing.forget("f", ["r-0002"])
         assert list(bank.utilities("f")) == ["r-0001", "r-0003"]
         assert len(bank.utilities("r")) == 3
 
@@ -39,7 +39,7 @@ def test_a_memory_forgotten_while_it_is_in_the_prompt_moves_no_more(tmp_path: Pa
     while episode.phase is not Phase.GENERATE:
         episode.advance()
     gone, *rest = episode.credited
-    agent.bank.editing.forget("r", [gone])
+    agent.bank.write.editing.forget("r", [gone])
     trace = episode.finish()
     assert [change.memory_id for change in trace.update.changes] == rest
     assert gone not in agent.bank.utilities("r")
@@ -49,8 +49,8 @@ def test_a_run_is_reported_with_the_options_its_world_has_now(tmp_path: Path) ->
     agent = an_agent(tmp_path / "b")
     bank = agent.bank
     list(agent.run(sample_tasks("household-train")[:2]))
-    bank.change_environment("r", {"shift_at": [3]})
-    bank.change_environment("r", {"shift_at": [3, 5]})
+    bank.write.change_environment("r", {"shift_at": [3]})
+    bank.write.change_environment("r", {"shift_at": [3, 5]})
     assert bank.run("r").environment_options == {"shift_at": [3, 5]}
     bank.close()
     with MemoryBank.open(str(tmp_path / "b")) as again:
@@ -62,10 +62,10 @@ def test_a_run_is_reported_with_the_options_its_world_has_now(tmp_path: Path) ->
 
 def test_both_facts_survive_an_export_and_an_import(tmp_path: Path) -> None:
     with a_bank(tmp_path / "b") as bank:
-        bank.commit_step(*a_step(1))
-        bank.commit_step(*a_step(2))
-        bank.editing.forget("r", ["r-0001"])
-        bank.change_environment("r", {"shift_at": [2]})
+        bank.write.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(2))
+        bank.write.editing.forget("r", ["r-0001"])
+        bank.write.change_environment("r", {"shift_at": [2]})
         write_bank(bank, tmp_path / "out.zip")
     bring_in(read_bank(tmp_path / "out.zip"), str(tmp_path / "c"))
     with MemoryBank.open(str(tmp_path / "c")) as other:

@@ -50,7 +50,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
         (vector,) = vectors.values()
         (op,) = trace.write.operations if trace.write else ()
         trace = replace(trace, id=f"step {name}", write=WriteRecord((replace(op, memory_id=name),)))
-        opened.commit_step(trace, {name: vector})
+        opened.write.commit_step(trace, {name: vector})
     return opened
 
 
@@ -60,13 +60,13 @@ def test_no_run_gets_a_name_that_means_something_to_a_shell_or_a_file_system(
 ) -> None:
     opened = MemoryBank.create(str(tmp_path / "bank"), "hashing-8", 8)
     with pytest.raises(InputError, match="A run's name"):
-        opened.start_run(a_run(name))
+        opened.write.start_run(a_run(name))
     with pytest.raises(InputError, match="A run's name"):
         Recorder(opened, name)
     assert opened.runs() == [] and opened.events() == []
     with monkeypatch.context() as patched:  # What another program, or an earlier one, wrote.
-        patched.setattr("memrl_core.bank.bank.is_run_name", lambda _: True)
-        opened.start_run(a_run(name))
+        patched.setattr("memrl_core.bank.writing.is_run_name", lambda _: True)
+        opened.write.start_run(a_run(name))
     write_bank(opened, tmp_path / "bank.zip")
     with pytest.raises(InputError, match="A run's name"):
         read_any(tmp_path / "bank.zip")
@@ -77,7 +77,7 @@ def test_a_row_is_found_by_its_whole_name_and_no_other_is(bank: MemoryBank, name
     step = 1 + NAMES.index(name)
     assert bank._vectors.read(["id"], [name])["id"].to_pylist() == [name]
     assert MemoryBank.open(bank.uri).memory(name).step == step
-    assert bank.ratings.rate(Rating("r", step, 0.5, name)).rater == person_name(name)
+    assert bank.write.ratings.rate(Rating("r", step, 0.5, name)).rater == person_name(name)
     assert [event.step for event in bank.ratings.of("r", step) if event.source == "person"] == [step]
 
 
@@ -92,8 +92,8 @@ def test_a_bank_of_such_names_reads_and_writes_as_any_other(tmp_path: Path) -> N
         for name in NAMES:
             info = replace(a_run(), id=name)
             event = replace(bank.events()[0], id=name, run=name, payload={**bank.events()[0].payload, "id": name})
-            bank.adopt({}, [event], [])
-            bank.commit_step(*a_step(1, run=name))
+            bank.write.adopt({}, [event], [])
+            bank.write.commit_step(*a_step(1, run=name))
             assert bank.run(name).id == info.id
         for name in NAMES:
             assert [trace.run for trace in bank.traces(name)] == [name]

@@ -120,12 +120,12 @@ def of_everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bank with rows in every table: steps with candidates, a fork, a person's reward, two maps."""
     path = tmp_path_factory.mktemp("everything") / "bank"
     with an_agent_after(path, 6).bank as bank:
-        bank.start_run(a_run("fork", base="r", base_step=4))
+        bank.write.start_run(a_run("fork", base="r", base_step=4))
         give_reward(bank, "r", 6, bank.trace("r", 6).id, bank.credited("r", 6), -1.0, "ann", "too slow")
         ids = bank.memory_ids()
-        bank.layouts.save("umap", {ids[0]: (0.0, 0.5)})
-        newest = bank.layouts.save("umap", {memory_id: (float(n), 0.5) for n, memory_id in enumerate(ids[:-1])})
-        bank.layouts.add(newest, {ids[-1]: (0.25, -0.25)})
+        bank.write.layouts.save("umap", {ids[0]: (0.0, 0.5)})
+        newest = bank.write.layouts.save("umap", {memory_id: (float(n), 0.5) for n, memory_id in enumerate(ids[:-1])})
+        bank.write.layouts.add(newest, {ids[-1]: (0.25, -0.25)})
     return path
 
 
@@ -234,7 +234,7 @@ def test_a_bank_of_an_earlier_version_is_whole_and_gets_its_checksums_with_the_n
     assert "hashing-1025" not in problems(everything)["steps"] and "embedder" in problems(everything)["steps"]
     changed(everything, "UPDATE meta SET value = 'hashing-1024' WHERE key = 'embedder'")
     with MemoryBank.open(str(everything)) as bank:
-        bank.start_run(a_run("later"))
+        bank.write.start_run(a_run("later"))
     assert problems(everything) == {}
     changed(everything, "UPDATE meta SET value = 'hashing-1025' WHERE key = 'embedder'")
     assert "hashing-1025" in problems(everything)["opens"]
@@ -249,7 +249,7 @@ def test_places_that_an_earlier_version_added_are_no_fault(everything: Path) -> 
     with MemoryBank.open(str(everything)) as bank:
         newest = bank.layouts.newest()
         assert newest is not None
-        bank.layouts.add(newest, {bank.memory_ids()[0]: (1.0, 1.0)})
+        bank.write.layouts.add(newest, {bank.memory_ids()[0]: (1.0, 1.0)})
     assert problems(everything) == {}
     changed(everything, "UPDATE points SET x = x + 1 WHERE position = (SELECT max(position) FROM points)")
     assert "maps" in problems(everything)
@@ -345,7 +345,7 @@ def test_after_a_kill_nothing_is_missing(killed: Path) -> None:
     assert problems(killed) == {}
     with MemoryBank.open(str(killed)) as bank:
         assert bank.missing == "" and len(bank.events("r")) == 11
-        bank.commit_step(*a_step(4))
+        bank.write.commit_step(*a_step(4))
     assert not (killed / "bank.db-wal").exists()
     assert problems(killed) == {}
 
@@ -399,7 +399,7 @@ def test_a_copy_of_the_database_without_its_log_is_reported_and_stays_so(killed:
     assert "newest" in problems(copy)
     with MemoryBank.open(str(copy)) as bank:
         assert bank.missing
-        bank.start_run(a_run("later"))
+        bank.write.start_run(a_run("later"))
     assert "newest" in problems(copy)
 
 
@@ -438,7 +438,7 @@ def test_of_several_writers_each_leaves_a_file_that_tells_whether_it_is_in_use(b
 
 def test_steps_that_never_ended_are_counted_and_do_no_harm(bank: Path) -> None:
     made = a_bank(bank.with_name("open"))
-    made.begin_step("r", 1)
+    made.write.begin_step("r", 1)
     give_reward(made, "r", 1, "an-attempt", (), 1.0, "ann")
     made.close()
     assert problems(bank.with_name("open")) == {}

@@ -72,8 +72,8 @@ def must_not_tell(*texts: str) -> None:
 
 def test_what_was_written_is_there_after_reopening(uri: str) -> None:
     with a_bank(uri) as bank:
-        bank.commit_step(*a_step(1))
-        bank.commit_step(*a_step(2, credited=("r-0001",)))
+        bank.write.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(2, credited=("r-0001",)))
         before = q_of(bank)
     with MemoryBank.open(uri) as again:
         assert q_of(again) == before
@@ -101,13 +101,13 @@ def test_the_command_line_makes_goes_on_with_and_checks_it(uri: str) -> None:
 
 def test_two_writers_lose_nothing(uri: str) -> None:
     bank = a_bank(uri)
-    bank.start_run(a_run("other"))
+    bank.write.start_run(a_run("other"))
     other = MemoryBank.open(uri)
     for step in range(1, 6):
-        bank.commit_step(*a_step(step))
-        other.commit_step(*a_step(step, run="other"))
+        bank.write.commit_step(*a_step(step))
+        other.write.commit_step(*a_step(step, run="other"))
     with pytest.raises(RunMoved):
-        other.commit_step(*a_step(1))
+        other.write.commit_step(*a_step(1))
     bank.close()
     other.close()
     assert all(finding.ok for finding in check(uri))
@@ -118,7 +118,7 @@ def test_two_writers_lose_nothing(uri: str) -> None:
 def test_closing_joins_what_many_appends_left(uri: str, store: ObjectStore) -> None:
     bank = a_bank(uri)
     for step in range(1, 9):
-        bank.commit_step(*a_step(step))
+        bank.write.commit_step(*a_step(step))
     bank.close()
     database = addresses.connect(f"s3://{BUCKET}/some/bank")
     table = database.open_table("memories")
@@ -127,8 +127,8 @@ def test_closing_joins_what_many_appends_left(uri: str, store: ObjectStore) -> N
 
 def test_a_bank_goes_through_an_archive_and_back(uri: str, tmp_path: Path) -> None:
     with a_bank(uri) as bank:
-        bank.commit_step(*a_step(1))
-        bank.commit_step(*a_step(2, credited=("r-0001",)))
+        bank.write.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(2, credited=("r-0001",)))
         before = q_of(bank)
         write_bank(bank, tmp_path / "bank.zip")
     (tmp_path / "other").mkdir()
@@ -166,7 +166,7 @@ def test_nothing_there_is_a_missing_bank(uri: str) -> None:
 
 
 def test_something_else_there_is_no_bank_and_stays(uri: str, store: ObjectStore, tmp_path: Path) -> None:
-    a_bank(uri).commit_step(*a_step(1))
+    a_bank(uri).write.commit_step(*a_step(1))
     left = dict(store.buckets[BUCKET])
     (tmp_path / "team.db").unlink()
     with pytest.raises(NotABank):
@@ -197,7 +197,7 @@ def test_keys_that_may_only_read_append_nothing(uri: str, store: ObjectStore) ->
     bank = MemoryBank.open(uri)
     store.is_closed_to_writers = True
     with pytest.raises(BankUnreachable, match="keys"):
-        bank.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(1))
     store.is_closed_to_writers = False
     assert not MemoryBank.open(uri).step_rows("r")
 
@@ -219,7 +219,7 @@ def test_an_address_of_no_known_kind_is_refused(made: str, tmp_path: Path, store
 
 def test_a_damaged_object_is_damage_and_not_a_lost_connection(uri: str, store: ObjectStore) -> None:
     with a_bank(uri) as bank:
-        bank.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(1))
     for key in [key for key in store.buckets[BUCKET] if "/memories.lance/data/" in key]:
         del store.buckets[BUCKET][key]
     (fault,) = [finding for finding in check(uri) if not finding.ok]
@@ -268,11 +268,11 @@ def test_no_key_is_stored_or_logged(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     with a_bank(uri) as bank:
-        bank.commit_step(*a_step(1))
-        bank.commit_step(*a_step(2))
+        bank.write.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(2))
         store.is_closed_to_writers = True
         with pytest.raises(MemRLError):
-            bank.commit_step(*a_step(3))
+            bank.write.commit_step(*a_step(3))
         bank._vectors.compact()
         store.is_closed_to_writers = False
     assert "put off" in caplog.text

@@ -23,7 +23,7 @@ from tests.policies.policy_run import an_agent_of
 def bank_after_steps(path: Path, run: str = "r", steps: int = 8) -> MemoryBank:
     bank = a_bank(path, run)
     for step in range(1, steps + 1):
-        bank.commit_step(*a_step(step, run=run))
+        bank.write.commit_step(*a_step(step, run=run))
     return bank
 
 
@@ -60,7 +60,7 @@ def test_what_is_written_while_the_bank_compacts_keeps_its_age(
     live = a_bank(tmp_path / "bank")
     tailing = opened(live)
     for step in range(1, 17):
-        live.commit_step(*a_step(step))
+        live.write.commit_step(*a_step(step))
         tailing.refresh()
     expected = [f"r-{step:04d}" for step in range(1, 17)]
     assert [list(bank.view("r").ids) for bank in (live, tailing, opened(live))] == [expected] * 3
@@ -70,7 +70,7 @@ def test_steps_without_a_pause_leave_few_fragments(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("memrl_core.bank.storage.vectors.APPENDS_PER_COMPACTION", 10)
     bank = a_bank(tmp_path / "bank")
     for step in range(1, 36):
-        bank.commit_step(*a_step(step))
+        bank.write.commit_step(*a_step(step))
     assert bank._vectors._table.stats()["fragment_stats"]["num_fragments"] <= 10
 
 
@@ -87,9 +87,9 @@ def test_a_tailing_handle_misses_no_row_that_was_moved_before_those_it_knows(tmp
     live = bank_after_steps(tmp_path / "bank")
     tailing = opened(live)
     for step in (9, 10):
-        live.commit_step(*a_step(step, (f"r-{step - 1:04d}",)))
+        live.write.commit_step(*a_step(step, (f"r-{step - 1:04d}",)))
     move_rows(live, behind)
-    live.commit_step(*a_step(11))
+    live.write.commit_step(*a_step(11))
     assert tailing.refresh()
     assert list(tailing.view("r").ids) == list(live.view("r").ids)
     assert tailing.utilities("r") == live.utilities("r")
@@ -98,15 +98,15 @@ def test_a_tailing_handle_misses_no_row_that_was_moved_before_those_it_knows(tmp
 
 def test_steps_that_are_held_back_are_as_old_for_their_writer_as_for_all_others(tmp_path: Path) -> None:
     live = bank_after_steps(tmp_path / "bank", steps=2)
-    live.start_run(a_run("other"))
+    live.write.start_run(a_run("other"))
     other = opened(live)
-    with other.batch(3):
+    with other.write.batch(3):
         for step in (1, 2):
-            other.commit_step(*a_step(step, run="other"))
-        other.flush()
-        live.commit_step(*a_step(3))
-        other.commit_step(*a_step(3, run="other"))
-    live.commit_step(*a_step(4))
+            other.write.commit_step(*a_step(step, run="other"))
+        other.write.flush()
+        live.write.commit_step(*a_step(3))
+        other.write.commit_step(*a_step(3, run="other"))
+    live.write.commit_step(*a_step(4))
     other.refresh()
     assert live.memory_ids() == other.memory_ids() == opened(live).memory_ids()
     for run in ("r", "other"):
@@ -120,7 +120,7 @@ def test_a_view_in_use_stays_as_it_is_when_older_memories_arrive(tmp_path: Path)
     walked = live.walk("r")
     next(walked)
     come = contents_of(bank_after_steps(tmp_path / "older", "older", 3))
-    live.adopt(come.memories, come.events, come.traces)
+    live.write.adopt(come.memories, come.events, come.traces)
     assert live.memory_ids() != [*ids, *come.memories]
     assert (list(view.ids), [view.position(i) for i in ids]) == (ids, positions)
     assert np.array_equal(np.asarray(view.embeddings), vectors)
@@ -144,11 +144,11 @@ def test_a_merge_keeps_the_order_of_both_and_is_the_same_when_opened_again(tmp_p
 def test_a_memory_is_as_old_as_in_its_own_run_whenever_others_came_to_know_it(tmp_path: Path) -> None:
     bank = bank_after_steps(tmp_path / "bank")
     before = seen(bank.view("r"))
-    bank.start_run(a_run("there"))
+    bank.write.start_run(a_run("there"))
     known_elsewhere = [
         replace(event, id=f"there-{event.id}", run="there", seq=0, step_id="", memory_ids=(before[-1],))
         for event in bank.events("r")
         if before[0] in event.memory_ids
     ]
-    bank.adopt({}, known_elsewhere, [])
+    bank.write.adopt({}, known_elsewhere, [])
     assert seen(bank.view("r")) == before == seen(opened(bank).view("r"))

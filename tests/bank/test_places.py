@@ -25,7 +25,7 @@ from tests.builders import a_bank, a_step
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
     with a_bank(tmp_path / "bank") as made:
-        made.commit_step(*a_step(1))
+        made.write.commit_step(*a_step(1))
     return tmp_path / "bank"
 
 
@@ -44,7 +44,7 @@ def test_a_copy_holds_everything_and_goes_its_own_way(bank: Path) -> None:
     under_way.clear()
     with MemoryBank.open(str(bank.with_name("copy"))) as copy:
         assert copy.view("r").size == 1
-        copy.commit_step(*a_step(2))
+        copy.write.commit_step(*a_step(2))
     assert MemoryBank.open(str(bank)).view("r").size == 1
 
 
@@ -115,7 +115,7 @@ def test_a_place_without_hard_links_is_named_and_nothing_is_left_there(
         assert not place.exists()
     with MemoryBank.open(str(bank)) as kept:
         with pytest.raises(BankMisplaced, match=r"no hard links.*a local disk"):
-            kept.commit_step(*a_step(2))
+            kept.write.commit_step(*a_step(2))
         assert kept.next_step("r") == 2
 
 
@@ -125,7 +125,7 @@ def test_a_place_that_has_hard_links_and_refuses_is_not_writable(bank: Path, mon
 
     monkeypatch.setattr(LanceTable, "add", commit)
     with MemoryBank.open(str(bank)) as kept, pytest.raises(BankReadOnly, match="cannot be written"):
-        kept.commit_step(*a_step(2))
+        kept.write.commit_step(*a_step(2))
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_LOCK, sqlite3.SQLITE_PROTOCOL, 0])
@@ -160,10 +160,10 @@ def test_a_place_without_locks_is_told_from_one_that_is_busy(tmp_path: Path, mon
     busy.execute("BEGIN IMMEDIATE")
     with MemoryBank.open(str(tmp_path / "bank")) as bank:
         with pytest.raises(BankError, match="Another process"):
-            bank.commit_step(*a_step(1))
+            bank.write.commit_step(*a_step(1))
         monkeypatch.setattr(pytest.importorskip("fcntl"), "lockf", refused)
         with pytest.raises(BankMisplaced, match=r"no locks.*a local disk"):
-            bank.commit_step(*a_step(1))
+            bank.write.commit_step(*a_step(1))
     busy.close()
 
 

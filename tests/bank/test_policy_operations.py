@@ -46,7 +46,7 @@ def doing(
 def updated(
     bank: MemoryBank, step: int, old: str, new: str, credited: tuple[str, ...] = (), reward: float = 1.0
 ) -> str:
-    bank.commit_step(*doing(step, an_operation("UPDATE", new, [old]), credited=credited, reward=reward))
+    bank.write.commit_step(*doing(step, an_operation("UPDATE", new, [old]), credited=credited, reward=reward))
     return new
 
 
@@ -54,9 +54,9 @@ def updated(
 def bank(tmp_path: Path) -> MemoryBank:
     """Three steps; the second and the third used the first memory."""
     made = a_bank(tmp_path / "bank", alpha=ALPHA)
-    with made.batch(3):
+    with made.write.batch(3):
         for step in range(1, 4):
-            made.commit_step(*a_step(step, (ONE,) if step > 1 else ()))
+            made.write.commit_step(*a_step(step, (ONE,) if step > 1 else ()))
     return made
 
 
@@ -71,15 +71,15 @@ def both(bank: MemoryBank) -> tuple[MemoryBank, MemoryBank]:
 def test_operations_of_one_step_are_done_in_their_order_however_many(bank: MemoryBank) -> None:
     names = [f"r-0004-{n}" for n in range(12)]
     chain = [an_operation("UPDATE", new, [old]) for old, new in zip([ONE, *names], names, strict=False)]
-    bank.commit_step(*doing(4, *chain))
+    bank.write.commit_step(*doing(4, *chain))
     for handle in both(bank):
         assert list(handle.utilities("r")) == [TWO, THREE, names[-1]]
         assert handle.utilities("r")[names[-1]] == Utility(0.75, 2)
 
 
 def test_a_fork_rewrites_what_it_knows_and_its_base_keeps_it(bank: MemoryBank) -> None:
-    bank.start_run(replace(a_run("fork", base="r", base_step=3, alpha=ALPHA), first_step=4))
-    bank.commit_step(*doing(4, an_operation("UPDATE", "fork-0004", [ONE]), run="fork"))
+    bank.write.start_run(replace(a_run("fork", base="r", base_step=3, alpha=ALPHA), first_step=4))
+    bank.write.commit_step(*doing(4, an_operation("UPDATE", "fork-0004", [ONE]), run="fork"))
     for handle in both(bank):
         assert list(handle.utilities("r")) == [ONE, TWO, THREE]
         assert handle.utilities("fork")["fork-0004"] == handle.utilities("r")[ONE]
@@ -87,7 +87,7 @@ def test_a_fork_rewrites_what_it_knows_and_its_base_keeps_it(bank: MemoryBank) -
 
 def test_what_is_only_reworded_stays_of_its_task(bank: MemoryBank) -> None:
     same = bank.memory(ONE).intent
-    bank.commit_step(*doing(4, an_operation("UPDATE", "r-0004", [ONE], intent=same)))
+    bank.write.commit_step(*doing(4, an_operation("UPDATE", "r-0004", [ONE], intent=same)))
     updated(bank, 5, TWO, "r-0005")
     assert [bank.memory(i).task for i in ("r-0004", "r-0005")] == [bank.memory(ONE).task, "t5"]
     assert [bank.memory(i).step for i in ("r-0004", "r-0005")] == [4, 5]
@@ -108,10 +108,10 @@ def test_any_sequence_of_operations_equals_the_reference(
         chosen = tuple(dict.fromkeys(seen[n % len(seen)] for n in (one, two))) if seen else ()
         if what == "rate":
             step, value = 1 + one % len(model.steps), 1.0 - two % 3
-            bank.ratings.rate(Rating("r", step, value, "ann"))
+            bank.write.ratings.rate(Rating("r", step, value, "ann"))
             model.late[step] = value
         elif what == "pin" and chosen and chosen[0] not in model.now()[1]:
-            bank.editing.pin("r", chosen[:1], "ann")
+            bank.write.editing.pin("r", chosen[:1], "ann")
             model.pins.setdefault(len(model.steps), []).append(chosen[0])
         elif what in ("ADD", "UPDATE", "MERGE", "DELETE"):
             number = len(model.steps) + 1
@@ -120,7 +120,7 @@ def test_any_sequence_of_operations_equals_the_reference(
             if what in ("UPDATE", "MERGE") and not olds:
                 continue
             before[number] = list(bank.utilities("r").items())
-            bank.commit_step(*doing(number, an_operation(what, new, olds), credited=chosen, reward=1.0 - one))
+            bank.write.commit_step(*doing(number, an_operation(what, new, olds), credited=chosen, reward=1.0 - one))
             model.steps.append((chosen, 1.0 - one, ((what, new, olds),)))
     expected, pinned = model.now()
     for handle in both(bank):
@@ -138,9 +138,9 @@ def test_any_sequence_of_operations_equals_the_reference(
 
 
 def test_a_pinned_memory_is_not_deleted_and_the_record_says_so(bank: MemoryBank) -> None:
-    bank.editing.pin("r", [ONE], "ann")
-    bank.commit_step(*doing(4, an_operation("DELETE", replaces=[ONE, TWO])))
-    stored = bank.commit_step(*doing(5, an_operation("DELETE", replaces=[ONE])))
+    bank.write.editing.pin("r", [ONE], "ann")
+    bank.write.commit_step(*doing(4, an_operation("DELETE", replaces=[ONE, TWO])))
+    stored = bank.write.commit_step(*doing(5, an_operation("DELETE", replaces=[ONE])))
     for handle in both(bank):
         assert list(handle.utilities("r")) == [ONE, THREE]
         four, five = (handle.trace("r", step).write.operations[0] for step in (4, 5))
@@ -150,31 +150,31 @@ def test_a_pinned_memory_is_not_deleted_and_the_record_says_so(bank: MemoryBank)
 
 
 def test_a_pin_goes_on_with_what_took_the_place_and_can_be_undone_there(bank: MemoryBank) -> None:
-    bank.editing.pin("r", [ONE], "ann")
+    bank.write.editing.pin("r", [ONE], "ann")
     new = updated(bank, 5, updated(bank, 4, ONE, "r-0004"), "r-0005")
     assert bank.pinned("r") == {new}
-    bank.undo.undo("ann")
+    bank.write.undo.undo("ann")
     assert bank.pinned("r") == set()
-    bank.undo.redo("ann")
+    bank.write.undo.redo("ann")
     for handle in both(bank):
         assert handle.pinned("r") == {new}
 
 
 def test_undoing_one_pin_keeps_what_another_pin_is_in(bank: MemoryBank) -> None:
-    bank.editing.pin("r", [TWO], "bo")
-    bank.editing.pin("r", [ONE], "ann")
-    bank.commit_step(*doing(4, an_operation("MERGE", "r-0004", [ONE, TWO])))
-    bank.undo.undo("ann")
+    bank.write.editing.pin("r", [TWO], "bo")
+    bank.write.editing.pin("r", [ONE], "ann")
+    bank.write.commit_step(*doing(4, an_operation("MERGE", "r-0004", [ONE, TWO])))
+    bank.write.undo.undo("ann")
     assert bank.pinned("r") == {"r-0004"}
-    bank.undo.undo("bo")
+    bank.write.undo.undo("bo")
     assert bank.pinned("r") == set()
 
 
 @pytest.mark.parametrize("op", ["UPDATE", "MERGE", "DELETE"])
 def test_what_a_person_forgot_meanwhile_stays_forgotten(bank: MemoryBank, op: str) -> None:
     trace, vectors = doing(4, an_operation(op, "" if op == "DELETE" else "r-0004", [ONE]))
-    bank.editing.forget("r", [ONE], "ann")
-    stored = bank.commit_step(trace, vectors)
+    bank.write.editing.forget("r", [ONE], "ann")
+    stored = bank.write.commit_step(trace, vectors)
     assert stored.write.operations[0].op == "NOOP"
     for handle in both(bank):
         assert list(handle.utilities("r")) == [TWO, THREE]
@@ -183,38 +183,38 @@ def test_what_a_person_forgot_meanwhile_stays_forgotten(bank: MemoryBank, op: st
 
 def test_what_a_person_reworded_meanwhile_is_not_rewritten_beside_it(bank: MemoryBank) -> None:
     trace, vectors = doing(4, an_operation("UPDATE", "r-0004", [ONE]), an_operation("ADD", "r-0004-2"))
-    new = bank.editing.edit("r", ONE, bank.memory(ONE).intent, "better", EMBEDDER, "ann").id
-    bank.commit_step(trace, vectors)
+    new = bank.write.editing.edit("r", ONE, bank.memory(ONE).intent, "better", EMBEDDER, "ann").id
+    bank.write.commit_step(trace, vectors)
     assert list(bank.utilities("r")) == [TWO, THREE, new, "r-0004-2"]
 
 
 def test_a_memory_is_replaced_once_in_a_step(bank: MemoryBank) -> None:
-    bank.commit_step(*doing(4, *(an_operation("UPDATE", new, [ONE]) for new in ("r-0004", "r-0004-2"))))
+    bank.write.commit_step(*doing(4, *(an_operation("UPDATE", new, [ONE]) for new in ("r-0004", "r-0004-2"))))
     assert list(bank.utilities("r")) == [TWO, THREE, "r-0004"]
 
 
 def test_the_stacks_of_people_hold_their_own_actions_only(bank: MemoryBank) -> None:
-    bank.editing.edit("r", TWO, bank.memory(TWO).intent, "better", EMBEDDER, "ann")
-    bank.editing.forget("r", [THREE], "ann")
-    bank.undo.undo("ann")
-    bank.commit_step(*doing(4, an_operation("UPDATE", "r-0004", [ONE]), an_operation("DELETE", replaces=[THREE])))
+    bank.write.editing.edit("r", TWO, bank.memory(TWO).intent, "better", EMBEDDER, "ann")
+    bank.write.editing.forget("r", [THREE], "ann")
+    bank.write.undo.undo("ann")
+    bank.write.commit_step(*doing(4, an_operation("UPDATE", "r-0004", [ONE]), an_operation("DELETE", replaces=[THREE])))
     for handle in both(bank):
         assert len(handle.undo.done("ann")) == len(handle.undo.undone("ann")) == 1
         assert handle.undo.done("the program") == []
     with pytest.raises(InputError, match="was changed since"):
-        bank.undo.redo("ann")
-    bank.undo.undo("ann")
+        bank.write.undo.redo("ann")
+    bank.write.undo.undo("ann")
     assert list(bank.utilities("r")) == [TWO, "r-0004"]
 
 
 def test_an_edit_that_was_rewritten_since_cannot_be_undone_but_restored(bank: MemoryBank) -> None:
-    worded = bank.editing.edit("r", ONE, bank.memory(ONE).intent, "better", EMBEDDER, "ann").id
+    worded = bank.write.editing.edit("r", ONE, bank.memory(ONE).intent, "better", EMBEDDER, "ann").id
     updated(bank, 4, worded, "r-0004")
     with pytest.raises(InputError, match="was changed since"):
-        bank.undo.undo("ann")
-    bank.editing.restore("r", [worded], "ann")
+        bank.write.undo.undo("ann")
+    bank.write.editing.restore("r", [worded], "ann")
     assert list(bank.utilities("r")) == [TWO, THREE, worded]
-    bank.undo.undo("ann")
+    bank.write.undo.undo("ann")
     assert list(bank.utilities("r")) == [TWO, THREE, "r-0004"]
 
 
@@ -238,19 +238,19 @@ def test_an_operation_that_no_bank_could_fold_is_refused_and_nothing_is_stored(
 ) -> None:
     facts = bank.facts
     with pytest.raises(PolicyFailed, match="was not stored"):
-        bank.commit_step(*doing(4, an_operation("ADD", "r-0004-9"), operation))
+        bank.write.commit_step(*doing(4, an_operation("ADD", "r-0004-9"), operation))
     assert bank.facts == facts
-    bank.commit_step(*a_step(4))
+    bank.write.commit_step(*a_step(4))
     assert list(MemoryBank.open(bank.uri).utilities("r")) == [ONE, TWO, THREE, FOUR]
 
 
 def test_a_memory_without_an_embedding_and_one_written_twice_are_refused(bank: MemoryBank) -> None:
     trace, vectors = doing(4, an_operation("UPDATE", "r-0004", [ONE]))
     with pytest.raises(PolicyFailed, match="without an embedding"):
-        bank.commit_step(trace, {})
+        bank.write.commit_step(trace, {})
     with pytest.raises(PolicyFailed, match="id"):
-        bank.commit_step(*doing(4, an_operation("ADD", "r-0004"), an_operation("ADD", "r-0004")))
-    bank.commit_step(trace, vectors)
+        bank.write.commit_step(*doing(4, an_operation("ADD", "r-0004"), an_operation("ADD", "r-0004")))
+    bank.write.commit_step(trace, vectors)
 
 
 def test_a_failed_step_changes_nothing_and_can_be_repeated(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,11 +264,11 @@ def test_a_failed_step_changes_nothing_and_can_be_repeated(bank: MemoryBank, mon
     monkeypatch.setattr(bank._database, "insert", full)
     step = doing(4, an_operation("UPDATE", "r-0004", [ONE]), an_operation("DELETE", replaces=[TWO]))
     with pytest.raises(BankFull):
-        bank.commit_step(*step)
+        bank.write.commit_step(*step)
     for handle in both(bank):
         assert list(handle.utilities("r")) == [ONE, TWO, THREE]
     monkeypatch.setattr(bank._database, "insert", insert)
-    bank.commit_step(*step)
+    bank.write.commit_step(*step)
     for handle in both(bank):
         assert list(handle.utilities("r")) == [THREE, "r-0004"]
 
@@ -281,9 +281,9 @@ def rewritten(bank: MemoryBank) -> MemoryBank:
     """Updated, merged and deleted by the policy, rated by a person."""
     updated(bank, 4, ONE, "r-0004", credited=(ONE, TWO))
     operations = [an_operation("MERGE", "r-0005", ["r-0004", TWO], data={"links": ["r-0004"]}), an_operation("NOOP")]
-    bank.commit_step(*doing(5, *operations))
-    bank.commit_step(*doing(6, an_operation("DELETE", replaces=[THREE]), an_operation("ADD", "r-0006")))
-    bank.ratings.rate(Rating("r", 3, 0.0, "ann"))
+    bank.write.commit_step(*doing(5, *operations))
+    bank.write.commit_step(*doing(6, an_operation("DELETE", replaces=[THREE]), an_operation("ADD", "r-0006")))
+    bank.write.ratings.rate(Rating("r", 3, 0.0, "ann"))
     return bank
 
 

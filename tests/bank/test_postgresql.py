@@ -36,7 +36,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 bank = MemoryBank.open(sys.argv[1])
 for n in range({EACH}):
-    bank.ratings.rate(Rating("r", 1 + n % 3, (n // 3) / 8, sys.argv[2]))
+    bank.write.ratings.rate(Rating("r", 1 + n % 3, (n // 3) / 8, sys.argv[2]))
 """
 
 
@@ -80,7 +80,7 @@ def uri(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         file.write_text(f'database = "{server}/postgres"\nvectors = "s3://bucket/team"\n')
         yield str(file)
         with suppress(BankError):
-            MemoryBank.open(str(file)).discard()
+            MemoryBank.open(str(file)).write.discard()
 
 
 def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: str, tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: 
         bank.refresh()
         for who in ("ann", "bo"):
             assert len([event for event in bank.events("r") if event.rater == who]) == EACH
-            bank.undo.undo(who)
-        bank.commit_step(*a_step(4, ("r-0001",)))
+            bank.write.undo.undo(who)
+        bank.write.commit_step(*a_step(4, ("r-0001",)))
         for query, steps in (
             (StepQuery(task="TASK 2"), [2]),
             (StepQuery(source="person", empty_pool=True), [1, 2, 3]),
@@ -141,7 +141,7 @@ def test_the_bank_whose_vectors_are_lost_is_named(uri: str, tmp_path: Path) -> N
 
 def test_a_character_that_the_server_does_not_store_is_named(uri: str) -> None:
     with a_bank(uri) as bank:
-        bank.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(1))
         row = bank.step_rows("r")[0]
         with pytest.raises(BankError, match="NUL"):
             give_reward(bank, "r", 1, row.id, ("r-0001",), 0.5, "ann", "a\0b")
@@ -154,7 +154,7 @@ def test_an_answer_with_the_character_nul_is_kept_and_found(server: str, uri: st
     trace, vectors = a_step(2, ("r-0001",))
     record = GenerateRecord("m", False, {}, (Message("user", "?"),), (), (turn,))
     with a_chain(uri, 1) as bank:
-        bank.commit_step(replace(trace, generate=record, follows=Follows(("r-0001",))), vectors)
+        bank.write.commit_step(replace(trace, generate=record, follows=Follows(("r-0001",))), vectors)
         answered = bank.trace("r", 2).generate
         assert answered is not None and answered.turns[0].reply.text == answer
         assert bank.matching_steps("r", StepQuery(task="task 2")) == [2]

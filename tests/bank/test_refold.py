@@ -80,8 +80,8 @@ class Facts:
     def take(self, *facts: LedgerEvent | StepTrace) -> None:
         events = [fact for fact in facts if isinstance(fact, LedgerEvent)]
         traces = [fact for fact in facts if isinstance(fact, StepTrace)]
-        with self.bank.alone():
-            self.bank._updates.store(events, traces, "")
+        with self.bank.write.alone():
+            self.bank.write._updates.store(events, traces, "")
 
     def event(self, run: str, step: int, kind: EventKind, ids: Any = (), **values: Any) -> LedgerEvent:
         """Mostly the newest of all; now and then one that a writer with an older clock has appended."""
@@ -243,9 +243,9 @@ def four_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Each of the steps used all memories before it, with rewards 1, -1, 1, -1."""
     path = tmp_path_factory.mktemp("b") / "bank"
     made = a_bank(path, alpha=0.3)
-    with made.batch(STEPS):
+    with made.write.batch(STEPS):
         for step in range(1, STEPS + 1):
-            made.commit_step(*a_step(step, (ONE, TWO, THREE)[: step - 1], 1.0 if step % 2 else -1.0))
+            made.write.commit_step(*a_step(step, (ONE, TWO, THREE)[: step - 1], 1.0 if step % 2 else -1.0))
     return path
 
 
@@ -270,16 +270,16 @@ def never_folded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def reworded(bank: MemoryBank, memory_id: str = TWO, text: str = "did it better", run: str = "r") -> str:
-    return bank.editing.edit(run, memory_id, bank.memory(memory_id).intent, text, EMBEDDER, "ann").id
+    return bank.write.editing.edit(run, memory_id, bank.memory(memory_id).intent, text, EMBEDDER, "ann").id
 
 
 def merged(bank: MemoryBank, *memory_ids: str) -> str:
-    return bank.editing.merge("r", memory_ids, "task 2", "did all of it", EMBEDDER, "ann").id
+    return bank.write.editing.merge("r", memory_ids, "task 2", "did all of it", EMBEDDER, "ann").id
 
 
 def undone(bank: MemoryBank, times: int = 1) -> None:
     for _ in range(times):
-        bank.undo.undo("ann")
+        bank.write.undo.undo("ann")
 
 
 HANDED_ON: dict[str, Action] = {
@@ -290,10 +290,10 @@ HANDED_ON: dict[str, Action] = {
     "merged after a rewording": lambda bank: merged(bank, reworded(bank), THREE),
     "reworded after a merge": lambda bank: reworded(bank, merged(bank, ONE, TWO), "and again"),
     "reworded, undone": lambda bank: (reworded(bank), undone(bank)),
-    "merged, undone, done again": lambda bank: (merged(bank, ONE, TWO), undone(bank), bank.undo.redo("ann")),
-    "reworded and forgotten": lambda bank: bank.editing.forget("r", [reworded(bank)], "ann"),
+    "merged, undone, done again": lambda bank: (merged(bank, ONE, TWO), undone(bank), bank.write.undo.redo("ann")),
+    "reworded and forgotten": lambda bank: bank.write.editing.forget("r", [reworded(bank)], "ann"),
     "reworded, restored, reworded": lambda bank: (
-        reworded(bank), bank.editing.restore("r", [TWO], "ann"), reworded(bank, TWO, "otherwise")
+        reworded(bank), bank.write.editing.restore("r", [TWO], "ann"), reworded(bank, TWO, "otherwise")
     ),
 }  # fmt: skip
 
@@ -304,7 +304,7 @@ def test_late_rewards_follow_a_memory_into_what_took_its_place(
 ) -> None:
     action(bank)
     rated_late(bank, 3, -0.4)
-    bank.commit_step(*a_step(STEPS + 1, tuple(bank.utilities("r"))[:3], 0.5))
+    bank.write.commit_step(*a_step(STEPS + 1, tuple(bank.utilities("r"))[:3], 0.5))
     rated_late(bank, 4, 0.9)
     rated_late(bank, 3, 0.2)
     withdraw(bank, "r", 4, "bob")
@@ -316,18 +316,18 @@ def test_late_rewards_follow_a_memory_into_what_took_its_place(
 def rated_late(bank: MemoryBank, step: int, value: float) -> None:
     """Rate a step, which does what it was supposed to do."""
     supposed = bank.ratings.supposed(Rating("r", step, value, "bob"))
-    bank.ratings.rate(Rating("r", step, value, "bob"))
+    bank.write.ratings.rate(Rating("r", step, value, "bob"))
     now = bank.histories("r")
     assert {i: now[i] for i in supposed.histories} == supposed.histories
 
 
 def test_a_reward_for_a_step_after_the_rewording_leaves_the_new_wording_as_it_was(bank: MemoryBank) -> None:
     new = reworded(bank)
-    bank.commit_step(*a_step(STEPS + 1, (TWO,), 1.0))
+    bank.write.commit_step(*a_step(STEPS + 1, (TWO,), 1.0))
     before = bank.utilities("r")[new]
     supposed = bank.ratings.supposed(Rating("r", STEPS + 1, -1.0, "bob"))
     assert list(supposed.moved) == [TWO]
-    bank.ratings.rate(Rating("r", STEPS + 1, -1.0, "bob"))
+    bank.write.ratings.rate(Rating("r", STEPS + 1, -1.0, "bob"))
     assert bank.utilities("r")[new] == before
 
 
@@ -337,12 +337,12 @@ def test_a_fork_follows_what_its_base_learns_at_the_moment_from_which_it_was_beg
 ) -> None:
     forks = {STEPS: "now", STEPS - 1: "before"}
     for at, name in forks.items():
-        bank.start_run(a_run(name, base="r", base_step=at))
+        bank.write.start_run(a_run(name, base="r", base_step=at))
     if deep:
-        bank.start_run(a_run("deep", base="now", base_step=STEPS))
+        bank.write.start_run(a_run("deep", base="now", base_step=STEPS))
     before = {name: reported(live(bank, name)) for name in (*forks.values(), *(["deep"] if deep else []))}
     # Known at step 4, which is the newest that has begun: for the one fork in time, for the other too late.
-    bank.ratings.rate(Rating("r", STEPS, -1.0, "bob"))
+    bank.write.ratings.rate(Rating("r", STEPS, -1.0, "bob"))
     for name, then in before.items():
         assert (
             reported(live(bank, name)) == reported(anew(bank, name)) == reported(live(MemoryBank.open(bank.uri), name))
@@ -354,13 +354,13 @@ def test_what_took_a_place_before_a_fork_began_follows_no_reward_of_the_fork(
     bank: MemoryBank, request: pytest.FixtureRequest
 ) -> None:
     new = reworded(bank)
-    bank.start_run(a_run("fork", base="r", base_step=STEPS, alpha=0.3))
-    bank.editing.restore("fork", [TWO], "ann")
-    bank.commit_step(*a_step(1, (ONE, TWO), 1.0, "fork"))
+    bank.write.start_run(a_run("fork", base="r", base_step=STEPS, alpha=0.3))
+    bank.write.editing.restore("fork", [TWO], "ann")
+    bank.write.commit_step(*a_step(1, (ONE, TWO), 1.0, "fork"))
     third = reworded(bank, TWO, "otherwise", "fork")
     before = bank.away("fork")[new], bank.utilities("fork")[third]
     patched = request.getfixturevalue("never_folded")
-    bank.ratings.rate(Rating("fork", 1, -1.0, "bob"))
+    bank.write.ratings.rate(Rating("fork", 1, -1.0, "bob"))
     assert bank.away("fork")[new] == before[0]
     assert bank.utilities("fork")[third] == bank.away("fork")[TWO] != before[1]
     patched.undo()
@@ -372,14 +372,17 @@ def test_what_took_a_place_before_a_fork_began_follows_no_reward_of_the_fork(
 
 
 BETWEEN_STEPS: dict[str, Action] = {
-    "pin": lambda bank: bank.editing.pin("r", [TWO], "ann"),
-    "unpin": lambda bank: (bank.editing.pin("r", [TWO], "ann"), bank.editing.unpin("r", [TWO], "ann")),
-    "forget": lambda bank: bank.editing.forget("r", [TWO, THREE], "ann"),
-    "restore": lambda bank: (bank.editing.forget("r", [TWO], "ann"), bank.editing.restore("r", [TWO], "ann")),
-    "undo and redo": lambda bank: (
-        merged(bank, ONE, TWO), reworded(bank, THREE), undone(bank, 2), bank.undo.redo("ann")
+    "pin": lambda bank: bank.write.editing.pin("r", [TWO], "ann"),
+    "unpin": lambda bank: (bank.write.editing.pin("r", [TWO], "ann"), bank.write.editing.unpin("r", [TWO], "ann")),
+    "forget": lambda bank: bank.write.editing.forget("r", [TWO, THREE], "ann"),
+    "restore": lambda bank: (
+        bank.write.editing.forget("r", [TWO], "ann"),
+        bank.write.editing.restore("r", [TWO], "ann"),
     ),
-    "after a late reward": lambda bank: (bank.ratings.rate(Rating("r", 3, -0.3, "bob")), reworded(bank)),
+    "undo and redo": lambda bank: (
+        merged(bank, ONE, TWO), reworded(bank, THREE), undone(bank, 2), bank.write.undo.redo("ann")
+    ),
+    "after a late reward": lambda bank: (bank.write.ratings.rate(Rating("r", 3, -0.3, "bob")), reworded(bank)),
 }  # fmt: skip
 
 
@@ -413,16 +416,16 @@ def an_edit(memory_id: str, new: str, seq: int, step: int = STEPS) -> LedgerEven
 def test_two_edits_that_arrive_the_wrong_way_round_count_in_the_order_of_their_clocks(bank: MemoryBank) -> None:
     later, earlier = an_edit("b", "c", 101), an_edit(TWO, "b", 100)
     for event in (later, earlier):
-        bank._ledger.adopt(event)
+        bank.write._ledger.adopt(event)
         live(bank, "r")
     assert live(bank, "r").histories["c"][0].after == live(bank, "r").utilities["c"].q
     assert live(bank, "r").away["b"] == live(bank, "r").away[TWO]
 
 
 def test_an_edit_about_a_step_that_is_still_under_way_counts_at_once_and_after_its_rewards(bank: MemoryBank) -> None:
-    bank._ledger.adopt(an_edit(TWO, "new", 100, STEPS + 1))
+    bank.write._ledger.adopt(an_edit(TWO, "new", 100, STEPS + 1))
     assert "new" in live(bank, "r").utilities
-    bank.commit_step(*a_step(STEPS + 1, (TWO,), 1.0))
+    bank.write.commit_step(*a_step(STEPS + 1, (TWO,), 1.0))
     fold = live(bank, "r")
     assert fold.utilities["new"] == fold.away[TWO]
     assert fold.away[TWO].visits == 3
@@ -431,9 +434,9 @@ def test_an_edit_about_a_step_that_is_still_under_way_counts_at_once_and_after_i
 def test_a_memory_imported_anew_after_it_was_reworded_is_folded_from_nothing(bank: MemoryBank) -> None:
     new = reworded(bank)
     event = LedgerEvent("anew", 100, "r", STEPS, "", STEPS, EventKind.MEMORY_IMPORTED, (TWO,), 0.8)
-    bank.adopt({}, [event], [])
+    bank.write.adopt({}, [event], [])
     before = bank.utilities("r")[new]
-    bank.ratings.rate(Rating("r", 3, -1.0, "bob"))
+    bank.write.ratings.rate(Rating("r", 3, -1.0, "bob"))
     assert bank.utilities("r")[new] != before
     assert bank.utilities("r")[TWO].q == 0.8
     assert reported(live(bank, "r")) == reported(anew(bank, "r")) == reported(live(MemoryBank.open(bank.uri), "r"))

@@ -31,7 +31,7 @@ def test_use_for_long_leaves_no_file_no_thread_and_little_memory_behind(tmp_path
     tasks, early = cycle(sample_tasks("household-train")), (0, 0, 0.0)
     for turn in range(ROUNDS):
         for trace in agent.run(list(islice(tasks, STEPS))):
-            agent.bank.ratings.rate(Rating(agent.run_id, trace.step, -0.5, "rater"))
+            agent.bank.write.ratings.rate(Rating(agent.run_id, trace.step, -0.5, "rater"))
         with MemoryBank.open(agent.bank.uri) as other:
             assert other.utilities(agent.run_id) == agent.bank.utilities(agent.run_id)
         if turn == ROUNDS // 3:

@@ -68,7 +68,7 @@ def test_a_bank_of_before_gets_the_column_when_it_is_next_written(tmp_path: Path
     with closing(sqlite3.connect(path)) as tables:
         assert "follows" not in [column for _, column, *_ in tables.execute("PRAGMA table_xinfo(steps)")]
     with MemoryBank.open(str(tmp_path / "bank")) as bank:
-        bank.ratings.rate(Rating("r", 3, 1.0, "ann", ""))
+        bank.write.ratings.rate(Rating("r", 3, 1.0, "ann", ""))
     with closing(sqlite3.connect(path)) as tables:
         assert tables.execute("SELECT count(follows) FROM steps").fetchone() == (before,) != (0,)
     assert all(finding.ok for finding in check(str(tmp_path / "bank")))
@@ -81,7 +81,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
         patch.setenv("MEMRL_HOME", str(tmp_path_factory.mktemp("home")))
         bank = MemoryBank.open(str(workspace.demo_bank()))
     then = next(trace.reward.reward for trace in bank.traces(RUN) if trace.step == 12 and trace.reward)
-    bank.ratings.rate(Rating(RUN, 12, -1.0 if then == 1.0 else 1.0, "ann", "the wrong drawer"))
+    bank.write.ratings.rate(Rating(RUN, 12, -1.0 if then == 1.0 else 1.0, "ann", "the wrong drawer"))
     return bank
 
 

@@ -25,41 +25,41 @@ def believed(bank: MemoryBank, run: str = "r") -> dict[str, tuple[float, int]]:
 
 def test_the_arrays_follow_another_handle(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    bank.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(1))
     other = MemoryBank.open(bank.uri)
     assert seen(other) == seen(bank)
-    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.write.commit_step(*a_step(2, ("r-0001",)))
     assert other.refresh()
     assert seen(other) == seen(bank) == believed(bank)
 
 
 def test_the_arrays_of_a_fork_leave_out_what_its_base_learned_later(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    bank.commit_step(*a_step(1))
-    bank.start_run(replace(a_run("f", base="r", base_step=1), first_step=2))
+    bank.write.commit_step(*a_step(1))
+    bank.write.start_run(replace(a_run("f", base="r", base_step=1), first_step=2))
     before = seen(bank, "f")
-    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.write.commit_step(*a_step(2, ("r-0001",)))
     assert seen(bank, "f") == believed(bank, "f") == before
-    bank.commit_step(*a_step(2, ("r-0001",), run="f"))
+    bank.write.commit_step(*a_step(2, ("r-0001",), run="f"))
     assert seen(bank, "f") == believed(bank, "f") != before
     assert bank.next_step("f") == 3
 
 
 def test_a_view_taken_before_a_step_stays_as_it_was(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    bank.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(1))
     view = bank.view("r")
     assert bank.view("r") is view
     q = view.q.copy()
-    bank.commit_step(*a_step(2, ("r-0001",)))
+    bank.write.commit_step(*a_step(2, ("r-0001",)))
     assert np.array_equal(view.q, q)
     assert not np.array_equal(bank.view("r").q[:1], q)
 
 
 def test_memories_are_found_in_the_arrays_of_a_run_that_begins_late(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    bank.commit_step(*a_step(1))
-    bank.commit_step(*a_step(2))
+    bank.write.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(2))
     view = bank.view("r")
     late = replace(view, ids=view.ids[1:], q=view.q[1:], first_row=view.first_row + 1)
     assert view.positions_of(reversed(view.ids)).tolist() == list(range(len(view.ids)))[::-1]

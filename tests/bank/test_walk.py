@@ -53,13 +53,13 @@ def test_what_a_run_believes_now_is_the_fold_of_its_ledger_here_and_after_reopen
 
 def test_others_can_use_the_bank_while_someone_walks(bank: MemoryBank) -> None:
     for step in (1, 2, 3):
-        bank.commit_step(*a_step(step))
+        bank.write.commit_step(*a_step(step))
     walk = bank.walk("r")
     next(walk)
     read: list[int] = []
 
     def work() -> None:
-        bank.commit_step(*a_step(4, ("r-0001",)))
+        bank.write.commit_step(*a_step(4, ("r-0001",)))
         read.append(bank.next_step("r"))
 
     other = threading.Thread(target=work, daemon=True)
@@ -76,20 +76,20 @@ def test_walking_an_empty_run_shows_nothing_and_an_unknown_one_is_said(bank: Mem
 
 
 def test_a_fork_that_was_never_continued_still_shows_its_base(bank: MemoryBank) -> None:
-    bank.commit_step(*a_step(1))
-    bank.start_run(a_run("fork", base="r", base_step=1))
+    bank.write.commit_step(*a_step(1))
+    bank.write.start_run(a_run("fork", base="r", base_step=1))
     assert list(bank.walk("fork")) == []
-    bank.commit_step(*a_step(1, ("r-0001",), run="fork"))
+    bank.write.commit_step(*a_step(1, ("r-0001",), run="fork"))
     ((step, view),) = bank.walk("fork")
     assert step == 1
     assert list(_seen(view)) == ["r-0001"]
 
 
 def test_whole_traces_come_in_the_order_of_their_steps(bank: MemoryBank) -> None:
-    bank.start_run(a_run("other"))
+    bank.write.start_run(a_run("other"))
     for step in range(1, 31):
-        bank.commit_step(*a_step(step))
-        bank.commit_step(*a_step(step, run="other"))
+        bank.write.commit_step(*a_step(step))
+        bank.write.commit_step(*a_step(step, run="other"))
     assert bank.traces("r") == [bank.trace("r", step) for step in range(1, 31)]
     assert bank.step_table("r", ["step", "task"]).to_pydict() == {
         "step": list(range(1, 31)),
@@ -105,18 +105,18 @@ def test_a_run_without_steps_has_empty_tables(bank: MemoryBank) -> None:
 
 
 def test_steps_that_are_held_back_are_in_the_table(bank: MemoryBank) -> None:
-    with bank.batch(10):
+    with bank.write.batch(10):
         for step in (1, 2):
-            bank.commit_step(*a_step(step))
+            bank.write.commit_step(*a_step(step))
         assert bank.step_table("r", ["step"])["step"].to_pylist() == [1, 2]
 
 
 def test_a_step_that_another_process_ends_between_two_looks_does_not_break_a_view(tmp_path: Path) -> None:
     writer = a_bank(tmp_path / "bank")
-    writer.commit_step(*a_step(1))
+    writer.write.commit_step(*a_step(1))
     reader = MemoryBank.open(str(tmp_path / "bank"))
     assert reader.embedding("r-0001").size
-    writer.commit_step(*a_step(2, ("r-0001",)))
+    writer.write.commit_step(*a_step(2, ("r-0001",)))
     assert reader.view("r").size == len(reader.utilities("r"))
     reader.refresh()
     assert dict(reader.utilities("r")) == dict(writer.utilities("r"))

@@ -44,7 +44,7 @@ def test_a_synthetic_bank_is_sound_and_as_large_as_asked() -> None:
         assert len(bank.memories(RUN)) == MEMORIES
         assert [row.step for row in bank.step_rows(RUN)] == list(range(1, STEPS + 1))
         assert len(uses(bank, RUN)) == STEPS * SETTINGS.k1
-        bank.flush()
+        bank.write.flush()
         assert all(finding.ok for finding in check(bank.uri))
 
 
@@ -99,7 +99,7 @@ def test_a_recall_multiplies_the_only_copy_of_the_vectors() -> None:
 
 def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path: Path) -> None:
     agent = an_agent(tmp_path / "bank")
-    with agent.bank.batch(4):
+    with agent.bank.write.batch(4):
         traces = list(agent.run(sample_tasks("household-train")[:10]))
         with MemoryBank.open(agent.bank.uri) as survived:
             assert [row.id for row in survived.step_rows(agent.run_id)] == [trace.id for trace in traces[:8]]

@@ -102,24 +102,28 @@ def make(home: Path) -> None:
 def _a_plain_bank(path: Path) -> MemoryBank:
     agent = an_agent(path, run="one", delta=0.0)
     bank = agent.bank
-    bank.start_run(replace(a_run("two", delta=0.0, weight=0.9), embedder=bank.embedder.name))
+    bank.write.start_run(replace(a_run("two", delta=0.0, weight=0.9), embedder=bank.embedder.name))
     tasks = (sample_tasks("household-train")[:4] * 2)[:STEPS]
     for run in ("one", "two"):
         agent.run_id = run
         for _ in agent.run(tasks):
             pass
-    bank.ratings.rate_pair(("one", 6), ("two", 6), "first", "ann", "a reason for a pair")
-    bank.ratings.rate(Rating("one", 6, -1.0, "bob", "a reason against it"))
-    bank.ratings.rate(Rating("one", 5, 0.5, "ann", "a reason"))
-    bank.notes.pin("one", 6, "a note", "ann", (), ask="pair")
-    bank.editing.edit("one", bank.memory_ids()[0], "another intent", "other words", agent.embedder, "ann", "clearer")
-    bank.editing.forget("one", [bank.memory_ids()[1]], "bob", "wrong")
+    bank.write.ratings.rate_pair(("one", 6), ("two", 6), "first", "ann", "a reason for a pair")
+    bank.write.ratings.rate(Rating("one", 6, -1.0, "bob", "a reason against it"))
+    bank.write.ratings.rate(Rating("one", 5, 0.5, "ann", "a reason"))
+    bank.write.notes.pin("one", 6, "a note", "ann", (), ask="pair")
+    bank.write.editing.edit(
+        "one", bank.memory_ids()[0], "another intent", "other words", agent.embedder, "ann", "clearer"
+    )
+    bank.write.editing.forget("one", [bank.memory_ids()[1]], "bob", "wrong")
     criteria = tuple(Criterion(name=name) for name in CRITERIA)
-    bank.ratings.change_scales("one", RatingScales(criteria=criteria), "ann")
+    bank.write.ratings.change_scales("one", RatingScales(criteria=criteria), "ann")
     trace = bank.trace("one", 7)
-    bank.credits.assign("one", 7, trace.id, dict.fromkeys(trace.reward.credited[:1], 0.5), "ann", "tried without it")
-    bank.people.assign("ann", Role.MANAGE, "ann", "she made it")
-    bank.people.assign(NEWCOMERS, Role.MANAGE, "ann", "all may")
+    bank.write.credits.assign(
+        "one", 7, trace.id, dict.fromkeys(trace.reward.credited[:1], 0.5), "ann", "tried without it"
+    )
+    bank.write.people.assign("ann", Role.MANAGE, "ann", "she made it")
+    bank.write.people.assign(NEWCOMERS, Role.MANAGE, "ann", "all may")
     return bank
 
 

@@ -167,7 +167,9 @@ def test_show_prints_what_the_answer_follows_and_whom_that_credits(home: Path) -
 def test_markup_in_a_bank_is_printed_as_it_is(home: Path) -> None:
     bank = a_bank(home / "bank")
     trace, vectors = a_step(1)
-    bank.commit_step(replace(trace, task=replace(trace.task, intent="[bold red]x[/] [link=http://a]y[/link]")), vectors)
+    bank.write.commit_step(
+        replace(trace, task=replace(trace.task, intent="[bold red]x[/] [link=http://a]y[/link]")), vectors
+    )
     bank.close()
     code, message = memrl("show", "1", "--bank", str(home / "bank"))
     assert (code, "[bold red]x[/] [link=http://a]y[/link]" in message) == (0, True)
@@ -311,7 +313,7 @@ def test_the_doctor_proposes_a_gate_on_the_scale_of_the_embedder(home: Path, mon
 
 def test_the_doctor_names_a_damaged_table_and_writes_anew_what_follows_from_the_ledger(home: Path) -> None:
     bank = a_bank(home / "bank")
-    bank.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(1))
     bank.close()
     with sqlite3.connect(home / "bank" / "bank.db") as database:
         database.execute("UPDATE q_values SET q = 7")

@@ -84,7 +84,7 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
 ) -> None:
     (tmp_path / "foreign.zip").write_bytes(b"PK\x03\x04 not ours")
     with a_bank(tmp_path / "other") as other:
-        other.commit_step(*a_step(1))
+        other.write.commit_step(*a_step(1))
     before = sorted(path.name for path in tmp_path.iterdir())
     code, message = memrl(*(word.format(tmp=tmp_path) for word in words))
     assert code == 2

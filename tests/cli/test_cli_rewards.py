@@ -18,7 +18,7 @@ from tests.cli.conftest import memrl, printed
 @pytest.fixture
 def bank(tmp_path: Path) -> str:
     with a_chain(tmp_path / "bank", 3) as made:
-        made.ratings.rate(Rating("r", 3, 0.5, "ann", "[red]so so[/]"))
+        made.write.ratings.rate(Rating("r", 3, 0.5, "ann", "[red]so so[/]"))
     return str(tmp_path / "bank")
 
 
@@ -117,7 +117,7 @@ def test_a_batch_is_made_and_its_progress_printed(bank: str) -> None:
         (made,) = opened.batches.of("r")
         assert {rater: sorted(part) for rater, part in made.parts.items()} == {"ann": [1, 2], "[b]bo[/]": [1, 2, 3]}
         assert (len(made.gold), made.made_by) == (1, "dan")
-        opened.ratings.rate(Rating("r", next(iter(made.gold)), 1.0, "[b]bo[/]"))
+        opened.write.ratings.rate(Rating("r", next(iter(made.gold)), 1.0, "[b]bo[/]"))
     code, message = memrl("rewards", "batches", "--bank", bank)
     assert (code, numbers(next(line for line in message.splitlines() if "[b]bo[/]" in line))[:4]) == (0, list("1311"))
     for wrong in (("--show", "none"), ("--overlap", "3"), ("--known", "ann")):

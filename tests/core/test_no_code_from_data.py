@@ -91,7 +91,7 @@ class Boom:
 def test_neither_a_bank_nor_an_archive_is_ever_unpickled(tmp_path: Path) -> None:
     sys.addaudithook(_heard)
     with a_bank(tmp_path / "bank") as bank:
-        bank.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(1))
         write_bank(bank, tmp_path / "bank.zip")
     poison = pickle.dumps(Boom())
     (tmp_path / "bank" / "state.pkl").write_bytes(poison)

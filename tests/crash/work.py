@@ -163,7 +163,7 @@ def _run(bank: MemoryBank, job: Job) -> Iterator[Stored]:
                     episode.advance()
                 yield Stored(events=(episode.rate(float(rng.choice([-1.0, 1.0])), job.run).id,))
             yield stored_by([episode.finish()])
-        with bank.batch(BATCH):
+        with bank.write.batch(BATCH):
             held = list(agent.run(list(islice(tasks, BATCH))))
         yield stored_by(held)
 
@@ -174,14 +174,14 @@ def _compaction(bank: MemoryBank, job: Job) -> Iterator[Stored]:
 
     def compact() -> None:
         while not over.wait(BETWEEN_COMPACTIONS):
-            bank.compact()
+            bank.write.compact()
 
     threading.Thread(target=compact, name="compacting", daemon=True).start()
     try:
         for number, trace in enumerate(agent.run(list(islice(tasks_from(bank.next_step(job.run)), 10_000))), start=1):
             yield stored_by([trace])
             if number % BATCH == 0:
-                bank.rebuild()
+                bank.write.rebuild()
     finally:
         over.set()
 
@@ -218,17 +218,17 @@ def _ratings(bank: MemoryBank, job: Job) -> Iterator[Stored]:
         value = round(float(rng.uniform(-1, 1)), 3)
         action = int(rng.integers(5))
         if action in (0, 1):
-            event = bank.ratings.rate(Rating(run, step, value, person))
+            event = bank.write.ratings.rate(Rating(run, step, value, person))
         elif action == 2:
             taken_back = withdraw(bank, run, step, person)
-            event = taken_back or bank.ratings.rate(Rating(run, step, value, person))
-        elif action == 3 and bank.undo.undo(person) is not None:
+            event = taken_back or bank.write.ratings.rate(Rating(run, step, value, person))
+        elif action == 3 and bank.write.undo.undo(person) is not None:
             event = next(event for event in bank.lately() if event.rater == person)
         else:
-            event = bank.ratings.rate(Rating(run, step, value, person, attempt=step_id))
+            event = bank.write.ratings.rate(Rating(run, step, value, person, attempt=step_id))
             if value < 0:
                 yield Stored(events=(event.id,))
-                event = bank.ratings.revoke(event.id, person)
+                event = bank.write.ratings.revoke(event.id, person)
         yield Stored(events=(event.id,))
 
 
@@ -286,9 +286,9 @@ def _layout(bank: MemoryBank, job: Job) -> Iterator[Stored]:
         vectors = np.stack([bank.embedding(memory_id) for memory_id in ids])
         places = [(float(x), float(y)) for x, y in Pca(vectors).place(vectors)]
         half = len(ids) // 2
-        layout = bank.layouts.save("PCA", dict(zip(ids[:half], places[:half], strict=True)))
+        layout = bank.write.layouts.save("PCA", dict(zip(ids[:half], places[:half], strict=True)))
         yield Stored(places={layout.id: half})
-        bank.layouts.add(layout, dict(zip(ids[half:], places[half:], strict=True)))
+        bank.write.layouts.add(layout, dict(zip(ids[half:], places[half:], strict=True)))
         yield Stored(places={layout.id: len(ids) - half})
 
 

@@ -53,17 +53,19 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     last = traces[-1]
     credited = last.reward.credited
     given_reward = give_reward(made, "r", last.step, last.id, credited, 0.25, "Ada", "half right")
-    made.ratings.revoke(given_reward.id, "Ada")
+    made.write.ratings.revoke(given_reward.id, "Ada")
     give_reward(made, "r", last.step, last.id, credited, -0.125, "Bob")
-    made.credits.assign("r", last.step, last.id, {credited[0]: 0.75}, "Ada", "tried without it")
-    made.notes.pin("r", 2, "why?", "Ada", credited[:1], a=credited[0], ask="drop")
-    made.change_settings("r", {**made.settings("r"), "alpha": 0.7}, 8)
+    made.write.credits.assign("r", last.step, last.id, {credited[0]: 0.75}, "Ada", "tried without it")
+    made.write.notes.pin("r", 2, "why?", "Ada", credited[:1], a=credited[0], ask="drop")
+    made.write.change_settings("r", {**made.settings("r"), "alpha": 0.7}, 8)
     MapLayout(made).places()
-    made.start_run(replace(a_run("fork", base="r", base_step=4, alpha=0.9), embedder=made.embedder.name, first_step=5))
+    made.write.start_run(
+        replace(a_run("fork", base="r", base_step=4, alpha=0.9), embedder=made.embedder.name, first_step=5)
+    )
     step, vectors = a_step(5, credited=("r-0001",), run="fork")
     wide = np.zeros(made.embedder.dimension, dtype=np.float32)
     wide[:DIMENSION] = vectors["fork-0005"]
-    made.commit_step(replace(step, embed=None), {"fork-0005": wide})
+    made.write.commit_step(replace(step, embed=None), {"fork-0005": wide})
     return made
 
 
@@ -230,8 +232,8 @@ def test_an_unpacked_zip_is_the_bank(bank: MemoryBank, file: Callable[[str], Pat
 
 def test_a_bank_in_memory_can_be_written(tmp_path: Path) -> None:
     with MemoryBank.create("memory://", "hashing-8", DIMENSION) as bank:
-        bank.start_run(a_run())
-        bank.commit_step(*a_step(1))
+        bank.write.start_run(a_run())
+        bank.write.commit_step(*a_step(1))
         write_bank(bank, tmp_path / "x.zip")
         contents = read_bank(tmp_path / "x.zip")
         assert (list(contents.memories), len(contents.traces)) == (["r-0001"], 1)
@@ -274,7 +276,7 @@ def test_any_bank_survives_the_way_out_and_back(
         credited = tuple(f"r-{n:04d}" for n in range(1, number) if seen & (1 << (n - 1)))
         trace, vectors = a_step(number, credited=credited, reward=reward)
         operation = replace(trace.write.operations[0], intent=intent, experience=experience, intent_key=intent)
-        bank.commit_step(replace(trace, write=replace(trace.write, operations=(operation,))), vectors)
+        bank.write.commit_step(replace(trace, write=replace(trace.write, operations=(operation,))), vectors)
     for at, value, rater in late:
         if at < len(steps):
             row = bank.step_rows("r")[at]
@@ -289,7 +291,7 @@ def test_a_vector_keeps_its_smallest_bits(tmp_path: Path) -> None:
     vector = np.array([1.0, -0.0, 1e-45, np.nextafter(np.float32(1e-4), np.float32(1)), 0, 0, 0, 0], dtype=np.float32)
     bank = a_bank(tmp_path / "bank")
     trace, _ = a_step(1)
-    bank.commit_step(trace, {"r-0001": vector})
+    bank.write.commit_step(trace, {"r-0001": vector})
     write_bank(bank, tmp_path / "x.zip")
     assert read_bank(tmp_path / "x.zip").memories["r-0001"][1].tobytes() == vector.tobytes()
 

@@ -17,6 +17,7 @@ from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.bank.storage import codec
+from memrl_core.bank.writing import Writer
 from memrl_core.errors import BankFull, InputError, NotABank
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import UNCHANGED, bring_in, read_any
@@ -38,7 +39,7 @@ def more_steps(bank: MemoryBank, steps: Sequence[int], text: str = "did it", run
     for step in steps:
         trace, vectors = a_step(step, credited=(f"{run}-{step - 1:04d}",) if step > 1 else (), run=run)
         operation = replace(trace.write.operations[0], experience=f"{text} in step {step}")
-        bank.commit_step(replace(trace, write=replace(trace.write, operations=(operation,))), vectors)
+        bank.write.commit_step(replace(trace, write=replace(trace.write, operations=(operation,))), vectors)
 
 
 def everything(bank: MemoryBank) -> Any:
@@ -108,7 +109,7 @@ def test_after_an_import_that_died_at_an_address_the_next_one_succeeds(
     (tmp_path / "team.toml").write_text('database = "team.db"\nvectors = "elsewhere"\n')
     uri = str(tmp_path / "team.toml")
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
-        patched.setattr(MemoryBank, "adopt", lambda *_: 1 / 0)
+        patched.setattr(Writer, "adopt", lambda *_: 1 / 0)
         bring_in(contents, uri)
     assert names_in(tmp_path / "elsewhere") == ["letter.txt"]
     assert bring_in(contents, uri).memories == 2
@@ -185,9 +186,9 @@ def test_runs_that_parted_share_what_they_had_in_common(tmp_path: Path) -> None:
 def test_a_fork_follows_its_base_to_its_new_name(tmp_path: Path) -> None:
     grown(tmp_path / "a", [1, 2, 3]).close()
     there = grown(tmp_path / "b", [1, 2, 3], text="other")
-    there.start_run(a_run("fork", base="r", base_step=2))
+    there.write.start_run(a_run("fork", base="r", base_step=2))
     late, vectors = a_step(7, credited=("r-0001",), run="fork")
-    there.commit_step(late, vectors)
+    there.write.commit_step(late, vectors)
     contents = contents_of(there)
     backwards = replace(contents, events=tuple(reversed(contents.events)))
     for given_order in (contents, backwards):
@@ -202,8 +203,8 @@ def test_a_fork_follows_its_base_to_its_new_name(tmp_path: Path) -> None:
 def test_a_name_of_the_file_itself_is_never_given_to_something_else(tmp_path: Path) -> None:
     grown(tmp_path / "a", [1]).close()
     there = grown(tmp_path / "b", [1], text="other")
-    there.start_run(a_run("r-2"))
-    there.commit_step(*a_step(1, run="r-2"))
+    there.write.start_run(a_run("r-2"))
+    there.write.commit_step(*a_step(1, run="r-2"))
     arrival = bring_in(contents_of(there), str(tmp_path / "a"))
     assert arrival.renamed_runs == {"r": "r-3"}
     assert {info.id for info in MemoryBank.open(str(tmp_path / "a")).runs()} == {"r", "r-2", "r-3"}
@@ -220,18 +221,18 @@ def test_every_mention_of_a_renamed_memory_follows_it(tmp_path: Path) -> None:
     assert last.reward.credited
     credited = last.reward.credited
     revoked = give_reward(there, "r", 6, last.id, credited, 0.5, "Ada")
-    there.ratings.revoke(revoked.id, "Ada")
+    there.write.ratings.revoke(revoked.id, "Ada")
     give_reward(there, "r", 6, last.id, credited, -1.0, "Bob")
-    there.credits.assign("r", 6, last.id, {credited[0]: 0.75}, "Ada", "tried")
-    there.notes.pin("r", 6, "look", "Ada", credited, a=credited[0])
-    there.start_run(replace(a_run("s"), embedder=there.embedder.name))
+    there.write.credits.assign("r", 6, last.id, {credited[0]: 0.75}, "Ada", "tried")
+    there.write.notes.pin("r", 6, "look", "Ada", credited, a=credited[0])
+    there.write.start_run(replace(a_run("s"), embedder=there.embedder.name))
 
     memories = {i: replace(there.memory(i), experience="quite another") for i in there.memory_ids()}
     here = MemoryBank.create(str(tmp_path / "a"), there.embedder.name, there.embedder.dimension)
-    here.start_run(replace(a_run(), embedder=there.embedder.name, seed=99))
+    here.write.start_run(replace(a_run(), embedder=there.embedder.name, seed=99))
     known = [replace(event, run="r", step_id="") for event in there.events() if event.kind is EventKind.MEMORY_WRITTEN]
     known = [replace(event, id=f"known {event.id}") for event in known]
-    here.adopt({i: (memory, there.embedding(i)) for i, memory in memories.items()}, known, [])
+    here.write.adopt({i: (memory, there.embedding(i)) for i, memory in memories.items()}, known, [])
 
     bring_in(contents_of(there), str(tmp_path / "a"))
     bank = MemoryBank.open(str(tmp_path / "a"))
@@ -258,7 +259,7 @@ def test_candidates_and_duplicates_are_renamed(tmp_path: Path) -> None:
     candidate = Candidate("r-0001", 1.0, 0.0, 0, (), None, 1, None, False, Reason.BELOW_DELTA)
     decision = Decision(1, 0.5, "pool", (), (candidate,), ("r-0001",), ("r-0001",), "greedy", 0.0, None, 1, 1.0)
     double = MemoryOperation("NOOP", "r-0001", "task", "did it", "success", "task", 0.0, ("r-0001",), "r-0001")
-    there.commit_step(replace(trace, decision=decision, write=WriteRecord((double,))), {})
+    there.write.commit_step(replace(trace, decision=decision, write=WriteRecord((double,))), {})
     bring_in(contents_of(there), str(tmp_path / "a"))
     moved = MemoryBank.open(str(tmp_path / "a")).trace("r-2", 2)
     assert [c.memory_id for c in moved.decision.candidates] == ["r-0001-2"]

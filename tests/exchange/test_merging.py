@@ -22,7 +22,7 @@ def learned(path: Path, run: str, rewards: list[float], **settings: object) -> M
     bank = a_bank(path, run, **settings)
     for number, reward in enumerate(rewards, start=1):
         credited = (f"{run}-{number - 1:04d}",) if number > 1 else ()
-        bank.commit_step(*a_step(number, credited, reward, run))
+        bank.write.commit_step(*a_step(number, credited, reward, run))
     return bank
 
 
@@ -62,11 +62,11 @@ def test_everything_of_both_banks_is_there_when_their_names_collide(tmp_path: Pa
 
 def test_the_merged_run_keeps_what_was_known_when_its_sources_go_on(tmp_path: Path) -> None:
     bank = learned(tmp_path / "one", "a", [1, 1])
-    bank.start_run(a_run("b"))
-    bank.commit_step(*a_step(1, (), 1.0, "b"))
+    bank.write.start_run(a_run("b"))
+    bank.write.commit_step(*a_step(1, (), 1.0, "b"))
     done = merge_runs(bank, "a", "b")
     before = bank.utilities(done.run)
-    bank.commit_step(*a_step(3, ("a-0001",), -1.0, "a"))
+    bank.write.commit_step(*a_step(3, ("a-0001",), -1.0, "a"))
     assert bank.utilities("a")["a-0001"] != before["a-0001"]
     assert bank.utilities(done.run) == before
     assert bank.as_of(done.run, 0).size == 3
@@ -74,8 +74,8 @@ def test_the_merged_run_keeps_what_was_known_when_its_sources_go_on(tmp_path: Pa
 
 def test_of_two_beliefs_about_one_memory_the_more_visited_counts(tmp_path: Path) -> None:
     bank = learned(tmp_path / "one", "a", [1, 1])
-    bank.start_run(a_run("b", base="a", base_step=2))
-    bank.commit_step(*a_step(1, ("a-0001",), -1.0, "b"))
+    bank.write.start_run(a_run("b", base="a", base_step=2))
+    bank.write.commit_step(*a_step(1, ("a-0001",), -1.0, "b"))
     done = merge_runs(bank, "a", "b")
     assert (done.shared, done.disputed) == (2, 1)
     assert bank.utilities(done.run)["a-0001"] == bank.utilities("b")["a-0001"]
@@ -84,8 +84,8 @@ def test_of_two_beliefs_about_one_memory_the_more_visited_counts(tmp_path: Path)
 
 def test_two_runs_of_one_bank_are_merged_and_nothing_is_doubled(tmp_path: Path) -> None:
     bank = learned(tmp_path / "one", "a", [1, 1])
-    bank.start_run(a_run("b"))
-    bank.commit_step(*a_step(1, (), 1.0, "b"))
+    bank.write.start_run(a_run("b"))
+    bank.write.commit_step(*a_step(1, (), 1.0, "b"))
     done = merge(bank, bank, str(tmp_path / "out"))
     assert done.sources == (("a", 2), ("b", 1))
     with MemoryBank.open(str(tmp_path / "out")) as out:
@@ -95,7 +95,7 @@ def test_two_runs_of_one_bank_are_merged_and_nothing_is_doubled(tmp_path: Path) 
 
 def test_named_runs_are_merged_instead_of_the_newest(tmp_path: Path) -> None:
     one, two = learned(tmp_path / "one", "a", [1, 1]), learned(tmp_path / "two", "b", [1])
-    one.start_run(a_run("empty"))
+    one.write.start_run(a_run("empty"))
     done = merge(one, two, str(tmp_path / "out"), first_run="a")
     assert done.sources == (("a", 2), ("b", 1))
 

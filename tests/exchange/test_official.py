@@ -31,7 +31,7 @@ from tests.exchange.official_writer import (
 
 def brought_in(contents: Contents, path: Path) -> tuple[MemoryBank, str]:
     bank = MemoryBank.create(str(path), contents.embedder, contents.dimension)
-    bank.adopt(contents.memories, contents.events, contents.traces)
+    bank.write.adopt(contents.memories, contents.events, contents.traces)
     return bank, bank.runs()[0].id
 
 

@@ -57,7 +57,7 @@ def test_everything_people_did_comes_back_and_can_be_undone(bank: MemoryBank, tm
         assert believed(again, run) == believed(bank, run)
     for person in ("ann", "bob"):
         assert again.undo.done(person) == bank.undo.done(person)
-    assert again.undo.undo("ann") is not None
+    assert again.write.undo.undo("ann") is not None
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -78,8 +78,8 @@ def test_files_of_memories_list_what_the_runs_see_now(bank: MemoryBank, tmp_path
 
 def test_a_bank_that_holds_something_keeps_its_own_roles_and_says_so(bank: MemoryBank, tmp_path: Path) -> None:
     here = a_bank(tmp_path / "here", "mine")
-    here.people.assign("zoe", Role.MANAGE, "zoe")
-    here.people.assign(NEWCOMERS, Role.LOOK, "zoe")
+    here.write.people.assign("zoe", Role.MANAGE, "zoe")
+    here.write.people.assign(NEWCOMERS, Role.LOOK, "zoe")
     arrival = bring_in(contents_of(bank), here.uri)
     here.refresh()
     assert here.people.roles() == {NEWCOMERS: Role.LOOK, "zoe": Role.MANAGE}
@@ -93,9 +93,9 @@ def test_only_a_manager_brings_anything_into_a_bank_that_holds_something(
     bank: MemoryBank, tmp_path: Path, who: str
 ) -> None:
     here = a_bank(tmp_path / "here", "mine")
-    here.people.assign("zoe", Role.MANAGE, "zoe")
-    here.people.assign("rae", Role.RATE, "zoe")
-    here.people.assign(NEWCOMERS, Role.LOOK, "zoe")
+    here.write.people.assign("zoe", Role.MANAGE, "zoe")
+    here.write.people.assign("rae", Role.RATE, "zoe")
+    here.write.people.assign(NEWCOMERS, Role.LOOK, "zoe")
     facts = here.facts
     with pytest.raises(NotAllowed, match=f"{who} may "):
         bring_in(contents_of(bank), here.uri, by=who)
@@ -119,11 +119,11 @@ def test_an_empty_place_takes_the_roles_over_and_the_same_again_changes_nothing(
 def a_bank_with_other_things_of_these_names(path: Path, *runs: str) -> MemoryBank:
     here = a_bank(path, runs[0])
     for run in runs[1:]:
-        here.start_run(replace(a_run(run), seed=99))
+        here.write.start_run(replace(a_run(run), seed=99))
     for run in runs:
         trace, vectors = a_step(1, run=run)
         other = replace(trace.write.operations[0], intent="other")
-        here.commit_step(replace(trace, write=WriteRecord((other,))), vectors)
+        here.write.commit_step(replace(trace, write=WriteRecord((other,))), vectors)
     return here
 
 
@@ -166,8 +166,8 @@ def test_a_copy_under_another_name_is_undone_by_itself(bank: MemoryBank, tmp_pat
 
 def test_a_merged_bank_has_all_that_people_did_and_the_roles_of_the_first(bank: MemoryBank, tmp_path: Path) -> None:
     other = a_bank(tmp_path / "other", "q")
-    other.commit_step(*a_step(1, run="q"))
-    other.people.assign("zoe", Role.MANAGE, "zoe")
+    other.write.commit_step(*a_step(1, run="q"))
+    other.write.people.assign("zoe", Role.MANAGE, "zoe")
     for first, second in ((bank, other), (other, bank)):
         done = merge(first, second, str(tmp_path / f"of-{first.runs()[0].id}"), second_run=second.runs()[0].id)
         made = MemoryBank.open(done.uri)

@@ -39,7 +39,9 @@ def bank(tmp_path: Path) -> MemoryBank:
     agent = an_agent(tmp_path / "bank", delta=0.0)
     last = list(agent.run(TASKS[:7]))[-1]
     give_reward(agent.bank, "r", 7, last.id, last.reward.credited, 0.25, "Ada", "half right")
-    agent.bank.start_run(replace(a_run("fork", base="r", base_step=4), embedder=agent.bank.embedder.name, first_step=5))
+    agent.bank.write.start_run(
+        replace(a_run("fork", base="r", base_step=4), embedder=agent.bank.embedder.name, first_step=5)
+    )
     return agent.bank
 
 
@@ -117,7 +119,7 @@ def test_vectors_are_those_that_the_policy_would_have_made(tmp_path: Path, polic
     """Back with the first embedder, every memory and every step has the vector that the policy gave it."""
     agent = an_agent(tmp_path / "bank", environment="helpdesk")
     own = replace(agent.bank.run("r"), id="own", policy=policy, settings=settings_of(policy, {}).model_dump())
-    agent.bank.start_run(own)
+    agent.bank.write.start_run(own)
     list(Agent(agent.bank, "own", SimulatedModel(), agent.embedder, agent.environment).run(MESSAGES, epochs=2))
     reembed(agent.bank, WordLlamaEmbedder(), str(tmp_path / "other"))
     with MemoryBank.open(str(tmp_path / "other")) as other:

@@ -52,7 +52,7 @@ def bank(tmp_path: Path) -> Iterator[MemoryBank]:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """Only to be read: ann has rated step 3 with 0.5."""
     made = new_bank(tmp_path_factory.mktemp("shared") / "bank")
-    made.ratings.rate(Rating("r", 3, 0.5, "ann", "so so", {"scale": "stars", "stars": 4}))
+    made.write.ratings.rate(Rating("r", 3, 0.5, "ann", "so so", {"scale": "stars", "stars": 4}))
     return made
 
 
@@ -105,7 +105,7 @@ def test_what_is_written_is_read_back_whatever_people_say(
     for bank in scratch:
         for run, step, rater in given_in(bank):
             withdraw(bank, run, step, rater)
-    one.ratings.rate_all([Rating("r", *reward) for reward in rewards])
+    one.write.ratings.rate_all([Rating("r", *reward) for reward in rewards])
     data = export_rewards(one, kind)
     file = read_rewards(data, kind, other)
     assert [line.problem for line in file.lines if line.problem] == []
@@ -115,7 +115,7 @@ def test_what_is_written_is_read_back_whatever_people_say(
 
 
 def test_no_cell_that_is_written_is_a_formula_and_numbers_stay_numbers(bank: MemoryBank) -> None:
-    bank.ratings.rate_all([Rating("r", 2, -0.25, text, text, {"scale": text}) for text in ODD])
+    bank.write.ratings.rate_all([Rating("r", 2, -0.25, text, text, {"scale": text}) for text in ODD])
     table = export_rewards(bank, "csv").decode("utf-8-sig")
     rows = list(csv.DictReader(io.StringIO(table, newline="")))
     assert [(row["step"], row["reward"]) for row in rows] == [("2", "-0.25")] * len(ODD)
@@ -125,11 +125,11 @@ def test_no_cell_that_is_written_is_a_formula_and_numbers_stay_numbers(bank: Mem
 
 def test_rewards_are_written_by_run_step_and_rater(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "bank")
-    bank.start_run(a_run("a"))
-    bank.commit_step(*a_step(1, run="a"))
+    bank.write.start_run(a_run("a"))
+    bank.write.commit_step(*a_step(1, run="a"))
     for run, step, rater in (("r", 3, "bo"), ("r", 3, "ann"), ("r", 2, "cy"), ("a", 1, "zoe")):
-        bank.ratings.rate(Rating(run, step, 0.5, rater))
-    bank.ratings.rate(Rating("r", 4, 0.5, "ann"))
+        bank.write.ratings.rate(Rating(run, step, 0.5, rater))
+    bank.write.ratings.rate(Rating("r", 4, 0.5, "ann"))
     withdraw(bank, "r", 4, "ann")
     rows = [json.loads(line) for line in export_rewards(bank, "jsonl").decode().splitlines()]
     assert [(row["run"], row["step"], row["rater"]) for row in rows] == [
@@ -217,7 +217,7 @@ def test_a_line_without_a_rater_takes_the_default_or_is_bad(shared: MemoryBank) 
 
 def test_a_step_is_found_by_its_id_in_any_run(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "bank")
-    bank.start_run(a_run("other"))
+    bank.write.start_run(a_run("other"))
     step_id = bank.step_rows("r")[1].id
     table = (
         f"step,step_id,reward,run\n,{step_id},1,\n2,{step_id},1,r\n3,{step_id},1,\n0,{step_id},1,\n,{step_id},1,other"
@@ -231,7 +231,7 @@ def test_a_step_is_found_by_its_id_in_any_run(tmp_path: Path) -> None:
 
 def test_a_bank_of_several_runs_asks_which_one(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "bank")
-    bank.start_run(a_run("other"))
+    bank.write.start_run(a_run("other"))
     table = "step,reward,run\n2,1,\n2,1,r"
     assert [line.effect for line in read(bank, table).lines] == [Effect.BAD, Effect.NEW]
     assert [line.effect for line in read(bank, table, default_run="r").lines] == [Effect.DOUBLED, Effect.NEW]
@@ -248,10 +248,10 @@ def test_of_lines_about_one_step_by_one_rater_the_last_good_one_counts(bank: Mem
 
 
 def test_the_scale_of_the_run_bounds_its_rewards(bank: MemoryBank) -> None:
-    bank.ratings.change_scales("r", RatingScales(thumbs_up=2.0), "ann")
-    bank.ratings.rate(Rating("r", 3, 2.0, "ann"))
+    bank.write.ratings.change_scales("r", RatingScales(thumbs_up=2.0), "ann")
+    bank.write.ratings.rate(Rating("r", 3, 2.0, "ann"))
     assert read(bank, "step,reward\n2,2").lines[0].effect is Effect.NEW
-    bank.ratings.change_scales("r", RatingScales(), "ann")
+    bank.write.ratings.change_scales("r", RatingScales(), "ann")
     assert [line.effect for line in read(bank, "step,reward\n2,2\n3,2").lines] == [Effect.BAD, Effect.SAME]
 
 
@@ -339,7 +339,7 @@ def test_the_suffix_of_a_path_says_its_kind(shared: MemoryBank, tmp_path: Path) 
 
 
 def test_the_good_lines_are_one_action_that_the_importing_person_can_take_back(bank: MemoryBank) -> None:
-    bank.ratings.rate(Rating("r", 3, 0.5, "bo", "so so"))
+    bank.write.ratings.rate(Rating("r", 3, 0.5, "bo", "so so"))
     before, q = given_in(bank), bank.utilities("r")
     file = read(bank, "step,reward,rater\n2,1,ann\n3,-1,bo\n4,-1,cy\n9,1,cy")
     events = apply_rewards(bank, file, by="ann")
@@ -347,15 +347,15 @@ def test_the_good_lines_are_one_action_that_the_importing_person_can_take_back(b
         (2, "ann", 1.0), (3, "bo", -1.0), (4, "cy", -1.0),
     ]  # fmt: skip
     assert (len(bank.undo.done("ann")), len(bank.undo.done("cy"))) == (1, 0)
-    bank.undo.undo("ann")
+    bank.write.undo.undo("ann")
     assert given_in(bank) == before
     assert bank.utilities("r") == q
 
 
 def test_rewards_in_the_name_of_others_are_for_those_who_may_manage(bank: MemoryBank) -> None:
-    bank.people.assign("boss", Role.MANAGE, "boss")
-    bank.people.assign("ann", Role.RATE, "boss")
-    bank.people.assign("eve", Role.LOOK, "boss")
+    bank.write.people.assign("boss", Role.MANAGE, "boss")
+    bank.write.people.assign("ann", Role.RATE, "boss")
+    bank.write.people.assign("eve", Role.LOOK, "boss")
     own, others = read(bank, "step,reward\n2,1"), read(bank, "step,reward,rater\n2,-1,ann\n3,1,eve")
     events = bank.events()
     for file, person in ((own, "eve"), (others, "ann"), (others, "")):

@@ -453,7 +453,7 @@ def test_a_cell_whose_bank_does_not_serve_begins_anew_and_says_why(tmp_path: Pat
         (uri / "bank.db").write_bytes(content[: len(content) // 2])
     elif harm == "rated":
         with MemoryBank.open(str(uri)) as bank:
-            bank.ratings.rate(Rating("learn", 2, 0.25, "ann"))
+            bank.write.ratings.rate(Rating("learn", 2, 0.25, "ann"))
     elif harm == "rows lost":
         checkpoint.write_text("".join(checkpoint.read_text().splitlines(keepends=True)[:3]))
     elif harm == "another's rows":

@@ -92,10 +92,10 @@ def test_pruning_forgets_exactly_what_it_says_and_the_ledger_has_it(
     tmp_path: Path, q_below: float, visits: int
 ) -> None:
     with a_bank(tmp_path / "bank", alpha=0.3) as bank:
-        bank.commit_step(*a_step(1))
-        bank.commit_step(*a_step(2, ("r-0001",), 1.0))
-        bank.commit_step(*a_step(3, ("r-0002",), -1.0, q0=-0.5))
-        bank.commit_step(*a_step(4, ("r-0002",), -1.0, q0=0.5))
+        bank.write.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(2, ("r-0001",), 1.0))
+        bank.write.commit_step(*a_step(3, ("r-0002",), -1.0, q0=-0.5))
+        bank.write.commit_step(*a_step(4, ("r-0002",), -1.0, q0=0.5))
         before = {name: (utility.q, utility.visits) for name, utility in bank.utilities("r").items()}
         # q0 and what the rewards made of it, worked by hand with alpha = 0.3.
         assert {name: (round(q, 6), n) for name, (q, n) in before.items()} == {

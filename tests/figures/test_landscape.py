@@ -76,7 +76,7 @@ def test_a_reward_that_came_late_counts_only_from_when_it_was_known(tmp_path: Pa
     bank = a_bank(tmp_path / "bank")
     for step in range(1, 6):
         trace, vectors = a_step(step, credited=("r-0001",) if step > 1 else ())
-        bank.commit_step(trace, vectors)
+        bank.write.commit_step(trace, vectors)
         if step == 4:
             give_reward(bank, "r", 2, bank.trace("r", 2).id, ["r-0001"], -1.0, "a rater")
     found = landscape(bank, "r", dict.fromkeys((memory.intent for memory in bank.memories()), (0.0, 0.0)))

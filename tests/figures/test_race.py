@@ -67,7 +67,7 @@ def test_a_step_that_comes_while_the_picture_is_read_is_written_before_it_is_sho
             return read(self, run)
 
         monkeypatch.setattr(MemoryBank, "step_rows", with_a_step)
-        with bank.batch(50):
+        with bank.write.batch(50):
             shown = [len(side["outcomes"]) for side in race_data(bank, twins.runs)["sides"]]
             with MemoryBank.open(str(tmp_path / "bank")) as other:
                 written = [len(read(other, run)) for run in twins.runs]

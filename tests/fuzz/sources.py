@@ -47,19 +47,21 @@ def bank_path() -> Path:
     """A bank with events of every kind: people's, an agent's, a credit, a note, a fork that went on, and a map."""
     path, file = source_path("bank"), source_path("bank.zip")
     with a_bank_of_people(source_path("in the making")) as bank:
-        bank.start_run(replace(a_run("agent", delta=0.0), environment="household"))
+        bank.write.start_run(replace(a_run("agent", delta=0.0), environment="household"))
         agent = Agent(bank, "agent", SimulatedModel(), HashingEmbedder(DIMENSION), make_environment("household"))
         first, second = sample_tasks("household-train")[:2]
         traces = list(agent.run([first, second, first]))
         last = traces[-1]
         assert last.reward is not None
-        bank.credits.assign("agent", last.step, last.id, {last.reward.credited[0]: 0.75}, "ann", "tried without it")
-        bank.notes.pin("agent", 2, "why?", "ann", last.reward.credited[:1], a=last.reward.credited[0], ask="drop")
-        bank.change_settings("agent", {**bank.settings("agent"), "alpha": 0.7}, 4)
-        bank.change_environment("agent", {}, "ann")
-        bank.layouts.save("PCA", {memory_id: (0.5, float(n)) for n, memory_id in enumerate(bank.memory_ids())})
-        bank.start_run(replace(a_run("fork", base="r", base_step=3, alpha=0.9), first_step=4))
-        bank.commit_step(*a_step(4, ("r-0001",), 0.5, "fork"))
+        bank.write.credits.assign(
+            "agent", last.step, last.id, {last.reward.credited[0]: 0.75}, "ann", "tried without it"
+        )
+        bank.write.notes.pin("agent", 2, "why?", "ann", last.reward.credited[:1], a=last.reward.credited[0], ask="drop")
+        bank.write.change_settings("agent", {**bank.settings("agent"), "alpha": 0.7}, 4)
+        bank.write.change_environment("agent", {}, "ann")
+        bank.write.layouts.save("PCA", {memory_id: (0.5, float(n)) for n, memory_id in enumerate(bank.memory_ids())})
+        bank.write.start_run(replace(a_run("fork", base="r", base_step=3, alpha=0.9), first_step=4))
+        bank.write.commit_step(*a_step(4, ("r-0001",), 0.5, "fork"))
         write_bank(bank, file)
     # Every case copies it: what came in at once lies in few files.
     bring_in(read_bank(file), str(path))
@@ -71,9 +73,9 @@ def small_bank_path() -> Path:
     """Another bank of the same embedder, which holds something else under a name of the first."""
     path = source_path("small")
     with MemoryBank.create(str(path), "hashing-8", DIMENSION) as bank:
-        bank.start_run(a_run("r", alpha=0.25))
+        bank.write.start_run(a_run("r", alpha=0.25))
         for step in (1, 2):
-            bank.commit_step(*a_step(step, (), -0.5))
+            bank.write.commit_step(*a_step(step, (), -0.5))
     return path
 
 

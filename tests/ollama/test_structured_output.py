@@ -62,7 +62,7 @@ def coached(path: Path, server: OllamaServer, **settings: Any) -> Agent:
     embedder = HashingEmbedder()
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
     chosen = settings_of("webcoach", {"exclude_same_task": False, **settings}).model_dump()
-    bank.start_run(replace(a_run(), policy="webcoach", settings=chosen, embedder=embedder.name))
+    bank.write.start_run(replace(a_run(), policy="webcoach", settings=chosen, embedder=embedder.name))
     household = make_environment("household")
     household.max_turns = 3
     return Agent(bank, "r", OllamaModel("llama3.2", server.address), embedder, household)

@@ -181,7 +181,7 @@ def known_as(name: str) -> None:
 
 def give(bank: MemoryBank, step: int, value: float, rater: str, reason: str = "") -> None:
     """A reward that somebody gives elsewhere."""
-    bank.ratings.rate(Rating(RUN, step, value, rater, reason))
+    bank.write.ratings.rate(Rating(RUN, step, value, rater, reason))
 
 
 def by_people(bank: MemoryBank) -> list[LedgerEvent]:

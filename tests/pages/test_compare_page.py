@@ -323,7 +323,7 @@ def test_a_reward_given_since_is_in_the_comparison(mine: Path, compared: Visit) 
 
 def test_a_run_made_under_unknown_settings_is_compared_with_others_only(home: Path, compared: Visit) -> None:
     with bank_with_a_run(home / "banks" / "foreign", "a") as bank:
-        bank.start_run(replace(bank.run("a"), id="b", settings={"heat": 3}))
+        bank.write.start_run(replace(bank.run("a"), id="b", settings={"heat": 3}))
         for run in "ab":
             commit(bank, run, "x")
     assert "decided again" in plain(compared(bank="foreign", run="b", under="k2=1"))

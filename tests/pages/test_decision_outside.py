@@ -130,7 +130,7 @@ def test_settings_of_another_program_leave_the_stored_decision_to_see(home: Path
         decision=replace(trace.decision, normaliser=hostile),
         write=None,
     )
-    agent.bank.commit_step(odd, {})
+    agent.bank.write.commit_step(odd, {})
     agent.bank.close()
     app = visit("decision", bank="odd", run="r", step="6", ask="normalisers")
     assert "does not have" in plain(app)
@@ -143,7 +143,7 @@ def test_settings_of_another_program_leave_the_stored_decision_to_see(home: Path
 def test_nothing_is_said_of_rewards_that_nobody_gave(home: Path, visit: Visit) -> None:
     with a_bank(home / "banks" / "quiet") as bank:
         for step in range(1, 4):
-            bank.commit_step(*a_step(step, reward=None))
+            bank.write.commit_step(*a_step(step, reward=None))
     app = visit("decision", bank="quiet", ask="forgotten")
     assert "rated both times" in plain(app)
 

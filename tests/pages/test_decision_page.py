@@ -190,9 +190,9 @@ def test_a_typed_text_is_probed_without_an_episode(at_step: Visit) -> None:
 
 def test_a_bank_whose_embedder_is_not_here_answers_everything_but_a_probe(home: Path, visit: Visit) -> None:
     with MemoryBank.create(str(home / "banks" / "foreign"), "hashing-elsewhere", DIMENSION) as bank:
-        bank.start_run(replace(a_run(), embedder="hashing-elsewhere"))
+        bank.write.start_run(replace(a_run(), embedder="hashing-elsewhere"))
         for step in range(1, 4):
-            bank.commit_step(*a_step(step, credited=("r-0001",) if step > 1 else ()))
+            bank.write.commit_step(*a_step(step, credited=("r-0001",) if step > 1 else ()))
     for key in ("origin", "unused", "fitting", "calibrated", "family"):
         app = visit("decision", bank="foreign", ask=key)
         assert app.selectbox(key="question").value == key and not app.error
@@ -211,7 +211,7 @@ def test_the_history_of_a_q_says_why_a_person_gave_a_reward(bank: Stored, visit:
 
     assert "reason" not in rewards(), "nobody gave one"
     with MemoryBank.open(str(workspace.demo_bank())) as opened:
-        opened.ratings.rate(Rating(RUN, 20, -1.0, "ann", "the wrong shelf"))
+        opened.write.ratings.rate(Rating(RUN, 20, -1.0, "ann", "the wrong shelf"))
     assert rewards()["reason"][20] == "the wrong shelf" and set(rewards()["reason"].drop(20)) == {""}
 
 

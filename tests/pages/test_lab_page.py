@@ -152,7 +152,7 @@ def test_a_slider_is_an_event_that_holds_from_the_next_step_on(bank: Stored, pai
 
 
 def test_settings_that_cannot_be_change_nothing_and_are_reported(bank: Stored, pair: Pair, at_lab: Visit) -> None:
-    bank.change_settings(pair[0], {**bank.settings(pair[0]), "k1": 4}, 8)
+    bank.write.change_settings(pair[0], {**bank.settings(pair[0]), "k1": 4}, 8)
     app = at_lab()
     app.slider(key=f"lab_{pair[0]}_k2").set_value(9).run()
     assert "k2 = 9 cannot be larger than k1 = 4" in plain(app) + "".join(error.value for error in app.error)
@@ -269,7 +269,7 @@ def test_both_memories_have_a_frame_a_step(at_lab: Visit) -> None:
 def test_hostile_names_and_settings_stay_text(bank: Stored, visit: Visit) -> None:
     pair = a_pair(bank, 2)
     # What another program may have appended to the ledger.
-    bank.change_settings(pair[0], {**bank.settings(pair[0]), "normaliser": HOSTILE}, 3)
+    bank.write.change_settings(pair[0], {**bank.settings(pair[0]), "normaliser": HOSTILE}, 3)
     for chart in CHARTS:
         app = visit("lab", **link_of(pair, chart=chart))
         shown = "\n".join(element.value for kind in ("markdown", "caption", "toast") for element in app.get(kind))

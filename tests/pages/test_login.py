@@ -81,9 +81,9 @@ def test_with_a_login_everybody_is_asked_to_log_in_first(demo: Path, visit: Visi
 def test_a_reward_is_kept_under_the_name_of_the_login(
     bank: Stored, visit: Visit, login: Callable[..., None], ann: None
 ) -> None:
-    bank.people.assign("cem@example.org", Role.RATE, "boss")
-    bank.people.assign("boss", Role.MANAGE, "boss")
-    bank.people.assign(NEWCOMERS, Role.LOOK, "boss")
+    bank.write.people.assign("cem@example.org", Role.RATE, "boss")
+    bank.write.people.assign("boss", Role.MANAGE, "boss")
+    bank.write.people.assign(NEWCOMERS, Role.LOOK, "boss")
     login(is_logged_in=True, email="cem@example.org", name="ann")
     app = visit("rewards", bank="demo", step="5")
     assert "cem@" in plain(app) and app.button(key="rewards_name_logout")

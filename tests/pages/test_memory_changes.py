@@ -99,8 +99,8 @@ def test_a_forgotten_memory_is_listed_and_restored(bank: Stored, visit: Visit) -
 
 
 def test_who_may_not_manage_changes_no_memory(bank: Stored, visit: Visit) -> None:
-    bank.people.assign("boss", Role.MANAGE, "boss")
-    bank.people.assign("ann", Role.RATE, "boss")
-    bank.editing.forget(RUN, [TWO], "boss")
+    bank.write.people.assign("boss", Role.MANAGE, "boss")
+    bank.write.people.assign("ann", Role.RATE, "boss")
+    bank.write.editing.forget(RUN, [TWO], "boss")
     assert memory(visit).button(key="change_memory").disabled
     assert memory(visit, TWO).button(key="restore_memory").disabled

@@ -26,7 +26,7 @@ from memrl_core.analysis.people.reward_effect import compiled, differing
 from memrl_core.analysis.run import following
 from memrl_core.analysis.run.following import FOLLOWS, MeasuredFollows, follow_counts, measured_follows
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.ratings import Rating, Ratings
+from memrl_core.bank.people.ratings import Rating, RatingsWriter
 from memrl_core.environments.tasks import sample_data_path, sample_tasks, tasks_of_set
 from memrl_core.errors import BankDamaged
 from memrl_core.learning.scales import RatingScales
@@ -120,7 +120,7 @@ def test_the_drawer_of_the_update_has_each_move_as_it_counts_and_q_now(bank: Sto
 
 def test_a_bank_from_which_something_is_missing_says_so_on_its_pages(demo: Path, visit: Visit) -> None:
     with MemoryBank.open(str(demo)) as bank:
-        bank.ratings.rate(Rating(RUN, 40, -1.0, "ann"))
+        bank.write.ratings.rate(Rating(RUN, 40, -1.0, "ann"))
         held = json.loads((demo / "bank.db-last").read_text())
     held["ledger"][0] += 3
     (demo / "bank.db-last").write_text(json.dumps(held))
@@ -231,7 +231,7 @@ def test_the_steps_that_follow_a_reward_are_named_with_those_that_would_choose_o
 def test_the_hand_has_the_scale_of_the_run(
     bank: Stored, visit: Visit, values: dict[str, Any], act: dict[str, Any], reward: float
 ) -> None:
-    bank.ratings.change_scales("household", RatingScales.of(values), "boss")
+    bank.write.ratings.change_scales("household", RatingScales.of(values), "boss")
     app = visit("step", bank="demo", step="22")
     assert on_stage(app)["hand"]["scale"]["name"] == values["scale"]
     by_hand(app, **act)
@@ -329,7 +329,7 @@ def test_a_reward_that_cannot_be_saved_is_reported_and_can_be_given_again(
 ) -> None:
     app = visit("step", bank="demo", step="21")
     with monkeypatch.context() as patched:
-        patched.setattr(Ratings, "rate", full)
+        patched.setattr(RatingsWriter, "rate", full)
         by_hand(app, key=5)
     assert "disk is full" in on_stage(app)["hand"]["done"]["error"] and stands(app)["mine"] is None
     by_hand(app, key=5)
@@ -521,7 +521,7 @@ def test_settings_are_changed_for_the_next_steps_only(bank: Stored, visit: Visit
 
 
 def test_an_emptied_setting_stays_what_it_is_and_the_field_says_so(bank: Stored, visit: Visit) -> None:
-    bank.change_settings("household", {**bank.settings("household"), "weight": 0.8}, bank.next_step("household"))
+    bank.write.change_settings("household", {**bank.settings("household"), "weight": 0.8}, bank.next_step("household"))
     app = visit("bank", bank="demo")
     app.session_state["bank_view"] = "Settings"
     app.run()
@@ -788,8 +788,8 @@ def test_a_step_that_was_cut_short_is_shown_until_it_was_done(home: Path, visit:
     path = workspace.banks_folder() / name
     with MemoryBank.open(str(path)) as bank:
         left = LedgerEvent("e1", 9, "r", 1, "never ended", 1, EventKind.REWARD_GIVEN, (), 1.0, "environment")
-        with bank.alone():
-            bank._ledger.adopt(left)
+        with bank.write.alone():
+            bank.write._ledger.adopt(left)
     app = visit("step", bank=name, run="r")
     assert "Step 1 was begun and cut short" in page_text(app)
     app.button(key="finish").click().run()

@@ -66,7 +66,7 @@ def test_the_best_setting_is_used_from_the_next_step_on(visit: Visit, bank: Stor
 
 
 def test_labels_of_the_bank_are_measured_with_what_is_thin_said(visit: Visit, bank: Stored) -> None:
-    bank.judgements.judge(Label(RUN, 20, bank.trace(RUN, 20).decision.selected[0], 2, "ann"))
+    bank.write.judgements.judge(Label(RUN, 20, bank.trace(RUN, 20).decision.selected[0], 2, "ann"))
     app = looked_at(visit("recall", bank="demo", run=RUN))
     assert set(app.dataframe[0].value["steps"]) <= {0, 1}
     assert any("no interval" in one.value for one in app.caption)
@@ -78,7 +78,7 @@ def test_next_goes_on_to_the_next_step_or_to_the_next_of_a_persons_batch(visit: 
     assert app.query_params["step"] in ("21", ["21"])
     app.button(key="grade_1").click().run()
     rater = bank.judgements.standing(RUN, 21)[0].rater
-    bank.batches.make(Batch(run=RUN, name="recall", parts={rater: (21, 7), "bo": (7,)}, overlap=2), "ann")
+    bank.write.batches.make(Batch(run=RUN, name="recall", parts={rater: (21, 7), "bo": (7,)}, overlap=2), "ann")
     app = visit("recall", bank="demo", run=RUN, step="21", recall_view="Label")
     assert any("1 of 2" in one.value for one in app.markdown)
     app.button(key="label_batch").click().run()

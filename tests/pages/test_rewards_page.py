@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.ratings import Rating, Ratings
+from memrl_core.bank.people.ratings import Rating, RatingsWriter
 from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.errors import BankDamaged
 from memrl_core.learning.scales import RatingScales
@@ -107,7 +107,7 @@ def test_the_last_mark_of_a_rubric_saves_the_weighted_mean(bank: Stored, queue: 
 def test_marks_that_could_not_be_saved_stay(bank: Stored, queue: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     app = on_scale(queue(step="5"), "rubric")
     with monkeypatch.context() as patched:
-        patched.setattr(Ratings, "rate", full)
+        patched.setattr(RatingsWriter, "rate", full)
         for number in range(3):
             key_starting(app, f"mark_{number}_4_").click().run()
     assert "disk is full" in plain(app) and rewards(bank) == []
@@ -135,7 +135,7 @@ def test_two_answers_that_both_failed_are_compared_as_one_action(
 
 def test_the_runs_own_rewards_are_shown_beside_the_buttons_and_used(bank: Stored, queue: Visit) -> None:
     own = {"scale": "stars", "stars": (-1, -0.5, 0, 0.25, 2), "thumbs_up": 0.75}
-    bank.ratings.change_scales(RUN, RatingScales.of(own), "ann")
+    bank.write.ratings.change_scales(RUN, RatingScales.of(own), "ann")
     app = queue(step="5")
     assert "4 → +0.25 · 5 → +2.00" in plain(app)
     press(app, "5")
@@ -181,7 +181,7 @@ def test_what_could_not_be_saved_is_reported_and_the_same_key_saves_it_with_its_
     app = queue(step="5")
     app.text_input(key=f"reason_{step_id(bank, 5)}").set_value("on the wrong shelf")
     with monkeypatch.context() as patched:
-        patched.setattr(Ratings, "rate", full)
+        patched.setattr(RatingsWriter, "rate", full)
         press(app, "5")
     assert "disk is full" in plain(app) and "not saved" in plain(app)
     assert at(app) == 5 and rewards(bank) == []
@@ -289,7 +289,7 @@ def test_an_empty_queue_says_why_and_has_no_bar(bank: Stored, visit: Visit, queu
         app.selectbox(key="queue_show").set_value(show).run()
         assert (UNASSIGNED.format(name="ann") if show == "batch" else "this filter") in plain(app)
     assert "no pair" in plain(on_scale(app, "pairwise"))
-    bank.ratings.rate_all([Rating(RUN, step, 1.0, "ann") for step in range(1, 41)])
+    bank.write.ratings.rate_all([Rating(RUN, step, 1.0, "ann") for step in range(1, 41)])
     app = queue()
     for show, says in {"awaiting": ALL_MINE, **EMPTY, "batch": UNASSIGNED}.items():
         app.selectbox(key="queue_show").set_value(show).run()
@@ -311,7 +311,7 @@ def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_rules_s
     give(bank, 2, 1.0, "bob")
     app = queue(show="wanting")
     assert far(app).startswith("**0 of 39** rated")
-    bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
+    bank.write.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
     assert far(app.run()).startswith("**0 of 40** rated")
 
 
@@ -321,7 +321,7 @@ def test_a_step_wants_two_ratings_once_two_have_rated_and_as_many_as_the_rules_s
 def test_nothing_tells_the_verdict_before_the_person_has_rated(bank: Stored, queue: Visit) -> None:
     step = step_judged(bank, -1.0)
     give(bank, step.step, 0.25, "bob", "a reason of bob")
-    bank.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
+    bank.write.ratings.change_scales(RUN, RatingScales(ratings_wanted=3), "ann")
     assert step.reward.verdict
     verdict = step.reward.verdict
     app = queue(step=str(step.step))
@@ -359,7 +359,7 @@ def test_pairs_that_are_not_blind_show_both_verdicts(bank: Stored, queue: Visit)
         click(app, "queue_next")
     words = everything(app)
     assert "The environment −1.000" not in words and "The environment +1.000" not in words
-    bank.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
+    bank.write.ratings.change_scales(RUN, RatingScales(hide_verdict=False), "ann")
     words = everything(app.run())
     assert "The environment −1.000" in words and "The environment +1.000" in words
 
@@ -414,9 +414,9 @@ def test_only_another_browser_that_is_connected_now_makes_a_nameless_person_type
 
 
 def with_roles(bank: Stored, **roles: Role) -> None:
-    bank.people.assign("boss", Role.MANAGE, "boss")
+    bank.write.people.assign("boss", Role.MANAGE, "boss")
     for name, role in roles.items():
-        bank.people.assign(NEWCOMERS if name == "everybody" else name, role, "boss")
+        bank.write.people.assign(NEWCOMERS if name == "everybody" else name, role, "boss")
 
 
 @pytest.mark.parametrize(

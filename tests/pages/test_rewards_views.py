@@ -53,7 +53,9 @@ def view(visit: Visit, demo: Path) -> Visit:
 
 
 def rated_by(bank: Stored, people: Mapping[str, tuple[float, ...]]) -> None:
-    bank.ratings.rate_all([Rating(RUN, n, r, who) for who, given in people.items() for n, r in enumerate(given, 1)])
+    bank.write.ratings.rate_all(
+        [Rating(RUN, n, r, who) for who, given in people.items() for n, r in enumerate(given, 1)]
+    )
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -200,8 +202,8 @@ def test_the_audit_is_filtered_by_person_kind_memory_and_program(
 ) -> None:
     give(bank, 5, 1.0, "ann", "right shelf")
     give(bank, 6, 1.0, "bob")
-    bank.undo.undo("bob")
-    bank.editing.pin(RUN, [f"{RUN}-0001"], "ann")
+    bank.write.undo.undo("bob")
+    bank.write.editing.pin(RUN, [f"{RUN}-0001"], "ann")
     app = view("Audit")
     assert len(table(app, "when (UTC)")) == 4
     words = table(app, "when (UTC)")["what"].tolist()

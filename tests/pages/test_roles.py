@@ -22,8 +22,8 @@ SCREENS = {
 
 
 def assign(bank: MemoryBank | Stored, role: Role, name: str = "ann") -> None:
-    bank.people.assign("boss", Role.MANAGE, "boss")
-    bank.people.assign(name, role, "boss")
+    bank.write.people.assign("boss", Role.MANAGE, "boss")
+    bank.write.people.assign(name, role, "boss")
 
 
 def button(app: AppTest, name: str):

@@ -40,7 +40,7 @@ def an_agent_of(
     embedder = HashingEmbedder()
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
     chosen = settings_of(policy, settings).model_dump()
-    bank.start_run(replace(a_run(), policy=policy, settings=chosen, seed=seed, embedder=embedder.name))
+    bank.write.start_run(replace(a_run(), policy=policy, settings=chosen, seed=seed, embedder=embedder.name))
     return Agent(bank, "r", model or SimulatedModel(), embedder, environment or make_environment("household"))
 
 

@@ -175,9 +175,9 @@ def test_a_step_that_nobody_could_read_is_not_stored(tmp_path: Path, values: Map
     spoiled = replace(step, write=replace(sound.write, operations=(replace(operation, **values),)))
     before = bank.events()
     with pytest.raises(PolicyFailed, match="“lost”"):
-        bank.commit_step(spoiled, vectors)
+        bank.write.commit_step(spoiled, vectors)
     assert bank.events() == before and not bank.step_rows("r") and not bank.view("r").size
-    assert bank.commit_step(step, vectors) == MemoryBank.open(bank.uri).trace("r", 1)
+    assert bank.write.commit_step(step, vectors) == MemoryBank.open(bank.uri).trace("r", 1)
 
 
 # --- what cannot be used at all ---------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_without_its_package_a_run_keeps_its_q_and_what_would_move_it_is_refused
         with pytest.raises(InputError, match=r"“newest”.*not installed"):
             give_reward(again, "r", step.step, step.id, credited, -1.0, "Ada")
         with pytest.raises(InputError, match=r"“newest”.*not installed"):
-            again.rebuild()
+            again.write.rebuild()
         assert again.utilities("r") == believed
     assert MemoryBank.open(str(tmp_path / "bank")).utilities("r") == believed
     assert [finding for finding in check(str(tmp_path / "bank")) if not finding.ok] == []

@@ -262,7 +262,7 @@ def test_memories_of_another_policy_are_notes_that_can_evolve(tmp_path: Path) ->
     list(agent.run(sample_tasks("household-train")[:1]))
     fork = {"policy": "a_mem", "settings": AMemSettings().model_dump()}
     info = replace(agent.bank.run("r"), id="fork", base="r", base_step=1, first_step=2, **fork)
-    agent.bank.start_run(info)
+    agent.bank.write.start_run(info)
     assert learned_now(agent.bank, "fork") == Notes({"r-0001": Note()})
     trace = (
         Agent(agent.bank, "fork", SimulatedModel(), EMBEDDER, agent.environment)

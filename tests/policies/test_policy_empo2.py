@@ -150,7 +150,7 @@ def test_a_late_reward_changes_the_score_of_the_tips(ran: Any) -> None:
     assert learned_now(agent.bank, "r").kept[tip].score == 0.0
     event = give_reward(agent.bank, "r", trace.step, trace.id, (), 0.5, "ada")
     assert learned_now(agent.bank, "r").kept[tip].score == 0.75
-    agent.bank.ratings.revoke(event.id, "ada")
+    agent.bank.write.ratings.revoke(event.id, "ada")
     assert learned_now(agent.bank, "r").kept[tip].score == 0.0
 
 

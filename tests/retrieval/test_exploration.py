@@ -189,7 +189,7 @@ def test_attempts_at_one_task_do_not_freeze_on_the_first_ones(tmp_path: Path, po
         agent = an_agent_of(
             tmp_path / name, policy, SimulatedModel(), make_environment("household"), **settings, **ties
         )
-        with agent.bank.batch(40):
+        with agent.bank.write.batch(40):
             decisions = [trace.decision for trace in agent.run([task], epochs=24)]
         return [decision.selected for decision in decisions if decision is not None]
 

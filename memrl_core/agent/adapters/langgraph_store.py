@@ -84,9 +84,9 @@ class BankStore(BaseStore):
 
     def _put(self, op: PutOp) -> None:
         bank, run = self.memory.bank, self.memory.run
-        with bank.alone():
+        with bank.write.alone():
             if known := self._items().get((op.namespace, op.key)):
-                bank.editing.forget(run, [known[0]])
+                bank.write.editing.forget(run, [known[0]])
             if op.value is not None:
                 text = str(op.value.get("text") or json.dumps(op.value, ensure_ascii=False))
                 intent = str(op.value.get("intent") or text)

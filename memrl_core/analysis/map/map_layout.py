@@ -264,10 +264,10 @@ class MapLayout:
         assert self._layout is not None
         if self._layout.id.startswith(UNSAVED):
             fitted = {memory_id: self._layout.coordinates[memory_id] for memory_id in self._layout.fitted}
-            saved = self._bank.layouts.save(self._layout.method, fitted)
+            saved = self._bank.write.layouts.save(self._layout.method, fitted)
             self._layout = replace(self._layout, id=saved.id)
             self._rows = -1
-        self._bank.layouts.add(self._layout, self._unstored)
+        self._bank.write.layouts.add(self._layout, self._unstored)
         # What only this process added need not be read again: that takes as long as the map is large.
         if self._rows >= 0 and self._bank.layouts.count() == self._rows + len(self._unstored):
             self._rows += len(self._unstored)
@@ -352,9 +352,9 @@ class MapLayout:
         def write() -> None:
             nonlocal layout
             fitted = {memory_id: layout.coordinates[memory_id] for memory_id in layout.fitted}
-            saved = self._bank.layouts.save(layout.method, fitted)
+            saved = self._bank.write.layouts.save(layout.method, fitted)
             later = {memory_id: at for memory_id, at in layout.coordinates.items() if memory_id not in fitted}
-            self._bank.layouts.add(saved, later)
+            self._bank.write.layouts.add(saved, later)
             layout = replace(layout, id=saved.id)
 
         stored = self._store(write)

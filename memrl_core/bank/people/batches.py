@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from memrl_core.bank.facts import locked
-from memrl_core.bank.ledger import Part
+from memrl_core.bank.ledger import Part, WritingPart
 from memrl_core.bank.people.roles import person_name
 from memrl_core.errors import InputError
 from memrl_core.learning import in_ledger
@@ -36,6 +36,31 @@ class Batch(BaseModel):
 class Batches(Part):
     """What is shared out, in the ledger: a second process sees it, and it goes wherever the bank goes."""
 
+    @locked
+    def of(self, run: str = "") -> list[Batch]:
+        """The batches of a run, or of all, oldest first; what another program's file calls a batch and is none is not.
+
+        Raises `UnknownRun`.
+        """
+        if run:
+            self._facts.run(run)
+        events = sorted(self._facts.of_kind(EventKind.BATCH_MADE, EventKind.BATCH_CLOSED), key=in_ledger)
+        closed = {event.revokes for event in events if event.kind is EventKind.BATCH_CLOSED}
+        found = []
+        for event in events:
+            if event.kind is EventKind.BATCH_MADE and run in ("", event.run):
+                facts = {"run": event.run, "name": event.reason, "id": event.id, "closed": event.id in closed}
+                try:
+                    batch = Batch(**{**event.payload, **facts, "made_by": event.rater, "created": event.created})
+                except (ValidationError, TypeError):
+                    continue
+                found.append(batch)
+        return found
+
+
+class BatchesWriter(Batches, WritingPart):
+    """Shares steps out and ends that."""
+
     def make(self, batch: Batch, by: str) -> Batch:
         """Append a batch and return it as stored.
 
@@ -59,24 +84,3 @@ class Batches(Part):
         """Append that a batch asks for no more ratings. Raises `InputError` when there is none, `NotAllowed`."""
         with self._alone():
             self._ledger.taken_back(by, batch_id, EventKind.BATCH_MADE, EventKind.BATCH_CLOSED, "batch")
-
-    @locked
-    def of(self, run: str = "") -> list[Batch]:
-        """The batches of a run, or of all, oldest first; what another program's file calls a batch and is none is not.
-
-        Raises `UnknownRun`.
-        """
-        if run:
-            self._facts.run(run)
-        events = sorted(self._facts.of_kind(EventKind.BATCH_MADE, EventKind.BATCH_CLOSED), key=in_ledger)
-        closed = {event.revokes for event in events if event.kind is EventKind.BATCH_CLOSED}
-        found = []
-        for event in events:
-            if event.kind is EventKind.BATCH_MADE and run in ("", event.run):
-                facts = {"run": event.run, "name": event.reason, "id": event.id, "closed": event.id in closed}
-                try:
-                    batch = Batch(**{**event.payload, **facts, "made_by": event.rater, "created": event.created})
-                except (ValidationError, TypeError):
-                    continue
-                found.append(batch)
-        return found

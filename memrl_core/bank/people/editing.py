@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank.facts import locked
-from memrl_core.bank.ledger import Part, in_the_name_of, now
+from memrl_core.bank.ledger import Part, WritingPart, in_the_name_of, now
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.codec import Inserted
 from memrl_core.embedders.base import Embedder
@@ -38,8 +38,29 @@ ABOUT_MEMORIES = (
 )
 
 
-@dataclass(frozen=True)
 class Editing(Part):
+    """What became of the memories of a run by people's hands."""
+
+    @locked
+    def changes(self, run: str, memory_id: str) -> list[LedgerEvent]:
+        """What became of a memory in a run, and of those it came from and was replaced by, oldest first."""
+        events = sorted((e for e in self._events_behind(run) if e.kind in ABOUT_MEMORIES), key=in_ledger)
+        related, found = {memory_id}, [events[:0]]
+        while len(found) < 2 or len(found[-1]) > len(found[-2]):
+            chosen = [event for event in events if related.intersection(named_by(event))]
+            related.update(i for event in chosen if event.payload.get("replaces") for i in named_by(event))
+            found.append(chosen)
+        return found[-1]
+
+    def _events_behind(self, run: str) -> list[LedgerEvent]:
+        """The events behind what a run sees, with those of the run that it started from."""
+        info = self._facts.run(run)
+        inherited = [e for e in self._events_behind(info.base) if e.known_at <= info.base_step] if info.base else []
+        return [*inherited, *self._facts.counting(self._facts.events(run))]
+
+
+@dataclass(frozen=True)
+class EditingWriter(Editing, WritingPart):
     """What people do to the memories of a run, from its next step on. `by` is the person; all raise `NotAllowed`."""
 
     _must_match: Callable[[Embedder], None]
@@ -145,24 +166,7 @@ class Editing(Part):
 
         return self._replace(run, chosen, intent, experience, embedder, EventKind.MEMORY_MERGED, by, reason)
 
-    @locked
-    def changes(self, run: str, memory_id: str) -> list[LedgerEvent]:
-        """What became of a memory in a run, and of those it came from and was replaced by, oldest first."""
-        events = sorted((e for e in self._events_behind(run) if e.kind in ABOUT_MEMORIES), key=in_ledger)
-        related, found = {memory_id}, [events[:0]]
-        while len(found) < 2 or len(found[-1]) > len(found[-2]):
-            chosen = [event for event in events if related.intersection(named_by(event))]
-            related.update(i for event in chosen if event.payload.get("replaces") for i in named_by(event))
-            found.append(chosen)
-        return found[-1]
-
     # --- within -------------------------------------------------------------------------------------------------------
-
-    def _events_behind(self, run: str) -> list[LedgerEvent]:
-        """The events behind what a run sees, with those of the run that it started from."""
-        info = self._facts.run(run)
-        inherited = [e for e in self._events_behind(info.base) if e.known_at <= info.base_step] if info.base else []
-        return [*inherited, *self._facts.counting(self._facts.events(run))]
 
     def _seen(self, run: str, memory_ids: Sequence[str]) -> list[Memory]:
         if not memory_ids:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from memrl_core.bank.facts import locked
-from memrl_core.bank.ledger import Part
+from memrl_core.bank.ledger import Part, WritingPart
 from memrl_core.bank.people.ratings import LONGEST_REASON
 from memrl_core.bank.people.roles import person_name
 from memrl_core.bank.people.undo import TOGETHER, label_key
@@ -67,9 +67,27 @@ class Label:
     prompt: str = ""
 
 
-@dataclass(frozen=True)
 class Judgements(Part):
-    """What was said about the recall of steps. Every change is an event; what it replaces stays in the ledger."""
+    """What was said about the recall of steps."""
+
+    @locked
+    def standing(self, run: str | None = None, step: int | None = None) -> list[Label]:
+        """The labels that stand, of the whole bank, of a run or of a step, oldest first: each rater's newest.
+
+        Raises `UnknownRun`.
+        """
+        if run is not None:
+            self._facts.run(run)
+        events = self._facts.at(run, step) if run is not None and step is not None else self._facts.of_kind(*JUDGED)
+        newest: dict[tuple[object, ...], LedgerEvent] = {}
+        for event in sorted((e for e in events if e.kind in JUDGED and run in (None, e.run)), key=in_ledger):
+            newest.pop(label_key(event), None)
+            newest[label_key(event)] = event
+        return [_label(event) for event in newest.values() if event.value is not None]
+
+
+class JudgementsWriter(Judgements, WritingPart):
+    """Gives, changes and withdraws labels; every change is an event, and what it replaces stays in the ledger."""
 
     def judge(self, label: Label) -> LedgerEvent:
         """Append a label in the place of an earlier one of the same rater and source; the same again changes nothing.

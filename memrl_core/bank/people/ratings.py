@@ -7,12 +7,12 @@ repeats and credit are decided here; `undo` takes back what was given here.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from memrl_core.bank.facts import locked
-from memrl_core.bank.ledger import Part
+from memrl_core.bank.ledger import Part, WritingPart
 from memrl_core.bank.people.roles import person_name
 from memrl_core.bank.people.undo import TOGETHER
 from memrl_core.bank.storage.codec import StepRow
@@ -53,16 +53,96 @@ class Supposed:
     histories: Mapping[str, Sequence[UtilityPoint]]
 
 
-@dataclass(frozen=True)
 class Ratings(Part):
-    """What people make of steps. Every change is an event; what it replaces stays in the ledger.
+    """What people make of steps, and how their ratings become rewards."""
 
-    `credited(run, step)` names the memories that were in a step's prompt: no others are ever credited.
-    """
+    @locked
+    def of(self, run: str, step: int) -> list[LedgerEvent]:
+        """The rewards that stand for a finished step: the environment's and each person's. Raises `InputError`."""
+        return self._of_attempt(run, step, self._row(run, step).id)
 
-    _credited: Callable[[str, int], tuple[str, ...]]
+    def mine(self, run: str, step: int, rater: str) -> LedgerEvent | None:
+        """The person's reward that stands for a finished step."""
+        name = person_name(rater)
+        return next((e for e in self.of(run, step) if e.source == "person" and e.rater == name), None)
 
-    # --- giving and taking back ---------------------------------------------------------------------------------------
+    @locked
+    def supposed(self, rating: Rating | None = None, withdrawn: LedgerEvent | None = None) -> Supposed:
+        """What giving a reward, or taking one back, would change from its step on. Nothing is appended.
+
+        Raises as `rate`.
+        """
+        if rating is not None:
+            event = self._giving(self._placed(self.checked(rating)), {})
+        else:
+            assert withdrawn is not None
+            event = self._ledger.revoking(withdrawn, withdrawn.rater)
+        then = self._q.supposed(event)
+        now = self._q.histories(event.run, then)
+        moved = {i: (now[i][-1].after, points[-1].after) for i, points in then.items() if points}
+        return Supposed(moved, self._q.beginning_before(event.run, then))
+
+    @locked
+    def checked(self, rating: Rating) -> Rating:
+        """A rating as it would be stored. Raises `InputError` for a value that no scale of the run gives, a reason that
+        is too long and an impossible name, and `UnknownRun`.
+        """
+        self._ledger.must_be_reward(rating.run, rating.step, rating.value)
+        if len(rating.reason) > LONGEST_REASON:
+            raise InputError(f"A reason has at most {LONGEST_REASON:,} characters: shorten it. Nothing was saved.")
+        name, reason = person_name(rating.rater), rating.reason.strip()
+        return replace(rating, value=float(rating.value), rater=name, reason=reason)
+
+    @locked
+    def scales(self, run: str) -> RatingScales:
+        """How ratings of a run become rewards now. Raises `UnknownRun`."""
+        return self._ledger.scales(run)
+
+    @locked
+    def bounds(self, run: str, step: int) -> tuple[float, float]:
+        """r− and r+ in force at a step. Raises `UnknownRun`."""
+        return self._ledger.bounds(run, step)
+
+    # --- within -------------------------------------------------------------------------------------------------------
+
+    def _row(self, run: str, step: int) -> StepRow:
+        row = self._facts.step_row(run, step)
+        if row is None:
+            raise InputError(f"Run {run} has no finished step {step}. Nothing was saved.")
+        return row
+
+    def _placed(self, rating: Rating) -> Rating:
+        """A rating with the attempt that it is about and the memories that it credits."""
+        if rating.attempt and self._facts.step_row(rating.run, rating.step) is None:
+            return rating
+        row = self._row(rating.run, rating.step)
+        if rating.attempt not in ("", row.id):
+            raise InputError(
+                f"Step {row.step} of run {row.run} has ended as another attempt. Nothing was saved; rate that one."
+            )
+        return replace(rating, attempt=row.id, credited=self._facts.credited(row.run, row.step))
+
+    def _of_attempt(self, run: str, step: int, attempt: str) -> list[LedgerEvent]:
+        at_step = [event for event in self._facts.at(run, step) if event.step_id == attempt]
+        return active_rewards(sorted(at_step, key=in_ledger))
+
+    def _giving(self, rating: Rating, together: Mapping[str, str]) -> LedgerEvent:
+        return self._ledger.event(
+            rating.run,
+            rating.step,
+            rating.attempt,
+            EventKind.REWARD_GIVEN,
+            memory_ids=tuple(rating.credited),
+            value=rating.value,
+            source="person",
+            rater=rating.rater,
+            reason=rating.reason,
+            payload={**rating.given, **together},
+        )
+
+
+class RatingsWriter(Ratings, WritingPart):
+    """Gives rewards and takes them back. Every change is an event; what it replaces stays in the ledger."""
 
     def rate(self, rating: Rating) -> LedgerEvent:
         """Append a reward, in the place of an earlier one of the same person for the same step.
@@ -146,52 +226,6 @@ class Ratings(Part):
                 self._ledger.append(revoked)
             return revoked
 
-    @locked
-    def checked(self, rating: Rating) -> Rating:
-        """A rating as it would be stored. Raises `InputError` for a value that no scale of the run gives, a reason that
-        is too long and an impossible name, and `UnknownRun`.
-        """
-        self._ledger.must_be_reward(rating.run, rating.step, rating.value)
-        if len(rating.reason) > LONGEST_REASON:
-            raise InputError(f"A reason has at most {LONGEST_REASON:,} characters: shorten it. Nothing was saved.")
-        name, reason = person_name(rating.rater), rating.reason.strip()
-        return replace(rating, value=float(rating.value), rater=name, reason=reason)
-
-    # --- what stands --------------------------------------------------------------------------------------------------
-
-    @locked
-    def of(self, run: str, step: int) -> list[LedgerEvent]:
-        """The rewards that stand for a finished step: the environment's and each person's. Raises `InputError`."""
-        return self._of_attempt(run, step, self._row(run, step).id)
-
-    def mine(self, run: str, step: int, rater: str) -> LedgerEvent | None:
-        """The person's reward that stands for a finished step."""
-        name = person_name(rater)
-        return next((e for e in self.of(run, step) if e.source == "person" and e.rater == name), None)
-
-    @locked
-    def supposed(self, rating: Rating | None = None, withdrawn: LedgerEvent | None = None) -> Supposed:
-        """What giving a reward, or taking one back, would change from its step on. Nothing is appended.
-
-        Raises as `rate`.
-        """
-        if rating is not None:
-            event = self._giving(self._placed(self.checked(rating)), {})
-        else:
-            assert withdrawn is not None
-            event = self._ledger.revoking(withdrawn, withdrawn.rater)
-        then = self._q.supposed(event)
-        now = self._q.histories(event.run, then)
-        moved = {i: (now[i][-1].after, points[-1].after) for i, points in then.items() if points}
-        return Supposed(moved, self._q.beginning_before(event.run, then))
-
-    # --- scales -------------------------------------------------------------------------------------------------------
-
-    @locked
-    def scales(self, run: str) -> RatingScales:
-        """How ratings of a run become rewards now. Raises `UnknownRun`."""
-        return self._ledger.scales(run)
-
     def change_scales(self, run: str, scales: RatingScales, by: str) -> None:
         """Append how ratings become rewards from now on; rewards that were given stay.
 
@@ -203,51 +237,9 @@ class Ratings(Part):
             given = {"scales": scales.model_dump(mode="json")}
             self._ledger.by_person(by, run, newest, "", EventKind.SCALES_CHANGED, payload=given)
 
-    @locked
-    def bounds(self, run: str, step: int) -> tuple[float, float]:
-        """r− and r+ in force at a step. Raises `UnknownRun`."""
-        return self._ledger.bounds(run, step)
-
-    # --- within -------------------------------------------------------------------------------------------------------
-
-    def _row(self, run: str, step: int) -> StepRow:
-        row = self._facts.step_row(run, step)
-        if row is None:
-            raise InputError(f"Run {run} has no finished step {step}. Nothing was saved.")
-        return row
-
-    def _placed(self, rating: Rating) -> Rating:
-        """A rating with the attempt that it is about and the memories that it credits."""
-        if rating.attempt and self._facts.step_row(rating.run, rating.step) is None:
-            return rating
-        row = self._row(rating.run, rating.step)
-        if rating.attempt not in ("", row.id):
-            raise InputError(
-                f"Step {row.step} of run {row.run} has ended as another attempt. Nothing was saved; rate that one."
-            )
-        return replace(rating, attempt=row.id, credited=self._credited(row.run, row.step))
-
-    def _of_attempt(self, run: str, step: int, attempt: str) -> list[LedgerEvent]:
-        at_step = [event for event in self._facts.at(run, step) if event.step_id == attempt]
-        return active_rewards(sorted(at_step, key=in_ledger))
-
     def _standing(self, rating: Rating) -> LedgerEvent | None:
         standing = self._of_attempt(rating.run, rating.step, rating.attempt)
         return next((e for e in standing if e.source == "person" and e.rater == rating.rater), None)
-
-    def _giving(self, rating: Rating, together: Mapping[str, str]) -> LedgerEvent:
-        return self._ledger.event(
-            rating.run,
-            rating.step,
-            rating.attempt,
-            EventKind.REWARD_GIVEN,
-            memory_ids=tuple(rating.credited),
-            value=rating.value,
-            source="person",
-            rater=rating.rater,
-            reason=rating.reason,
-            payload={**rating.given, **together},
-        )
 
 
 def _same(event: LedgerEvent, rating: Rating) -> bool:

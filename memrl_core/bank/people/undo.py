@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memrl_core.bank.facts import locked
-from memrl_core.bank.ledger import Part
+from memrl_core.bank.ledger import Part, WritingPart
 from memrl_core.bank.people.editing import must_not_be_pinned
 from memrl_core.bank.people.roles import actor_of, person_name
 from memrl_core.errors import InputError, NotAllowed
@@ -49,7 +49,7 @@ class Action:
 
 
 class Undo(Part):
-    """Undo and redo for each person, without limit.
+    """What each person can undo and do again, without limit.
 
     `kinds` are `REWARDS`, `MEMORIES` or `JUDGED`, each undone by itself as if there were no others; None: all as
     one.
@@ -64,6 +64,29 @@ class Undo(Part):
     def undone(self, person: str, kinds: Collection[EventKind] | None = None) -> list[Action]:
         """What the person can do again, the one undone first at the beginning."""
         return self._stacks(person, kinds)[1]
+
+    def _stacks(self, person: str, kinds: Collection[EventKind] | None) -> tuple[list[Action], list[Action]]:
+        done: list[Action] = []
+        undone: list[Action] = []
+        theirs = [e for e in self._facts.by_actor(person_name(person)) if kinds is None or e.kind in kinds]
+        known = {e.id for e in self._facts.events_of({e.revokes for e in theirs if e.revokes})}
+        # A file may have brought in that a reward was taken back without the reward.
+        reversible = (e for e in theirs if e.kind in REVERSIBLE and (not e.revokes or e.revokes in known))
+        for action in _actions(sorted(reversible, key=in_ledger)):
+            payload = action.first.payload
+            if UNDOES in payload:
+                undone += _taken(done, payload[UNDOES])
+            elif REDOES in payload:
+                _taken(undone, payload[REDOES])
+                done.append(action)
+            else:
+                done.append(action)
+                undone.clear()
+        return done, undone
+
+
+class UndoWriter(Undo, WritingPart):
+    """Undo and redo for each person."""
 
     def undo(
         self, person: str, kinds: Collection[EventKind] | None = None, *, past_blocked: bool = False
@@ -152,25 +175,6 @@ class Undo(Part):
         """The memories and the attempts at steps that an action changed something for."""
         rewards = {event.step_id for event in action.events if event.kind in REWARDS}
         return rewards or {memory_id for event in action.events for memory_id in named_by(event)}
-
-    def _stacks(self, person: str, kinds: Collection[EventKind] | None) -> tuple[list[Action], list[Action]]:
-        done: list[Action] = []
-        undone: list[Action] = []
-        theirs = [e for e in self._facts.by_actor(person_name(person)) if kinds is None or e.kind in kinds]
-        known = {e.id for e in self._facts.events_of({e.revokes for e in theirs if e.revokes})}
-        # A file may have brought in that a reward was taken back without the reward.
-        reversible = (e for e in theirs if e.kind in REVERSIBLE and (not e.revokes or e.revokes in known))
-        for action in _actions(sorted(reversible, key=in_ledger)):
-            payload = action.first.payload
-            if UNDOES in payload:
-                undone += _taken(done, payload[UNDOES])
-            elif REDOES in payload:
-                _taken(undone, payload[REDOES])
-                done.append(action)
-            else:
-                done.append(action)
-                undone.clear()
-        return done, undone
 
     def _opposite(self, event: LedgerEvent, action: Action) -> LedgerEvent:
         kind, payload = event.kind, event.payload

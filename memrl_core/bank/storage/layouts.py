@@ -52,6 +52,10 @@ class Layouts:
                 fitted.append(memory_id)
         return Layout(newest, method, coordinates, tuple(fitted))
 
+
+class LayoutsWriter(Layouts):
+    """Stores layouts and the places of later memories on them."""
+
     def save(self, method: str, coordinates: Mapping[str, Place]) -> Layout:
         """Append a new layout, fitted on exactly these memories; it takes the place of the one before."""
         layout = Layout(uuid.uuid4().hex, method, dict(coordinates), tuple(coordinates))

@@ -324,7 +324,9 @@ def open_memories(
                 kept = {memory.id: metadata for memory, _, _, metadata in chunk}
                 _, *events = started_with(info, known, seq)
                 seq += len(events)
-                bank.adopt(memories, [*([] if written else [start]), *(_with(event, kept) for event in events)], [])
+                bank.write.adopt(
+                    memories, [*([] if written else [start]), *(_with(event, kept) for event in events)], []
+                )
                 written += len(memories)
                 on_progress(written, looked.memories)
             if not written or written + len(no_vector) != looked.memories:

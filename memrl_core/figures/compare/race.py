@@ -44,7 +44,7 @@ def race_data(
         here = [memory for memory in bank.memories(run) if memory.id in known]
         rows = [_memory(memory, known[memory.id], run, world, len(outcomes) + 1) for memory in here]
         sides.append({"name": name, "run": run, "label": label, "error": error, "outcomes": outcomes, "memories": rows})
-    bank.flush()  # A step of a batch is read before it is written; nothing is shown that a crash could take back.
+    bank.write.flush()  # A step of a batch is read before it is written; nothing is shown that a crash could take back.
     teams = len({world.right_team(topic, 1) for topic in MESSAGES})
     return {
         "total": max(total, *(len(side["outcomes"]) for side in sides)),

@@ -182,7 +182,7 @@ def test_the_rewards_of_people_count_from_when_they_were_given_until_they_are_re
     assert now()[1] == (0.4, "success")
     give_reward(bank, "a", 2, silent.id, (), 0.0, "ann")
     assert now()[1] == (0.0, None)
-    bank.ratings.revoke(given.id, "ann")
+    bank.write.ratings.revoke(given.id, "ann")
     assert now()[0] == (-0.5, "failure")
 
 

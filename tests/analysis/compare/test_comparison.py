@@ -359,7 +359,7 @@ def bank(tmp_path: Path) -> MemoryBank:
 def test_settings_that_were_changed_are_reported_one_after_the_other(bank: MemoryBank) -> None:
     settings = bank.settings("a")
     assert given_settings(bank, "a", "b") == {}
-    bank.change_settings("a", {**settings, "weight": 0.7, "k2": 1}, 3)
+    bank.write.change_settings("a", {**settings, "weight": 0.7, "k2": 1}, 3)
     assert given_settings(bank, "a", "b") == titled(weight=("0.5 → 0.7", "0.5"), k2=("3 → 1", "3"))
 
 
@@ -372,7 +372,7 @@ def test_a_run_without_a_step_is_reported_by_the_settings_it_would_have_even_if_
 
 def test_settings_of_a_past_that_is_shared_are_no_difference(bank: MemoryBank) -> None:
     changed = {**bank.settings("a"), "weight": 0.7}
-    bank.change_settings("a", changed, 2)
+    bank.write.change_settings("a", changed, 2)
     begun(bank, "fork", base="a", base_step=3, first_step=4, settings=changed)
     for task in "xyz":
         commit(bank, "fork", task)
@@ -392,7 +392,7 @@ def outcomes(name: str, won: Sequence[bool]) -> Line:
 def a_comparison(tmp_path: Path, *lines: Line) -> Comparison:
     bank = a_bank(tmp_path / "bank", lines[0].name)
     for line in lines[1:]:
-        bank.start_run(line.info)
+        bank.write.start_run(line.info)
     return compare(bank, lines)
 
 

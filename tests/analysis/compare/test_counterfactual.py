@@ -120,7 +120,7 @@ def test_progress_counts_and_cancel_keeps_what_was_done(learned: MemoryBank) -> 
 def test_nothing_is_decided_where_nothing_was_recorded(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     assert counterfactual(bank, "r", bank.settings("r")) == []
-    bank.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(1))
     assert counterfactual(bank, "r", bank.settings("r")) == []
 
 
@@ -128,7 +128,7 @@ def test_a_fork_is_decided_from_what_it_knew(learned: MemoryBank, tmp_path: Path
     agent = an_agent_after(tmp_path / "bank", 12)
     agent.run_id, bank = "fork", agent.bank
     fork = a_run("fork", base="r", base_step=8, weight=0.8)
-    bank.start_run(replace(fork, first_step=9, embedder=bank.embedder.name))
+    bank.write.start_run(replace(fork, first_step=9, embedder=bank.embedder.name))
     list(agent.run(sample_tasks("household-train")[8:14]))
     supposed = counterfactual(bank, "fork", bank.settings("fork"))
     assert [s.step for s in supposed] == list(range(9, 15))

@@ -90,7 +90,7 @@ def test_a_step_as_it_counts_has_the_reward_and_the_moves_of_the_fold_and_undo_g
     assert [as_it_counts(bank, trace) for trace in traces] == traces
     rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
     given = -1.0 if rated.reward and rated.reward.reward == 1.0 else 1.0
-    event = bank.ratings.rate(Rating("r", rated.step, given, "ann", "the wrong drawer"))
+    event = bank.write.ratings.rate(Rating("r", rated.step, given, "ann", "the wrong drawer"))
     counted = as_it_counts(bank, rated)
     assert counted.reward is not None and counted.update is not None
     assert counted.reward.reward == bank.effective_reward("r", rated.step)
@@ -107,7 +107,7 @@ def test_a_step_as_it_counts_has_the_reward_and_the_moves_of_the_fold_and_undo_g
         ]
         assert moves == in_fold
     assert replace(counted, reward=rated.reward, update=rated.update) == rated
-    bank.ratings.revoke(event.id, "ann")
+    bank.write.ratings.revoke(event.id, "ann")
     assert [as_it_counts(bank, trace) for trace in traces] == traces
 
 

@@ -72,7 +72,7 @@ def test_equal_vectors_share_a_place_however_many(tmp_path: Path, umap: type[Ins
     bank = a_bank(tmp_path / "bank")
     for step in range(1, 17):
         trace, vectors = a_step(step)
-        bank.commit_step(trace, dict.fromkeys(vectors, a_vector(1)))
+        bank.write.commit_step(trace, dict.fromkeys(vectors, a_vector(1)))
     places = settled(bank).places()
     assert len(places) == 16
     assert np.ptp(list(places.values()), axis=0) == pytest.approx([0, 0])
@@ -101,7 +101,7 @@ def test_the_first_new_memory_of_a_map_opened_anew_lies_where_its_query_was_show
 def test_a_memory_stays_where_its_query_was_shown_though_others_came_in_between(layout: MapLayout) -> None:
     query = layout.place_query(a_vector(18))
     trace, vectors = a_step(17)
-    layout._bank.commit_step(trace, dict.fromkeys(vectors, a_vector(18)))
+    layout._bank.write.commit_step(trace, dict.fromkeys(vectors, a_vector(18)))
     layout.places()
     grown(layout._bank, 1)
     assert layout.places()["r-0018"] == query
@@ -172,7 +172,7 @@ def test_the_switch_to_umap_happens_once_for_two_processes(tmp_path: Path, umap:
     slow.places()
     quick = MapLayout(MemoryBank.open(bank.uri))
     quick.places()
-    stored = quick._bank.layouts.save(UMAP, {**quick.places(), "r-0001": (9.0, 9.0)})
+    stored = quick._bank.write.layouts.save(UMAP, {**quick.places(), "r-0001": (9.0, 9.0)})
     umap.gate.set()
     slow.wait()
     quick.wait()
@@ -206,8 +206,8 @@ def test_places_that_could_not_be_stored_stay_and_are_stored_later(
         raise BankFull("The disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bank.layouts, "save", full)
-        patch.setattr(bank.layouts, "add", full)
+        patch.setattr(bank.write.layouts, "save", full)
+        patch.setattr(bank.write.layouts, "add", full)
         shown = dict(layout.places())
         grown(bank, 1)
         assert unmoved(layout, shown)

@@ -129,7 +129,7 @@ def _used_at(path: Path, angles: dict[int, float], rewards: dict[int, float | No
         direction = np.zeros(8)
         direction[:2] = np.cos(np.radians(angles[step])), np.sin(np.radians(angles[step]))
         trace = replace(trace, embed=replace(trace.embed, embedding=tuple(direction)))
-        bank.commit_step(trace, vectors)
+        bank.write.commit_step(trace, vectors)
         reward = rewards[step]
         outcome = "unrated" if reward is None else "success" if reward > 0 else "failure"
         similarity = float(direction[0])
@@ -279,9 +279,9 @@ def test_the_gate_is_the_quantile_of_all_pairs_of_different_intents() -> None:
 
 def test_only_the_intents_of_the_run_are_compared(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    bank.start_run(a_run("other"))
+    bank.write.start_run(a_run("other"))
     for step in (1, 2, 3):
-        bank.commit_step(*a_step(step, run="other"))
+        bank.write.commit_step(*a_step(step, run="other"))
     grown(bank, 4)
     found = suggest_delta(bank.view("other"))
     vectors = np.array([bank.embedding(f"other-{step:04d}") for step in (1, 2, 3)], dtype=np.float64)

@@ -60,9 +60,9 @@ def test_the_weight_of_a_reward_is_how_far_q_follows_it(tmp_path: Path) -> None:
     found = []
     for value in (0.5, 0.5 + 1e-6):
         bank = a_bank(tmp_path / f"{value}")
-        bank.commit_step(*a_step(1))
+        bank.write.commit_step(*a_step(1))
         for step, reward in ((2, 1.0), (3, -0.5), (4, 0.25)):
-            bank.commit_step(*a_step(step, ("r-0001",), reward))
+            bank.write.commit_step(*a_step(step, ("r-0001",), reward))
         give_reward(bank, "r", 3, bank.trace("r", 3).id, ("r-0001",), value, "ann")
         give_reward(bank, "r", 3, bank.trace("r", 3).id, ("r-0001",), -1.0, "bob")
         found.append(provenance(bank, "r", "r-0001"))
@@ -73,7 +73,7 @@ def test_the_weight_of_a_reward_is_how_far_q_follows_it(tmp_path: Path) -> None:
 
 def test_a_memory_that_never_moved_is_its_q0_and_an_unknown_one_is_none(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
-    bank.commit_step(*a_step(1, q0=0.4))
+    bank.write.commit_step(*a_step(1, q0=0.4))
     found = provenance(bank, "r", "r-0001")
     assert (found.q, found.q0, found.q0_share, found.contributions) == (0.4, 0.4, 1.0, ())
     assert provenance(bank, "r", "stranger") is None

@@ -44,12 +44,12 @@ def of(bank: MemoryBank, column: str = "words", **chosen: Any) -> list[Any]:
 
 
 def rate(bank: MemoryBank, step: int, value: float, rater: str = "ann", **given: Any) -> LedgerEvent:
-    return bank.ratings.rate(Rating("r", step, value, rater, "", given))
+    return bank.write.ratings.rate(Rating("r", step, value, rater, "", given))
 
 
 def edited(bank: MemoryBank, memory_id: str, by: str = "ann") -> str:
     text = f"{bank.memory(memory_id).experience}, better"
-    return bank.editing.edit("r", memory_id, bank.memory(memory_id).intent, text, AnEmbedder(), by).id
+    return bank.write.editing.edit("r", memory_id, bank.memory(memory_id).intent, text, AnEmbedder(), by).id
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -58,11 +58,11 @@ def edited(bank: MemoryBank, memory_id: str, by: str = "ann") -> str:
 def test_rewards_are_named_with_what_they_changed_and_what_was_chosen(bank: MemoryBank) -> None:
     rate(bank, 3, 1.0, scale="stars", stars=5)
     rate(bank, 3, -1.0, scale="thumbs", thumb="down")
-    bank.ratings.rate(Rating("r", 3, -1.0, "ann", "on reflection"))
+    bank.write.ratings.rate(Rating("r", 3, -1.0, "ann", "on reflection"))
     withdraw(bank, "r", 3, "ann")
     rate(bank, 3, 0.5, "bo", scale="rubric", marks={"correct": 4, "clear": 2})
-    bank.ratings.revoke(bank.ratings.of("r", 3)[-1].id, "ann")
-    bank.ratings.revoke(bank.ratings.of("r", 3)[0].id, "ann")
+    bank.write.ratings.revoke(bank.ratings.of("r", 3)[-1].id, "ann")
+    bank.write.ratings.revoke(bank.ratings.of("r", 3)[0].id, "ann")
     words = of(bank)
     assert [" ".join(numbers(one)) for one in words] == [
         "+1.000 3 5", "+1.000 −1.000 3", "−1.000 3", "−1.000 3", "+0.500 3 4 2", "+0.500 3", "+1.000 3",
@@ -71,29 +71,29 @@ def test_rewards_are_named_with_what_they_changed_and_what_was_chosen(bank: Memo
 
 
 def test_memories_have_their_short_names(bank: MemoryBank) -> None:
-    bank.editing.pin("r", ["r-0001"], "ann")
-    bank.editing.unpin("r", ["r-0001"], "ann")
+    bank.write.editing.pin("r", ["r-0001"], "ann")
+    bank.write.editing.unpin("r", ["r-0001"], "ann")
     new = edited(bank, "r-0004")
-    bank.editing.merge("r", [new, "r-0005"], "both", "of them", AnEmbedder(), "ann")
-    bank.editing.forget("r", ["r-0001", "r-0002", "r-0003"], "ann")
-    bank.editing.restore("r", ["r-0001"], "ann")
-    bank.editing.restore("r", [new, "r-0005"], "ann")
-    bank.credits.assign("r", 4, bank.trace("r", 4).id, {"r-0003": 0.25}, "ann", "by hand")
+    bank.write.editing.merge("r", [new, "r-0005"], "both", "of them", AnEmbedder(), "ann")
+    bank.write.editing.forget("r", ["r-0001", "r-0002", "r-0003"], "ann")
+    bank.write.editing.restore("r", ["r-0001"], "ann")
+    bank.write.editing.restore("r", [new, "r-0005"], "ann")
+    bank.write.credits.assign("r", 4, bank.trace("r", 4).id, {"r-0003": 0.25}, "ann", "by hand")
     named = [" ".join(re.findall(r"#\d[\d.]*\d|#\d", one)) for one in of(bank)]
     assert named == ["#1", "#1", "#4 #4.2", "#5 #4.2 #5.2", "#1 #2 #3", "#1", "#4.2 #5 #5.2", "#3"]
     assert of(bank, "memories", kind="memories")[-1] == ("r-0004.2", "r-0005", "r-0005.2")
 
 
 def test_rules_people_and_notes_are_named(bank: MemoryBank) -> None:
-    bank.start_run(a_run("s", base="r", base_step=2), by="ann")
-    bank.change_settings("r", {**bank.settings("r"), "weight": 0.7, "k1": 4}, 6, by="ann")
-    bank.change_settings("r", {**bank.settings("r"), "weight": 0.25}, 6, by="ann")
-    bank.ratings.change_scales("r", RatingScales(scale="stars", better=0.5), "ann")
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("*", Role.LOOK, "ann")
-    bank.people.assign("bo", Role.RATE, "ann")
-    note = bank.notes.pin("r", 2, f"{'long ' * 30}\nnote", "ann")
-    bank.notes.remove(note.id, "ann")
+    bank.write.start_run(a_run("s", base="r", base_step=2), by="ann")
+    bank.write.change_settings("r", {**bank.settings("r"), "weight": 0.7, "k1": 4}, 6, by="ann")
+    bank.write.change_settings("r", {**bank.settings("r"), "weight": 0.25}, 6, by="ann")
+    bank.write.ratings.change_scales("r", RatingScales(scale="stars", better=0.5), "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign("*", Role.LOOK, "ann")
+    bank.write.people.assign("bo", Role.RATE, "ann")
+    note = bank.write.notes.pin("r", 2, f"{'long ' * 30}\nnote", "ann")
+    bank.write.notes.remove(note.id, "ann")
     long = f"{('long ' * 30)[:79]}…"
     named = [
         ("run s", "step 2"), ("k1 10 → 4", "λ 0.5 → 0.7"), ("λ 0.7 → 0.25",), ("thumbs → stars", "none → 0.5"),
@@ -105,8 +105,8 @@ def test_rules_people_and_notes_are_named(bank: MemoryBank) -> None:
 
 def test_what_no_person_did_is_there_only_when_it_is_asked_for(tmp_path: Path) -> None:
     bank = a_chain(tmp_path / "bank", 2)
-    bank.change_environment("r", {"shift_at": [3, 5]})
-    bank.editing.forget("r", ["r-0002"])
+    bank.write.change_environment("r", {"shift_at": [3, 5]})
+    bank.write.editing.forget("r", ["r-0002"])
     assert audit(bank) == []
     program, environment = "the program", "the environment"
     assert of(bank, "who", people_only=False) == [program, *[environment, program] * 2, program, program]
@@ -121,10 +121,10 @@ def test_undo_and_redo_name_what_they_undid_and_mark_it(bank: MemoryBank) -> Non
     rate(bank, 3, -1.0)
     edited(bank, "r-0001")
     for _ in range(3):
-        bank.undo.undo("ann")
-    bank.undo.redo("ann")
-    bank.undo.redo("ann")
-    bank.undo.undo("ann")
+        bank.write.undo.undo("ann")
+    bank.write.undo.redo("ann")
+    bank.write.undo.redo("ann")
+    bank.write.undo.undo("ann")
     bank = MemoryBank.open(bank.uri)
     given, changed, edit, *later = of(bank)
     for words, done in zip(later, (edit, changed, given, given, changed, changed), strict=True):
@@ -133,9 +133,9 @@ def test_undo_and_redo_name_what_they_undid_and_mark_it(bank: MemoryBank) -> Non
 
 
 def test_of_several_rewards_given_together_each_undo_names_its_own(bank: MemoryBank) -> None:
-    bank.ratings.rate_all([Rating("r", step, value, "ann") for step, value in ((2, 0.25), (3, 0.5), (4, 0.75))])
+    bank.write.ratings.rate_all([Rating("r", step, value, "ann") for step, value in ((2, 0.25), (3, 0.5), (4, 0.75))])
     rate(bank, 2, 1.0, "bo")
-    bank.undo.undo("ann")
+    bank.write.undo.undo("ann")
     words = of(bank, who="ann")
     assert words[3:] == [f"undid: {one}" for one in words[2::-1]]
     assert (of(bank, "undone", who="ann"), of(bank, "step", who="ann")[3:]) == ([True] * 3 + [False] * 3, [4, 3, 2])
@@ -153,7 +153,7 @@ def test_what_refers_to_others_events_or_to_none_is_named_without_them(bank: Mem
     ]
     event = LedgerEvent("0", 100, "r", 3, "", 5, EventKind.NOTE_PINNED, source="person", rater="ann")
     broken = [replace(event, id=f"{n}", seq=100 + n, **values) for n, values in enumerate(lost)]
-    bank.adopt({}, [claimed, *broken], [])
+    bank.write.adopt({}, [claimed, *broken], [])
     assert [numbers(one) for one in of(bank)] == [["+0.500", "3"], [], ["3"], [], [], ["+0.500", "3", "1", "3"]]
     assert not any(of(bank, "undone"))
 
@@ -162,13 +162,13 @@ def test_what_refers_to_others_events_or_to_none_is_named_without_them(bank: Mem
 
 
 def test_each_filter_leaves_what_it_says(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
-    bank.start_run(a_run("s"))
+    bank.write.start_run(a_run("s"))
     for day in (1, 2, 3):
         monkeypatch.setattr("memrl_core.bank.ledger.now", lambda day=day: f"2026-01-0{day}T23:59:59.999+00:00")
         rate(bank, day + 1, 1.0, f"rater {day}")
-    bank.notes.pin("s", 1, "seen", "ann")
-    bank.editing.pin("r", ["r-0001"], "ann")
-    bank.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.notes.pin("s", 1, "seen", "ann")
+    bank.write.editing.pin("r", ["r-0001"], "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
     reward, note, pinned, role = ("reward_given", 3), ("note_pinned", 1), ("memory_pinned", 5), ("role_assigned", 0)
     day = date(2026, 1, 2)
     for chosen, expected in (
@@ -285,16 +285,16 @@ def test_who_is_behind_a_move_follows_the_rules_of_the_run(
 def test_what_took_the_place_of_others_begins_with_the_event_that_put_it_there(bank: MemoryBank) -> None:
     rate(bank, 2, -1.0)
     second = edited(bank, "r-0001")
-    bank.commit_step(*a_step(6, (second,), -1.0))
+    bank.write.commit_step(*a_step(6, (second,), -1.0))
     rate(bank, 2, 0.25)
     assert [(m.step, m.after) for m in reconstruct(bank, "r", "r-0001")] == [(1, 0.0), (2, 0.125)]
     moves = reconstruct(bank, "r", second)
     assert [(m.step, m.after, givers(m)) for m in moves] == [
         (5, 0.125, {"ann"}), (6, -0.4375, {"the environment"}),
     ]  # fmt: skip
-    bank.start_run(replace(a_run("fork", base="r", base_step=6, alpha=ALPHA), first_step=7))
-    bank.commit_step(*a_step(7, (second,), 1.0, run="fork"))
+    bank.write.start_run(replace(a_run("fork", base="r", base_step=6, alpha=ALPHA), first_step=7))
+    bank.write.commit_step(*a_step(7, (second,), 1.0, run="fork"))
     assert [m.step for m in reconstruct(bank, "fork", second)] == [5, 6, 7]
-    merged = bank.editing.merge("r", ["r-0002", second], "both", "of them", AnEmbedder(), "bo").id
+    merged = bank.write.editing.merge("r", ["r-0002", second], "both", "of them", AnEmbedder(), "bo").id
     assert [givers(m) for m in reconstruct(bank, "r", merged)] == [{"bo"}]
     assert reconstruct(bank, "r", "gone") == []

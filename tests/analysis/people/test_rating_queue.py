@@ -207,7 +207,7 @@ def test_a_value_that_cannot_be_gets_a_sentence_and_the_default(name, value) -> 
 
 def finished(bank: MemoryBank, *used: tuple[str, ...]) -> MemoryBank:
     for step, credited in enumerate(used, start=1):
-        bank.commit_step(*a_step(step, credited))
+        bank.write.commit_step(*a_step(step, credited))
     return bank
 
 
@@ -232,7 +232,7 @@ def test_every_finished_step_is_there_once_with_the_rewards_that_stand_and_its_l
 def test_a_prompt_is_known_from_the_reward_or_from_the_memory_alone(tmp_path: Path, without) -> None:
     bank = finished(a_bank(tmp_path / "bank"), ())
     trace, vectors = a_step(2, ("r-0001",), None if without == "reward" else 1.0)
-    bank.commit_step(*((trace, vectors) if without == "reward" else (replace(trace, write=None), {})))
+    bank.write.commit_step(*((trace, vectors) if without == "reward" else (replace(trace, write=None), {})))
     assert [fact.recalls for fact in facts_of(bank)] == [1, 0]
 
 
@@ -240,7 +240,7 @@ def test_a_prompt_holds_what_either_of_them_names(tmp_path: Path) -> None:
     bank = finished(a_bank(tmp_path / "bank"), (), ())
     trace, vectors = a_step(3, ("r-0001",))
     operation = replace(trace.write.operations[0], parents=("r-0001", "r-0002"))
-    bank.commit_step(replace(trace, write=replace(trace.write, operations=(operation,))), vectors)
+    bank.write.commit_step(replace(trace, write=replace(trace.write, operations=(operation,))), vectors)
     assert [fact.recalls for fact in facts_of(bank)] == [1, 1, 0]
 
 
@@ -250,7 +250,7 @@ def adopted(bank: MemoryBank, memory_id: str, kind: EventKind, parents: tuple[st
     payload = {"replaces": list(parents)} if parents else {}
     seq = bank.clock + 1
     event = LedgerEvent(f"{memory_id}:e", seq, "r", 1, "", 1, kind, (memory_id,), 0.0, payload=payload)
-    bank.adopt({memory_id: (memory, a_vector(9))}, [event], [])
+    bank.write.adopt({memory_id: (memory, a_vector(9))}, [event], [])
 
 
 def test_what_others_brought_in_or_reworded_is_no_prompt_and_words_count_as_their_memory(tmp_path: Path) -> None:
@@ -258,9 +258,9 @@ def test_what_others_brought_in_or_reworded_is_no_prompt_and_words_count_as_thei
     adopted(bank, "poison", EventKind.MEMORY_IMPORTED)
     adopted(bank, "r-0001.2", EventKind.MEMORY_EDITED, ("r-0001",))
     adopted(bank, "r-0001.3", EventKind.MEMORY_EDITED, ("r-0001.2",))
-    bank.commit_step(*a_step(2, ("poison",)))
+    bank.write.commit_step(*a_step(2, ("poison",)))
     assert [fact.recalls for fact in facts_of(bank)] == [0, 0]
-    bank.commit_step(*a_step(3, ("r-0001.3",)))
+    bank.write.commit_step(*a_step(3, ("r-0001.3",)))
     assert [fact.recalls for fact in facts_of(bank)] == [1, 0, 0]
 
 
@@ -268,9 +268,9 @@ def test_what_others_brought_in_or_reworded_is_no_prompt_and_words_count_as_thei
 def test_a_reward_for_anything_else_is_not_the_steps(tmp_path: Path, run, step, step_id) -> None:
     bank = a_bank(tmp_path / "bank")
     trace, vectors = a_step(1)
-    bank.commit_step(replace(trace, id="first"), vectors)
+    bank.write.commit_step(replace(trace, id="first"), vectors)
     kind, seq = EventKind.REWARD_GIVEN, bank.clock + 1
-    bank.adopt({}, [LedgerEvent("e", seq, run, step, step_id, 1, kind, (), 0.5, "person", "ann")], [])
+    bank.write.adopt({}, [LedgerEvent("e", seq, run, step, step_id, 1, kind, (), 0.5, "person", "ann")], [])
     assert [fact.people for fact in facts_of(bank)] == [{}]
 
 
@@ -428,7 +428,7 @@ def steps(count: int, unjudged: int = 0) -> list[RatedStep]:
 def filled(tmp_path: Path) -> MemoryBank:
     bank = a_bank(tmp_path / "b")
     for n in range(1, 13):
-        bank.commit_step(*a_step(n, reward=(-1.0) ** n))
+        bank.write.commit_step(*a_step(n, reward=(-1.0) ** n))
     return bank
 
 
@@ -468,7 +468,9 @@ def test_what_cannot_be_shared_out_is_refused(wrong) -> None:
 
 
 def test_a_queue_is_the_part_that_is_left_in_its_order_and_gold_looks_like_the_rest(filled: MemoryBank) -> None:
-    made = filled.batches.make(drawn_batch("b", facts_of(filled), RATERS, count=12, overlap=2, gold_share=0.5), "dan")
+    made = filled.write.batches.make(
+        drawn_batch("b", facts_of(filled), RATERS, count=12, overlap=2, gold_share=0.5), "dan"
+    )
     part = made.parts["ann"]
 
     def waiting() -> list[int]:
@@ -476,18 +478,18 @@ def test_a_queue_is_the_part_that_is_left_in_its_order_and_gold_looks_like_the_r
         return [one.step for one in queue(facts_of(filled), QueueFilter(show="batch"), "ann", {}, {}, assigned)]
 
     assert waiting() == list(part) and len(part) == 8
-    filled.ratings.rate(Rating("r", part[0], 1.0, "bob"))
-    filled.ratings.rate(Rating("r", part[2], 1.0, "ann"))
+    filled.write.ratings.rate(Rating("r", part[0], 1.0, "bob"))
+    filled.write.ratings.rate(Rating("r", part[2], 1.0, "ann"))
     assert waiting() == [part[0], part[1], *part[3:]]
-    filled.batches.close(made.id, "dan")
+    filled.write.batches.close(made.id, "dan")
     assert waiting() == [] and filled.batches.of()[0].closed
 
 
 def test_progress_and_accuracy_on_gold_are_counted_by_judgement(filled: MemoryBank) -> None:
     batch = Batch(run="r", name="b", parts={"ann": (1, 2, 3, 4), "bob": (1, 2)}, gold={1: -1.0, 2: 1.0, 3: -1.0})
-    made = filled.batches.make(batch, "dan")
+    made = filled.write.batches.make(batch, "dan")
     for step, reward in ((1, -0.2), (2, -1.0), (4, 1.0)):
-        filled.ratings.rate(Rating("r", step, reward, "ann"))
+        filled.write.ratings.rate(Rating("r", step, reward, "ann"))
     ann, bob = batch_progress(made, facts_of(filled), 0.0)
     assert (ann.rater, ann.steps, ann.done, ann.gold) == ("ann", 4, 3, rate(["success", "failure"]))
     assert (bob.done, bob.gold.n, bob.gold.share) == (0, 0, None)
@@ -497,11 +499,11 @@ def test_another_process_sees_a_batch_and_it_goes_where_the_bank_and_its_rewards
     filled: MemoryBank, tmp_path: Path
 ) -> None:
     q = filled.utilities("r")
-    made = filled.batches.make(Batch(run="r", name="=first", parts={"ann": (3, 1)}, gold={3: -1.0}), "dan")
+    made = filled.write.batches.make(Batch(run="r", name="=first", parts={"ann": (3, 1)}, gold={3: -1.0}), "dan")
     code = (
         "import sys; from memrl_core.bank import MemoryBank; from memrl_core.bank.people.ratings import Rating\n"
         "bank = MemoryBank.open(sys.argv[1]); (batch,) = bank.batches.of('r')\n"
-        "bank.ratings.rate(Rating('r', batch.parts['ann'][0], 1.0, 'ann'))"
+        "bank.write.ratings.rate(Rating('r', batch.parts['ann'][0], 1.0, 'ann'))"
     )
     subprocess.run([sys.executable, "-c", code, filled.uri], check=True)
     filled.refresh()
@@ -521,15 +523,15 @@ def test_only_who_may_manage_makes_one_and_a_foreign_event_that_is_none_is_passe
     batch = Batch(run="r", name="b", parts={"ann": (1,)})
     for wrong in ({"name": " "}, {"name": "x" * 81}, {"parts": {"ann": (99,)}}):
         with pytest.raises(InputError):
-            filled.batches.make(batch.model_copy(update=wrong), "dan")
+            filled.write.batches.make(batch.model_copy(update=wrong), "dan")
     with pytest.raises(InputError):
-        filled.batches.close("none", "dan")
-    filled.people.assign("dan", Role.MANAGE, "dan")
-    filled.people.assign("ann", Role.RATE, "dan")
+        filled.write.batches.close("none", "dan")
+    filled.write.people.assign("dan", Role.MANAGE, "dan")
+    filled.write.people.assign("ann", Role.RATE, "dan")
     with pytest.raises(NotAllowed):
-        filled.batches.make(batch, "ann")
-    made = filled.batches.make(batch, "dan")
+        filled.write.batches.make(batch, "ann")
+    made = filled.write.batches.make(batch, "dan")
     (event,) = [event for event in filled.events() if event.kind is EventKind.BATCH_MADE]
     for payload in ({}, {"parts": 3}, {"parts": {"ann": ["<b>"]}}):
-        filled.adopt({}, [replace(event, id=repr(payload), payload=payload)], [])
+        filled.write.adopt({}, [replace(event, id=repr(payload), payload=payload)], [])
     assert filled.batches.of() == [made]

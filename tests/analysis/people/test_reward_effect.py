@@ -71,9 +71,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         path = tmp_path_factory.mktemp("learned") / "bank"
         agent = an_agent(path, **{**OWN, **kind})
         tasks = [sample_tasks("household-train")[i] for i in np.random.default_rng(number).integers(12, size=STEPS)]
-        with agent.bank.batch(STEPS):
+        with agent.bank.write.batch(STEPS):
             list(agent.run(tasks[: STEPS // 2]))
-            agent.bank.change_settings("r", {**agent.bank.settings("r"), "weight": 0.5, "alpha": 0.2}, STEPS // 2 + 1)
+            agent.bank.write.change_settings(
+                "r", {**agent.bank.settings("r"), "weight": 0.5, "alpha": 0.2}, STEPS // 2 + 1
+            )
             list(agent.run(tasks[STEPS // 2 :]))
         agent.bank.close()
         made.append(path)
@@ -165,11 +167,11 @@ def test_late_rewards_mark_the_steps_that_select_otherwise_by_definition(bank: M
 
 def test_a_run_that_begins_with_the_memory_of_another_takes_its_last_q(tmp_path: Path) -> None:
     agent, tasks = an_agent(tmp_path / "bank", **OWN), sample_tasks("household-train")
-    with agent.bank.batch(10):
+    with agent.bank.write.batch(10):
         list(agent.run(tasks[:10]))
-    agent.bank.start_run(replace(a_run("s", base="r", base_step=10, **OWN), embedder=agent.bank.embedder.name))
+    agent.bank.write.start_run(replace(a_run("s", base="r", base_step=10, **OWN), embedder=agent.bank.embedder.name))
     agent.run_id = "s"
-    with agent.bank.batch(12):
+    with agent.bank.write.batch(12):
         list(agent.run(tasks[:12]))
     choices = choices_of(agent.bank, "s")
     assert marked(choices, agent.bank.histories("s")) == []
@@ -230,11 +232,11 @@ def test_steps_of_others_are_left_out_with_a_reason(tmp_path: Path) -> None:
         with recorder.step("heat the egg") as step:
             step.recalled({near: 0.9, far: 0.1})
             step.selected([chosen])
-    bank.commit_step(*a_step(3))
+    bank.write.commit_step(*a_step(3))
     first = bank.trace("r", 1)
     strange = {"origin": "import"}, {"settings": {"k1": -1}}, {"policy": "unheard of"}
     others = [replace(first, id=f"other-{n}", step=4 + n, **change) for n, change in enumerate(strange)]
-    bank.adopt({}, [], others)
+    bank.write.adopt({}, [], others)
     choices = choices_of(bank)
     assert list(choices.of_step) == [1]
     assert choices.left_out == {2: OTHER_RULES, 3: NOT_RECORDED, 4: FROM_A_FILE, 5: OTHER_RULES, 6: OTHER_RULES}
@@ -256,7 +258,7 @@ def test_of_a_run_that_goes_on_only_the_new_steps_are_read(bank: MemoryBank, mon
     monkeypatch.setattr(bank, "each_trace", lambda run, steps: read.append(steps) or each(run, steps))
     known = compiled(bank, "r", (1, 12))
     first = bank.trace("r", 1)
-    bank.adopt({}, [], [replace(first, id=f"late-{n}", step=STEPS + n, recall=None) for n in (1, 2)])
+    bank.write.adopt({}, [], [replace(first, id=f"late-{n}", step=STEPS + n, recall=None) for n in (1, 2)])
     found, anew = compiled(bank, "r", known=known), choices_of(bank)
     assert found is not None and _as_read(found) == _as_read(anew)
     assert anew.left_out == {STEPS + 1: NOT_RECORDED, STEPS + 2: NOT_RECORDED}
@@ -278,10 +280,10 @@ GREEDY = {**OWN, "epsilon": 0.0, "k2": 1}
 def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """A run of an agent whose every step "ann" has rated against the environment; it stays as it is."""
     agent, tasks = an_agent(tmp_path_factory.mktemp("rated") / "bank", **GREEDY), sample_tasks("household-train")
-    with agent.bank.batch(LEARNED_STEPS):
+    with agent.bank.write.batch(LEARNED_STEPS):
         traces = list(agent.run([tasks[i] for i in np.random.default_rng(1).integers(12, size=LEARNED_STEPS)]))
     verdicts = {trace.step: trace.reward.environment or 0.0 for trace in traces[1:] if trace.reward}
-    agent.bank.ratings.rate_all([Rating("r", step, -verdict, "ann") for step, verdict in verdicts.items()])
+    agent.bank.write.ratings.rate_all([Rating("r", step, -verdict, "ann") for step, verdict in verdicts.items()])
     agent.bank.close()
     return MemoryBank.open(agent.bank.uri)
 
@@ -336,13 +338,13 @@ def test_only_events_that_reward_are_left_out(eventful: MemoryBank) -> None:
 
 def test_the_histories_without_are_those_of_a_bank_that_was_never_rated(tmp_path: Path) -> None:
     bank = a_chain(tmp_path / "bank", 5, alpha=0.3)
-    bank.start_run(replace(a_run("fork", base="r", base_step=5, alpha=0.3), first_step=6))
+    bank.write.start_run(replace(a_run("fork", base="r", base_step=5, alpha=0.3), first_step=6))
     bank.close()
     shutil.copytree(tmp_path / "bank", tmp_path / "unrated")
     unrated = MemoryBank.open(str(tmp_path / "unrated"))
     bank = MemoryBank.open(bank.uri)
     for step, value in ((3, -1.0), (5, -0.5)):
-        bank.ratings.rate(Rating("r", step, value, "ann"))
+        bank.write.ratings.rate(Rating("r", step, value, "ann"))
     for run in ("r", "fork"):
         found, never = reward_effect(bank, run, ids_of(bank)), unrated.histories(run)
         assert set(found.moved) == {"r-0002", "r-0004"}
@@ -352,7 +354,7 @@ def test_the_histories_without_are_those_of_a_bank_that_was_never_rated(tmp_path
 def test_what_rewards_moved_goes_on_in_the_memory_that_takes_the_place_of_another(rated_bank: MemoryBank) -> None:
     first = next(iter(reward_effect(rated_bank, "r", ids_of(rated_bank)).moved))
     old = rated_bank.memory(first)
-    new = rated_bank.editing.edit("r", first, old.intent, "reworded", HashingEmbedder(), "ann")
+    new = rated_bank.write.editing.edit("r", first, old.intent, "reworded", HashingEmbedder(), "ann")
     found = reward_effect(rated_bank, "r", ids_of(rated_bank))
     without = believed_by_definition(rated_bank, "r", without=ids_of(rated_bank))
     assert first not in found.moved
@@ -404,7 +406,7 @@ def test_a_memory_that_the_run_no_longer_sees_is_used_as_stored(rated_bank: Memo
     trace = rated_bank.trace("r", LEARNED_STEPS)
     steps = [Differing(LEARNED_STEPS, trace.decision.selected, ())]
     before = again(rated_bank, steps)
-    rated_bank.editing.forget("r", trace.decision.selected, "ann")
+    rated_bank.write.editing.forget("r", trace.decision.selected, "ann")
     assert again(rated_bank, steps) == before
 
 
@@ -430,9 +432,9 @@ def test_what_a_person_did_since_a_moment_is_found(tmp_path: Path, monkeypatch: 
     bank, given = a_chain(tmp_path / "bank", 3), []
     for hour, value in ((8, 0.1), (12, 0.2), (13, 0.4)):
         monkeypatch.setattr("memrl_core.bank.ledger.now", lambda hour=hour: f"2026-01-01T{hour:02}:00:00.123+00:00")
-        given.append(bank.ratings.rate(Rating("r", 2, value, "ann")))
-        bank.ratings.rate(Rating("r", 3, value, "bo"))
-    bank.notes.pin("r", 2, "seen", "ann")
+        given.append(bank.write.ratings.rate(Rating("r", 2, value, "ann")))
+        bank.write.ratings.rate(Rating("r", 3, value, "bo"))
+    bank.write.notes.pin("r", 2, "seen", "ann")
     assert actions_since(bank, " ann ", "2026-01-01T12:00:00.123+00:00") == given[1:]
     assert actions_since(bank, "ann", "2026-01-01T14:00:00.000+00:00") == []
     assert actions_since(bank, "ann") == given
@@ -440,8 +442,8 @@ def test_what_a_person_did_since_a_moment_is_found(tmp_path: Path, monkeypatch: 
 
 def test_what_a_person_does_for_another_is_their_own_action(rated_bank: MemoryBank) -> None:
     theirs = rated_bank.ratings.mine("r", LEARNED_STEPS, "ann")
-    rated_bank.ratings.revoke(theirs.id, "cy")
-    rated_bank.undo.undo("cy")
+    rated_bank.write.ratings.revoke(theirs.id, "cy")
+    rated_bank.write.undo.undo("cy")
     revoked, given = actions_since(rated_bank, "cy")
     assert (revoked.kind, given.kind, given.rater) == (EventKind.REWARD_REVOKED, EventKind.REWARD_GIVEN, "ann")
     assert given.id not in ids_of(rated_bank)

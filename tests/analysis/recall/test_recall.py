@@ -219,11 +219,11 @@ def test_a_model_labels_apart_from_people_and_its_prompt_is_kept(agent: Agent) -
     labels = list(judged_by(Judge(), ModelOptions(), trace, memories))
     assert labels[1:] == [None, None]
     assert labels[0] is not None
-    agent.bank.judgements.judge(labels[0])
+    agent.bank.write.judgements.judge(labels[0])
     (stored,) = agent.bank.judgements.standing("r", 20)
     assert (stored.rater, stored.source, stored.grade, stored.reason) == ("judge-1", "judge", 2, "same kind")
     assert stored.prompt and "same kind of task" in stored.prompt
-    agent.bank.judgements.judge(Label("r", 20, "r-0001", None, "judge-1", "judge"))
+    agent.bank.write.judgements.judge(Label("r", 20, "r-0001", None, "judge-1", "judge"))
     assert agent.bank.judgements.standing("r") == []
 
 

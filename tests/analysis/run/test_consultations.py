@@ -23,7 +23,7 @@ def a_bank_that_asked(path: Path, *steps: tuple[Consulted, ...]) -> MemoryBank:
     bank = a_bank(path)
     for number, asked in enumerate(steps, start=1):
         trace, vectors = a_step(number)
-        bank.commit_step(replace(trace, consulted=asked), vectors)
+        bank.write.commit_step(replace(trace, consulted=asked), vectors)
     return bank
 
 
@@ -48,7 +48,7 @@ def test_without_a_model_there_is_no_rate_of_failure(tmp_path: Path) -> None:
 
 def test_a_fork_counts_its_own_steps_only(tmp_path: Path) -> None:
     bank = a_bank_that_asked(tmp_path / "bank", *[(a_question("advice", {}),)] * 3)
-    bank.start_run(replace(a_run("f", base="r", base_step=2), first_step=3))
+    bank.write.start_run(replace(a_run("f", base="r", base_step=2), first_step=3))
     trace, vectors = a_step(3, run="f")
-    bank.commit_step(replace(trace, consulted=(a_question("grade", {}),)), vectors)
+    bank.write.commit_step(replace(trace, consulted=(a_question("grade", {}),)), vectors)
     assert [(one.purpose, one.asked) for one in consultations(bank, "f")] == [("grade", 1)]

@@ -90,7 +90,7 @@ def test_a_funnel_counts_how_far_each_step_came_as_its_reward_counts_now(tmp_pat
         "right": len(right),
     }
     assert found.loc["recalled", "of"] == len(traces) and found.loc["right", "of"] == len(followed)
-    bank.ratings.rate(Rating("r", right[0].step, -1.0, "ann", ""))
+    bank.write.ratings.rate(Rating("r", right[0].step, -1.0, "ann", ""))
     assert funnel(bank, "r").set_index("stage").loc["right", "steps"] == len(right) - 1
     picture = funnel_picture(funnel(bank, "r"))
     assert [*picture.figure["data"][1]["x"]] == [*funnel(bank, "r")["steps"]]

@@ -94,7 +94,7 @@ def test_a_reward_given_later_makes_a_loss_or_takes_it_back(lived: Agent) -> Non
     changed = attempts(bank, "r")
     assert tuple(changed.loc[changed["step"] == later.step, ["reward", "outcome"]].iloc[0]) == (-1.0, "failure")
     assert set(losses(changed)["failed_step"]) == before | {later.step}
-    bank.ratings.revoke(given.id, "ada")
+    bank.write.ratings.revoke(given.id, "ada")
     pd.testing.assert_frame_equal(attempts(bank, "r"), table)
 
 
@@ -131,7 +131,7 @@ def test_uses_and_steps_are_counted_as_the_traces_say(lived: Agent) -> None:
 def test_a_memory_without_a_task_is_of_unknown_origin(lived: Agent) -> None:
     memory = Memory("alien", "", "", "success", "", (), "elsewhere", 1, "", "")
     dimension = lived.bank.embedder.dimension
-    lived.bank.adopt({"alien": (memory, a_vector(1, dimension))}, [], [])
+    lived.bank.write.adopt({"alien": (memory, a_vector(1, dimension))}, [], [])
     table = uses(lived.bank, "r")
     step = int(table.loc[table["selected"], "step"].iloc[0])
     table.loc[(table["step"] == step) & table["selected"], "memory_id"] = "alien"

@@ -168,13 +168,13 @@ def histories(bank: MemoryBank, outcome: str | None = None) -> list[list[Utility
 
 def a_history_of(bank: MemoryBank, memories: int, reward_of: Callable[[int, int], float], rounds: int) -> None:
     """Memories r-0001 … and then rounds in which each is used alone; `reward_of` memory number and round."""
-    with bank.batch(500):
+    with bank.write.batch(500):
         for step in range(1, memories + 1):
-            bank.commit_step(*a_step(step, reward=None))
+            bank.write.commit_step(*a_step(step, reward=None))
         for n in range(rounds):
             for number in range(1, memories + 1):
                 step = memories + n * memories + number
-                bank.commit_step(*used(step, number, reward_of(number, n), task=f"t{number % 10}"))
+                bank.write.commit_step(*used(step, number, reward_of(number, n), task=f"t{number % 10}"))
 
 
 def used(step: int, number: int, reward: float, task: str) -> tuple[StepTrace, dict[str, np.ndarray]]:
@@ -235,9 +235,9 @@ def test_the_late_variance_is_the_median_over_memories_with_enough_visits(tmp_pa
 def test_memories_that_moved_by_another_step_size_are_left_out_and_counted(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank", alpha=0.3)
     a_history_of(bank, 3, lambda number, n: 1.0, rounds=1)
-    bank.change_settings("r", {**bank.settings("r"), "alpha": 0.6}, from_step=7)
-    bank.commit_step(*a_step(7, credited=("r-0002",), reward=1.0))
-    bank.commit_step(*a_step(8, credited=("r-0007",), reward=-1.0))
+    bank.write.change_settings("r", {**bank.settings("r"), "alpha": 0.6}, from_step=7)
+    bank.write.commit_step(*a_step(7, credited=("r-0002",), reward=1.0))
+    bank.write.commit_step(*a_step(8, credited=("r-0007",), reward=-1.0))
     found = measured(bank, "r")
     assert (found.alpha, found.left_out) == (0.6, 3)
     (group,) = found.groups
@@ -249,7 +249,7 @@ def test_a_run_without_rewards_shows_nothing(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     for steps in ((), (1, 2)):
         for step in steps:
-            bank.commit_step(*a_step(step, reward=None))
+            bank.write.commit_step(*a_step(step, reward=None))
         found = measured(bank, "r")
         assert (found.groups, found.late, found.half_life) == ((), None, None)
     with pytest.raises(UnknownRun):

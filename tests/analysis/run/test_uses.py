@@ -64,7 +64,7 @@ def test_the_reward_is_the_one_that_counts_now(tmp_path: Path) -> None:
         give_reward(bank, "r", trace.step, trace.id, trace.decision.selected, value, "ann")
     give_reward(bank, "r", early.step, early.id, early.decision.selected, 0.75, "bob")
     gone = give_reward(bank, "r", other.step, other.id, other.decision.selected, 0.0, "bob")
-    bank.ratings.revoke(gone.id, "bob")
+    bank.write.ratings.revoke(gone.id, "bob")
     frame = uses(bank, "r").drop_duplicates("step").set_index("step")
     assert frame.loc[early.step, ["reward", "outcome"]].tolist() == [0.25, "success"]
     assert frame.loc[other.step, ["reward", "outcome"]].tolist() == [1.0, "success"]
@@ -78,7 +78,7 @@ def test_a_step_whose_only_reward_was_revoked_is_unrated(tmp_path: Path) -> None
     bank = _run(tmp_path / "bank")
     trace = _selecting(bank)
     given = next(e for e in bank.events("r") if e.kind == "reward_given" and e.step == trace.step)
-    bank.ratings.revoke(given.id, "ann")
+    bank.write.ratings.revoke(given.id, "ann")
     row = uses(bank, "r").drop_duplicates("step").set_index("step").loc[trace.step]
     assert math.isnan(row["reward"]) and row["outcome"] == "unrated"
 
@@ -86,7 +86,7 @@ def test_a_step_whose_only_reward_was_revoked_is_unrated(tmp_path: Path) -> None
 def test_runs_without_candidates_have_an_empty_table(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     assert uses(bank, "r").empty
-    bank.commit_step(*a_step(1))
+    bank.write.commit_step(*a_step(1))
     frame = uses(bank, "r")
     assert frame.empty and tuple(frame.columns) == COLUMNS
     for found in (prequential(frame, -1, 1), in_sample(frame, bank.utilities("r"), -1, 1)):

@@ -34,7 +34,7 @@ def four_steps(path: Path) -> MemoryBank:
     """Each used all memories before it, with rewards 1, -1, 1, -1."""
     made = a_bank(path, alpha=ALPHA)
     for step in range(1, 5):
-        made.commit_step(*a_step(step, (ONE, TWO, THREE)[: step - 1], 1.0 if step % 2 else -1.0))
+        made.write.commit_step(*a_step(step, (ONE, TWO, THREE)[: step - 1], 1.0 if step % 2 else -1.0))
     return made
 
 
@@ -49,11 +49,11 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
 
 
 def reworded(bank: MemoryBank, memory_id: str = TWO, intent: str = "task 2", text: str = "did it better") -> str:
-    return bank.editing.edit("r", memory_id, intent, text, EMBEDDER, "ann", "clearer").id
+    return bank.write.editing.edit("r", memory_id, intent, text, EMBEDDER, "ann", "clearer").id
 
 
 def merged(bank: MemoryBank, *memory_ids: str, intent: str = "task 2") -> str:
-    return bank.editing.merge("r", memory_ids, intent, "did all of it", EMBEDDER, "ann", "alike").id
+    return bank.write.editing.merge("r", memory_ids, intent, "did all of it", EMBEDDER, "ann", "alike").id
 
 
 def state(bank: MemoryBank) -> Any:
@@ -96,32 +96,32 @@ def _act(bank: MemoryBank, model: Lifecycle, what: str, one: int, two: int, text
     if what == "step":
         credited = tuple(dict.fromkeys(seen[n % len(seen)] for n in (one, two))) if seen else ()
         begun[newest] = list(bank.utilities("r").items())
-        bank.commit_step(*a_step(newest + 1, credited, 1.0 - one))
+        bank.write.commit_step(*a_step(newest + 1, credited, 1.0 - one))
         model.step(credited, 1.0 - one, f"r-{newest + 1:04d}")
     elif what in ("undo", "redo"):
-        getattr(bank.undo, what)("ann")
+        getattr(bank.write.undo, what)("ann")
         getattr(model, what)()
     elif what == "rate":
         step = 1 + one % newest
-        bank.ratings.rate(Rating("r", step, 1.0 - two % 3, "ann"))
+        bank.write.ratings.rate(Rating("r", step, 1.0 - two % 3, "ann"))
         model.rate(step, 1.0 - two % 3)
     elif what == "restore" and away:
-        bank.editing.restore("r", [away[one % len(away)]], "ann")
+        bank.write.editing.restore("r", [away[one % len(away)]], "ann")
         model.restore(away[one % len(away)])
     elif what == "merge" and len(seen) > 1:
         olds = [seen[one % len(seen)], seen[(one + 1) % len(seen)]]
-        model.replace(olds, bank.editing.merge("r", olds, text, text, EMBEDDER, "ann").id)
+        model.replace(olds, bank.write.editing.merge("r", olds, text, text, EMBEDDER, "ann").id)
     elif what == "edit" and seen:
         old = seen[one % len(seen)]
-        model.replace([old], bank.editing.edit("r", old, bank.memory(old).intent, text, EMBEDDER, "ann").id)
+        model.replace([old], bank.write.editing.edit("r", old, bank.memory(old).intent, text, EMBEDDER, "ann").id)
     elif what in ("pin", "unpin", "forget") and seen:
         memory = seen[one % len(seen)]
         if (memory in now.pinned) == (what == "unpin"):
-            getattr(bank.editing, what)("r", [memory], by="ann")
+            getattr(bank.write.editing, what)("r", [memory], by="ann")
             getattr(model, what)(memory)
         else:
             with pytest.raises(InputError):
-                getattr(bank.editing, what)("r", [memory], by="ann")
+                getattr(bank.write.editing, what)("r", [memory], by="ann")
 
 
 def _shown(view: MemoryView) -> list[tuple[str, float]]:
@@ -144,7 +144,7 @@ def test_an_edited_memory_has_the_new_text_and_what_else_the_old_one_was(bank: M
 
 def test_the_same_intent_keeps_its_vector_and_asks_no_embedder(bank: MemoryBank) -> None:
     other = HashingEmbedder(16)
-    new = bank.editing.edit("r", TWO, " task 2 ", "did it better", other, "ann")
+    new = bank.write.editing.edit("r", TWO, " task 2 ", "did it better", other, "ann")
     assert bank.embedding(new.id).tobytes() == bank.embedding(TWO).tobytes()
     assert new.intent == "task 2"
 
@@ -158,7 +158,7 @@ def test_another_intent_is_embedded_anew(bank: MemoryBank) -> None:
 def test_the_old_wording_stays_as_it_was_for_replays(bank: MemoryBank) -> None:
     memory, vector, past = bank.memory(TWO), bank.embedding(TWO), bank.utilities("r", as_of=3)
     reworded(bank, intent="boil an egg")
-    bank.commit_step(*a_step(5, (ONE,)))
+    bank.write.commit_step(*a_step(5, (ONE,)))
     again = MemoryBank.open(bank.uri)
     assert (again.memory(TWO), again.utilities("r", as_of=3)) == (memory, past)
     assert again.embedding(TWO).tobytes() == vector.tobytes()
@@ -180,7 +180,7 @@ def test_a_merged_memory_follows_the_oldest_and_names_all_as_parents(bank: Memor
 def test_memories_of_different_outcomes_merge_into_an_unrated_one(bank: MemoryBank) -> None:
     trace, vectors = a_step(5)
     failed = replace(trace.write.operations[0], outcome="failure")
-    bank.commit_step(replace(trace, write=WriteRecord((failed,))), vectors)
+    bank.write.commit_step(replace(trace, write=WriteRecord((failed,))), vectors)
     assert bank.memory(merged(bank, TWO, "r-0005")).outcome == "unrated"
 
 
@@ -193,31 +193,31 @@ def test_a_merge_keeps_the_vector_of_whichever_memory_has_the_intent(bank: Memor
 
 
 def test_a_pinned_memory_is_forgotten_by_nobody_until_it_is_unpinned(bank: MemoryBank) -> None:
-    bank.editing.pin("r", [TWO], "ann")
+    bank.write.editing.pin("r", [TWO], "ann")
     for by in ("ann", ""):
         with pytest.raises(InputError, match="r-0002 is pinned"):
-            bank.editing.forget("r", [ONE, TWO], by)
-    bank.editing.unpin("r", [TWO], "bob")
-    bank.editing.forget("r", [ONE, TWO], "ann")
+            bank.write.editing.forget("r", [ONE, TWO], by)
+    bank.write.editing.unpin("r", [TWO], "bob")
+    bank.write.editing.forget("r", [ONE, TWO], "ann")
     assert list(bank.utilities("r")) == [THREE, FOUR]
 
 
 def test_a_pin_given_after_an_undone_edit_is_not_the_undone_wordings(bank: MemoryBank) -> None:
     trace, _ = a_step(5, reward=None)
-    bank.commit_step(replace(trace, write=WriteRecord(())), {})
+    bank.write.commit_step(replace(trace, write=WriteRecord(())), {})
     new = reworded(bank)
-    bank.undo.undo("ann")
-    bank.editing.pin("r", [TWO], "ann")
+    bank.write.undo.undo("ann")
+    bank.write.editing.pin("r", [TWO], "ann")
     bank.utilities("r")
-    bank.editing.restore("r", [new], "ann")
+    bank.write.editing.restore("r", [new], "ann")
     bank.utilities("r")
     assert bank.pinned("r") == MemoryBank.open(bank.uri).pinned("r") == {TWO}
 
 
 def test_what_is_pinned_already_stays_the_action_of_whoever_pinned_it(bank: MemoryBank) -> None:
-    bank.editing.pin("r", [TWO], "ann")
-    assert bank.editing.pin("r", [ONE, TWO], "bob").memory_ids == (ONE,)
-    bank.undo.undo("bob")
+    bank.write.editing.pin("r", [TWO], "ann")
+    assert bank.write.editing.pin("r", [ONE, TWO], "bob").memory_ids == (ONE,)
+    bank.write.undo.undo("bob")
     assert bank.pinned("r") == {TWO}
 
 
@@ -226,8 +226,8 @@ def test_what_is_pinned_already_stays_the_action_of_whoever_pinned_it(bank: Memo
 
 def test_a_fork_restores_what_its_base_had_reworded(bank: MemoryBank) -> None:
     new = reworded(bank)
-    bank.start_run(a_run("fork", base="r", base_step=4))
-    bank.editing.restore("fork", [TWO], "ann")
+    bank.write.start_run(a_run("fork", base="r", base_step=4))
+    bank.write.editing.restore("fork", [TWO], "ann")
     assert list(bank.utilities("fork")) == [ONE, TWO, THREE, FOUR]
     assert new in bank.utilities("r")
 
@@ -235,13 +235,13 @@ def test_a_fork_restores_what_its_base_had_reworded(bank: MemoryBank) -> None:
 # --- undone -----------------------------------------------------------------------------------------------------------
 
 ACTIONS: list[Action] = [
-    lambda bank: bank.editing.pin("r", [TWO], "ann"),
-    lambda bank: (bank.editing.pin("r", [TWO], "bob"), bank.editing.unpin("r", [TWO], "ann")),
-    lambda bank: bank.editing.forget("r", [TWO, THREE], "ann"),
-    lambda bank: (bank.editing.forget("r", [TWO], "bob"), bank.editing.restore("r", [TWO], "ann")),
+    lambda bank: bank.write.editing.pin("r", [TWO], "ann"),
+    lambda bank: (bank.write.editing.pin("r", [TWO], "bob"), bank.write.editing.unpin("r", [TWO], "ann")),
+    lambda bank: bank.write.editing.forget("r", [TWO, THREE], "ann"),
+    lambda bank: (bank.write.editing.forget("r", [TWO], "bob"), bank.write.editing.restore("r", [TWO], "ann")),
     lambda bank: reworded(bank, intent="boil an egg"),
     lambda bank: merged(bank, TWO, THREE),
-    lambda bank: (reworded(bank), bank.editing.restore("r", [TWO], "ann")),
+    lambda bank: (reworded(bank), bank.write.editing.restore("r", [TWO], "ann")),
 ]
 
 
@@ -253,25 +253,28 @@ def test_every_action_is_undone_and_done_again_in_other_sessions_bit_for_bit(ban
     states.append(state(bank))
     undone = MemoryBank.open(bank.uri)
     for _ in range(count):
-        assert undone.undo.undo("ann") is not None
-    assert undone.undo.undo("ann") is None
+        assert undone.write.undo.undo("ann") is not None
+    assert undone.write.undo.undo("ann") is None
     redone = MemoryBank.open(bank.uri)
     theirs = state(redone)
     for _ in range(count):
-        assert redone.undo.redo("ann") is not None
-    assert redone.undo.redo("ann") is None
+        assert redone.write.undo.redo("ann") is not None
+    assert redone.write.undo.redo("ann") is None
     assert state(redone) == states[1]
     for _ in range(count):
-        redone.undo.undo("ann")
+        redone.write.undo.undo("ann")
     assert state(redone) == theirs == state(MemoryBank.open(bank.uri))
 
 
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        (lambda bank: reworded(bank), lambda bank: bank.editing.edit("r", "r-0002.2", "x", "y", EMBEDDER, "bob")),
-        (lambda bank: bank.editing.forget("r", [TWO], "ann"), lambda bank: bank.editing.restore("r", [TWO], "bob")),
-        (lambda bank: merged(bank, ONE, TWO), lambda bank: bank.editing.forget("r", ["r-0001.2"], "bob")),
+        (lambda bank: reworded(bank), lambda bank: bank.write.editing.edit("r", "r-0002.2", "x", "y", EMBEDDER, "bob")),
+        (
+            lambda bank: bank.write.editing.forget("r", [TWO], "ann"),
+            lambda bank: bank.write.editing.restore("r", [TWO], "bob"),
+        ),
+        (lambda bank: merged(bank, ONE, TWO), lambda bank: bank.write.editing.forget("r", ["r-0001.2"], "bob")),
     ],
 )
 def test_what_another_person_has_changed_since_is_not_undone(bank: MemoryBank, mine: Action, theirs: Action) -> None:
@@ -279,18 +282,18 @@ def test_what_another_person_has_changed_since_is_not_undone(bank: MemoryBank, m
     theirs(bank)
     before, events = state(bank), bank.events()
     with pytest.raises(InputError, match="was changed since"):
-        bank.undo.undo("ann")
+        bank.write.undo.undo("ann")
     assert (state(bank), bank.events()) == (before, events)
 
 
 def test_forgetting_is_not_done_again_where_someone_has_pinned_the_memory_since(bank: MemoryBank) -> None:
-    bank.editing.forget("r", [TWO], "ann")
-    bank.undo.undo("ann")
-    bank.editing.pin("r", [TWO], "bob")
+    bank.write.editing.forget("r", [TWO], "ann")
+    bank.write.undo.undo("ann")
+    bank.write.editing.pin("r", [TWO], "bob")
     with pytest.raises(InputError, match="r-0002 is pinned"):
-        bank.undo.redo("ann")
-    bank.undo.undo("bob")
-    bank.undo.redo("ann")
+        bank.write.undo.redo("ann")
+    bank.write.undo.undo("bob")
+    bank.write.undo.redo("ann")
     assert TWO not in bank.utilities("r")
 
 
@@ -299,9 +302,9 @@ def test_forgetting_is_not_done_again_where_someone_has_pinned_the_memory_since(
 
 def test_the_changes_of_a_memory_are_reported_in_order_from_any_of_its_wordings(bank: MemoryBank) -> None:
     new = reworded(bank)
-    bank.editing.pin("r", [ONE], "bob")
-    bank.editing.pin("r", [new], "bob", "keep")
-    bank.editing.forget("r", [FOUR], "bob")
+    bank.write.editing.pin("r", [ONE], "bob")
+    bank.write.editing.pin("r", [new], "bob", "keep")
+    bank.write.editing.forget("r", [FOUR], "bob")
     last = merged(bank, new, THREE)
     kinds = [(e.kind, e.memory_ids, e.rater, e.reason) for e in bank.editing.changes("r", TWO)]
     assert kinds == [
@@ -332,8 +335,8 @@ class WhileEmbedding(HashingEmbedder):
 def test_nobody_waits_for_the_embedder_of_another(bank: MemoryBank) -> None:
     other = MemoryBank.open(bank.uri)
     # In a process that held the lock meanwhile, this would wait a minute and be refused.
-    slow = WhileEmbedding(lambda: other.ratings.rate(Rating("r", 2, 0.5, "bob")))
-    new = bank.editing.edit("r", TWO, "boil an egg", "boil it", slow, "ann")
+    slow = WhileEmbedding(lambda: other.write.ratings.rate(Rating("r", 2, 0.5, "bob")))
+    new = bank.write.editing.edit("r", TWO, "boil an egg", "boil it", slow, "ann")
     assert new.id in bank.utilities("r")
     assert bank.ratings.mine("r", 2, "bob") is not None
 
@@ -346,19 +349,19 @@ def test_a_memory_that_was_changed_while_its_wording_was_embedded_stays_as_it_be
     slow = WhileEmbedding(lambda: reworded(other))
     with pytest.raises(InputError, match="sees no memory “r-0002”"):
         if merging:
-            bank.editing.merge("r", [ONE, TWO], "boil an egg", "boil it", slow, "ann")
+            bank.write.editing.merge("r", [ONE, TWO], "boil an egg", "boil it", slow, "ann")
         else:
-            bank.editing.edit("r", TWO, "boil an egg", "boil it", slow, "ann")
+            bank.write.editing.edit("r", TWO, "boil an egg", "boil it", slow, "ann")
     assert state(bank) == state(other)
     assert bank.memory_ids() == other.memory_ids()
 
 
 def test_who_may_not_edit_is_refused_before_the_embedder_is_asked(bank: MemoryBank) -> None:
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("eve", Role.RATE, "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign("eve", Role.RATE, "ann")
     asked: list[bool] = []
     with pytest.raises(NotAllowed):
-        bank.editing.edit("r", TWO, "boil an egg", "x", WhileEmbedding(lambda: asked.append(True)), "eve")
+        bank.write.editing.edit("r", TWO, "boil an egg", "x", WhileEmbedding(lambda: asked.append(True)), "eve")
     assert not asked
 
 
@@ -366,12 +369,12 @@ def test_who_may_not_edit_is_refused_before_the_embedder_is_asked(bank: MemoryBa
 
 LONG = "x" * (LONGEST_TEXT + 1)
 REFUSED: list[Action] = [
-    lambda bank: bank.editing.pin("r", ["gone"], "ann"),
-    lambda bank: bank.editing.pin("r", [], "ann"),
-    lambda bank: bank.editing.unpin("r", [TWO], "ann"),
-    lambda bank: bank.editing.forget("r", ["gone"], "ann"),
-    lambda bank: bank.editing.restore("r", [TWO], "ann"),
-    lambda bank: bank.editing.restore("r", [], "ann"),
+    lambda bank: bank.write.editing.pin("r", ["gone"], "ann"),
+    lambda bank: bank.write.editing.pin("r", [], "ann"),
+    lambda bank: bank.write.editing.unpin("r", [TWO], "ann"),
+    lambda bank: bank.write.editing.forget("r", ["gone"], "ann"),
+    lambda bank: bank.write.editing.restore("r", [TWO], "ann"),
+    lambda bank: bank.write.editing.restore("r", [], "ann"),
     lambda bank: reworded(bank, "gone"),
     lambda bank: reworded(bank, text=" did it\n"),
     lambda bank: reworded(bank, text="  "),
@@ -396,13 +399,13 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_appended(unchanged: Memor
 def test_another_embedder_is_refused_with_both_names(unchanged: MemoryBank) -> None:
     facts = unchanged.facts
     with pytest.raises(EmbedderMismatch, match="hashing-8; hashing-16"):
-        unchanged.editing.edit("r", TWO, "boil an egg", "y", HashingEmbedder(16), "ann")
+        unchanged.write.editing.edit("r", TWO, "boil an egg", "y", HashingEmbedder(16), "ann")
     assert unchanged.facts == facts
 
 
 def test_a_replaced_and_a_forgotten_memory_are_not_restored_in_one_go(bank: MemoryBank) -> None:
     reworded(bank)
-    bank.editing.forget("r", [ONE], "ann")
+    bank.write.editing.forget("r", [ONE], "ann")
     with pytest.raises(InputError, match="“r-0002”"):
-        bank.editing.restore("r", [ONE, TWO], "ann")
+        bank.write.editing.restore("r", [ONE, TWO], "ann")
     assert set(bank.away("r")) == {ONE, TWO}

@@ -23,7 +23,7 @@ def bank(tmp_path: Path) -> MemoryBank:
     """Three steps, each of which used the memory before it."""
     made = a_bank(tmp_path / "bank")
     for step in (1, 2, 3):
-        made.commit_step(*a_step(step, tuple(f"r-{n:04d}" for n in range(max(1, step - 1), step)), 1.0))
+        made.write.commit_step(*a_step(step, tuple(f"r-{n:04d}" for n in range(max(1, step - 1), step)), 1.0))
     return made
 
 
@@ -34,8 +34,8 @@ def rows(bank: MemoryBank) -> list[tuple[object, ...]]:
 
 def test_a_label_is_an_event_and_a_row_of_the_view_and_moves_no_q(bank: MemoryBank) -> None:
     before = bank.utilities("r")
-    bank.judgements.judge(Label("r", 3, "r-0001", 2, "ann", reason="the same kind"))
-    bank.judgements.judge(Label("r", 2, "", 0, "ann"))
+    bank.write.judgements.judge(Label("r", 3, "r-0001", 2, "ann", reason="the same kind"))
+    bank.write.judgements.judge(Label("r", 2, "", 0, "ann"))
     kinds = [event.kind for event in bank.events("r") if event.kind in JUDGED]
     assert kinds == [EventKind.MEMORY_JUDGED, EventKind.QUERY_JUDGED]
     assert rows(bank) == [("r", 3, "r-0001", 2, "ann", "person"), ("r", 2, None, 0, "ann", "person")]
@@ -48,7 +48,7 @@ def test_the_newest_label_of_each_rater_and_source_stands(bank: MemoryBank) -> N
         (3, "ann", "person"), (0, "bo", "person"), (1, "ann", "person"), (2, "household", "derived"), (3, "m", "judge"),
         (None, "m", "judge"),
     ):  # fmt: skip
-        bank.judgements.judge(Label("r", 3, "r-0001", grade, rater, source))  # type: ignore[arg-type]
+        bank.write.judgements.judge(Label("r", 3, "r-0001", grade, rater, source))  # type: ignore[arg-type]
     found = {(label.rater, label.source): label.grade for label in bank.judgements.standing("r")}
     assert found == {("bo", "person"): 0, ("ann", "person"): 1, ("household", "derived"): 2}
     assert {(row[4], row[5]): row[3] for row in rows(bank)} == found
@@ -56,36 +56,36 @@ def test_the_newest_label_of_each_rater_and_source_stands(bank: MemoryBank) -> N
 
 
 def test_the_same_label_again_changes_nothing(bank: MemoryBank) -> None:
-    first = bank.judgements.judge(Label("r", 3, "r-0001", 2, "ann"))
-    assert bank.judgements.judge(Label("r", 3, "r-0001", 2, "ann")) == first
+    first = bank.write.judgements.judge(Label("r", 3, "r-0001", 2, "ann"))
+    assert bank.write.judgements.judge(Label("r", 3, "r-0001", 2, "ann")) == first
     assert len([event for event in bank.events("r") if event.kind in JUDGED]) == 1
 
 
 def test_undo_brings_back_the_label_of_before_and_redo_the_later_one(bank: MemoryBank) -> None:
-    bank.judgements.judge(Label("r", 3, "r-0001", 2, "ann", reason="first"))
-    bank.judgements.judge(Label("r", 3, "r-0001", 0, "ann"))
-    bank.judgements.judge_all([Label("r", 3, "r-0002", 1, "ann"), Label("r", 2, "", 1, "ann")])
+    bank.write.judgements.judge(Label("r", 3, "r-0001", 2, "ann", reason="first"))
+    bank.write.judgements.judge(Label("r", 3, "r-0001", 0, "ann"))
+    bank.write.judgements.judge_all([Label("r", 3, "r-0002", 1, "ann"), Label("r", 2, "", 1, "ann")])
     assert bank.undo.done("ann", REWARDS) == []
 
     def stands() -> dict[tuple[int, str], tuple[int | None, str]]:
         return {(one.step, one.memory_id): (one.grade, one.reason) for one in bank.judgements.standing("r")}
 
     assert len(stands()) == 3
-    bank.undo.undo("ann", JUDGED)
+    bank.write.undo.undo("ann", JUDGED)
     assert stands() == {(3, "r-0001"): (0, "")}
-    bank.undo.undo("ann", JUDGED)
+    bank.write.undo.undo("ann", JUDGED)
     assert stands() == {(3, "r-0001"): (2, "first")}
-    bank.undo.undo("ann", JUDGED)
+    bank.write.undo.undo("ann", JUDGED)
     assert stands() == {} and rows(bank) == []
     for _ in range(3):
-        bank.undo.redo("ann", JUDGED)
+        bank.write.undo.redo("ann", JUDGED)
     assert stands() == {(3, "r-0001"): (0, ""), (3, "r-0002"): (1, ""), (2, ""): (1, "")}
 
 
 def test_two_handles_label_at_once_and_both_labels_stand(bank: MemoryBank) -> None:
     with MemoryBank.open(bank.uri) as other:
-        bank.judgements.judge(Label("r", 3, "r-0001", 2, "ann"))
-        other.judgements.judge(Label("r", 3, "r-0001", 0, "bo"))
+        bank.write.judgements.judge(Label("r", 3, "r-0001", 2, "ann"))
+        other.write.judgements.judge(Label("r", 3, "r-0001", 0, "bo"))
         bank.refresh()
         assert {label.rater: label.grade for label in bank.judgements.standing("r", 3)} == {"ann": 2, "bo": 0}
 
@@ -104,15 +104,15 @@ def test_two_handles_label_at_once_and_both_labels_stand(bank: MemoryBank) -> No
 )
 def test_what_cannot_be_a_label_is_refused_and_nothing_is_saved(bank: MemoryBank, label: Label) -> None:
     with pytest.raises(InputError, match="Nothing was saved"):
-        bank.judgements.judge_all([Label("r", 3, "r-0002", 1, "ann"), label])
+        bank.write.judgements.judge_all([Label("r", 3, "r-0002", 1, "ann"), label])
     assert bank.judgements.standing("r") == []
 
 
 def test_who_may_only_look_cannot_label(bank: MemoryBank) -> None:
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("bo", Role.LOOK, "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign("bo", Role.LOOK, "ann")
     with pytest.raises(NotAllowed):
-        bank.judgements.judge(Label("r", 3, "r-0001", 1, "bo"))
+        bank.write.judgements.judge(Label("r", 3, "r-0001", 1, "bo"))
 
 
 def test_a_bank_of_before_gets_the_view_with_its_first_label(bank: MemoryBank) -> None:
@@ -122,7 +122,7 @@ def test_a_bank_of_before_gets_the_view_with_its_first_label(bank: MemoryBank) -
     assert all(finding.ok for finding in check(bank.uri))
     with MemoryBank.open(bank.uri) as again:
         assert again.judgements.standing() == []
-        again.judgements.judge(Label("r", 3, "r-0001", 1, "ann"))
+        again.write.judgements.judge(Label("r", 3, "r-0001", 1, "ann"))
         assert len(rows(again)) == 1
     assert all(finding.ok for finding in check(bank.uri))
 

@@ -27,7 +27,7 @@ from memrl_core.bank.people.ratings import Rating
 bank = MemoryBank.open({uri!r})
 who, steps = sys.argv[1], int(sys.argv[2])
 for n in range({each}):
-    bank.ratings.rate(Rating("r", 1 + n % steps, (n // steps) / 16, who))
+    bank.write.ratings.rate(Rating("r", 1 + n % steps, (n // steps) / 16, who))
     print(n, flush=True)
 """
 
@@ -41,7 +41,7 @@ def bank(tmp_path: Path) -> MemoryBank:
 def test_four_processes_rate_many_times_each_and_none_is_lost(tmp_path: Path) -> None:
     steps = 12
     bank = a_bank(tmp_path / "bank")
-    bank.adopt({}, [], [a_step(step)[0] for step in range(1, steps + 1)])
+    bank.write.adopt({}, [], [a_step(step)[0] for step in range(1, steps + 1)])
     script = RATER.format(root=ROOT, uri=bank.uri, each=EACH)
     people = ("ann", "bo", "cy", "di")
     raters = [
@@ -70,7 +70,7 @@ class OneDirection:
     def embed(self, texts):
         return np.eye(1, 8, dtype=np.float32).repeat(len(texts), axis=0)
 
-store, left = bank._updates.store, int(sys.argv[1])
+store, left = bank.write._updates.store, int(sys.argv[1])
 
 def until_killed(*facts):
     global left
@@ -79,14 +79,14 @@ def until_killed(*facts):
         os.kill(os.getpid(), signal.SIGKILL)
     store(*facts)
 
-bank._updates.store = until_killed
+bank.write._updates.store = until_killed
 for n in range(100):
-    bank.ratings.rate_pair(("r", 1), ("r", 2), ("first", "second")[n % 2], "ann")
+    bank.write.ratings.rate_pair(("r", 1), ("r", 2), ("first", "second")[n % 2], "ann")
     memory = list(bank.utilities("r"))[-1]
-    bank.editing.edit("r", memory, "task 3", f"wording {{n}}", OneDirection(), "ann")
-    bank.undo.undo("ann")
-    bank.undo.undo("ann")
-    bank.undo.redo("ann")
+    bank.write.editing.edit("r", memory, "task 3", f"wording {{n}}", OneDirection(), "ann")
+    bank.write.undo.undo("ann")
+    bank.write.undo.undo("ann")
+    bank.write.undo.redo("ann")
     print(n, flush=True)
 """
 WRITES_A_ROUND = 5
@@ -101,7 +101,7 @@ WRITES_A_ROUND = 5
 def test_who_is_killed_in_the_middle_of_a_action_has_done_it_whole_or_not_at_all(bank: MemoryBank, at: int) -> None:
     one, two = a_step(1), a_step(2, ("r-0001",))
     for trace, vectors in (one, (replace(two[0], task=one[0].task), two[1]), a_step(3, ("r-0002",))):
-        bank.commit_step(trace, vectors)
+        bank.write.commit_step(trace, vectors)
     script = DOER.format(root=ROOT, uri=bank.uri)
     last = WRITES_A_ROUND + at if at else 10**6
     doer = subprocess.Popen([sys.executable, "-c", script, str(last)], stdout=subprocess.PIPE, text=True)
@@ -120,17 +120,17 @@ def test_who_is_killed_in_the_middle_of_a_action_has_done_it_whole_or_not_at_all
     assert all(finding.ok for finding in check(bank.uri))
     done, undone = (len(stack("ann")) for stack in (again.undo.done, again.undo.undone))
     for _ in range(undone):
-        assert again.undo.redo("ann") is not None
+        assert again.write.undo.redo("ann") is not None
     for _ in range(done + undone):
-        assert again.undo.undo("ann") is not None
-    assert again.undo.undo("ann") is None
+        assert again.write.undo.undo("ann") is not None
+    assert again.write.undo.undo("ann") is None
     assert list(again.utilities("r")) == ["r-0001", "r-0002", "r-0003"]
     assert again.utilities("r") == bank.utilities("r")
 
 
 def test_a_reward_that_could_not_be_saved_can_be_given_again(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in (1, 2):
-        bank.commit_step(*a_step(step, ("r-0001",) if step == 2 else ()))
+        bank.write.commit_step(*a_step(step, ("r-0001",) if step == 2 else ()))
     before = bank.utilities("r")
 
     def full(*_: object) -> None:
@@ -138,7 +138,7 @@ def test_a_reward_that_could_not_be_saved_can_be_given_again(bank: MemoryBank, m
 
     with monkeypatch.context() as patched, pytest.raises(BankFull):
         patched.setattr(bank._database, "insert", full)
-        bank.ratings.rate(Rating("r", 2, -1.0, "ann"))
+        bank.write.ratings.rate(Rating("r", 2, -1.0, "ann"))
     assert bank.utilities("r") == before
-    bank.ratings.rate(Rating("r", 2, -1.0, "ann"))
+    bank.write.ratings.rate(Rating("r", 2, -1.0, "ann"))
     assert [e.value for e in MemoryBank.open(bank.uri).events("r") if e.rater == "ann"] == [-1.0]

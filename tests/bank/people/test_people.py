@@ -30,24 +30,24 @@ def _rewarded(bank: MemoryBank, by: str = "") -> str:
 
 
 RATING: Mapping[str, Action] = {
-    "rate": lambda bank, who: bank.ratings.rate(Rating("r", 2, 1.0, who)),
-    "rate_under_way": lambda bank, who: bank.ratings.rate(Rating("r", 8, 1.0, who, attempt="an attempt")),
-    "pin_note": lambda bank, who: bank.notes.pin("r", 2, "look", who),
-    "assign_credit": lambda bank, who: bank.credits.assign("r", 2, _step(bank), {ONE: 0.5}, who, "shares"),
+    "rate": lambda bank, who: bank.write.ratings.rate(Rating("r", 2, 1.0, who)),
+    "rate_under_way": lambda bank, who: bank.write.ratings.rate(Rating("r", 8, 1.0, who, attempt="an attempt")),
+    "pin_note": lambda bank, who: bank.write.notes.pin("r", 2, "look", who),
+    "assign_credit": lambda bank, who: bank.write.credits.assign("r", 2, _step(bank), {ONE: 0.5}, who, "shares"),
 }
 MANAGING: Mapping[str, Action] = {
-    "pin": lambda bank, who: bank.editing.pin("r", ["r-0005"], who),
-    "unpin": lambda bank, who: bank.editing.unpin("r", ["r-0004"], who),
-    "forget": lambda bank, who: bank.editing.forget("r", ["r-0006"], who),
-    "restore": lambda bank, who: bank.editing.restore("r", ["r-0003"], who),
-    "edit": lambda bank, who: bank.editing.edit("r", "r-0007", "boil an egg", "better", EMBEDDER, who),
-    "merge": lambda bank, who: bank.editing.merge("r", [ONE, TWO], "boil an egg", "all", EMBEDDER, who),
-    "settings": lambda bank, who: bank.change_settings("r", {**bank.settings("r"), "alpha": 0.9}, 8, by=who),
-    "start_run": lambda bank, who: bank.start_run(a_run("next"), by=who),
-    "scales": lambda bank, who: bank.ratings.change_scales("r", RatingScales(scale="stars"), who),
-    "roles": lambda bank, who: bank.people.assign("dan", Role.LOOK, who),
-    "revoke_of_environment": lambda bank, who: bank.ratings.revoke(_rewarded(bank), who),
-    "revoke_of_another": lambda bank, who: bank.ratings.revoke(_rewarded(bank, "bob"), who),
+    "pin": lambda bank, who: bank.write.editing.pin("r", ["r-0005"], who),
+    "unpin": lambda bank, who: bank.write.editing.unpin("r", ["r-0004"], who),
+    "forget": lambda bank, who: bank.write.editing.forget("r", ["r-0006"], who),
+    "restore": lambda bank, who: bank.write.editing.restore("r", ["r-0003"], who),
+    "edit": lambda bank, who: bank.write.editing.edit("r", "r-0007", "boil an egg", "better", EMBEDDER, who),
+    "merge": lambda bank, who: bank.write.editing.merge("r", [ONE, TWO], "boil an egg", "all", EMBEDDER, who),
+    "settings": lambda bank, who: bank.write.change_settings("r", {**bank.settings("r"), "alpha": 0.9}, 8, by=who),
+    "start_run": lambda bank, who: bank.write.start_run(a_run("next"), by=who),
+    "scales": lambda bank, who: bank.write.ratings.change_scales("r", RatingScales(scale="stars"), who),
+    "roles": lambda bank, who: bank.write.people.assign("dan", Role.LOOK, who),
+    "revoke_of_environment": lambda bank, who: bank.write.ratings.revoke(_rewarded(bank), who),
+    "revoke_of_another": lambda bank, who: bank.write.ratings.revoke(_rewarded(bank, "bob"), who),
 }
 
 
@@ -55,10 +55,10 @@ def seven_steps(path: Path) -> MemoryBank:
     """Bob has rated step 2, memory 3 is forgotten and 4 is pinned."""
     made = a_bank(path)
     for step in range(1, 8):
-        made.commit_step(*a_step(step, (ONE,) if step > 1 else ()))
-    made.ratings.rate(Rating("r", 2, -1.0, "bob"))
-    made.editing.forget("r", ["r-0003"], "ann")
-    made.editing.pin("r", ["r-0004"], "ann")
+        made.write.commit_step(*a_step(step, (ONE,) if step > 1 else ()))
+    made.write.ratings.rate(Rating("r", 2, -1.0, "bob"))
+    made.write.editing.forget("r", ["r-0003"], "ann")
+    made.write.editing.pin("r", ["r-0004"], "ann")
     return made
 
 
@@ -71,9 +71,9 @@ def bank(tmp_path: Path) -> MemoryBank:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """Ann manages, Cid rates, others may look; nothing in these tests changes it."""
     made = seven_steps(tmp_path_factory.mktemp("b") / "bank")
-    made.people.assign("ann", Role.MANAGE, "ann")
-    made.people.assign("cid", Role.RATE, "ann")
-    made.people.assign(NEWCOMERS, Role.LOOK, "ann")
+    made.write.people.assign("ann", Role.MANAGE, "ann")
+    made.write.people.assign("cid", Role.RATE, "ann")
+    made.write.people.assign(NEWCOMERS, Role.LOOK, "ann")
     return made
 
 
@@ -98,7 +98,7 @@ def test_a_bank_without_roles_lets_everybody_manage(bank: MemoryBank) -> None:
 
 def test_an_assigned_role_holds_in_every_session_and_the_newest_counts(bank: MemoryBank) -> None:
     for role in (Role.LOOK, Role.MANAGE, Role.RATE):
-        bank.people.assign("eve", role, "ann", "for now")
+        bank.write.people.assign("eve", role, "ann", "for now")
         assert MemoryBank.open(bank.uri).people.role_of("eve") is role
     assert bank.people.roles() == {"eve": Role.RATE}
     assert [(e.rater, e.reason) for e in bank.events("")] == [("ann", "for now")] * 3
@@ -120,15 +120,15 @@ def test_who_may_rate_does_not_manage(guarded: MemoryBank, action: Action) -> No
 
 
 def test_who_may_rate_gives_changes_and_takes_back_their_own(bank: MemoryBank) -> None:
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("cid", Role.RATE, "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign("cid", Role.RATE, "ann")
     for action in RATING.values():
         action(bank, "cid")
     assert withdraw(bank, "r", 2, "cid") is not None
-    assert bank.undo.undo("cid") is not None
-    bank.notes.remove(bank.notes.standing("r")[0].id, "cid")
+    assert bank.write.undo.undo("cid") is not None
+    bank.write.notes.remove(bank.notes.standing("r")[0].id, "cid")
     standing = bank.credits.standing("r", 2)
-    bank.credits.revoke(standing.id, "cid")
+    bank.write.credits.revoke(standing.id, "cid")
 
 
 @pytest.mark.parametrize("what", ["withdraw", "remove_note", "revoke_credit", "undo", "redo"])
@@ -138,26 +138,26 @@ def test_who_lost_the_right_to_rate_takes_nothing_back_either(bank: MemoryBank, 
     note, credit = bank.notes.standing("r")[0].id, bank.credits.standing("r", 2)
     assert credit is not None
     if what == "redo":
-        bank.undo.undo("cid")
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("cid", Role.LOOK, "ann")
+        bank.write.undo.undo("cid")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign("cid", Role.LOOK, "ann")
     actions: Mapping[str, Action] = {
         "withdraw": lambda bank, who: withdraw(bank, "r", 2, who),
-        "remove_note": lambda bank, who: bank.notes.remove(note, who),
-        "revoke_credit": lambda bank, who: bank.credits.revoke(credit.id, who),
-        "undo": lambda bank, who: bank.undo.undo(who),
-        "redo": lambda bank, who: bank.undo.redo(who),
+        "remove_note": lambda bank, who: bank.write.notes.remove(note, who),
+        "revoke_credit": lambda bank, who: bank.write.credits.revoke(credit.id, who),
+        "undo": lambda bank, who: bank.write.undo.undo(who),
+        "redo": lambda bank, who: bank.write.undo.redo(who),
     }
     assert "not give rewards" in refused(bank, actions[what], "cid")
 
 
 def test_the_program_itself_is_never_refused(bank: MemoryBank) -> None:
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign(NEWCOMERS, Role.LOOK, "ann")
-    bank.commit_step(*a_step(8, (ONE,)))
-    bank.start_run(a_run("next"))
-    bank.change_settings("r", bank.settings("r"), 9)
-    bank.editing.forget("r", [ONE])
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign(NEWCOMERS, Role.LOOK, "ann")
+    bank.write.commit_step(*a_step(8, (ONE,)))
+    bank.write.start_run(a_run("next"))
+    bank.write.change_settings("r", bank.settings("r"), 9)
+    bank.write.editing.forget("r", [ONE])
     assert ONE not in bank.utilities("r")
 
 
@@ -166,15 +166,15 @@ def test_the_program_itself_is_never_refused(bank: MemoryBank) -> None:
 
 def test_undoing_the_revocation_of_a_reward_gives_it_back_in_the_name_of_its_rater(bank: MemoryBank) -> None:
     before = bank.utilities("r")
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("bob", Role.RATE, "ann")
-    bank.ratings.revoke(_rewarded(bank, "bob"), "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign("bob", Role.RATE, "ann")
+    bank.write.ratings.revoke(_rewarded(bank, "bob"), "ann")
     assert bank.ratings.mine("r", 2, "bob") is None
-    bank.undo.undo("ann")
+    bank.write.undo.undo("ann")
     mine = bank.ratings.mine("r", 2, "bob")
     assert (mine.rater, mine.value, mine.payload["by"]) == ("bob", -1.0, "ann")
     assert bank.utilities("r") == before
-    bank.undo.redo("ann")
+    bank.write.undo.redo("ann")
     assert bank.ratings.mine("r", 2, "bob") is None
 
 
@@ -185,15 +185,15 @@ def test_undoing_the_revocation_of_a_reward_gives_it_back_in_the_name_of_its_rat
 def test_the_last_manager_stays(guarded: MemoryBank, person: str, role: Role) -> None:
     events = guarded.events()
     with pytest.raises(InputError, match="nobody"):
-        guarded.people.assign(person, role, "ann")
+        guarded.write.people.assign(person, role, "ann")
     assert guarded.events() == events
 
 
 def test_a_bank_is_not_closed_to_newcomers_before_somebody_manages_it_by_name(bank: MemoryBank) -> None:
     with pytest.raises(InputError, match="by name"):
-        bank.people.assign(NEWCOMERS, Role.RATE, "ann")
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign(NEWCOMERS, Role.RATE, "ann")
+        bank.write.people.assign(NEWCOMERS, Role.RATE, "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign(NEWCOMERS, Role.RATE, "ann")
     assert bank.people.role_of("new") is Role.RATE
 
 
@@ -238,8 +238,8 @@ def test_the_same_person_is_known_however_the_name_was_typed(guarded: MemoryBank
 
 def test_what_looks_at_the_bank_first_knows_of_a_role_at_once(bank: MemoryBank) -> None:
     other = MemoryBank.open(bank.uri)
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("eve", Role.LOOK, "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign("eve", Role.LOOK, "ann")
     for action in (RATING["rate"], MANAGING["forget"], MANAGING["edit"], MANAGING["roles"]):
         with pytest.raises(NotAllowed):
             action(other, "eve")
@@ -255,11 +255,11 @@ def test_a_note_and_a_credit_of_another_are_the_managers_to_take_away(bank: Memo
     RATING["assign_credit"](bank, "bob")
     note, credit = bank.notes.standing("r")[0], bank.credits.standing("r", 2)
     assert credit is not None
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign(NEWCOMERS, Role.RATE, "ann")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign(NEWCOMERS, Role.RATE, "ann")
     away: Mapping[str, Action] = {
-        "note": lambda bank, who: bank.notes.remove(note.id, who),
-        "credit": lambda bank, who: bank.credits.revoke(credit.id, who),
+        "note": lambda bank, who: bank.write.notes.remove(note.id, who),
+        "credit": lambda bank, who: bank.write.credits.revoke(credit.id, who),
     }
     assert "cid may rate" in refused(bank, away[what], "cid")
     away[what](bank, "ann")
@@ -267,11 +267,11 @@ def test_a_note_and_a_credit_of_another_are_the_managers_to_take_away(bank: Memo
 
 
 def test_what_a_person_may_do_no_longer_is_not_undone_and_can_be_passed_over(bank: MemoryBank) -> None:
-    bank.ratings.rate(Rating("r", 3, 0.5, "cid"))
-    bank.ratings.revoke(_rewarded(bank, "bob"), "cid")
-    bank.people.assign("ann", Role.MANAGE, "ann")
-    bank.people.assign("cid", Role.RATE, "ann")
-    assert "not change runs" in refused(bank, lambda bank, who: bank.undo.undo(who), "cid")
-    action = bank.undo.undo("cid", past_blocked=True)
+    bank.write.ratings.rate(Rating("r", 3, 0.5, "cid"))
+    bank.write.ratings.revoke(_rewarded(bank, "bob"), "cid")
+    bank.write.people.assign("ann", Role.MANAGE, "ann")
+    bank.write.people.assign("cid", Role.RATE, "ann")
+    assert "not change runs" in refused(bank, lambda bank, who: bank.write.undo.undo(who), "cid")
+    action = bank.write.undo.undo("cid", past_blocked=True)
     assert action.first.step == 3
-    assert "not change runs" in refused(bank, lambda bank, who: bank.undo.undo(who, past_blocked=True), "cid")
+    assert "not change runs" in refused(bank, lambda bank, who: bank.write.undo.undo(who, past_blocked=True), "cid")

@@ -105,8 +105,8 @@ def test_foreign_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:
             lacks=(HOSTILE,),
             origin="import",
         )
-        bank.commit_step(reported, vectors)
-        bank.notes.pin("r", 1, HOSTILE, HOSTILE)
+        bank.write.commit_step(reported, vectors)
+        bank.write.notes.pin("r", 1, HOSTILE, HOSTILE)
         html = step_report(bank, "r", 1)
     parsed = Parsed(html)
     assert "window.hacked=1" in parsed.words

@@ -72,7 +72,7 @@ def test_a_memory_is_taken_in_just_the_ranges_of_the_spectrum(demo: MemoryBank, 
 def test_what_was_believed_at_each_step_is_reported_by_its_moves_late_rewards_included(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank") as bank:
         for number in range(1, 5):
-            bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
+            bank.write.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
             if number == 3:
                 give_reward(bank, "r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
         known = known_of_run(bank, "r")
@@ -87,7 +87,7 @@ def test_what_was_believed_at_each_step_is_reported_by_its_moves_late_rewards_in
 def test_as_it_counts_now_every_step_leaves_what_the_fold_makes_of_it(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank") as bank:
         for number in range(1, 7):
-            bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
+            bank.write.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
         then = known_of_run(bank, "r")
         assert as_it_counts_now(then, bank.histories("r"), 1, 6) == then, "nobody has said anything since"
         give_reward(bank, "r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ada")
@@ -199,14 +199,14 @@ def test_every_number_of_the_film_is_a_move_of_the_bank_late_rewards_and_forgott
 ) -> None:
     with a_bank(tmp_path / "bank") as bank:
         for number in range(1, 9):
-            bank.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
+            bank.write.commit_step(*a_step(number, tuple(f"r-{n:04d}" for n in range(1, number))))
         give_reward(bank, "r", 3, bank.trace("r", 3).id, ("r-0001",), -1.0, "ada")
-        bank.editing.forget("r", ["r-0002"], "ada", "wrong")
+        bank.write.editing.forget("r", ["r-0002"], "ada", "wrong")
         film = film_data(bank, "r")
         moves, now = moves_of(film), bank.utilities("r")
         assert [step for _, step, _ in moves] == sorted(step for _, step, _ in moves)
         assert film["gone"] == [[film["ids"].index("r-0002"), bank.events("r")[-1].step]]
-        bank.flush()
+        bank.write.flush()
     with closing(sqlite3.connect(tmp_path / "bank" / "bank.db")) as database:
         query = "SELECT memory_id, step, after FROM q_moves WHERE run = 'r' ORDER BY step, memory_id, number"
         stored = [(str(name), int(step), float(q)) for name, step, q in database.execute(query)]
@@ -232,7 +232,7 @@ def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(dem
     turn = replace(answered.turns[0], reply=replace(answered.turns[0].reply, text="{}", offered=False))
     with a_chain(tmp_path / "bank", 4) as bank:
         trace, vectors = a_step(5, ("r-0004",), None)
-        bank.commit_step(replace(trace, epoch=2, generate=replace(answered, turns=(turn,))), vectors)
+        bank.write.commit_step(replace(trace, epoch=2, generate=replace(answered, turns=(turn,))), vectors)
         first = run_strip(bank, "r")
         outcomes = [OUTCOMES["success"] | EMPTY_POOL] * 5
         outcomes[4] |= INVALID
@@ -243,8 +243,8 @@ def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(dem
         withdraw(bank, "r", 3, "ada")
         again = run_strip(bank, "r", rated)
         assert again.cells == first.cells
-        bank.change_settings("r", {**bank.settings("r"), "weight": 0.9}, 6)
-        bank.commit_step(*a_step(6, ("r-0005",)))
+        bank.write.change_settings("r", {**bank.settings("r"), "weight": 0.9}, 6)
+        bank.write.commit_step(*a_step(6, ("r-0005",)))
         grown = run_strip(bank, "r", again)
         assert grown == run_strip(bank, "r") and len(grown.cells) == 6
         data = strip_data(grown, replace(bank.run("r"), environment_options={"shift_at": [4, 99]}))

@@ -592,7 +592,7 @@ def test_five_hundred_steps_are_less_than_five_megabytes(tmp_path: Path, browser
             model="simulated",
         )  # fmt: skip
         live = workspace.live_run(bank, run.id, workspace.load_preferences())
-        with bank.batch(100):
+        with bank.write.batch(100):
             for _, _trace in zip(range(500), live.agent.run(live.tasks, 500), strict=False):
                 pass
         assert write_player(bank, run.id, tmp_path / "run.html") < 5_000_000
