@@ -14,8 +14,9 @@ from typing import Self
 from memrl_core.bank.identity import EmbedderIdentity
 from memrl_core.bank.ledger import now
 from memrl_core.bank.reading import Reader
+from memrl_core.bank.storage.database import Database
 from memrl_core.bank.storage.places import disk_sentences, place_of, write_parts
-from memrl_core.bank.storage.schema import FORMAT, Database
+from memrl_core.bank.storage.schema import FORMAT
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.writing import Writer
 from memrl_core.embedders.base import Embedder

@@ -22,10 +22,10 @@ from memrl_core.bank.bank import MemoryBank
 from memrl_core.bank.matrix import UNIT_TOLERANCE
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.addresses import is_local
+from memrl_core.bank.storage.database import Database
 from memrl_core.bank.storage.digests import chained, digest
 from memrl_core.bank.storage.last import LastStored
 from memrl_core.bank.storage.places import Place, place_of
-from memrl_core.bank.storage.schema import Database
 from memrl_core.bank.updates import Updates
 from memrl_core.errors import BankError, BankMissing, BankUnreachable, NotABank, few
 from memrl_core.numerals import dimensions

@@ -23,7 +23,7 @@ from sqlalchemy import select
 from memrl_core.bank.matrix import Matrix
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import Inserted, StepRow
-from memrl_core.bank.storage.schema import Database, chunks
+from memrl_core.bank.storage.database import Database, chunks
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.errors import BankDamaged, InputError, MemRLError, UnknownRun
 from memrl_core.learning import SettingsAt, order_key

@@ -26,9 +26,9 @@ from memrl_core.bank.people.undo import Undo
 from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps, steps_with_unusable_reports
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import StepRow
+from memrl_core.bank.storage.database import Database
 from memrl_core.bank.storage.last import LastStored
 from memrl_core.bank.storage.layouts import Layouts
-from memrl_core.bank.storage.schema import Database
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.utilities import Utilities
 from memrl_core.bank.walk import seen_until, walk

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from memrl_core.bank.facts import Facts, damage
 from memrl_core.bank.storage import codec
-from memrl_core.bank.storage.schema import chunks
+from memrl_core.bank.storage.database import chunks
 from memrl_core.learning import REWARDING, Fold, by_step, copied, folded
 from memrl_core.learning.fold import Origin
 from memrl_core.policies import update_rule

@@ -28,9 +28,11 @@ from memrl_core.bank import EmbedderIdentity, MemoryBank
 from memrl_core.bank.check import INSTALL, check
 from memrl_core.bank.ledger import now
 from memrl_core.bank.storage import codec
+from memrl_core.bank.storage.connecting import limited
+from memrl_core.bank.storage.database import FILE
 from memrl_core.bank.storage.lance_files import LeadsElsewhere, is_own, must_stay_inside
 from memrl_core.bank.storage.places import disk_sentences
-from memrl_core.bank.storage.schema import FILE, FORMAT, limited
+from memrl_core.bank.storage.schema import FORMAT
 from memrl_core.bank.storage.vectors import FOLDER, TABLE
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.contents import NOTHING, Contents, contents_of

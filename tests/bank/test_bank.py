@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
-from memrl_core.bank.storage.schema import FILE, TURNS, Database
+from memrl_core.bank.storage.database import FILE, TURNS, Database
 from memrl_core.embedders.base import Vectors
 from memrl_core.errors import (
     BankDamaged,
@@ -126,7 +126,7 @@ def test_a_batch_keeps_other_writers_out_and_shows_them_what_was_stored_before(
     bank: MemoryBank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = MemoryBank.open(bank.uri)
-    monkeypatch.setattr("memrl_core.bank.storage.schema.PATIENCE", 0.1)
+    monkeypatch.setattr("memrl_core.bank.storage.connecting.PATIENCE", 0.1)
     monkeypatch.setattr("memrl_core.bank.writing.PACE", 60.0)
     with other.write.batch(4):
         kept = other.write.commit_step(*a_step(1))

@@ -15,7 +15,7 @@ from lancedb.table import LanceTable
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.begun import BegunStep, StepMark
-from memrl_core.bank.storage import schema
+from memrl_core.bank.storage import connecting
 from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.errors import BankError, BankFull, BankMisplaced, BankMissing, BankReadOnly, InputError, NotABank
 from memrl_core.exchange.bring_in import read_any
@@ -154,7 +154,7 @@ def test_a_place_without_a_shared_log_is_named_and_nothing_is_left_there(
 
 
 def test_a_place_without_locks_is_told_from_one_that_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "PATIENCE", 0.1)
+    monkeypatch.setattr(connecting, "PATIENCE", 0.1)
     a_bank(tmp_path / "bank").close()
     busy = sqlite3.connect(tmp_path / "bank" / "bank.db", isolation_level=None)
     busy.execute("BEGIN IMMEDIATE")

@@ -16,7 +16,7 @@ from tests.small_banks import give_reward
 
 LONG_ENOUGH = 3.0
 BROKEN = """
-from memrl_core.bank.storage.schema import Database
+from memrl_core.bank.storage.database import Database
 from memrl_core.bank.storage.vectors import LanceVectors
 from tests.crash import work
 insert, append = Database.insert, LanceVectors.append

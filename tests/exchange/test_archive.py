@@ -29,7 +29,7 @@ from memrl_core import records
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.bank.storage import schema
+from memrl_core.bank.storage import connecting
 from memrl_core.bank.storage.schema import FORMAT
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
@@ -558,13 +558,13 @@ def test_a_bank_that_takes_more_work_than_its_size_needs_is_refused(
     path = file("zip")
     read_bank(path)
     for name, value in {"WORK": 0, "WORK_PER_BYTE": 0, "WORK_AT_ONCE": 10}.items():
-        monkeypatch.setattr(schema, name, value)
+        monkeypatch.setattr(connecting, name, value)
     assert "more work" in refusal(path)
 
 
 def test_an_import_is_stopped_wherever_it_is(file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = file("zip")
-    monkeypatch.setattr(schema, "WORK_AT_ONCE", 10)
+    monkeypatch.setattr(connecting, "WORK_AT_ONCE", 10)
     asked = 0
 
     def counted(until: float) -> Callable[[], bool]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from memrl_core.bank.storage.schema import LAST, Database
+from memrl_core.bank.storage.database import LAST, Database
 
 TABLES = {"ledger": ("event", "events"), "steps": ("step", "steps")}
 LENGTH = 256

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from memrl_core.bank.ledger import now
 from memrl_core.bank.storage import schema
-from memrl_core.bank.storage.schema import Database
+from memrl_core.bank.storage.database import Database
 
 Place = tuple[float, float]
 

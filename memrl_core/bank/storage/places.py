@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, shown
-from memrl_core.bank.storage.schema import FILE, LAST, TURNS, Database, missing
+from memrl_core.bank.storage.database import FILE, LAST, TURNS, Database
+from memrl_core.bank.storage.failures import missing
 from memrl_core.bank.storage.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
 from memrl_core.errors import (
     BankError,

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from memrl_core.bank.storage.addresses import connect, is_local, remote_failure, shown
 from memrl_core.bank.storage.codec import embeddings_apart, table_schema
+from memrl_core.bank.storage.database import chunks
+from memrl_core.bank.storage.failures import HARD_LINKS, lacks, misplaced
 from memrl_core.bank.storage.lance_files import LeadsElsewhere, must_stay_inside
-from memrl_core.bank.storage.schema import HARD_LINKS, chunks, lacks, misplaced
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
 from memrl_core.logs import loggable, logger
 from memrl_core.retrieval.view import Embeddings
