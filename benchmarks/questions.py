@@ -80,7 +80,7 @@ def _of_a_run(sizes: Sizes) -> Iterator[Row]:
         yield row("calibration of q", lambda: calibrations(bank))
         yield row("the run under other settings", lambda: counterfactual(bank, RUN, other))
         early, turns = min(EARLY, steps), count()
-        value = -(bank.effective_reward(RUN, early) or 0.0)
+        value = -(bank.ratings.effective(RUN, early) or 0.0)
         yield row("what a late reward would do",
                   lambda: bank.ratings.supposed(Rating(RUN, early, value, RATER)), limit=0.2)  # fmt: skip
 

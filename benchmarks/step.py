@@ -102,7 +102,7 @@ def _disk(place: Path) -> int:
 def _facts(place: Path) -> int:
     """The bytes of all facts as they are: vectors and texts, traces, events."""
     with MemoryBank.open(str(place)) as bank:
-        traces = bank.step_table(RUN, ["trace", "embedding"])
+        traces = bank.steps.table(RUN, ["trace", "embedding"])
         events = sum(len(repr(event)) for event in bank.events())
         memories = sum(bank.embedding(m.id).nbytes + len(m.intent) + len(m.experience) for m in bank.memories())
     return int(traces.nbytes) + events + memories

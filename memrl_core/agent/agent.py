@@ -352,7 +352,7 @@ class Episode:
         Only what the environment laid out is laid out anew; the words of a model were about the other outcome.
         """
         bank, world = self._agent.bank, self._agent.environment
-        reward = bank.effective_reward(memory.run, memory.step)
+        reward = bank.ratings.effective(memory.run, memory.step)
         if reward is None or self.policy.outcome_of(reward) == memory.outcome:
             return memory
         trace = bank.trace(memory.run, memory.step)
@@ -490,7 +490,7 @@ class Episode:
         )
 
     def _given(self) -> list[LedgerEvent]:
-        return self._agent.bank.active_rewards(self.trace.run, self.trace.step, self.trace.id)
+        return self._agent.bank.ratings.active(self.trace.run, self.trace.step, self.trace.id)
 
     def _people(self) -> dict[str, float]:
         return {event.rater: event.value or 0.0 for event in self._given()}
@@ -532,7 +532,7 @@ class Episode:
         experience = write_experience(
             agent.model, agent.environment, trace, on_text, cancelled, self.policy.wants_summary, self.failed
         )
-        memory_id = agent.bank.next_memory_id(trace.run)
+        memory_id = agent.bank.write.next_memory_id(trace.run)
         new = NewExperience(
             memory_id,
             trace.task.intent,

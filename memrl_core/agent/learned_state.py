@@ -65,7 +65,7 @@ def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> A
     if not learns(_policy_at(bank, run, name, step)):
         return None
     with _lock:
-        known = next((late - 1 for late in bank.late_changes(run) if late >= step), None)
+        known = next((late - 1 for late in bank.steps.late_changes(run) if late >= step), None)
         growing = _grown(bank, run, name, known)
         if growing.step < step:
             return copy.deepcopy(growing.state)
@@ -80,7 +80,7 @@ def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> A
 def learned_steps(bank: MemoryBank, run: str, policy: str = "") -> Iterator[tuple[StepTrace, Any]]:
     """Every finished step with the state with which it began, which changes in place from one to the next."""
     name = policy or bank.run(run).policy
-    info, late = bank.run(run), bank.late_changes(run)
+    info, late = bank.run(run), bank.steps.late_changes(run)
     state = _begin(bank, run, name)
     for trace in _read(bank, run, info.first_step, bank.next_step(run) - 1):
         if state is not None and trace.step - 1 in late:
@@ -107,7 +107,7 @@ def _grown(bank: MemoryBank, run: str, name: str, known: int | None = None) -> _
     states = _states.setdefault(bank, {})
     key = run, name if known is None else f"{name} as known at {known}"
     growing = states.get(key)
-    rewarding = bank.outside_changes(run)
+    rewarding = bank.steps.outside_changes(run)
     if growing is None or growing.rewarding != rewarding or _was_abandoned(bank, run, growing):
         growing = states[key] = _Growing(rewarding, bank.run(run).first_step - 1, _begin(bank, run, name))
     newest = bank.next_step(run) - 1
@@ -168,7 +168,7 @@ def _remember(policy: Policy[Any], state: Any, lesson: Lesson) -> None:
 
 def lesson_of(bank: MemoryBank, trace: StepTrace, known: int | None = None) -> Lesson:
     """A finished step as any method learns from it: its reward as it stands, or stood when step `known` had ended."""
-    rewards = bank.active_rewards(trace.run, trace.step, trace.id, known)
+    rewards = bank.ratings.active(trace.run, trace.step, trace.id, known)
     reward = effective_reward(rewards, trace.settings)
     policy = _cached_policy(trace.policy, trace.settings)
     return Lesson(trace, reward, outcome_now(policy, trace, reward), bank.embedding, bank.memory)

@@ -207,9 +207,9 @@ class Memory:
             if trace.embed is None:
                 raise InputError(f"Step {step} of run {run} has no vector of its intent. Nothing was written.")
             if outcome is None:
-                outcome = make_policy(trace.policy, trace.settings).outcome_of(bank.effective_reward(run, step))
+                outcome = make_policy(trace.policy, trace.settings).outcome_of(bank.ratings.effective(run, step))
             q0 = trace.settings.get("q0_failure" if outcome == "failure" else "q0_success", 0.0)
-            memory_id, intent = bank.next_memory_id(run), trace.task.intent
+            memory_id, intent = bank.write.next_memory_id(run), trace.task.intent
             parents = trace.decision.selected if trace.decision is not None else ()
             memory = MemoryRecord(
                 memory_id, intent, words, outcome, intent_key(intent), parents, run, step, trace.task.id, now()

@@ -482,7 +482,7 @@ class Recorder:
         with bank.write.alone():
             step = step_or_id
             if isinstance(step, str):
-                row = bank.attempt(_step_id(run, step))
+                row = bank.steps.attempt(_step_id(run, step))
                 if row is None:
                     raise InputError(f"Run {run} has no step with the id “{step[:80]}”. {UNCHANGED}")
                 step = row.step
@@ -500,7 +500,7 @@ class Recorder:
                 step_id=trace.id,
                 known_at=bank.next_step(run) - 1,
                 kind=EventKind.REWARD_GIVEN,
-                memory_ids=bank.credited(run, step),
+                memory_ids=bank.credits.of(run, step),
                 value=value,
                 source="environment",
                 reason=reason,
@@ -535,7 +535,7 @@ class Recorder:
         )
 
     def _own_id(self, given: str) -> str:
-        if given and self.bank.attempt(_step_id(self.run, _checked(ID, given, "an id of a step"))) is not None:
+        if given and self.bank.steps.attempt(_step_id(self.run, _checked(ID, given, "an id of a step"))) is not None:
             raise InputError(f"Run {self.run} has a step with the id “{given[:80]}” already. {UNCHANGED}")
         return given
 
@@ -593,7 +593,7 @@ class Recorder:
         self, asked: str, words: str, vector: Vector, wanted: str, worth: float, payload: Mapping[str, Any]
     ) -> str:
         with self.bank.write.alone():
-            taken = wanted or self.bank.next_memory_id(self.run)
+            taken = wanted or self.bank.write.next_memory_id(self.run)
             step = self.bank.next_step(self.run) - 1
             memory = Memory(taken, asked, words, "unrated", intent_key(asked), (), self.run, step, "", now())
             if taken in self.bank.memory_ids():
@@ -1297,7 +1297,7 @@ class RecordedStep:
         if one.op != "delete":
             taken = {*bank.memory_ids(), *self._vectors}
             # What replaces a memory is named after it: "m1", "m1~2", "m1~3".
-            stem = one.replaces[0].split("~")[0] if one.replaces else bank.next_memory_id(self._run)
+            stem = one.replaces[0].split("~")[0] if one.replaces else bank.write.next_memory_id(self._run)
             names = chain([one.memory_id or stem], map(f"{stem}~{{}}".format, count(2)))
             name = next(free for free in names if free not in taken)
             if one.replaces:

@@ -224,7 +224,7 @@ def start_twins(
     for side in sides:
         make_policy(side.policy, side.settings.model_dump() if side.settings is not None else {})
     facts = workspace.must_be_there(model, workspace.load_preferences())
-    pair = bank.new_run_id(kind)
+    pair = bank.write.new_run_id(kind)
     options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed, "model": model}
     options |= {"model_options": model_options, "model_facts": facts}
     if shift_at:

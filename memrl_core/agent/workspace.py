@@ -546,7 +546,7 @@ def start_run(
     if missing := fits(policy, environment, chosen, people_reward=True):
         raise InputError(f"{missing} Nothing was started; choose another method, or another environment.")
     info = RunInfo(
-        id=run or bank.new_run_id(environment),
+        id=run or bank.write.new_run_id(environment),
         environment=environment,
         tasks=tasks,
         policy=policy,
@@ -627,7 +627,7 @@ def fork(
     make_environment(info.environment, **info.environment_options)
     forked = replace(
         info,
-        id=name or bank.new_run_id(f"{run}-fork"),
+        id=name or bank.write.new_run_id(f"{run}-fork"),
         settings=dict(settings),
         base=run,
         base_step=step - 1,

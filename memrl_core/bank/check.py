@@ -142,7 +142,7 @@ def _of_the_whole(place: Place, database: Database) -> Iterator[Finding]:
 
 
 def _unfinished(bank: MemoryBank) -> Finding:
-    count = sum(len(bank.unfinished_steps(info.id)) for info in bank.runs())
+    count = sum(len(bank.steps.unfinished(info.id)) for info in bank.runs())
     unended = f"Steps that began and never ended: {count}. They do not count." if count else "Every step has ended."
     return Finding("unfinished", True, unended)
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import select
+
 from memrl_core.bank.facts import Facts, locked
 from memrl_core.bank.people.roles import COVERS, LONGEST_NAME, NEWCOMERS, RATING, Role, actor_of, person_name
+from memrl_core.bank.storage import schema
 from memrl_core.bank.updates import Updates
 from memrl_core.bank.utilities import Utilities
 from memrl_core.errors import InputError, NotAllowed
@@ -246,6 +249,11 @@ class Credits(Part):
         revoked = {e.revokes for e in events}
         return max((e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked), key=order_key)
 
+    @locked
+    def of(self, run: str, step: int) -> tuple[str, ...]:
+        """The memories that were in the prompt of a finished step: those that its rewards go to."""
+        return self._facts.credited(run, step)
+
 
 class CreditsWriter(Credits, WritingPart):
     """Assigns credit and takes it back."""
@@ -297,6 +305,15 @@ class People(Part):
     def roles(self) -> Mapping[str, Role]:
         """The people whose role was assigned, and `NEWCOMERS` for all others if theirs was."""
         return {person: Role(event.payload["role"]) for person, event in sorted(self._ledger.roles().items())}
+
+    def lately(self) -> list[LedgerEvent]:
+        """The newest event of each person who did something, for themselves or others (`actor_of`), newest first."""
+        with self._facts.database.lock:
+            people = [
+                person for (person,) in self._facts.database.rows(select(schema.ledger.c.actor).distinct()) if person
+            ]
+            newest = [max(self._facts.by_actor(person), key=in_ledger) for person in people]
+        return sorted(newest, key=in_ledger, reverse=True)
 
 
 class PeopleWriter(People, WritingPart):

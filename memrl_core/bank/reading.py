@@ -5,16 +5,15 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-from sqlalchemy import func, or_, select
+from sqlalchemy import select
 
 from memrl_core.bank.facts import BRINGS_IN, Facts, locked
+from memrl_core.bank.finished_steps import Steps
 from memrl_core.bank.ledger import Credits, Ledger, Notes, People
 from memrl_core.bank.matrix import MovingView
 from memrl_core.bank.operations import METADATA
@@ -23,7 +22,6 @@ from memrl_core.bank.people.editing import Editing
 from memrl_core.bank.people.judgements import Judgements
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.bank.people.undo import Undo
-from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps, steps_with_unusable_reports
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import StepRow
 from memrl_core.bank.storage.database import Database
@@ -33,26 +31,15 @@ from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.utilities import Utilities
 from memrl_core.bank.walk import seen_until, walk
 from memrl_core.errors import BankError
-from memrl_core.learning import REWARDING, Fold, active_rewards, effective_reward, in_ledger
+from memrl_core.learning import Fold, in_ledger
 from memrl_core.policies import is_installed
-from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
+from memrl_core.records import LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
 READ_AT_ONCE = 100
 """So many traces are read and held by who looks through all of a run."""
 
 _STEPS, _LEDGER, _MOVES = schema.steps.c, schema.ledger.c, schema.q_moves.c
-_TYPES = {
-    **dict.fromkeys(("step", "epoch", "rank_recall", "rank_select"), pa.int64()),
-    **dict.fromkeys(
-        ("reward", "seconds", "similarity", "similarity_z", "q", "q_z", "score", "propensity"), pa.float64()
-    ),
-    "selected": pa.bool_(),
-}
-_NOT_FROM_STEPS = or_(
-    _LEDGER.kind == EventKind.SETTINGS_CHANGED,
-    _LEDGER.kind.in_(REWARDING) & ~((_LEDGER.kind == EventKind.REWARD_GIVEN) & (_LEDGER.source == "environment")),
-)
 
 
 class Reader:
@@ -71,6 +58,7 @@ class Reader:
         self._last = LastStored(database)
         self.layouts = Layouts(database)
         parts = self._facts, self._q, Ledger(self._facts)
+        self.steps = Steps(*parts)
         self.notes = Notes(*parts)
         self.credits = Credits(*parts)
         self.ratings = Ratings(*parts)
@@ -99,22 +87,6 @@ class Reader:
     def next_step(self, run: str) -> int:
         """The number of the step that comes next."""
         return self._facts.next_step(run)
-
-    @locked
-    def new_run_id(self, prefix: str) -> str:
-        """A short name that no run of this bank has."""
-        while True:
-            name = f"{prefix}-{secrets.token_hex(2)}"
-            if name not in self._facts.ids():
-                return name
-
-    @locked
-    def next_memory_id(self, run: str) -> str:
-        """An id that no memory of this bank has."""
-        number = self.next_step(run)
-        while f"{run}-{number:04d}" in self._facts.memories:
-            number += 1
-        return f"{run}-{number:04d}"
 
     @property
     def missing(self) -> str:
@@ -254,24 +226,6 @@ class Reader:
         return list(found.get(memory_id, ()))
 
     @locked
-    def active_rewards(self, run: str, step: int, step_id: str, as_of: int | None = None) -> list[LedgerEvent]:
-        """The rewards that stand for an attempt at a step, finished or not: the environment's and each person's.
-
-        With `as_of`, those that stood when that step had ended and the next had not begun.
-        """
-        events = self._facts.at(run, step) if run in self._facts.ids() else ()
-        known = (e for e in events if e.step_id == step_id and (as_of is None or e.known_at <= as_of))
-        return active_rewards(sorted(known, key=in_ledger))
-
-    @locked
-    def effective_reward(self, run: str, step: int) -> float | None:
-        """The reward that a finished step has now, by the run's rules."""
-        row = self._facts.step_row(run, step)
-        if row is None:
-            return None
-        return effective_reward(self.active_rewards(run, step, row.id), self.settings(run, step))
-
-    @locked
     def memory(self, memory_id: str) -> Memory:
         """A memory's text; raises `BankError` when there is none of that id."""
         self._must_hold(memory_id)
@@ -305,17 +259,6 @@ class Reader:
         return self._facts.step_row(run, step) is not None
 
     @locked
-    def attempt(self, step_id: str) -> StepRow | None:
-        """The finished step of this id, which no other step of the bank has; None where there is none."""
-        rows = select(*(_STEPS[name] for name in codec.STEP_COLUMNS)).where(_STEPS.id == step_id)
-        return next(map(codec.step_of, self._database.rows(rows)), None)
-
-    @locked
-    def unusable_reports(self, run: str) -> int:
-        """In how many steps of a run something that another agent reported could not be used."""
-        return steps_with_unusable_reports(self._database, run)
-
-    @locked
     def metadata(self, run: str) -> dict[str, Mapping[str, Any]]:
         """What is known of memories besides their texts (user, tags, source …), as JSON, of those that have any."""
         brought = _LEDGER.run == run, _LEDGER.kind.in_(BRINGS_IN), _LEDGER.payload.contains(f'"{METADATA}"')
@@ -336,8 +279,9 @@ class Reader:
 
     def traces(self, run: str, steps: tuple[int, int] | None = None) -> list[StepTrace]:
         """The whole records of the finished steps of a run, or of the first to the last of `steps`, read in one go."""
-        with self._lock:
-            found = self._step_columns(run, ("step", "trace", "embedding"), steps)
+        self.run(run)
+        query = select(_STEPS.step, _STEPS.trace, _STEPS.embedding).where(_STEPS.run == run).order_by(_STEPS.step)
+        found = self._database.rows(query if steps is None else query.where(_STEPS.step.between(*steps)))
         return [codec.trace_at(trace, embedding, run, step) for step, trace, embedding in found]
 
     def each_trace(self, run: str, steps: tuple[int, int] | None = None) -> Iterator[StepTrace]:
@@ -345,76 +289,6 @@ class Reader:
         first, last = steps or (self.run(run).first_step, self.next_step(run) - 1)
         for start in range(first, last + 1, READ_AT_ONCE):
             yield from self.traces(run, (start, min(last, start + READ_AT_ONCE - 1)))
-
-    def step_table(self, run: str, columns: Sequence[str]) -> pa.Table:
-        """The rows of `steps` of a run in the order of their steps, with these of its columns."""
-        with self._lock:
-            found = self._step_columns(run, columns)
-        made = {}
-        for name, values in zip(columns, zip(*found, strict=True) if found else [()] * len(columns), strict=True):
-            if name == "embedding":
-                listed = [None if value is None else codec.vector_of(value) for value in values]
-                made[name] = codec.vectors_of(listed, self._vectors.dimension)
-            else:
-                made[name] = pa.array(values, _TYPES.get(name, pa.string()))
-        return pa.table(made)
-
-    def candidate_table(self, run: str, columns: Sequence[str]) -> pa.Table:
-        """The rows of `candidates` that a decision of a run was about, with these columns of `candidates` and
-        `steps`; in the order of their steps, and within one in that of the decision.
-        """
-        self.run(run)
-        seen = schema.candidates.c
-        of = {**dict(_STEPS.items()), **dict(seen.items())}
-        query = (
-            select(*(of[name] for name in columns))
-            .join_from(schema.candidates, schema.steps, (seen.run == _STEPS.run) & (seen.step == _STEPS.step))
-            .where(seen.run == run, seen.q.is_not(None))
-            .order_by(seen.step, seen.position)
-        )
-        with self._lock:
-            found = self._database.rows(query)
-        listed = zip(*found, strict=True) if found else [()] * len(columns)
-        arrays = [pa.array(values, _TYPES.get(name, pa.string())) for name, values in zip(columns, listed, strict=True)]
-        return pa.table(arrays, names=list(columns))
-
-    def _step_columns(
-        self, run: str, columns: Sequence[str], steps: tuple[int, int] | None = None
-    ) -> Sequence[tuple[Any, ...]]:
-        self.run(run)
-        query = select(*(_STEPS[name] for name in columns)).where(_STEPS.run == run).order_by(_STEPS.step)
-        if steps is not None:
-            query = query.where(_STEPS.step.between(*steps))
-        return self._database.rows(query)
-
-    @locked
-    def matching_steps(self, run: str, query: StepQuery) -> list[int]:
-        """The numbers of the finished steps of a run that the query lets in, in their order."""
-        return matching_steps(self._database, run, query)
-
-    @locked
-    def found_steps(self, run: str, steps: Sequence[int]) -> list[FoundStep]:
-        """The finished steps of these numbers as rows of a table, in the order given."""
-        return [
-            row if row.as_it_ended else replace(row, now=self.effective_reward(run, row.step))
-            for row in found_steps(self._database, run, steps)
-        ]
-
-    @locked
-    def late_changes(self, run: str) -> list[int]:
-        """For each reward, credit or setting that came when a later step than its own had begun: that later step."""
-        self.run(run)
-        late = select(_LEDGER.known_at).where(_LEDGER.run == run, _NOT_FROM_STEPS, _LEDGER.known_at > _LEDGER.step)
-        return sorted(known_at for (known_at,) in self._database.rows(late))
-
-    @locked
-    def outside_changes(self, run: str) -> int:
-        """How many rewards, credits and settings came from others than the steps themselves, in the run and its bases:
-        while this stays, what was learned from its finished steps stays.
-        """
-        info = self.run(run)
-        count = select(func.count()).select_from(schema.ledger).where(_LEDGER.run == run, _NOT_FROM_STEPS)
-        return int(self._database.scalar(count)) + (self.outside_changes(info.base) if info.base else 0)
 
     @locked
     def events(self, run: str | None = None) -> list[LedgerEvent]:
@@ -429,38 +303,6 @@ class Reader:
         return self._facts.events_of(event_ids)
 
     @locked
-    def raters(self, run: str) -> set[str]:
-        """Everybody in whose name there has ever been a reward in a run, whether it stands or not."""
-        given = _LEDGER.run == run, _LEDGER.kind == EventKind.REWARD_GIVEN, _LEDGER.source == "person"
-        return {rater for (rater,) in self._database.rows(select(_LEDGER.rater).where(*given).distinct())}
-
-    def lately(self) -> list[LedgerEvent]:
-        """The newest event of each person who did something, for themselves or others (`actor_of`), newest first."""
-        with self._lock:
-            people = [person for (person,) in self._database.rows(select(_LEDGER.actor).distinct()) if person]
-            newest = [max(self._facts.by_actor(person), key=in_ledger) for person in people]
-        return sorted(newest, key=in_ledger, reverse=True)
-
-    @locked
-    def unfinished_steps(self, run: str) -> list[int]:
-        """Steps that left rewards or memories in the ledger and that no attempt has ended."""
-        if run not in self._facts.ids():
-            return []
-        ended = select(_STEPS.id)
-        attempts = select(_LEDGER.step).where(_LEDGER.run == run, _LEDGER.step_id != "", _LEDGER.step_id.not_in(ended))
-        numbers = select(_STEPS.step).where(_STEPS.run == run)
-        query = attempts.where(_LEDGER.step.not_in(numbers)).distinct().order_by(_LEDGER.step)
-        return [step for (step,) in self._database.rows(query)]
-
-    @locked
-    def cut_short(self, run: str) -> frozenset[str]:
-        """The attempts, by id, at the step that comes next that never ended and left events, none of which counts."""
-        if run not in self._facts.ids():
-            return frozenset()
-        events = self._facts.at(run, self.next_step(run))
-        return frozenset({event.step_id for event in events if event.step_id} - self._facts.committed(events))
-
-    @locked
     def refresh(self) -> bool:
         """Take in what other processes appended; True when there was something."""
         self._facts.look()
@@ -468,8 +310,3 @@ class Reader:
 
     def _fold(self, run: str, as_of: int | None) -> Fold:
         return self._q.known(run) if as_of is None else self._q.past(run, as_of)
-
-    @locked
-    def credited(self, run: str, step: int) -> tuple[str, ...]:
-        """The memories that were in the prompt of a finished step: those that its rewards go to."""
-        return self._facts.credited(run, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -125,6 +126,22 @@ class Writer:
         self._ledger.append(event)
 
     # --- steps --------------------------------------------------------------------------------------------------------
+
+    @locked
+    def new_run_id(self, prefix: str) -> str:
+        """A short name that no run of this bank has."""
+        while True:
+            name = f"{prefix}-{secrets.token_hex(2)}"
+            if name not in self._facts.ids():
+                return name
+
+    @locked
+    def next_memory_id(self, run: str) -> str:
+        """An id that no memory of this bank has."""
+        number = self._facts.next_step(run)
+        while f"{run}-{number:04d}" in self._facts.memories:
+            number += 1
+        return f"{run}-{number:04d}"
 
     @locked
     def begin_step(self, run: str, step: int) -> None:

@@ -133,7 +133,7 @@ def mcp_server(memory: Memory) -> MCPServer[Any]:
 
         def give() -> dict[str, Any]:
             memory.reward(step, value, reason)
-            moved = bank.utilities_of(run, bank.credited(run, step))
+            moved = bank.utilities_of(run, bank.credits.of(run, step))
             return {"step": step, "q": {name: known.q for name, known in moved.items()}}
 
         return await done(give)
@@ -210,6 +210,6 @@ def _why(memory: Memory, step: int) -> dict[str, Any]:
         "intent": trace.task.intent,
         "candidates": candidates,
         "notes": notes,
-        "reward": bank.effective_reward(run, step),
+        "reward": bank.ratings.effective(run, step),
         "url": step_url(bank, run, step),
     }

@@ -240,7 +240,7 @@ def _left(cell: Cell, uri: str, checkpoint: Path | None) -> _Earlier:
         raise _CannotGoOn(f"its bank is damaged ({broken[0].rstrip('.')})")
     try:
         with MemoryBank.open(uri) as bank:
-            if any(bank.raters(info.id) for info in bank.runs()):
+            if any(bank.ratings.raters(info.id) for info in bank.runs()):
                 raise _CannotGoOn("somebody rated steps in its bank")
             traces = {info.id: bank.traces(info.id) for info in bank.runs()}
     except BankError as error:

@@ -42,7 +42,7 @@ class Study:
         cancelled: Cancelled = never,
     ) -> None:
         self.bank, self.models = bank, models
-        self.name = bank.new_run_id(kind)
+        self.name = bank.write.new_run_id(kind)
         self.done = self.total = 0
         self._preferences = workspace.load_preferences()
         self._models = {model: workspace.make_model(model, self._preferences) for model in models}

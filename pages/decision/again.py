@@ -235,7 +235,7 @@ def shares(case: Case) -> None:
 def _shares(case: Case, found: Credit, assigned: bool) -> None:
     low, high = case.recorded.reward_failure, case.recorded.reward_success
     own = found.rewards(low, high)
-    reward = case.bank.effective_reward(case.run, case.trace.step)
+    reward = case.bank.ratings.effective(case.run, case.trace.step)
     utilities = case.bank.utilities(case.run, case.trace.step - 1)
     rule = partial(memrl_rule, settings=case.recorded.model_dump())
     rows = [

@@ -68,7 +68,7 @@ def _answers(_bank: MemoryBank, uri: str, run: str, first: int, last: int) -> st
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _unusable(_bank: MemoryBank, state: str, run: str) -> int:
-    return _bank.unusable_reports(run)
+    return _bank.steps.unusable_reports(run)
 
 
 @st.cache_data(show_spinner=False)

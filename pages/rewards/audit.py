@@ -47,7 +47,7 @@ def audit_trail(place: Place) -> None:
 
 def _filters(bank: MemoryBank) -> dict[str, Any]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="audit_filters"):
-        people = ["", *sorted({actor_of(event) for event in bank.lately()})]
+        people = ["", *sorted({actor_of(event) for event in bank.people.lately()})]
         who = st.selectbox("Who", people, key="audit_who", width=180, format_func=lambda name: name or "everybody")
         kind = st.selectbox("What", get_args(Group), key="audit_kind", width=150)
         runs = ["", *(info.id for info in reversed(bank.runs()))]

@@ -39,8 +39,8 @@ def changed(place: Place) -> None:
     run = place.info.id
     with st.container(horizontal=True, vertical_alignment="bottom", key="changed_of"):
         whose = st.selectbox(
-            "Rewards of", ["", *sorted({actor_of(event) for event in bank.lately()})], key="changed_who", width=220,
-            format_func=lambda name: name or "everybody",
+            "Rewards of", ["", *sorted({actor_of(event) for event in bank.people.lately()})],
+            key="changed_who", width=220, format_func=lambda name: name or "everybody",
         )  # fmt: skip
         span = st.selectbox("given in", list(SPANS), 2, key="changed_span", width=160)
         last = st.number_input("Last tasks to look at", 1, 500, 20, key="changed_last", width=180)
@@ -63,7 +63,7 @@ def changed(place: Place) -> None:
 
 def _events(bank: MemoryBank, run: str, whose: str, span: timedelta | None) -> frozenset[str]:
     since = "" if span is None else (datetime.now(UTC) - span).isoformat(timespec="milliseconds")
-    people = [whose] if whose else sorted({actor_of(event) for event in bank.lately()})
+    people = [whose] if whose else sorted({actor_of(event) for event in bank.people.lately()})
     return frozenset(event.id for who in people for event in actions_since(bank, who, since) if event.run == run)
 
 

@@ -84,7 +84,7 @@ def _export(place: Place) -> None:
     bank = place.bank
     runs = ["", *(info.id for info in reversed(bank.runs()))]
     run = st.selectbox("Of run", runs, key="export_of", format_func=lambda name: name or "every run")
-    count = sum(len(bank.raters(info.id)) for info in bank.runs() if run in ("", info.id))
+    count = sum(len(bank.ratings.raters(info.id)) for info in bank.runs() if run in ("", info.id))
     st.caption("Every person's reward that stands, in the same form; importing it again changes nothing.")
     if not count:
         st.info("Nobody has rated here yet.")

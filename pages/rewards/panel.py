@@ -122,7 +122,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool, both: str = "") ->
 
     Who rates blind sees no q that holds the environment's reward or another person's: it would show through.
     """
-    credited = panel.bank.credited(panel.trace.run, panel.trace.step)
+    credited = panel.bank.credits.of(panel.trace.run, panel.trace.step)
     if not credited:
         st.caption("No memory was in the prompt: a reward is kept with the step and moves no q.")
         return

@@ -271,7 +271,9 @@ def others(place: Place, drawn: str) -> None:
     bank.refresh()
     if bank.facts != st.session_state.get(drawn, bank.facts):
         st.rerun()
-    seen = [f"{who} at {event.created[11:19]} UTC" for event in bank.lately() if (who := actor_of(event)) != person()]
+    seen = [
+        f"{who} at {event.created[11:19]} UTC" for event in bank.people.lately() if (who := actor_of(event)) != person()
+    ]
     if seen:
         st.caption(literal(f"Others, last seen: {', '.join(seen[:3])}"))
 

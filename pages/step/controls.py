@@ -181,7 +181,7 @@ def _what_was_cut_short(view: View) -> None:
     if mark is not None and mark.step != step:
         mark = None
     begun = view.live is not None and view.live.episode is not None
-    if begun or not (mark or bank.cut_short(run)):
+    if begun or not (mark or bank.steps.cut_short(run)):
         return
     of = f", “{shortened(mark.intent)}”, begun {minute(mark.since)}" if mark is not None else ""
     st.warning(

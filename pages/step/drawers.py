@@ -144,7 +144,7 @@ def _task(view: View) -> None:
     st.caption(literal(" · ".join(facts)))
     if trace.embed and trace.embed.cut:
         st.warning(literal(CUT_INTENT.format(embedder=trace.embed.embedder)), icon=":material/content_cut:")
-    rewarded = bool(view.place.bank.active_rewards(view.run.id, trace.step, trace.id))
+    rewarded = bool(view.place.bank.ratings.active(view.run.id, trace.step, trace.id))
     if sentence := is_open(trace, rewarded):
         st.info(literal(sentence), icon=":material/hourglass_top:")
     if trace.lacks:

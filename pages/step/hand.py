@@ -89,7 +89,7 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
         raise InputError(ELSEWHERE)
     bank, step = view.place.bank, int(act["step"])
     bank.refresh()
-    credited = bank.credited(view.run.id, step) if bank.has_step(view.run.id, step) else ()
+    credited = bank.credits.of(view.run.id, step) if bank.has_step(view.run.id, step) else ()
     before = bank.histories_of(view.run.id, credited)
     match act["do"]:
         case "rate":
@@ -158,7 +158,7 @@ def _save(view: View, act: Mapping[str, Any], value: float, given: Mapping[str, 
 
 
 def _reason(view: View, act: Mapping[str, Any]) -> None:
-    mine = _mine(view.place.bank.active_rewards(view.run.id, int(act["step"]), str(act["id"])))
+    mine = _mine(view.place.bank.ratings.active(view.run.id, int(act["step"]), str(act["id"])))
     if mine is not None:
         given = {name: value for name, value in mine.payload.items() if name in CHOSEN}
         _save(view, act, mine.value or 0.0, given, str(act["reason"]))
@@ -167,7 +167,7 @@ def _reason(view: View, act: Mapping[str, Any]) -> None:
 def _undo(view: View, act: Mapping[str, Any]) -> None:
     """Take back the person's reward for a step: the last action, where it was about it, else this reward alone."""
     bank = view.place.bank
-    mine = _mine(bank.active_rewards(view.run.id, int(act["step"]), str(act["id"])))
+    mine = _mine(bank.ratings.active(view.run.id, int(act["step"]), str(act["id"])))
     if mine is None:
         raise InputError("No reward of yours stands for this step by now. Nothing was changed.")
     done = bank.undo.done(person(), REWARDS)
@@ -256,7 +256,7 @@ def hand_data(view: View, traces: Sequence[StepTrace]) -> dict[str, Any]:
 
 def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -> dict[str, Any]:
     bank, run = view.place.bank, view.run.id
-    active = bank.active_rewards(run, trace.step, trace.id)
+    active = bank.ratings.active(run, trace.step, trace.id)
     parts = rewards_of(active, bank.settings(run, trace.step))
     people = [event for event in active if event.source == "person"]
     environment = next((event.value for event in active if event.source == "environment"), None)
@@ -276,7 +276,7 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         "reason": mine.reason if mine is not None else "",
         "people": [[event.rater, event.value, event.reason] for event in people if event is not mine],
         "note": _note(view, trace),
-        "credited": list(bank.credited(run, trace.step)) if bank.has_step(run, trace.step) else [],
+        "credited": list(bank.credits.of(run, trace.step)) if bank.has_step(run, trace.step) else [],
         "credit": dict(credit.payload["rewards"]) if credit is not None else None,
         "credit_by": credit.rater if credit is not None else "",
         "undo": mine is not None,

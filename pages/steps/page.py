@@ -40,7 +40,7 @@ WIDTHS = {"outcome": 140, "by": 240, "empty": 180, "reranked": 170, "better": 19
 
 @st.cache_data(max_entries=16, show_spinner="Looking through the steps …")
 def _matching(_bank: MemoryBank, state: str, run: str, query: StepQuery) -> list[int]:
-    return _bank.matching_steps(run, query)
+    return _bank.steps.matching(run, query)
 
 
 def _asked(run: str) -> StepQuery:
@@ -114,7 +114,7 @@ def _csv(bank: MemoryBank, run: str, found: list[int]) -> bytes:
     columns = [name for name in FoundStep.__dataclass_fields__ if name not in ("now", "sources")]
     rows = [
         {**asdict(row), "reward now": row.now, "reward by": ", ".join(row.sources)}
-        for row in bank.found_steps(run, found)
+        for row in bank.steps.found(run, found)
     ]
     return csv_bytes(rows, [*columns, "reward now", "reward by"])
 

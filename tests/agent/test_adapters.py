@@ -42,7 +42,7 @@ def test_a_store_of_langgraph_keeps_items_and_recalls_by_both_phases(memory: Mem
     assert store.list_namespaces() == [("u", "food"), ("v",)] and store.list_namespaces(prefix=("v",)) == [("v",)]
     store.last.reward(1.0)
     trace = memory.bank.trace("r", 1)
-    assert trace.task.intent == "make coffee" and memory.bank.effective_reward("r", 1) == 1.0
+    assert trace.task.intent == "make coffee" and memory.bank.ratings.effective("r", 1) == 1.0
     store.put(("u", "food"), "a", {"text": "Drinks tea now", "intent": "make coffee"})
     store.delete(("u", "food"), "b")
     assert store.get(("u", "food"), "a").value["text"] == "Drinks tea now" and store.get(("u", "food"), "b") is None

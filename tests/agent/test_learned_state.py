@@ -84,7 +84,7 @@ def by_hand(agent: Agent, run: str, until: int | None = None) -> dict[str, list[
     """The tally from the ledger alone."""
     reported: dict[str, list[float]] = {}
     for row in agent.bank.step_rows(run):
-        reward = agent.bank.effective_reward(run, row.step)
+        reward = agent.bank.ratings.effective(run, row.step)
         if reward is not None and (until is None or row.step < until):
             reported.setdefault(row.task, []).append(reward)
     return reported

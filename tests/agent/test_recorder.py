@@ -809,7 +809,7 @@ def must_be_whole(uri: str, steps: int, memory: str) -> None:
         q += ALPHA * (1.0 - q)
     assert bank.utilities("mine")[memory].q == pytest.approx(q)
     assert bank.utilities("mine")[memory].visits == steps
-    assert bank.unfinished_steps("mine") == []
+    assert bank.steps.unfinished("mine") == []
     assert [finding.sentence for finding in check(uri) if not finding.ok] == []
 
 
@@ -940,7 +940,7 @@ def test_a_reward_that_comes_late_moves_q_once_and_finds_its_step_by_the_agents_
         pass
     for _ in range(2):
         recorder.reward("call-1", 1.0, reason="it worked")
-    assert bank.effective_reward("mine", 1) == 1.0
+    assert bank.ratings.effective("mine", 1) == 1.0
     assert bank.utilities("mine")["m"].q == pytest.approx(0.5 + ALPHA * 0.5)
     for call in (("call-1", 0.0), ("call-9", 1.0), (9, 1.0), (1, math.nan), (None, 1.0)):
         with pytest.raises(InputError):
@@ -961,7 +961,7 @@ def test_steps_with_reports_that_could_not_be_used_are_counted(bank: MemoryBank,
         s.wrote(7)
     with recorder.step("egg"):
         pass
-    assert bank.unusable_reports("mine") == 1
+    assert bank.steps.unusable_reports("mine") == 1
 
 
 def test_what_our_rules_would_have_chosen_stands_beside_another_agents_choice(recorder: Recorder) -> None:

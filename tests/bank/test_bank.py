@@ -180,7 +180,7 @@ def test_a_failed_append_can_be_repeated_without_doubling(bank: MemoryBank, monk
     assert bank.step_rows("r") == []
     bank.write.commit_step(trace, vectors)
     again = MemoryBank.open(bank.uri)
-    assert again.unfinished_steps("r") == []
+    assert again.steps.unfinished("r") == []
     assert list(again.utilities("r")) == ["r-0001"]
     assert lancedb.connect(f"{bank.uri}/vectors").open_table("memories").count_rows() == 1
 

@@ -121,7 +121,7 @@ def of_everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("everything") / "bank"
     with an_agent_after(path, 6).bank as bank:
         bank.write.start_run(a_run("fork", base="r", base_step=4))
-        give_reward(bank, "r", 6, bank.trace("r", 6).id, bank.credited("r", 6), -1.0, "ann", "too slow")
+        give_reward(bank, "r", 6, bank.trace("r", 6).id, bank.credits.of("r", 6), -1.0, "ann", "too slow")
         ids = bank.memory_ids()
         bank.write.layouts.save("umap", {ids[0]: (0.0, 0.5)})
         newest = bank.write.layouts.save("umap", {memory_id: (float(n), 0.5) for n, memory_id in enumerate(ids[:-1])})

@@ -98,8 +98,8 @@ def test_two_processes_rate_one_bank_at_once_and_the_doctor_finds_it_whole(uri: 
             (StepQuery(reranked=True), []),
             (StepQuery(follows=True), []),
         ):
-            assert bank.matching_steps("r", query) == steps
-        assert [sorted(row.sources[1:]) for row in bank.found_steps("r", [1, 2, 3])] == 3 * [["ann", "bo"]]
+            assert bank.steps.matching("r", query) == steps
+        assert [sorted(row.sources[1:]) for row in bank.steps.found("r", [1, 2, 3])] == 3 * [["ann", "bo"]]
         again = MemoryBank.open(uri)
         assert again.utilities("r") == bank.utilities("r")
         assert again.histories("r") == bank.histories("r")
@@ -157,7 +157,7 @@ def test_an_answer_with_the_character_nul_is_kept_and_found(server: str, uri: st
         bank.write.commit_step(replace(trace, generate=record, follows=Follows(("r-0001",))), vectors)
         answered = bank.trace("r", 2).generate
         assert answered is not None and answered.turns[0].reply.text == answer
-        assert bank.matching_steps("r", StepQuery(task="task 2")) == [2]
+        assert bank.steps.matching("r", StepQuery(task="task 2")) == [2]
     with create_engine(f"{server}/postgres").connect() as tables:
         followed = tables.exec_driver_sql("SELECT follows FROM steps ORDER BY step").scalars()
         assert [*followed] == [None, '["r-0001"]']

@@ -45,7 +45,7 @@ def test_steps_are_found_by_what_their_answer_follows(tmp_path: Path, model: typ
     known = [trace for trace in traces if trace.follows is not None and trace.decision and trace.decision.selected]
     for wanted in (True, False):
         steps = [trace.step for trace in known if trace.follows and bool(trace.follows.memories) is wanted]
-        assert bank.matching_steps("r", StepQuery(follows=wanted)) == steps
+        assert bank.steps.matching("r", StepQuery(follows=wanted)) == steps
         assert steps or wanted is (model is _Deaf), "a reader follows, who does not read does not"
     with closing(sqlite3.connect(tmp_path / "bank" / "bank.db")) as tables:
         stored = [json.loads(cell or "null") for (cell,) in tables.execute("SELECT follows FROM steps ORDER BY step")]
@@ -63,7 +63,7 @@ def test_a_bank_of_before_gets_the_column_when_it_is_next_written(tmp_path: Path
         tables.execute("ALTER TABLE steps DROP COLUMN follows")
         tables.commit()
     with MemoryBank.open(str(tmp_path / "bank")) as bank:
-        assert bank.matching_steps("r", StepQuery(follows=True)), "it is read as before"
+        assert bank.steps.matching("r", StepQuery(follows=True)), "it is read as before"
         assert all(finding.ok for finding in check(str(tmp_path / "bank")))
     with closing(sqlite3.connect(path)) as tables:
         assert "follows" not in [column for _, column, *_ in tables.execute("PRAGMA table_xinfo(steps)")]
@@ -145,23 +145,23 @@ FILTERS: dict[str, tuple[dict[str, Any], Callable[[StepTrace, MemoryBank], objec
 def test_a_filter_lets_in_the_steps_whose_traces_pass_it(bank: MemoryBank, name: str) -> None:
     asked, passes = FILTERS[name]
     expected = [trace.step for trace in bank.traces(RUN) if passes(trace, bank)]
-    assert bank.matching_steps(RUN, StepQuery(**asked)) == expected
+    assert bank.steps.matching(RUN, StepQuery(**asked)) == expected
 
 
 def test_the_reason_of_a_reward_stands_with_its_step(bank: MemoryBank) -> None:
-    assert [row.reason for row in bank.found_steps(RUN, [11, 12])] == ["", "the wrong drawer"]
+    assert [row.reason for row in bank.steps.found(RUN, [11, 12])] == ["", "the wrong drawer"]
 
 
 def test_a_memory_in_the_pool_is_asked_for_by_its_id_or_number(bank: MemoryBank) -> None:
     memory = _memory(bank)
     expected = [trace.step for trace in bank.traces(RUN) if memory in _pool(trace)]
     for written in (memory, f"#{int(memory.removeprefix(f'{RUN}-'))}"):
-        assert bank.matching_steps(RUN, StepQuery(memory=memory_named(written, RUN))) == expected
+        assert bank.steps.matching(RUN, StepQuery(memory=memory_named(written, RUN))) == expected
     assert expected
 
 
 def test_rows_say_what_the_traces_say(bank: MemoryBank) -> None:
-    rows = bank.found_steps(RUN, bank.matching_steps(RUN, StepQuery()))
+    rows = bank.steps.found(RUN, bank.steps.matching(RUN, StepQuery()))
     for row, trace in zip(rows, bank.traces(RUN), strict=True):
         offered = [turn.reply.offered for turn in trace.generate.turns]
         assert (row.step, row.task, row.intent, row.epoch) == (
@@ -172,6 +172,6 @@ def test_rows_say_what_the_traces_say(bank: MemoryBank) -> None:
         assert row.better == _better(trace)
         assert (row.pool, row.used, row.reranked) == (len(_pool(trace)), len(trace.decision.selected), _moved(trace))
         assert row.seconds == pytest.approx(sum(trace.seconds.values()))
-        assert row.now == bank.effective_reward(RUN, row.step)
+        assert row.now == bank.ratings.effective(RUN, row.step)
     assert rows[11].sources == ("environment", "ann")
     assert rows[11].now == -rows[11].reward

@@ -91,7 +91,7 @@ def test_whole_traces_come_in_the_order_of_their_steps(bank: MemoryBank) -> None
         bank.write.commit_step(*a_step(step))
         bank.write.commit_step(*a_step(step, run="other"))
     assert bank.traces("r") == [bank.trace("r", step) for step in range(1, 31)]
-    assert bank.step_table("r", ["step", "task"]).to_pydict() == {
+    assert bank.steps.table("r", ["step", "task"]).to_pydict() == {
         "step": list(range(1, 31)),
         "task": [f"t{step}" for step in range(1, 31)],
     }
@@ -99,16 +99,16 @@ def test_whole_traces_come_in_the_order_of_their_steps(bank: MemoryBank) -> None
 
 def test_a_run_without_steps_has_empty_tables(bank: MemoryBank) -> None:
     assert bank.traces("r") == []
-    assert bank.step_table("r", ["step"]).num_rows == 0
+    assert bank.steps.table("r", ["step"]).num_rows == 0
     with pytest.raises(UnknownRun):
-        bank.step_table("nobody", ["step"])
+        bank.steps.table("nobody", ["step"])
 
 
 def test_steps_that_are_held_back_are_in_the_table(bank: MemoryBank) -> None:
     with bank.write.batch(10):
         for step in (1, 2):
             bank.write.commit_step(*a_step(step))
-        assert bank.step_table("r", ["step"])["step"].to_pylist() == [1, 2]
+        assert bank.steps.table("r", ["step"])["step"].to_pylist() == [1, 2]
 
 
 def test_a_step_that_another_process_ends_between_two_looks_does_not_break_a_view(tmp_path: Path) -> None:

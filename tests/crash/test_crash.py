@@ -63,9 +63,9 @@ def test_the_reference_believes_what_the_bank_believes(tmp_path: Path) -> None:
     for step in range(1, 6):
         trace, vectors = a_step(step, tuple(bank.utilities("r"))[:2], float(step % 2))
         reported.append(stored_by([bank.write.commit_step(trace, vectors)]))
-    given = give_reward(bank, "r", 3, bank.trace("r", 3).id, bank.credited("r", 3), -1.0, "ann")
-    give_reward(bank, "r", 4, bank.trace("r", 4).id, bank.credited("r", 4), 0.5, "bo")
-    give_reward(bank, "r", 4, bank.trace("r", 4).id, bank.credited("r", 4), -0.5, "ann")
+    given = give_reward(bank, "r", 3, bank.trace("r", 3).id, bank.credits.of("r", 3), -1.0, "ann")
+    give_reward(bank, "r", 4, bank.trace("r", 4).id, bank.credits.of("r", 4), 0.5, "bo")
+    give_reward(bank, "r", 4, bank.trace("r", 4).id, bank.credits.of("r", 4), -0.5, "ann")
     bank.write.ratings.revoke(given.id, "ann")
     give_reward(bank, "r", 6, "never ended", ("r-0001",), 1.0, "ann")
     rows = Rows.of(bank.uri)

@@ -102,8 +102,8 @@ def faults(bank: MemoryBank, rows: Rows, acknowledged: Facts) -> list[str]:
     for run in known & believed.keys():
         now = {i: (u.q, u.visits) for i, u in bank.utilities(run).items()}
         found += _named(f"have another q than the reference, in {run}", differing(now, believed[run]))
-        if bank.unfinished_steps(run) != rows.unfinished(run):
-            found.append(f"The steps that never ended in {run} are given as {bank.unfinished_steps(run)}.")
+        if bank.steps.unfinished(run) != rows.unfinished(run):
+            found.append(f"The steps that never ended in {run} are given as {bank.steps.unfinished(run)}.")
     return found
 
 

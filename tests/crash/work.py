@@ -223,7 +223,7 @@ def _ratings(bank: MemoryBank, job: Job) -> Iterator[Stored]:
             taken_back = withdraw(bank, run, step, person)
             event = taken_back or bank.write.ratings.rate(Rating(run, step, value, person))
         elif action == 3 and bank.write.undo.undo(person) is not None:
-            event = next(event for event in bank.lately() if event.rater == person)
+            event = next(event for event in bank.people.lately() if event.rater == person)
         else:
             event = bank.write.ratings.rate(Rating(run, step, value, person, attempt=step_id))
             if value < 0:

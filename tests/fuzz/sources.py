@@ -163,7 +163,7 @@ def can_be_looked_at(bank: MemoryBank) -> None:
         for _, _ in bank.walk(info.id):
             pass
         for row in bank.step_rows(info.id):
-            bank.effective_reward(info.id, row.step)
+            bank.ratings.effective(info.id, row.step)
         bank.next_step(info.id)
     bank.events()
 

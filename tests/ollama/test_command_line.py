@@ -121,7 +121,7 @@ def test_a_task_that_is_never_embedded_is_skipped_reported_and_not_met_again(
         traces = kept.traces("r")
         assert [trace.ending for trace in traces] == ["success", "skipped", "success"] * 2
         skipped = traces[1]
-        assert [step.outcome for step in kept.found_steps("r", [1, 2])] == ["success", "skipped"]
+        assert [step.outcome for step in kept.steps.found("r", [1, 2])] == ["success", "skipped"]
         assert (skipped.embed, skipped.generate, skipped.reward.reward) == (None, None, None)
         assert [op.op for op in skipped.operations] == ["NOOP"] and "poison" in skipped.reward.verdict
     assert "skipped" in printed("show", "2", "--bank", bank).lower()
@@ -138,7 +138,7 @@ def test_steps_without_any_answer_are_counted_as_neither_success_nor_failure(
     with MemoryBank.open(bank) as kept:
         assert [trace.ending for trace in kept.traces("r")] == ["no answer", "no answer"]
         assert kept.memory_count("r") == 0
-        assert [step.outcome for step in kept.found_steps("r", [1, 2])] == ["no answer"] * 2
+        assert [step.outcome for step in kept.steps.found("r", [1, 2])] == ["no answer"] * 2
 
 
 @pytest.mark.slow

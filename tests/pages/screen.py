@@ -216,7 +216,7 @@ def step_judged(bank: MemoryBank, reward: float, after: int = 0, remembering: st
     for row in bank.step_rows(RUN):
         if row.step <= after:
             continue
-        credited = bank.credited(RUN, row.step)
+        credited = bank.credits.of(RUN, row.step)
         trace = bank.trace(RUN, row.step)
         judged = trace.reward is not None and trace.reward.environment == reward
         if judged and credited and (not remembering or remembering in credited):

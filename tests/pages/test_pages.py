@@ -113,7 +113,9 @@ def test_each_phase_opens_what_the_stage_has_no_room_for_and_nothing_else_is_on_
 def test_the_drawer_of_the_update_has_each_move_as_it_counts_and_q_now(bank: Stored, visit: Visit) -> None:
     app = by_hand(opened(visit("step", bank="demo", step="20"), Phase.UPDATE), key=1)
     table = app.dataframe[0].value
-    moves = {one: [p for p in bank.history("household", one) if p.step == 20] for one in bank.credited("household", 20)}
+    moves = {
+        one: [p for p in bank.history("household", one) if p.step == 20] for one in bank.credits.of("household", 20)
+    }
     assert list(table["→ q"]) == [points[-1].after for points in moves.values()]
     assert list(table["now"]) == [bank.utilities("household")[one].q for one in moves]
 
@@ -194,7 +196,7 @@ def test_one_key_saves_a_reward_that_the_stage_shows_and_undo_and_redo_move_it_b
 ) -> None:
     app = visit("step", bank="demo", step="22")
     before, counts = dict(bank.utilities("household")), stands(app)["counts"]
-    credited = bank.credited("household", 22)
+    credited = bank.credits.of("household", 22)
     by_hand(app, key=1)
     moved = dict(bank.utilities("household"))
     assert {name for name in before if before[name] != moved[name]} == set(credited)
@@ -213,7 +215,7 @@ def test_one_key_saves_a_reward_that_the_stage_shows_and_undo_and_redo_move_it_b
 def test_the_steps_that_follow_a_reward_are_named_with_those_that_would_choose_otherwise(
     bank: Stored, visit: Visit
 ) -> None:
-    credited = bank.credited("household", 20)
+    credited = bank.credits.of("household", 20)
     before = bank.histories("household")
     app = by_hand(visit("step", bank="demo", step="20"), key=1)
     after = bank.histories("household")
@@ -267,7 +269,7 @@ def test_a_person_who_overrules_the_environment_is_shown_beside_what_it_gave(dem
 
 def test_on_a_card_one_memory_is_credited_alone_or_not_at_all_and_all_again(bank: Stored, visit: Visit) -> None:
     app = visit("step", bank="demo", step="20")
-    begun, (first, second, third) = beliefs(bank), bank.credited("household", 20)
+    begun, (first, second, third) = beliefs(bank), bank.credits.of("household", 20)
 
     def moved() -> list[str]:
         return [one for one in (first, second, third) if any(p.step == 20 for p in bank.history("household", one))]
@@ -300,7 +302,7 @@ def step_on(app: AppTest) -> dict[str, Any]:
 def test_a_step_without_a_memory_says_that_a_reward_moves_no_q(bank: Stored, visit: Visit) -> None:
     app = visit("step", bank="demo", step="1")
     before = dict(bank.utilities("household"))
-    assert bank.credited("household", 1) == () and "moves no q" in stands(app)["note"]
+    assert bank.credits.of("household", 1) == () and "moves no q" in stands(app)["note"]
     by_hand(app, key=1)
     assert stands(app)["mine"] == -1.0 and dict(bank.utilities("household")) == before
 
@@ -794,7 +796,7 @@ def test_a_step_that_was_cut_short_is_shown_until_it_was_done(home: Path, visit:
     assert "Step 1 was begun and cut short" in page_text(app)
     app.button(key="finish").click().run()
     assert "cut short" not in page_text(app)
-    assert MemoryBank.open(str(path)).unfinished_steps("r") == []
+    assert MemoryBank.open(str(path)).steps.unfinished("r") == []
 
 
 @pytest.mark.slow

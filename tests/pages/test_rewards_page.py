@@ -78,7 +78,7 @@ def test_one_button_saves_a_rating_moves_only_the_q_of_the_prompt_and_goes_on(
     (event,) = by_people(bank)
     assert (event.step, event.value, event.rater) == (step, reward, "ann")
     assert dict(event.payload) == {"scale": scale, **given}
-    prompt = set(bank.credited(RUN, step))
+    prompt = set(bank.credits.of(RUN, step))
     assert {i for i, q in beliefs(bank).items() if q != before[i]} == prompt
     assert f"{len(prompt)} q moved" in plain(app)
 

@@ -21,7 +21,7 @@ def test_a_link_with_a_filter_shows_its_steps_until_it_is_cleared(visit: Visit, 
     assert reported(app) == [str(len(failed)), "40"]
     assert set(app.dataframe[0].value["step"]) == failed
     app.selectbox(key="empty").set_value("empty pool").run()
-    empty = [row for row in bank.found_steps("household", sorted(failed)) if not row.pool]
+    empty = [row for row in bank.steps.found("household", sorted(failed)) if not row.pool]
     assert reported(app) == [str(len(empty)), "40"]
     app.text_input(key="window").set_value("3-12").run()
     assert reported(app) == [str(sum(3 <= row.step <= 12 for row in empty)), "40"]

@@ -276,7 +276,7 @@ def test_without_its_package_a_run_keeps_its_q_and_what_would_move_it_is_refused
         believed, step = dict(bank.utilities("r")), bank.step_rows("r")[-1]
         bank.close()
     with MemoryBank.open(str(tmp_path / "bank")) as again:
-        credited = again.credited("r", step.step)
+        credited = again.credits.of("r", step.step)
         with pytest.raises(InputError, match=r"“newest”.*not installed"):
             give_reward(again, "r", step.step, step.id, credited, -1.0, "Ada")
         with pytest.raises(InputError, match=r"“newest”.*not installed"):

@@ -64,7 +64,7 @@ _Recorded = tuple[str, npt.NDArray[np.float32], Mapping[str, Any]]
 
 def _decided(bank: MemoryBank, run: str) -> Iterator[tuple[int, _Recorded]]:
     """Step, task, intent's vector (d,) and decision of each step of this program's agent that can be decided again."""
-    table = bank.step_table(run, ["step", "task", "embedding", "trace"])
+    table = bank.steps.table(run, ["step", "task", "embedding", "trace"])
     columns = (table[name].to_pylist() for name in ("step", "task", "trace"))
     for step, task, recorded, embedding in zip(*columns, table["embedding"].to_numpy(), strict=True):
         trace = json.loads(recorded)
@@ -270,7 +270,7 @@ def would_have_earned(
     reachable, could_explore = [], False
     for one in supposed:
         recorded = bank.trace(run, one.step).decision
-        reward = bank.effective_reward(run, one.step)
+        reward = bank.ratings.effective(run, one.step)
         if recorded is None or reward is None or not recorded.candidates:
             continue
         if "sampled" in (recorded.mode, one.decision.mode):

@@ -120,13 +120,13 @@ def later_reward(bank: MemoryBank, trace: StepTrace) -> str | None:
     """
     if trace.reward is None or not bank.has_step(trace.run, trace.step):
         return None
-    now = bank.effective_reward(trace.run, trace.step)
+    now = bank.ratings.effective(trace.run, trace.step)
     if now == trace.reward.reward:
         return None
     if now is None:
         return "The reward was revoked after this step. It no longer counts."
-    parts = rewards_of(bank.active_rewards(trace.run, trace.step, trace.id), bank.settings(trace.run, trace.step))
-    reasons = {event.rater: event.reason for event in bank.active_rewards(trace.run, trace.step, trace.id)}
+    parts = rewards_of(bank.ratings.active(trace.run, trace.step, trace.id), bank.settings(trace.run, trace.step))
+    reasons = {event.rater: event.reason for event in bank.ratings.active(trace.run, trace.step, trace.id)}
     givers = [
         ", ".join(f"{rater} ({reasons[rater]})" if reasons.get(rater) else rater for rater in part.raters)
         or "the environment"
@@ -142,7 +142,7 @@ def as_it_counts(bank: MemoryBank, trace: StepTrace) -> StepTrace:
     """
     if not bank.has_step(trace.run, trace.step):
         return trace
-    active = bank.active_rewards(trace.run, trace.step, trace.id)
+    active = bank.ratings.active(trace.run, trace.step, trace.id)
     return replace(trace, reward=_reward_now(bank, trace, active), update=_update_now(bank, trace, active))
 
 

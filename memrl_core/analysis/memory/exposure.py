@@ -34,7 +34,7 @@ def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
     `reward` is the one that counts now, and `outcome` follows from it. `selected` are the ids that went to the model,
     None where no decision was recorded.
     """
-    rows = bank.step_table(run, [*ATTEMPT, "trace"])
+    rows = bank.steps.table(run, [*ATTEMPT, "trace"])
     decisions = [json.loads(trace).get("decision") for trace in rows["trace"].to_pylist()]
     frame = rows.select(ATTEMPT).to_pandas()
     frame["selected"] = pd.Series([None if one is None else tuple(one["selected"]) for one in decisions], dtype=object)
@@ -47,7 +47,7 @@ def uses(bank: MemoryBank, run: str) -> pd.DataFrame:
     `q` is the one before the step; `reward` is the one that counts now, with what people said since, and
     `outcome` follows from it. `rank_select` is missing where an agent reports no score.
     """
-    seen = bank.candidate_table(run, [*COLUMNS, "reason"]).to_pandas()
+    seen = bank.steps.candidates(run, [*COLUMNS, "reason"]).to_pandas()
     frame = seen[~seen["reason"].isin(MISSED)].drop(columns="reason").reset_index(drop=True)
     return _as_rated_now(frame, bank, run)
 
@@ -91,7 +91,7 @@ def rated_by_people(bank: MemoryBank, run: str) -> dict[int, float | None]:
     finished = {row.id: row.step for row in bank.step_rows(run)}
     given = (event for event in bank.events(run) if event.source == "person")
     rated = {event.step for event in given if event.step == finished.get(event.step_id)}
-    return {step: bank.effective_reward(run, step) for step in sorted(rated)}
+    return {step: bank.ratings.effective(run, step) for step in sorted(rated)}
 
 
 # --- what they say of the memories ------------------------------------------------------------------------------------

@@ -257,7 +257,7 @@ def contamination(
     rewards: dict[tuple[int, str], float] = {}
     for done, trace in enumerate(shared):
         on_progress(done, len(shared))
-        if trace.generate is None or bank.effective_reward(run, trace.step) is None:
+        if trace.generate is None or bank.ratings.effective(run, trace.step) is None:
             continue
         again = rerunner(trace)
         if not again.rewarded:

@@ -176,7 +176,7 @@ def neighbourhoods(bank: MemoryBank, run: str, memory_id: str, uses: pd.DataFram
     mine = uses[(uses["memory_id"] == memory_id) & uses["selected"]].drop_duplicates("step").set_index("step")
     if mine.empty:
         return []
-    table = bank.step_table(run, ["step", "embedding"])
+    table = bank.steps.table(run, ["step", "embedding"])
     vectors = dict(zip(table["step"].to_pylist(), table["embedding"].to_numpy(), strict=True))
     steps = [int(step) for step in mine.index if vectors.get(int(step)) is not None]
     if not steps:

@@ -172,7 +172,7 @@ class RatedStep:
 
 
 def facts_of(bank: MemoryBank) -> list[RatedStep]:
-    """Every finished step of every run, oldest run first, with the rewards that `bank.active_rewards` finds for it.
+    """Every finished step of every run, oldest run first, with the rewards that `bank.ratings.active` finds for it.
 
     No trace is read. A step wrote a memory when an event of its attempt says so, which tells it from an imported one;
     other words that people put in its place count as that memory, and a merged one as the oldest of those merged. A

@@ -178,7 +178,7 @@ def _count(bank: MemoryBank, trace: StepTrace, of: dict[str, int], known: dict[s
     if not trace.follows.memories:
         return
     of["followed"] += 1
-    reward = bank.effective_reward(trace.run, trace.step)
+    reward = bank.ratings.effective(trace.run, trace.step)
     if reward is None:
         return
     known["right"] += 1

@@ -11,17 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from sqlalchemy import select
+
 from memrl_core.bank.facts import locked
 from memrl_core.bank.ledger import Part, WritingPart
 from memrl_core.bank.people.roles import person_name
 from memrl_core.bank.people.undo import TOGETHER
+from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.codec import StepRow
 from memrl_core.errors import InputError
-from memrl_core.learning import active_rewards, in_ledger
+from memrl_core.learning import active_rewards, effective_reward, in_ledger
 from memrl_core.learning.scales import RatingScales, pairwise_rewards
 from memrl_core.records import EventKind, LedgerEvent, UtilityPoint
 
 LONGEST_REASON = 2000
+_LEDGER = schema.ledger.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,30 @@ class Ratings(Part):
         """The person's reward that stands for a finished step."""
         name = person_name(rater)
         return next((e for e in self.of(run, step) if e.source == "person" and e.rater == name), None)
+
+    @locked
+    def active(self, run: str, step: int, step_id: str, as_of: int | None = None) -> list[LedgerEvent]:
+        """The rewards that stand for an attempt at a step, finished or not: the environment's and each person's.
+
+        With `as_of`, those that stood when that step had ended and the next had not begun.
+        """
+        events = self._facts.at(run, step) if run in self._facts.ids() else ()
+        known = (e for e in events if e.step_id == step_id and (as_of is None or e.known_at <= as_of))
+        return active_rewards(sorted(known, key=in_ledger))
+
+    @locked
+    def effective(self, run: str, step: int) -> float | None:
+        """The reward that a finished step has now, by the run's rules."""
+        row = self._facts.step_row(run, step)
+        if row is None:
+            return None
+        return effective_reward(self.active(run, step, row.id), self._facts.settings_at(run)(step))
+
+    @locked
+    def raters(self, run: str) -> set[str]:
+        """Everybody in whose name there has ever been a reward in a run, whether it stands or not."""
+        given = _LEDGER.run == run, _LEDGER.kind == EventKind.REWARD_GIVEN, _LEDGER.source == "person"
+        return {rater for (rater,) in self._facts.database.rows(select(_LEDGER.rater).where(*given).distinct())}
 
     @locked
     def supposed(self, rating: Rating | None = None, withdrawn: LedgerEvent | None = None) -> Supposed:

@@ -276,7 +276,7 @@ class _StepReport:
                 document.verbatim(record.judgement.why, "Why it was judged so")
         if later := later_reward(bank, trace):
             document.note(later)
-        if given := bank.active_rewards(trace.run, trace.step, trace.id):
+        if given := bank.ratings.active(trace.run, trace.step, trace.id):
             rows = (
                 {"reward": e.value, "from": e.rater or e.source, "reason": e.reason, "given": e.created[:19]}
                 for e in given

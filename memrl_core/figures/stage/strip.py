@@ -44,8 +44,8 @@ def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
     Of one that is `known` only the steps that came since are looked at, as long as nobody has changed the others.
     Raises `UnknownRun`.
     """
-    changes = bank.outside_changes(run)
-    table = bank.step_table(run, ("step", "epoch", "outcome", "reward")).to_pydict()
+    changes = bank.steps.outside_changes(run)
+    table = bank.steps.table(run, ("step", "epoch", "outcome", "reward")).to_pydict()
     steps = tuple(table["step"])
     if known is None or known.changes != changes or known.steps != steps[: len(known.steps)]:
         known = Strip((), "", (), changes, _changed_settings(bank, run))
@@ -53,19 +53,19 @@ def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
     bits = dict(zip(fresh, (OUTCOMES.get(one, 0) for one in table["outcome"][len(known.steps) :]), strict=True))
     if fresh:
         span = (fresh[0], fresh[-1])
-        by_hand = bank.matching_steps(run, StepQuery(source="person", steps=span))
+        by_hand = bank.steps.matching(run, StepQuery(source="person", steps=span))
         ended_with = dict(zip(steps, table["reward"], strict=True))
-        unrated = bank.matching_steps(run, StepQuery(source="nobody", steps=span))
+        unrated = bank.steps.matching(run, StepQuery(source="nobody", steps=span))
         for step in (*by_hand, *(step for step in unrated if ended_with[step] is not None)):
-            now = bank.effective_reward(run, step)
+            now = bank.ratings.effective(run, step)
             # A step that cannot be read keeps the outcome that it ended with.
             with suppress(MemRLError):
                 if now != ended_with[step]:
                     bits[step] = OUTCOMES[outcome_now(bank.trace(run, step), now)]
         marks = (
             (by_hand, BY_HAND),
-            (bank.matching_steps(run, StepQuery(empty_pool=True, steps=span)), EMPTY_POOL),
-            (bank.matching_steps(run, StepQuery(invalid=True, steps=span)), INVALID),
+            (bank.steps.matching(run, StepQuery(empty_pool=True, steps=span)), EMPTY_POOL),
+            (bank.steps.matching(run, StepQuery(invalid=True, steps=span)), INVALID),
         )
         for marked, bit in marks:
             for step in marked:

@@ -93,7 +93,7 @@ def test_a_step_as_it_counts_has_the_reward_and_the_moves_of_the_fold_and_undo_g
     event = bank.write.ratings.rate(Rating("r", rated.step, given, "ann", "the wrong drawer"))
     counted = as_it_counts(bank, rated)
     assert counted.reward is not None and counted.update is not None
-    assert counted.reward.reward == bank.effective_reward("r", rated.step)
+    assert counted.reward.reward == bank.ratings.effective("r", rated.step)
     assert (counted.reward.source, counted.reward.rater, counted.reward.reason) == ("person", "ann", "the wrong drawer")
     for trace in traces:
         moves = [(c.memory_id, c.before, c.after) for c in as_it_counts(bank, trace).update.of_q]

@@ -219,7 +219,7 @@ def test_every_finished_step_is_there_once_with_the_rewards_that_stand_and_its_l
     for fact, row in zip(facts, rows, strict=True):
         assert (fact.id, fact.run, fact.step) == (row.id, row.run, row.step)
         assert (fact.task, fact.created, fact.policy) == (row.task, row.created, eventful.run(row.run).policy)
-        active = eventful.active_rewards(fact.run, fact.step, fact.id)
+        active = eventful.ratings.active(fact.run, fact.step, fact.id)
         assert dict(fact.people) == {event.rater: event.value for event in active if event.source == "person"}
         assert fact.environment == next((e.value for e in active if e.source == "environment"), None)
         (written,) = eventful.trace(fact.run, fact.step).write.operations

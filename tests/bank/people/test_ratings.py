@@ -283,12 +283,12 @@ def test_a_step_under_way_is_rated_by_the_same_rules_as_one_that_has_ended(bank:
     assert bank.write.ratings.rate(under_way) == first
     assert (first.step_id, first.memory_ids, first.rater, first.reason) == ("an attempt", ("r-0001",), "ann", "good")
     changed = bank.write.ratings.rate(replace(under_way, value=-0.5))
-    assert bank.active_rewards("r", STEPS + 1, "an attempt") == [changed]
+    assert bank.ratings.active("r", STEPS + 1, "an attempt") == [changed]
     assert bank.write.undo.undo("ann") is not None
-    assert [event.value for event in bank.active_rewards("r", STEPS + 1, "an attempt")] == [0.5]
+    assert [event.value for event in bank.ratings.active("r", STEPS + 1, "an attempt")] == [0.5]
     # What a finished step credits is what was in its prompt, whatever the caller says.
     ended = bank.write.ratings.rate(Rating("r", 3, 0.5, "ann", attempt=bank.trace("r", 3).id, credited=("r-0002",)))
-    assert ended.memory_ids == bank.credited("r", 3)
+    assert ended.memory_ids == bank.credits.of("r", 3)
     with pytest.raises(InputError, match="another attempt"):
         bank.write.ratings.rate(Rating("r", 3, 0.5, "ann", attempt="an attempt"))
 
@@ -322,15 +322,15 @@ def test_the_raters_of_a_run_are_those_in_whose_name_a_reward_is(bank: MemoryBan
     bank.write.ratings.rate(Rating("r", 2, 0.5, "ann"))
     bank.write.ratings.rate_all([Rating("r", 2, 0.5, "bo", given={"by": "cy"})])
     bank.write.ratings.revoke(bank.ratings.of("r", 3)[0].id, "di")
-    assert bank.raters("r") == {"ann", "bo"}
+    assert bank.ratings.raters("r") == {"ann", "bo"}
 
 
 def test_who_acted_lately_is_reported_once_each_with_their_newest_event(bank: MemoryBank) -> None:
     bank.write.ratings.rate(Rating("r", 2, 0.5, "cy"))
     bank.write.ratings.rate(Rating("r", 2, 0.5, "ann"))
     newest = bank.write.ratings.rate(Rating("r", 3, 0.5, "bo", given={"by": "cy"}))
-    assert [(actor_of(e), e.step) for e in bank.lately()] == [("cy", 3), ("ann", 2)]
-    assert bank.lately()[0] == newest
+    assert [(actor_of(e), e.step) for e in bank.people.lately()] == [("cy", 3), ("ann", 2)]
+    assert bank.people.lately()[0] == newest
 
 
 # --- rewards and memories, each by itself -----------------------------------------------------------------------------
