@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from memrl_core.agent.workspace import home_problem
+from memrl_core.agent.preferences import home_problem
 from memrl_core.errors import MemRLError
 from memrl_core.logs import logger
 from pages import entry

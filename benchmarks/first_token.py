@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import in_browser
 from benchmarks.measuring import Aim, Row, Sizes
-from memrl_core.agent.workspace import start_run
+from memrl_core.agent.runs import start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.household import Household
 

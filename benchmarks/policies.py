@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.measuring import YARDSTICK, Aim, Row, Sizes, peak, seconds, yardstick
 from memrl_core.agent import Agent
 from memrl_core.agent.learned_state import learned_now
-from memrl_core.agent.workspace import start_run
+from memrl_core.agent.runs import start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household

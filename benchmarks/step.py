@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.measuring import Aim, Row, Sizes, peak, seconds
 from benchmarks.synthetic import CREATED, EXPERIENCE, vectors
 from memrl_core.agent import Agent
-from memrl_core.agent.workspace import start_run
+from memrl_core.agent.runs import start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.codec import Inserted

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.measuring import DIMENSION as DIMENSION
-from memrl_core.agent import workspace
+from memrl_core.agent.runs import start_run
 from memrl_core.analysis.map.map_layout import UMAP
 from memrl_core.analysis.map.projection import Pca
 from memrl_core.bank import MemoryBank
@@ -107,7 +107,7 @@ def live_bank(memories: int, dimension: int, tasks: int = TASKS, k1: int = 10) -
     try:
         with MemoryBank.create(str(folder / "bank"), f"hashing-{dimension}", dimension) as bank:
             settings = MemRLSettings(delta=-1.0, k1=k1)
-            workspace.start_run(bank, environment="household", tasks="household-train", settings=settings, run=LIVE)
+            start_run(bank, environment="household", tasks="household-train", settings=settings, run=LIVE)
             for first, count in portions(memories, MEMORIES_AT_ONCE):
                 import_memories(bank, LIVE, first - 1, vectors(count, rng, dimension), rng, tasks)
             ids = bank.memory_ids()

@@ -19,7 +19,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import DEMO, REAL_DEMO, RECORDINGS, Preferences
+from memrl_core.agent.run_parts import create_bank
+from memrl_core.agent.runs import live_run, rerunner, start_run
 from memrl_core.analysis.compare.counterfactual import Reversal, first_reversal
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
@@ -36,11 +38,11 @@ def main() -> None:
     """Write them anew and say where in the demo a task is solved because utility overruled similarity."""
     wanted = sys.argv[1:] or ["simulated", "real"]
     if "real" in wanted:
-        won = record_real(Path(__file__).parent / workspace.RECORDINGS[workspace.REAL_DEMO])
-        print(f"{workspace.REAL_DEMO}: {won} of {MESSAGES} messages went to the right team")
+        won = record_real(Path(__file__).parent / RECORDINGS[REAL_DEMO])
+        print(f"{REAL_DEMO}: {won} of {MESSAGES} messages went to the right team")
     if "simulated" not in wanted:
         return
-    folder = Path(__file__).parent / workspace.RECORDINGS[workspace.DEMO]
+    folder = Path(__file__).parent / RECORDINGS[DEMO]
     draft = folder.with_name(f"{folder.name}.draft")
     found = record(draft, SEED)
     if found is None:
@@ -61,14 +63,14 @@ def main() -> None:
 def record(folder: Path, seed: int) -> Reversal | None:
     """Write the bank of a run, and give its first reversal."""
     shutil.rmtree(folder, ignore_errors=True)
-    preferences = workspace.Preferences()
-    with workspace.create_bank(str(folder), "wordllama", preferences) as bank:
-        workspace.start_run(bank, environment="household", tasks="household-demo", seed=seed, run="household")
-        live = workspace.live_run(bank, "household", preferences)
+    preferences = Preferences()
+    with create_bank(str(folder), "wordllama", preferences) as bank:
+        start_run(bank, environment="household", tasks="household-demo", seed=seed, run="household")
+        live = live_run(bank, "household", preferences)
         with bank.write.batch(50):
             list(live.agent.run(live.tasks, EPOCHS))
         _lay_out(bank)
-        found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
+        found = first_reversal(bank, lambda trace: rerunner(bank, trace, preferences))
     _tidy(folder)
     return found
 
@@ -76,9 +78,9 @@ def record(folder: Path, seed: int) -> Reversal | None:
 def record_real(folder: Path) -> int:
     """Write the bank of a run with a real language model, and say how many of its steps ended well."""
     shutil.rmtree(folder, ignore_errors=True)
-    preferences = workspace.Preferences()
-    with workspace.create_bank(str(folder), "wordllama", preferences) as bank:
-        workspace.start_run(
+    preferences = Preferences()
+    with create_bank(str(folder), "wordllama", preferences) as bank:
+        start_run(
             bank,
             environment="helpdesk",
             tasks="helpdesk-train",
@@ -88,7 +90,7 @@ def record_real(folder: Path) -> int:
             model_options={"num_ctx": 2048, "num_thread": 1},
             settings=settings_of("memrl", {"k2": 1}),
         )
-        live = workspace.live_run(bank, "helpdesk", preferences)
+        live = live_run(bank, "helpdesk", preferences)
         with bank.write.batch(50):
             traces = list(live.agent.run(live.tasks))
         _lay_out(bank)

@@ -14,7 +14,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import must_be_there
 from memrl_core.analysis.run.following import FOLLOWS, MeasuredFollows, measured_follows
 from memrl_core.errors import MemRLError
 from memrl_core.experiments.epochs import follows_in
@@ -29,7 +30,7 @@ def main(folders: list[str], file: Path) -> None:
         try:
             table = pq.read_table(folder / STEPS)
             plan = Plan.model_validate_json((table.schema.metadata or {})[b"plan"])
-            facts = workspace.must_be_there(plan.model, workspace.load_preferences(), ask=False)
+            facts = must_be_there(plan.model, load_preferences(), ask=False)
         except (OSError, LookupError, ValueError):
             sys.exit(f"{folder} has no results of an experiment that can be read. Nothing was recorded.")
         except MemRLError as error:

@@ -24,10 +24,11 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from memrl_core.agent import workspace
 from memrl_core.agent.agent import step_seed
 from memrl_core.agent.learned_state import learned_now
+from memrl_core.agent.preferences import banks_folder, load_preferences, remember_bank
 from memrl_core.agent.recorder import ENVIRONMENT, Recorder
+from memrl_core.agent.run_parts import default_embedder, embedder_of, make_embedder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
 from memrl_core.embedders.base import Embedder, embedded
@@ -86,15 +87,15 @@ class Memory:
         when it did not make the bank's vectors, `ModelError` when it cannot be had, `SettingsError`, and what opening a
         bank raises.
         """
-        preferences = workspace.load_preferences()
-        made = workspace.make_embedder(embedder, preferences) if isinstance(embedder, str) else embedder
+        preferences = load_preferences()
+        made = make_embedder(embedder, preferences) if isinstance(embedder, str) else embedder
         if not isinstance(bank, MemoryBank):
             try:
                 bank = MemoryBank.open(str(bank), made)
             except BankMissing:
-                made = made or workspace.make_embedder(workspace.default_embedder(), preferences)
+                made = made or make_embedder(default_embedder(), preferences)
                 bank = MemoryBank.create(str(bank), made.name, made.dimension, made.digest, made.version)
-        made = made or workspace.embedder_of(bank, preferences)
+        made = made or embedder_of(bank, preferences)
         bank.must_match(made)
         chosen = settings_of(policy, settings or {}).model_dump()
         with bank.write.alone():
@@ -281,8 +282,8 @@ def step_url(bank: MemoryBank, run: str, step: int) -> str:
     Raises `InputError` where that name cannot be kept.
     """
     uri = bank.uri if "://" in bank.uri else str(Path(bank.uri).resolve())
-    is_ours = Path(uri).parent == workspace.banks_folder().resolve()
-    name = Path(uri).name if is_ours else workspace.remember_bank(uri)
+    is_ours = Path(uri).parent == banks_folder().resolve()
+    name = Path(uri).name if is_ours else remember_bank(uri)
     return f"{ADDRESS}/step?{urlencode({'bank': name, 'run': run, 'step': step})}"
 
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memrl_core.agent import workspace
 from memrl_core.agent.live import InBackground
+from memrl_core.agent.preferences import Preferences, load_preferences
+from memrl_core.agent.run_parts import SIMULATED, must_be_there
+from memrl_core.agent.runs import can_go_on, live_run, start_run, tasks_of
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments import environment_class, make_environment
@@ -57,12 +59,12 @@ class TwinRuns(InBackground):
     unexpected = UNEXPECTED
     playing = InBackground.busy
 
-    def __init__(self, bank: MemoryBank, left: str, right: str, preferences: workspace.Preferences) -> None:
+    def __init__(self, bank: MemoryBank, left: str, right: str, preferences: Preferences) -> None:
         super().__init__()
         self.bank = bank
         self.runs = left, right
-        self.tasks: tuple[Task, ...] = tuple(workspace.tasks_of(bank.run(left)))
-        self._agents = [workspace.live_run(bank, run, preferences).agent for run in self.runs]
+        self.tasks: tuple[Task, ...] = tuple(tasks_of(bank.run(left)))
+        self._agents = [live_run(bank, run, preferences).agent for run in self.runs]
         self._pause = threading.Event()
         self.errors: list[MemRLError | None] = [None, None]
         self.chances: dict[str, list[float | None]] = {run: [] for run in self.runs}
@@ -211,7 +213,7 @@ def start_twins(
     task_count: int = 30,
     seed: int = 0,
     shift_at: Sequence[int] = (),
-    model: str = workspace.SIMULATED,
+    model: str = SIMULATED,
     model_options: Mapping[str, Any] | None = None,
 ) -> TwinRuns:
     """Start two runs in `bank` on the first `task_count` tasks of the set `tasks` (0: all).
@@ -223,7 +225,7 @@ def start_twins(
     """
     for side in sides:
         make_policy(side.policy, side.settings.model_dump() if side.settings is not None else {})
-    facts = workspace.must_be_there(model, workspace.load_preferences())
+    facts = must_be_there(model, load_preferences())
     pair = bank.write.new_run_id(kind)
     options: dict[str, Any] = {"tasks": tasks, "task_count": task_count, "seed": seed, "model": model}
     options |= {"model_options": model_options, "model_facts": facts}
@@ -231,7 +233,7 @@ def start_twins(
         options["environment_options"] = {"shift_at": sorted(shift_at)}
     names = []
     for side, place in zip(sides, ("left", "right"), strict=True):
-        info = workspace.start_run(
+        info = start_run(
             bank, environment=environment, settings=side.settings, policy=side.policy, run=f"{pair}-{place}", **options
         )
         names.append(info.id)
@@ -252,9 +254,9 @@ def open_twins(bank: MemoryBank, left: str, right: str) -> TwinRuns:
             raise InputError(
                 f"{left} and {right} are no twins: they differ in {what.replace('_', ' ')}. Compare shows such runs."
             )
-    if not one.tasks or not workspace.can_go_on(one) or one.first_step != 1:
+    if not one.tasks or not can_go_on(one) or one.first_step != 1:
         raise InputError(f"{left} and {right} have no list of tasks to go through here. Compare shows such runs.")
-    return TwinRuns(bank, left, right, workspace.load_preferences())
+    return TwinRuns(bank, left, right, load_preferences())
 
 
 def can_shift(environment: str) -> bool:

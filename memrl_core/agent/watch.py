@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder, load_preferences
 from memrl_core.agent.recorder import Recorder
+from memrl_core.agent.run_parts import create_bank, default_embedder, embedder_of, embeds_here
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import BankMissing, InputError, MemRLError
@@ -87,13 +88,13 @@ def watch(
 
 def watched_bank(place: str | Path | None = None) -> MemoryBank:
     """The bank at a place, or the one of watched retrievers; made with the default embedder where it is not there."""
-    uri = str(place or workspace.banks_folder() / WATCHED)
+    uri = str(place or banks_folder() / WATCHED)
     # The app and a program that begin at once would both make it.
     with nullcontext() if "://" in uri else FileLock(f"{uri}.lock", timeout=60):
         try:
             return MemoryBank.open(uri)
         except BankMissing:
-            return workspace.create_bank(uri, workspace.default_embedder(), workspace.load_preferences())
+            return create_bank(uri, default_embedder(), load_preferences())
 
 
 class _Failed(Exception):
@@ -195,8 +196,8 @@ class _Watcher:
         if not self._is_looked_for:
             self._is_looked_for = True
             with suppress(MemRLError):
-                if workspace.embeds_here(self._bank.embedder.name):
-                    self._embedder = workspace.embedder_of(self._bank, workspace.load_preferences())
+                if embeds_here(self._bank.embedder.name):
+                    self._embedder = embedder_of(self._bank, load_preferences())
         if self._embedder is None or not texts:
             return []
         try:

@@ -29,8 +29,9 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from memrl_core.agent import workspace
 from memrl_core.agent.live import Waiting
+from memrl_core.agent.preferences import discard_bank, load_preferences
+from memrl_core.agent.run_parts import create_bank, default_embedder, embedder_name, hosts_of
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import BankMissing, EmbedderMismatch, InputError, SettingsError, one_line, printable
 from memrl_core.models.hosts import MOST_AT_ONCE, Hosts
@@ -125,7 +126,7 @@ def at_hosts(model: str, given: str | Sequence[str], per_host: int, trusted: boo
         yield None
         return
     with TemporaryDirectory(prefix="memrl-hosts-") as folder:
-        hosts = workspace.hosts_of(model, named, per_host, Path(folder), trusted)
+        hosts = hosts_of(model, named, per_host, Path(folder), trusted)
         with hosts.reporting(lambda sentence: console.print(escape(sentence), style="yellow")):
             yield hosts
 
@@ -141,13 +142,13 @@ def open_or_create(uri: str, embedder: str = "", default: str = "") -> Iterator[
     try:
         bank = MemoryBank.open(uri)
     except BankMissing:
-        chosen = embedder or default or workspace.default_embedder()
-        bank, made = workspace.create_bank(uri, chosen, workspace.load_preferences()), True
+        chosen = embedder or default or default_embedder()
+        bank, made = create_bank(uri, chosen, load_preferences()), True
     used = True
     try:
         with bank:
             theirs = bank.embedder.name
-            if embedder and workspace.embedder_name(embedder) != theirs:
+            if embedder and embedder_name(embedder) != theirs:
                 raise EmbedderMismatch(
                     f"The vectors of this bank were made by {theirs}, so {one_line(embedder)} cannot embed for it. "
                     "Nothing was run; leave --embedder out, name another bank, which is then made with it, or make one "
@@ -159,7 +160,7 @@ def open_or_create(uri: str, embedder: str = "", default: str = "") -> Iterator[
                 used = not made or bool(bank.runs())
     finally:
         if not used:
-            workspace.delete(uri)
+            discard_bank(uri)
 
 
 class CtrlC:

@@ -11,7 +11,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import default_embedder, embedder_name, new_embedder
 from memrl_core.analysis.people.rating_queue import (
     QueueFilter,
     Show,
@@ -111,13 +112,13 @@ def open_memory(
         cancelled(f"Cancelled. {NOTHING}")
     _looked(looked, skip_bad)
     looked.must_be_whole(skip_bad)
-    chosen = embedder or (workspace.default_embedder() if looked.fresh else "")
+    chosen = embedder or (default_embedder() if looked.fresh else "")
     if chosen:
-        console.print(f"The vectors are made by {escape(workspace.embedder_name(chosen))}.")
+        console.print(f"The vectors are made by {escape(embedder_name(chosen))}.")
     if only_check:
         console.print(ONLY_CHECKED)
         return
-    made = workspace.new_embedder(chosen, workspace.load_preferences()) if chosen else None
+    made = new_embedder(chosen, load_preferences()) if chosen else None
     with at_work("writing") as (on_progress, stopped):
         arrival = open_memories(looked, bank, made, skip_bad, on_progress, stopped)
     if arrival is None:
@@ -249,7 +250,7 @@ def reembed_bank(
     to: Annotated[str, typer.Option("--to", help="Folder of the new bank; beside the old one when left out.")] = "",
 ) -> None:
     """Make a new bank with the vectors of another embedder, or of its new weights. Ctrl-C leaves nothing behind."""
-    made = workspace.new_embedder(embedder, workspace.load_preferences())
+    made = new_embedder(embedder, load_preferences())
     target = to or f"{bank.rstrip('/').removesuffix(ENDING)}-{re.sub(r'[^A-Za-z0-9.]+', '-', made.name).strip('-.')}"
     free_folder(target, KEPT)  # Before the bar of the work is drawn.
     with MemoryBank.open(bank) as memory, at_work("texts") as (on_progress, stop):

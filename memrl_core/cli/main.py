@@ -23,8 +23,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from memrl_core import __version__
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder, demo_bank, home_problem, load_preferences, remember_bank
+from memrl_core.agent.preferences import keep_options as keep_for_new_runs
 from memrl_core.agent.recorder import Recorder
+from memrl_core.agent.run_parts import SIMULATED, embedder_of, must_be_there
+from memrl_core.agent.runs import live_run, start_run, what_carries_over
 from memrl_core.agent.watch import WATCHED, watched_bank
 from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.analysis.decision.outline import by_epoch, not_rated, valid_answers
@@ -105,7 +108,7 @@ def serve(
 ) -> None:
     """Start the app in the browser."""
     link = ""
-    receiver = _received(bank or str(workspace.banks_folder() / RUN), otlp) if otlp else None
+    receiver = _received(bank or str(banks_folder() / RUN), otlp) if otlp else None
     if receiver is not None and not bank:
         link = f"/step?bank={RUN}"
     if watch:
@@ -115,8 +118,8 @@ def serve(
     if bank:
         place = str(Path(os.path.expanduser(bank)).resolve())
         MemoryBank.open(place).close()
-        is_ours = Path(place).parent == workspace.banks_folder().resolve()
-        name = Path(place).name if is_ours else workspace.remember_bank(place)
+        is_ours = Path(place).parent == banks_folder().resolve()
+        name = Path(place).name if is_ours else remember_bank(place)
         link = f"/step?bank={name}&run={WATCHED}" if watch else f"/bank?bank={name}"
     has_login = login_is_set_up((Path(), Path(os.path.expanduser("~"))))
     if not is_loopback(address):
@@ -200,7 +203,7 @@ def run(
         typer.Option(
             help="simulated, gguf:smollm2 or gguf:PATH (in this process), openai:NAME, or an Ollama model's name."
         ),
-    ] = workspace.SIMULATED,
+    ] = SIMULATED,
     embedder: Annotated[
         str,
         typer.Option(
@@ -241,7 +244,7 @@ def run(
     batch: Annotated[int, typer.Option(help="Steps per write; a crash loses at most this many.", min=1, max=1000)] = 1,
 ) -> None:
     """Run an agent over tasks without a screen. Ctrl-C ends it after the step under way; what is done is kept."""
-    preferences = workspace.load_preferences()
+    preferences = load_preferences()
     chosen = settings_of(policy, pairs(settings or [], "a setting", "weight=0.5"), preset)
     env, task_set = environment_and_set(env, task_set)
     given_options = pairs(model_options or [], "a model option", "temperature=0.7")
@@ -249,15 +252,15 @@ def run(
     chosen_options = checked_options({**preferences.model_options.get(model, {}), **given_options})
     world = {**pairs(options or [], "an option", "drafts=false"), **({"shift_at": shift_at} if shift_at else {})}
     hosts = None if resume else ctx.with_resource(at_hosts(model, model_host, per_host))
-    facts = {} if resume else workspace.must_be_there(model, preferences, hosts)
+    facts = {} if resume else must_be_there(model, preferences, hosts)
     with MemoryBank.open(bank) if resume else open_or_create(bank, embedder) as memory:
         if resume:
             info = memory.run(resume)
             hosts = ctx.with_resource(at_hosts(info.model, model_host, per_host))
-            workspace.must_be_there(info.model, preferences, hosts)
-        workspace.embedder_of(memory, preferences)
+            must_be_there(info.model, preferences, hosts)
+        embedder_of(memory, preferences)
         if not resume:
-            info = workspace.start_run(
+            info = start_run(
                 memory,
                 environment=env,
                 tasks=task_set,
@@ -273,8 +276,8 @@ def run(
                 model_facts=facts,
             )
             if keep_options:
-                workspace.keep_options(model, chosen_options)
-        live = workspace.live_run(memory, info.id, preferences, hosts)
+                keep_for_new_runs(model, chosen_options)
+        live = live_run(memory, info.id, preferences, hosts)
         total = len(live.tasks) * epochs
         before, earlier = memory.next_step(info.id) - info.first_step, memory.step_rows(info.id)
         if before >= total:
@@ -283,7 +286,7 @@ def run(
                 "run; ask for more with --epochs."
             )
         console.print(terminal.run_header(info, total), no_wrap=True, overflow="ellipsis")
-        if line := workspace.what_carries_over(memory, info):
+        if line := what_carries_over(memory, info):
             console.print(escape(line))
         stop = CtrlC()
         done: list[StepTrace] = []
@@ -330,7 +333,7 @@ def show(
     run_id: RunOption = "",
 ) -> None:
     """Print one step: what was recalled, why it was selected, and which q-values moved."""
-    with MemoryBank.open(bank or str(workspace.demo_bank())) as memory:
+    with MemoryBank.open(bank or str(demo_bank())) as memory:
         trace = memory.trace(run_of(memory, run_id), step)
         for part in terminal.step_parts(trace, {i: memory.memory(i) for i in terminal.memories_in(trace)}):
             console.print(part)
@@ -348,8 +351,8 @@ def doctor(
     ] = False,
 ) -> None:
     """Check the models, the embedder and a bank; every problem comes with its remedy."""
-    preferences = workspace.load_preferences()
-    uri = bank or str(workspace.demo_bank())
+    preferences = load_preferences()
+    uri = bank or str(demo_bank())
     if rebuild_derived:
         console.print(f"q of every run of {escape(uri)} was written again ({rebuild(uri):,}).")
     with ThreadPoolExecutor() as pool:
@@ -405,7 +408,7 @@ def main(command: Callable[[], object] | None = None) -> None:
         Console(stderr=True).print(escape(str(error)), style="red")
         sys.exit(2)
     except Exception as error:
-        if isinstance(error, OSError) and (problem := workspace.home_problem()):
+        if isinstance(error, OSError) and (problem := home_problem()):
             Console(stderr=True).print(escape(f"{one_line(str(error))}. {problem}"), style="red")
             sys.exit(2)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from memrl_core.agent import workspace
+from memrl_core.agent.run_parts import HASHING, SIMULATED, default_embedder
 from memrl_core.cli.console import (
     CtrlC,
     ModelHost,
@@ -84,7 +84,7 @@ def modular_memory(
     tasks: Tasks = 0,
     seeds: Seeds = 5,
     epochs: Epochs = 3,
-    model: Annotated[str, typer.Option(help="A model, as for `memrl run`.")] = workspace.SIMULATED,
+    model: Annotated[str, typer.Option(help="A model, as for `memrl run`.")] = SIMULATED,
 ) -> None:
     """Memories learned apart on two sets, merged and used frozen, against each alone, both together, and none."""
     from memrl_core.experiments.frozen_use import run_modular_memory
@@ -128,7 +128,7 @@ def _frozen_use(bank: str, kind: str, models: Sequence[str], measure: Callable[[
     from memrl_core.experiments.report_table import rich_tables
     from memrl_core.experiments.study import Study
 
-    with open_or_create(bank, default=workspace.HASHING) as memory, at_work("episodes") as (on_progress, stop):
+    with open_or_create(bank, default=HASHING) as memory, at_work("episodes") as (on_progress, stop):
         found = measure(Study(memory, kind, models, on_progress=on_progress, cancelled=stop))
     for table in frozen_use_reports(found):
         console.print(*rich_tables(table, console.width))
@@ -172,7 +172,7 @@ def layouts(
             console.print(escape(f"Left out: {environment}, because {why}"))
     folder = out or Path(f"{bank.rstrip('/')}-layouts")
     with (
-        open_or_create(bank, embedder, default=workspace.default_embedder()) as memory,
+        open_or_create(bank, embedder, default=default_embedder()) as memory,
         at_work("episodes") as (on_progress, stop),
     ):
         found = run_layouts(

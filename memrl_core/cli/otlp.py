@@ -50,12 +50,12 @@ class Receiver:
     """
 
     def __init__(self, uri: str, port: int, run: str = RUN, on_failure: Callable[[str], None] = log.warning) -> None:
-        preferences = workspace.load_preferences()
+        preferences = load_preferences()
         try:
             self._bank = MemoryBank.open(uri)
         except BankMissing:
-            self._bank = workspace.create_bank(uri, workspace.default_embedder(), preferences)
-        self._embedder: Embedder = workspace.embedder_of(self._bank, preferences)
+            self._bank = create_bank(uri, default_embedder(), preferences)
+        self._embedder: Embedder = embedder_of(self._bank, preferences)
         self._run, self._on_failure = run, on_failure
         self._gathered, self._lock = Gathered(), threading.Lock()
         self._last: dict[str, float] = {}

@@ -15,7 +15,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import embedder_of, is_simulated, make_model, must_be_there, new_embedder
 from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged
 from memrl_core.analysis.recall.model_judge import judged_by
@@ -143,11 +144,11 @@ def _derived(bank: MemoryBank, run: str) -> str:
 
 def _judge(bank: MemoryBank, run: str, name: str, step: int) -> None:
     """Label by a model, step by step; what was labelled before Ctrl-C or a failure is kept."""
-    if workspace.is_simulated(name):
+    if is_simulated(name):
         raise InputError("The simulated model judges nothing. Name a language model. Nothing was saved.")
-    preferences = workspace.load_preferences()
-    workspace.must_be_there(name, preferences)
-    model, options = workspace.make_model(name, preferences), ModelOptions(num_predict=JUDGES_TOKENS)
+    preferences = load_preferences()
+    must_be_there(name, preferences)
+    model, options = make_model(name, preferences), ModelOptions(num_predict=JUDGES_TOKENS)
     steps = [step] if step else [row.step for row in bank.step_rows(run)]
     saved = refused = 0
     with at_work("steps") as (on_progress, stop):
@@ -317,7 +318,7 @@ def _any_bank(place: str) -> Iterator[MemoryBank]:
 def _embedder(bank: MemoryBank) -> tuple[Embedder | None, str]:
     """The bank's embedder, or None and why it cannot be had: queries of finished steps have vectors without it."""
     try:
-        return workspace.embedder_of(bank, workspace.load_preferences()), ""
+        return embedder_of(bank, load_preferences()), ""
     except (ModelError, InputError) as error:
         return None, f"{error} Only queries of finished steps can be asked."
 
@@ -338,7 +339,7 @@ def report(
 ) -> None:
     """Print how good recall was on labelled steps, and where what should have come was lost."""
     sources = _sources(source or [])
-    others = [workspace.new_embedder(one, workspace.load_preferences()) for one in embedders or []]
+    others = [new_embedder(one, load_preferences()) for one in embedders or []]
     with MemoryBank.open(bank) as opened:
         shown = 0
         for name in [opened.run(run).id] if run else [info.id for info in opened.runs()]:

@@ -16,15 +16,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from memrl_core.agent.workspace import (
-    HASHING,
-    PATIENCE,
-    Preferences,
-    default_embedder,
-    embedder_of,
-    home_problem,
-    openai_models,
-)
+from memrl_core.agent.preferences import Preferences, home_problem
+from memrl_core.agent.run_parts import HASHING, PATIENCE, default_embedder, embedder_of, openai_models
 from memrl_core.analysis.decision.explain import credited_because, followed, update_formula
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, weights_label

@@ -19,7 +19,10 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from memrl_core import __version__
-from memrl_core.agent import Agent, workspace
+from memrl_core.agent import Agent
+from memrl_core.agent.preferences import Preferences, discard_bank, load_preferences
+from memrl_core.agent.run_parts import HASHING, create_bank, embedder_of, is_simulated, must_be_there
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.agent.setup import give
 from memrl_core.analysis.compare.counterfactual import OTHER_TIES, counterfactual
 from memrl_core.analysis.decision.explain import tied_at
@@ -99,7 +102,7 @@ class Cell(BaseModel):
     epochs: int
     model: str
     model_options: dict[str, Any] = Field(default_factory=dict)
-    embedder: str = workspace.HASHING
+    embedder: str = HASHING
 
     @property
     def fingerprint(self) -> str:
@@ -262,13 +265,13 @@ def _run(
     noted: int,
     earlier: _Earlier,
 ) -> pa.Table:
-    preferences = workspace.load_preferences()
+    preferences = load_preferences()
     # A step of a real model takes longer than a write, and is not to be lost.
-    at_once = STEPS_A_WRITE if workspace.is_simulated(cell.model) else 1
+    at_once = STEPS_A_WRITE if is_simulated(cell.model) else 1
     with ExitStack() as worlds:
         note = _noting(cell, checkpoint, earlier.rows, worlds)
         bank = worlds.enter_context(
-            MemoryBank.open(uri) if earlier.steps else workspace.create_bank(uri, cell.embedder, preferences)
+            MemoryBank.open(uri) if earlier.steps else create_bank(uri, cell.embedder, preferences)
         )
         course = _Course(cell, bank, preferences, cancelled, worlds, hosts, earlier)
         with bank.write.batch(at_once):
@@ -343,7 +346,7 @@ class _Course:
         self,
         cell: Cell,
         bank: MemoryBank,
-        preferences: workspace.Preferences,
+        preferences: Preferences,
         cancelled: Cancelled,
         worlds: ExitStack,
         hosts: Hosts | None,
@@ -402,12 +405,12 @@ class _Course:
         return self._earlier.rows[position] if position < len(self._earlier.rows) else row
 
     def _agent(self, run: str, seed: int, base: str | None) -> Agent:
-        facts = workspace.must_be_there(self._cell.model, self._preferences, self._hosts)
+        facts = must_be_there(self._cell.model, self._preferences, self._hosts)
         if run in self._earlier.traces:
             self._must_be_as_planned(self._bank.run(run), seed, base)
         else:
             self._start(run, seed, base, facts)
-        agent = workspace.live_run(self._bank, run, self._preferences, self._hosts).agent
+        agent = live_run(self._bank, run, self._preferences, self._hosts).agent
         self._worlds.callback(agent.environment.close)
         return agent
 
@@ -427,7 +430,7 @@ class _Course:
             # A frozen use is another run with its own step numbers: it meets the world as it is by now.
             swaps = sum(shift <= self._bank.next_step(base) for shift in shifts)
             shifts = [1] if swaps % 2 else []
-        workspace.start_run(
+        start_run(
             self._bank,
             environment=cell.stream.environment,
             tasks="",
@@ -530,7 +533,7 @@ def _clear(uri: str, made_here: bool) -> None:
         shutil.rmtree(uri, ignore_errors=True)
     elif not here or Path(uri).exists():
         with suppress(BankMissing):
-            workspace.delete(uri)
+            discard_bank(uri)
 
 
 def _chance(agent: Agent, trace: StepTrace) -> float | None:
@@ -577,7 +580,7 @@ def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: flo
             "poisoned. Nothing was stored; choose tasks of another world, such as the household."
         )
     memories = [(task.intent, text, task.id) for task, text in zip(chosen, texts, strict=True)]
-    return give(bank, run, POISON, memories, workspace.embedder_of(bank, workspace.load_preferences()), q)
+    return give(bank, run, POISON, memories, embedder_of(bank, load_preferences()), q)
 
 
 def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:

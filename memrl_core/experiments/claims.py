@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.agent.workspace import REAL_DEMO, RECORDINGS
+from memrl_core.agent.preferences import REAL_DEMO, RECORDINGS
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.agent import workspace
+from memrl_core.agent.run_parts import SIMULATED
 from memrl_core.agent.setup import fits
 from memrl_core.analysis.compare.methods import (
     NO_MEMORY,
@@ -83,7 +83,7 @@ def compare_methods(
     count: int = 30,
     seeds: Sequence[int] = range(3),
     epochs: int = 3,
-    model: str = workspace.SIMULATED,
+    model: str = SIMULATED,
     on_progress: Progress = unheard,
     cancelled: Cancelled = never,
 ) -> MethodsCompared:
@@ -227,7 +227,7 @@ def picture_page(experiment: Experiment) -> str:
 
 
 def _notes(experiment: Experiment) -> tuple[str, ...]:
-    return (*METHOD_NOTES, SIMULATED_NOTE) if experiment.plan.model == workspace.SIMULATED else METHOD_NOTES
+    return (*METHOD_NOTES, SIMULATED_NOTE) if experiment.plan.model == SIMULATED else METHOD_NOTES
 
 
 def _streams(steps: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
+from memrl_core.agent.run_parts import HASHING, SIMULATED
 from memrl_core.agent.setup import fits
-from memrl_core.agent.workspace import HASHING, SIMULATED
 from memrl_core.environments import environment_class, make_environment
 from memrl_core.environments.tasks import environment_of, named_tasks
 from memrl_core.errors import InputError, SettingsError

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.agent import workspace
 from memrl_core.agent.follows import actions_in, memory_texts
+from memrl_core.agent.run_parts import SIMULATED, is_simulated
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.consultations import step_cost
 from memrl_core.bank import MemoryBank
@@ -115,7 +115,7 @@ def run_layouts(
     be used, before anything is stored, and what a run raises.
     """
     chosen, forms = checked_seeds(seeds, epochs), layouts_of(layouts)
-    if not models or any(workspace.is_simulated(model) for model in models):
+    if not models or any(is_simulated(model) for model in models):
         raise InputError("Name one or more language models, such as gguf:smollm2. Nothing was started.")
     if not k2 or min(k2) < 1 or len(set(k2)) < len(k2):
         raise InputError("A layout shows k2 memories: one or more, each number once. Nothing was started.")
@@ -126,7 +126,7 @@ def run_layouts(
     with ResultFolder(out) as folder:
         rows = _finished(out, bank, about)
         done = {(row["set"], row["seed"], row["model"], row["layout"], row["memories"]): row["base"] for row in rows}
-        study = Study(bank, "layouts", [workspace.SIMULATED, *models], on_progress, cancelled)
+        study = Study(bank, "layouts", [SIMULATED, *models], on_progress, cancelled)
         of_each = len(models) * len(uses)
         study.total = sum(epochs * len(learned) + of_each * len(used) for learned, used in trials.values())
         stopped = False
@@ -142,9 +142,7 @@ def run_layouts(
                         study.done += len(used)
                         continue
                     part = f"e{set_number}-s{seed}"
-                    base = base or study.learn(
-                        part, learned, epochs, seed, workspace.SIMULATED, MemRLSettings.of(SIMILAR)
-                    )
+                    base = base or study.learn(part, learned, epochs, seed, SIMULATED, MemRLSettings.of(SIMILAR))
                     settings = MemRLSettings.of({**SIMILAR, "k2": memories})
                     run, _ = study.use(f"{part}-m{number}-l{at}", used, seed, model, base, options, settings)
                     given = {"set": name, "seed": seed, "model": model, "layout": layout, "memories": memories}

@@ -12,7 +12,7 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from memrl_core.agent.workspace import SIMULATED
+from memrl_core.agent.run_parts import SIMULATED
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.plan import Plan

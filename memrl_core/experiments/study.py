@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memrl_core.agent import Agent, Episode, workspace
+from memrl_core.agent import Agent, Episode
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import make_model
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.errors import InputError, NoVector
@@ -44,8 +47,8 @@ class Study:
         self.bank, self.models = bank, models
         self.name = bank.write.new_run_id(kind)
         self.done = self.total = 0
-        self._preferences = workspace.load_preferences()
-        self._models = {model: workspace.make_model(model, self._preferences) for model in models}
+        self._preferences = load_preferences()
+        self._models = {model: make_model(model, self._preferences) for model in models}
         self._on_progress, self._cancelled = on_progress, cancelled
 
     def learn(
@@ -92,7 +95,7 @@ class Study:
         options: Mapping[str, Any] | None = None,
     ) -> tuple[str, list[StepTrace]]:
         """A new run of `tasks`: its name and its steps."""
-        info = workspace.start_run(
+        info = start_run(
             self.bank,
             environment=tasks[0].environment,
             tasks="",
@@ -103,7 +106,7 @@ class Study:
             run=f"{self.name}-{part}",
             model_options=options,
         )
-        agent = workspace.live_run(self.bank, info.id, self._preferences).agent
+        agent = live_run(self.bank, info.id, self._preferences).agent
         agent.model = self._models[model]
         worlds = {agent.environment.name: agent.environment}
         traces = []

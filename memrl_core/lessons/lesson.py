@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
-from memrl_core.agent import workspace
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
 from memrl_core.experiments.toml_files import read_model
 from memrl_core.lessons.measures import MEASURES, measured
 from memrl_core.lessons.world import Settings
+from memrl_core.settings import home
 
 SEEDS = 40
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=700)]
@@ -144,7 +144,7 @@ def shipped_folder() -> Path:
 
 def own_folder() -> Path:
     """Where a person's own lessons lie; one with the name of a shipped lesson replaces it."""
-    return workspace.home() / "lessons"
+    return home() / "lessons"
 
 
 def load_shelf() -> Shelf:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import DEMO, RECORDINGS, banks_folder, load_preferences, reset_demo_bank
+from memrl_core.agent.run_parts import create_bank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
 from pages.shared import place as places
@@ -22,7 +23,7 @@ from pages.shared.text import errors_shown, literal
 
 def banks_of_this_machine(place: Place | None) -> None:
     """One row per bank with what can be done to it, then ways to get another."""
-    for summary in list_banks(workspace.banks_folder()):
+    for summary in list_banks(banks_folder()):
         here = place is not None and summary.name == place.bank_name
         # The others are opened, to ask for the role, only when one is to be deleted.
         look = within_role(place.bank if here and place is not None else None, Role.MANAGE)
@@ -33,7 +34,7 @@ def banks_of_this_machine(place: Place | None) -> None:
             )
             with st.popover("Copy", key=f"copy_{summary.name}"):
                 _copy_form(summary.name, Path(summary.path))
-            if summary.name in workspace.RECORDINGS:
+            if summary.name in RECORDINGS:
                 if st.button("Reset the demo", key=f"reset_{summary.name.replace('-', '_')}", **look):
                     _confirm(
                         summary.name,
@@ -64,8 +65,8 @@ def _create_form() -> None:
     if not st.button("Create", key="create_bank", disabled=not name.strip()):
         return
     with errors_shown():
-        path = workspace.banks_folder() / valid_name(name)
-        workspace.create_bank(str(path), embedder, workspace.load_preferences()).close()
+        path = banks_folder() / valid_name(name)
+        create_bank(str(path), embedder, load_preferences()).close()
         places.go(bank=path.name)
         st.rerun()
 
@@ -76,7 +77,7 @@ def _copy_form(name: str, source: Path) -> None:
         return
     with errors_shown():
         places.opened(str(source)).write.flush()
-        copy_bank(source, workspace.banks_folder() / valid_name(target))
+        copy_bank(source, banks_folder() / valid_name(target))
         places.go(bank=valid_name(target))
         st.rerun()
 
@@ -104,11 +105,11 @@ def _delete(name: str, path: Path) -> None:
     _release(str(path))
     delete_bank(path)
     if st.session_state.get("place", {}).get("bank") == name:
-        places.go(bank=workspace.DEMO)
+        places.go(bank=DEMO)
 
 
 def _reset_demo(name: str) -> None:
-    _release(str(workspace.banks_folder() / name))
-    workspace.reset_demo_bank(name)
+    _release(str(banks_folder() / name))
+    reset_demo_bank(name)
     if st.session_state.get("place", {}).get("bank") == name:
         places.go(bank=name)

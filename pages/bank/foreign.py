@@ -10,7 +10,8 @@ import pandas as pd
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder, load_preferences
+from memrl_core.agent.run_parts import new_embedder
 from memrl_core.bank.storage.places import valid_name
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import Arrival, is_own
@@ -129,10 +130,10 @@ def _make(found: Look, asked: str) -> None:
         st.session_state.pop("work_foreign_write", None)
     if st.session_state.get("foreign_made") != what:
         return
-    path = workspace.banks_folder() / valid_name(name)
+    path = banks_folder() / valid_name(name)
 
     def do(report: Progress, cancelled: Cancelled) -> Arrival | None:
-        made = workspace.new_embedder(embedder, workspace.load_preferences()) if embedder else None
+        made = new_embedder(embedder, load_preferences()) if embedder else None
         return open_memories(found, str(path), made, skip, report, cancelled)
 
     arrival = working("foreign_write", what, do, "memories written")

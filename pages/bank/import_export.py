@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.places import valid_name
@@ -76,7 +76,7 @@ def _import_form() -> None:
         return
     with errors_shown():
         known = places.known_banks()
-        uri = known.get(target) or str(workspace.banks_folder() / valid_name(target))
+        uri = known.get(target) or str(banks_folder() / valid_name(target))
         by = person()
 
         def do(report: Progress, cancelled: Cancelled) -> Arrival | None:
@@ -173,7 +173,7 @@ def _merge_form() -> None:
     with errors_shown():
         (one, one_run), (other, other_run) = first, second
         with st.spinner("Merging …"):
-            merged = merge(one, other, str(workspace.banks_folder() / valid_name(name)), one_run, other_run)
+            merged = merge(one, other, str(banks_folder() / valid_name(name)), one_run, other_run)
         places.go_to_steps(bank=valid_name(name), run=merged.run)
 
 

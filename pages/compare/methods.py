@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.run_parts import SIMULATED
 from memrl_core.analysis.compare.methods import MethodRow
 from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.environments.tasks import judged_sets
@@ -57,7 +57,7 @@ def _form() -> dict[str, Any] | None:
             )
             epochs = st.number_input("Epochs", 1, 20, 4, key="epochs", bind="query-params")
         with second:
-            model = chat_model_choice("arms", begin_with=workspace.SIMULATED)
+            model = chat_model_choice("arms", begin_with=SIMULATED)
             seeds = st.number_input("Seeds", 1, 30, 3, key="seeds", bind="query-params")
             k2 = st.number_input(
                 "k2 · memories in the prompt", 1, 10, 3, key="k2", bind="query-params",

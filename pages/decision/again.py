@@ -8,8 +8,10 @@ from typing import get_args
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.rerun import MOST_RERUNS, Credit, Method, Rerun, Rerunner, cost, credit
+from memrl_core.agent.run_parts import SIMULATED
+from memrl_core.agent.runs import rerunner
 from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.analysis.memory.exposure import attempts
 from memrl_core.analysis.memory.provenance import contamination
@@ -96,7 +98,7 @@ def prompt_again(case: Case) -> None:
         st.info("The prompt of this step was not stored.")
         return
     # Whether the run's own model can be had is asked when it is chosen.
-    if _rerunner(case, workspace.SIMULATED) is None:
+    if _rerunner(case, SIMULATED) is None:
         return
     with st.form("prompt_again", border=False):
         model, temperature, seed = st.columns([2, 1, 1], vertical_alignment="bottom")
@@ -128,7 +130,7 @@ def prompt_again(case: Case) -> None:
         return
     _, name, warmth, drawn, messages = asked
 
-    begin = partial(workspace.rerunner, case.bank, case.trace, workspace.load_preferences(), name)
+    begin = partial(rerunner, case.bank, case.trace, load_preferences(), name)
     found = working("prompt", repr(asked), _Episode(begin, messages, warmth, drawn), "turns", _Episode.draw)
     if found is None:
         return
@@ -295,11 +297,11 @@ def contaminated(case: Case) -> None:
     asked = f"{case.bank.state}·{case.run}"
     if not asked_for("Measure", "measure_company", ":material/balance:", asked, type="primary"):
         return
-    preferences = workspace.load_preferences()
+    preferences = load_preferences()
     found = working(
         "company", asked,
         lambda *progress: contamination(
-            case.bank, case.run, lambda trace: workspace.rerunner(case.bank, trace, preferences), *progress
+            case.bank, case.run, lambda trace: rerunner(case.bank, trace, preferences), *progress
         ),
         "steps answered again",
     )  # fmt: skip
@@ -324,7 +326,7 @@ def contaminated(case: Case) -> None:
 
 def _rerunner(case: Case, model: str = "") -> Rerunner | None:
     try:
-        return workspace.rerunner(case.bank, case.trace, workspace.load_preferences(), model)
+        return rerunner(case.bank, case.trace, load_preferences(), model)
     except MemRLError as error:
         st.info(literal(str(error)))
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.runs import can_go_on
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.bank.people.roles import Role
 from memrl_core.figures.report.step import step_report
@@ -28,7 +28,7 @@ def actions(place: Place) -> None:
     run = place.run.id
     with st.container(horizontal=True, gap="small", key="step_actions"):
         _notes(place, run, step)
-        if workspace.can_go_on(place.run):
+        if can_go_on(place.run):
             rewind_form(place, step, case_at(place).settings)
         download(
             "Report of this step",

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import embedder_name, make_embedder
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.decision.explain import score_formula
 from memrl_core.analysis.decision.gate import admission, newcomers
@@ -150,7 +151,7 @@ def other_embedder(case: Case) -> None:
     """What would another embedder have recalled and chosen?"""
     assert case.situation is not None and case.trace.recall is not None and case.trace.decision is not None
     situation, own = case.situation, case.bank.embedder.name
-    others = [name for name in embedders_at_hand() if workspace.embedder_name(name) != own]
+    others = [name for name in embedders_at_hand() if embedder_name(name) != own]
     name = st.selectbox("Embedder", others, key="other_embedder", format_func=lambda one: EMBEDDERS.get(one, one))
     anew = working(
         "embedder", f"{case.trace.id}·{name}",
@@ -230,4 +231,4 @@ def probe(case: Case) -> None:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _embedder(name: str) -> Embedder:
-    return workspace.make_embedder(name, workspace.load_preferences())
+    return make_embedder(name, load_preferences())

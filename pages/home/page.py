@@ -5,8 +5,9 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import DEMO, REAL_DEMO, demo_bank, load_preferences
 from memrl_core.agent.recorder import ENVIRONMENT
+from memrl_core.agent.runs import rerunner
 from memrl_core.analysis.compare.counterfactual import first_reversal
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.analysis.run.following import follow_counts
@@ -98,12 +99,12 @@ def _by_seed(rows: pd.DataFrame, arm: str) -> pd.Series:
 
 def _play(name: str) -> None:
     with failure_kept():
-        bank = places.opened(str(workspace.demo_bank(name)))
+        bank = places.opened(str(demo_bank(name)))
         recorded = bank.runs()[0]
-        step, preferences = recorded.first_step, workspace.load_preferences()
-        if name == workspace.DEMO:
+        step, preferences = recorded.first_step, load_preferences()
+        if name == DEMO:
             # The step that was solved by a memory which utility put before a more similar one.
-            found = first_reversal(bank, lambda trace: workspace.rerunner(bank, trace, preferences))
+            found = first_reversal(bank, lambda trace: rerunner(bank, trace, preferences))
             step = found.step if found is not None and found.run == recorded.id else step
         play(name, recorded.id, step)
         places.steps_next(bank=name, run=recorded.id, step=step)
@@ -168,7 +169,7 @@ with demo:
         width="stretch",
         key="play_demo",
         on_click=_play,
-        args=(workspace.DEMO,),
+        args=(DEMO,),
     )
     st.button(
         "Play Qwen 0.5B at the help desk",
@@ -176,7 +177,7 @@ with demo:
         width="stretch",
         key="play_demo_qwen",
         on_click=_play,
-        args=(workspace.REAL_DEMO,),
+        args=(REAL_DEMO,),
     )
     st.caption(literal(_real_model()))
 with start:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
 from memrl_core.agent.twins import TwinRuns
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
@@ -57,7 +57,7 @@ def current(view: str) -> LabPlace:
         name = BANK
     if name not in known:
         lab_bank().close()
-    bank = places.opened(known.get(name) or str(workspace.banks_folder() / BANK))
+    bank = places.opened(known.get(name) or str(banks_folder() / BANK))
     bank.refresh()
     twins = None
     if not wrong and asked.get("left") and asked.get("right"):
@@ -82,7 +82,7 @@ def current(view: str) -> LabPlace:
 def _opened() -> tuple[MemoryBank, TwinRuns]:
     """The Lab's bank and the pair it opens with, at play up to the end of its last epoch."""
     lab_bank().close()
-    bank = places.opened(str(workspace.banks_folder() / BANK))
+    bank = places.opened(str(banks_folder() / BANK))
     with _OPENING:
         twins = opening_pair(bank)
         twins = pair_of(bank, *twins.runs)

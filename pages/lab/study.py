@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import MemRLError
 from memrl_core.experiments.cells import RUN, cells_of, run_cell
@@ -83,7 +83,7 @@ def run_again(plan: Plan, stream: str, arm: str, seed: int) -> str:
     """Run one cell of the study into a bank of its own; the bank's name."""
     (cell,) = (c for c in cells_of(plan) if (c.stream.name, c.arm.name, c.seed) == (stream, arm, seed))
     name = f"study-{cell.name}"
-    run_cell(cell, str(workspace.banks_folder() / name))
+    run_cell(cell, str(banks_folder() / name))
     return name
 
 

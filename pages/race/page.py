@@ -8,7 +8,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder, load_preferences
+from memrl_core.agent.run_parts import SMALL, create_bank, default_embedder, is_simulated, models_at_hand
 from memrl_core.agent.twins import FASTEST, Side, TwinRuns, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
@@ -47,9 +48,9 @@ _race = st.components.v2.component(
 
 def _own_bank() -> MemoryBank:
     """The bank of races, made where it is not there yet. Raises `MemRLError`."""
-    path = str(workspace.banks_folder() / BANK)
+    path = str(banks_folder() / BANK)
     if BANK not in places.known_banks():
-        workspace.create_bank(path, workspace.default_embedder(), workspace.load_preferences()).close()
+        create_bank(path, default_embedder(), load_preferences()).close()
     return places.opened(path)
 
 
@@ -97,7 +98,7 @@ def _form() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="race_start"):
         started = st.button("Start the race", icon=":material/flag:", type="primary", key="race_begin",
                             **within_role(places.bank_named(BANK), Role.MANAGE))  # fmt: skip
-        small = workspace.SMALL if workspace.SMALL in workspace.models_at_hand([]) else ""
+        small = SMALL if SMALL in models_at_hand([]) else ""
         with st.container(width=330):
             model = chat_model_choice("race", begin_with=small)
         count = st.number_input("Messages", 20, MOST, MOST, 20, key="race_count", width=130)
@@ -112,7 +113,7 @@ def _form() -> None:
         with errors_shown():
             bank = _own_bank()
             must_be(bank, Role.MANAGE)
-            options = {} if workspace.is_simulated(model) else {"num_ctx": 2048}
+            options = {} if is_simulated(model) else {"num_ctx": 2048}
             twins = start_twins(
                 bank, (sides[0], sides[1]), kind=KIND, environment="helpdesk", tasks=SET, task_count=int(count),
                 seed=int(seed), model=model, model_options=options,

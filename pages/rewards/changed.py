@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.runs import can_go_on, rerunner
 from memrl_core.analysis.decision.labels import memory_labels
 from memrl_core.analysis.people.reward_effect import (
     Differing,
@@ -119,7 +120,7 @@ def _selection_row(bank: MemoryBank, run: str, one: Differing, then: str, now: s
 
 def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
     info = bank.run(run)
-    if not workspace.can_go_on(info):
+    if not can_go_on(info):
         st.caption("The world of this run is not here, so its tasks cannot be answered again.")
         return
     who = "the simulated model" if info.simulated else info.model
@@ -128,11 +129,11 @@ def _rerun(bank: MemoryBank, run: str, differing: list[Differing]) -> None:
     about = literal(f"{2 * len(differing)} answers of {who}, with the same seeds. Nothing is stored.")
     if not asked_for(label, "rerun_changed", ":material/replay:", asked, help=about):
         return
-    preferences = workspace.load_preferences()
+    preferences = load_preferences()
     found = working(
         "rerun_changed", asked,
         lambda *progress: rerun_tasks(
-            bank, run, differing, lambda trace: workspace.rerunner(bank, trace, preferences), *progress
+            bank, run, differing, lambda trace: rerunner(bank, trace, preferences), *progress
         ),
         "answers",
     )  # fmt: skip

@@ -9,7 +9,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 import streamlit as st
 from pydantic.fields import FieldInfo
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences, banks_folder, keep_options, load_preferences, remember_bank
+from memrl_core.agent.run_parts import create_bank, embedder_of, embeds_here, is_simulated, make_embedder, must_be_there
+from memrl_core.agent.runs import begins_with, start_run
 from memrl_core.analysis.decision.gate import MOST_INTENTS, GateSuggestion, suggest_delta, suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
@@ -75,15 +77,15 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
         started = st.button("Start", type="primary", key="start_run", width="stretch", **look)
     if not started:
         return
-    preferences, made = workspace.load_preferences(), ""
+    preferences, made = load_preferences(), ""
     try:
         settings = settings_of(policy, values)
-        facts = workspace.must_be_there(model, preferences)
+        facts = must_be_there(model, preferences)
         new_bank = new_bank if new_bank in known else valid_name(new_bank)
         bank = _existing_or_new(new_bank, embedder, preferences)
         made = "" if new_bank in known else new_bank
-        workspace.embedder_of(bank, preferences)
-        info = workspace.start_run(
+        embedder_of(bank, preferences)
+        info = start_run(
             bank,
             environment=environment,
             tasks="" if tasks in (None, TYPED) else tasks,
@@ -98,7 +100,7 @@ def start_run_form(place: Place | None, environment: str | None = None, tasks: s
             by=person(),
         )
         if st.session_state.get(KEPT):
-            workspace.keep_options(model, model_options)
+            keep_options(model, model_options)
     except MemRLError as error:
         if made:
             _take_back(made)
@@ -115,7 +117,7 @@ def _propose_delta(delta: float, embedder: str, uri: str | None, tasks: str | No
         embedder = bank.embedder.name if bank else embedder
         if bank is not None and (runs := bank.runs()):
             found, of = gate_of_bank(bank, bank.uri, bank.state, runs[-1].id), "that this bank holds"
-        elif tasks not in (None, TYPED) and workspace.embeds_here(embedder):
+        elif tasks not in (None, TYPED) and embeds_here(embedder):
             found, of = _gate_of_tasks(embedder, tasks), "of these tasks"
         else:
             return
@@ -142,12 +144,12 @@ def gate_of_bank(_bank: MemoryBank, uri: str, state: str, run: str) -> GateSugge
 @st.cache_data(max_entries=8, show_spinner=False)
 def _gate_of_tasks(embedder: str, tasks: str) -> GateSuggestion:
     intents = dict.fromkeys(task.intent for task in tasks_of_set(tasks))
-    return suggested(workspace.make_embedder(embedder, workspace.load_preferences()).embed([*intents][:MOST_INTENTS]))
+    return suggested(make_embedder(embedder, load_preferences()).embed([*intents][:MOST_INTENTS]))
 
 
 def _take_back(name: str) -> None:
     """Delete the bank that was made for a run which could not be started."""
-    path = workspace.banks_folder() / name
+    path = banks_folder() / name
     if not places.opened(str(path)).runs():
         places.opened.clear(str(path))
         delete_bank(path)
@@ -157,7 +159,7 @@ def _environment_and_tasks(model: str) -> tuple[str, str | None]:
     names = [name for name in environment_names() if not why_unusable(name)]
     left, right = st.columns(2)
     chosen = st.session_state.get(CHOSEN_ENVIRONMENT)
-    for_small_models = chosen is None and not workspace.is_simulated(model) and HELPDESK in names
+    for_small_models = chosen is None and not is_simulated(model) and HELPDESK in names
     # A widget keeps what it began with: until somebody chooses, it is said anew what that is.
     st.session_state[ENVIRONMENT] = chosen if chosen in names else HELPDESK if for_small_models else names[0]
     environment = left.selectbox(
@@ -185,25 +187,25 @@ def _keep_environment() -> None:
 def _environment_options(environment: str, model: str) -> dict[str, Any]:
     """What the environment is made with, where that differs from how it is by itself."""
     found = environment_class(environment)
-    simulated, begins_with = workspace.is_simulated(model), workspace.begins_with(environment, model)
+    simulated, begun = is_simulated(model), begins_with(environment, model)
     chosen = {}
     for name, field in found.Options.model_fields.items():
         if simulated and name == OWN_WORDS:
             continue  # It has none.
         drawn = name == found.seed_option  # By the run's seed, so that the default is one more value to choose.
-        usual = None if drawn else begins_with.get(name, field.default)
+        usual = None if drawn else begun.get(name, field.default)
         value = _field_input(name, field, usual, f"new_{environment}_{name}_{usual}")
-        if value is not None if drawn else value != field.default or name in begins_with:
+        if value is not None if drawn else value != field.default or name in begun:
             chosen[name] = value
     return chosen
 
 
 def _model_options(environment: str, model: str) -> dict[str, Any]:
     """The options of the model that differ from what they are where nobody chooses."""
-    if workspace.is_simulated(model):
+    if is_simulated(model):
         return {}
     usual = ModelOptions(num_predict=environment_class(environment).spec.answer_tokens).model_dump()
-    begins = {**usual, **workspace.load_preferences().model_options.get(model, {})}
+    begins = {**usual, **load_preferences().model_options.get(model, {})}
     st.markdown("**Model options**")
     columns, chosen = st.columns(2), {}
     for at, name in enumerate(CHOSEN):
@@ -217,11 +219,11 @@ def _model_options(environment: str, model: str) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if value != usual[name]}
 
 
-def _existing_or_new(name: str, embedder: str, preferences: workspace.Preferences) -> MemoryBank:
+def _existing_or_new(name: str, embedder: str, preferences: Preferences) -> MemoryBank:
     known = places.known_banks()
     if name not in known:
-        path = workspace.banks_folder() / name
-        workspace.create_bank(str(path), embedder, preferences).close()
+        path = banks_folder() / name
+        create_bank(str(path), embedder, preferences).close()
         known[name] = str(path)
     return places.opened(known[name])
 
@@ -242,7 +244,7 @@ def open_bank_form() -> None:
             if "://" not in uri:
                 uri = str(Path(uri).expanduser().resolve())
             MemoryBank.open(uri).close()
-            places.go_to_steps(bank=workspace.remember_bank(uri))
+            places.go_to_steps(bank=remember_bank(uri))
 
 
 def policy_choice(key: str, label: str = "Method") -> str:

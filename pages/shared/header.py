@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import HASHING, OLLAMA_PREFIX, is_of_ollama, lacks
+from memrl_core.agent.runs import can_go_on
 from memrl_core.analysis.decision.labels import weights_label
 from memrl_core.bank.people.roles import actor_of
 from memrl_core.environments import environment_title
@@ -33,10 +35,10 @@ def status_of(address: str, model: str | None) -> OllamaStatus:
 
 def model_status(model: str) -> OllamaStatus:
     """How the model of a run is: in Ollama, in this program, or at a server that is asked only with a step."""
-    preferences = workspace.load_preferences()
-    if workspace.is_of_ollama(model):
-        return status_of(preferences.ollama_address, model.removeprefix(workspace.OLLAMA_PREFIX))
-    if lacking := workspace.lacks(model) if is_gguf(model) else "":
+    preferences = load_preferences()
+    if is_of_ollama(model):
+        return status_of(preferences.ollama_address, model.removeprefix(OLLAMA_PREFIX))
+    if lacking := lacks(model) if is_gguf(model) else "":
         return OllamaStatus("model_missing", lacking, "")
     where = "runs in this program" if is_gguf(model) else f"is asked at {preferences.openai_address}"
     return OllamaStatus("running", f"{model} {where}.", "")
@@ -63,7 +65,7 @@ def header(place: Place, slider: bool = True) -> None:
 def _about(place: Place) -> None:
     """World, method, model and embedder of the run, under the number of its memories."""
     run = place.run
-    status = model_status(run.model) if run and not run.simulated and workspace.can_go_on(run) else None
+    status = model_status(run.model) if run and not run.simulated and can_go_on(run) else None
     unmoved = place.bank.unmoved(run.id) if run else ""
     fails = bool(unmoved) or (status is not None and status.state != "running")
     saved = place.bank.saved(run.id) if run else place.bank.last_saved
@@ -245,7 +247,7 @@ def _model_chip(run: RunInfo, status: OllamaStatus | None) -> None:
 
 def _embedder_chip(place: Place) -> None:
     embedder = place.bank.embedder
-    lexical = embedder.name.startswith(workspace.HASHING)
+    lexical = embedder.name.startswith(HASHING)
     st.badge(
         in_badge(f"{embedder.name}{' · lexical' if lexical else ''} · {dimensions(embedder.dimension)}"),
         icon=":material/data_array:",

@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences, save_preferences
+from memrl_core.agent.run_parts import HASHING, SIMULATED, default_embedder, make_model, models_at_hand
+from memrl_core.agent.runs import reconnect
 from memrl_core.analysis.decision.outline import reply_notes, tokens_of
 from memrl_core.analysis.run.following import measured_follows
 from memrl_core.errors import EmbedderMismatch, ModelError
@@ -40,9 +42,9 @@ def chat_model_choice(key: str, begin_with: str = "", own: str = "") -> str:
 
     `own` is a run's model, which goes first whether it is at hand or not.
     """
-    status = status_of(workspace.load_preferences().ollama_address, None)
+    status = status_of(load_preferences().ollama_address, None)
     bare = {model.name for model in status.models if model.chat_template is False}
-    at_hand = workspace.models_at_hand(model.name for model in status.models if model.can_chat)
+    at_hand = models_at_hand(model.name for model in status.models if model.can_chat)
     if own:
         at_hand = list(dict.fromkeys([own, *at_hand]))
     chosen = st.selectbox(
@@ -56,20 +58,20 @@ def chat_model_choice(key: str, begin_with: str = "", own: str = "") -> str:
     )
     if status.state == "not_running":
         st.caption(literal(f"{status.sentence.partition('. ')[0]}, so its models are not in the list."))
-    return str(chosen or workspace.SIMULATED)
+    return str(chosen or SIMULATED)
 
 
 def model_label(name: str) -> str:
     """What a model is called where one is chosen."""
-    if name == workspace.SIMULATED:
+    if name == SIMULATED:
         return "simulated model (no language model)"
     return f"{name.removeprefix('gguf:')} · in this program" if name.startswith("gguf:") else name
 
 
 def embedders_at_hand() -> list[str]:
     """This program's own embedders, then those of Ollama where it runs."""
-    status = status_of(workspace.load_preferences().ollama_address, None)
-    own = dict.fromkeys([workspace.default_embedder(), workspace.HASHING])
+    status = status_of(load_preferences().ollama_address, None)
+    own = dict.fromkeys([default_embedder(), HASHING])
     return [*own, *(model.name for model in status.models if model.can_embed)]
 
 
@@ -87,7 +89,7 @@ def embedder_choice(key: str) -> str:
 
 def ollama_panel() -> None:
     """The models at hand, to be chosen and tried; where Ollama is, and a way to get more."""
-    preferences = workspace.load_preferences()
+    preferences = load_preferences()
     with st.expander("Models · choose, try, pull"):
         where, patience = st.columns([3, 1])
         address = _address_field(where, "Ollama's address", "ollama_address", "OLLAMA_HOST")
@@ -132,7 +134,7 @@ def ollama_panel() -> None:
 
 def _at_hand(status: OllamaStatus) -> None:
     """Every model that is here with what is known of it, and what can be done with one."""
-    own = [name for name in workspace.models_at_hand(()) if is_gguf(name)]
+    own = [name for name in models_at_hand(()) if is_gguf(name)]
     names = [*own, *(model.name for model in status.models)]
     if not names:
         return
@@ -194,10 +196,10 @@ def _use_in_a_run(name: str) -> None:
 
 def _tried(name: str, asked: str) -> None:
     """What the model answers to one message, with its time and its speed."""
-    preferences = workspace.load_preferences()
+    preferences = load_preferences()
 
     def answer(report: Progress, cancelled: Cancelled) -> Reply:
-        model = workspace.make_model(name, preferences)
+        model = make_model(name, preferences)
         return model.chat([Message("user", asked)], ModelOptions(num_predict=MOST_TRIED), cancelled=cancelled)
 
     reply = working("try", f"{name}: {asked}", answer, "answers")
@@ -210,7 +212,7 @@ def _tried(name: str, asked: str) -> None:
 def _address_field(where: Any, label: str, name: str, variable: str) -> str:
     """Where a server is: with a login for whoever starts this program to say, as roles hold in a bank and all share
     it."""
-    now = str(getattr(workspace.load_preferences(), name))
+    now = str(getattr(load_preferences(), name))
     if has_login():
         where.text_input(
             label, value=now, disabled=True,
@@ -242,19 +244,19 @@ def _confirm_another_machine(chosen: dict[str, Any]) -> None:
 
 
 def _use(chosen: dict[str, Any]) -> None:
-    workspace.save_preferences(workspace.load_preferences().model_copy(update=chosen))
+    save_preferences(load_preferences().model_copy(update=chosen))
     _start_afresh()
 
 
 def _start_afresh() -> None:
     """Ask Ollama again, and let runs that are idle go on with what is there now."""
     status_of.clear()
-    preferences = workspace.load_preferences()
+    preferences = load_preferences()
     for live in places.live_runs().values():
         if not live.busy:
             # A server that is not there gets its sentence where it is needed.
             with contextlib.suppress(ModelError, EmbedderMismatch):
-                workspace.reconnect(live, preferences)
+                reconnect(live, preferences)
     st.rerun()
 
 

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences, save_preferences
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import COVERS, LONGEST_NAME, SOMEONE, Role, person_name
 from memrl_core.errors import MemRLError
@@ -96,8 +96,8 @@ def rename(name: str) -> None:
     name = person_name(name)
     st.session_state[NAME] = "" if name == SOMEONE else name
     _taken().setdefault(name, _session())
-    preferences = workspace.load_preferences()
-    workspace.save_preferences(preferences.model_copy(update={"rater": st.session_state[NAME]}))
+    preferences = load_preferences()
+    save_preferences(preferences.model_copy(update={"rater": st.session_state[NAME]}))
 
 
 def allowed(bank: MemoryBank, role: Role) -> bool:
@@ -140,7 +140,7 @@ def _remembered() -> str:
     given = unquote(st.context.cookies.get(COOKIE, ""))
     if given:
         return given[:LONGEST_NAME]
-    name = workspace.load_preferences().rater
+    name = load_preferences().rater
     return name if name and _taken().setdefault(name, _session()) == _session() else ""
 
 

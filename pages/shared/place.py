@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
+from memrl_core.agent.preferences import DEMO, RECORDINGS, banks_folder, demo_bank, home_problem, load_preferences
+from memrl_core.agent.runs import live_run
 from memrl_core.agent.twins import TwinRuns, open_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
@@ -77,11 +78,11 @@ def live_runs() -> dict[tuple[str, str], LiveRun]:
 
 def known_banks() -> dict[str, str]:
     """Name to URI: the banks in the home folder and those a person opened from elsewhere."""
-    here = {summary.name: summary.path for summary in list_banks(workspace.banks_folder())}
-    if workspace.home_problem():  # The demos lie elsewhere then.
+    here = {summary.name: summary.path for summary in list_banks(banks_folder())}
+    if home_problem():  # The demos lie elsewhere then.
         with suppress(MemRLError):
-            here |= {name: str(workspace.demo_bank(name)) for name in workspace.RECORDINGS}
-    return {**workspace.load_preferences().opened, **here}
+            here |= {name: str(demo_bank(name)) for name in RECORDINGS}
+    return {**load_preferences().opened, **here}
 
 
 def go(**changes: object) -> None:
@@ -130,10 +131,10 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
     if _is_left(asked) or not asked:
         asked = dict(st.session_state.get("place", {}))
     banks = known_banks()
-    name = _name_of(asked.get("bank", workspace.DEMO), banks)
-    if name not in banks and name == workspace.DEMO:
+    name = _name_of(asked.get("bank", DEMO), banks)
+    if name not in banks and name == DEMO:
         try:
-            banks[name] = str(workspace.demo_bank())
+            banks[name] = str(demo_bank())
         except MemRLError as error:
             st.info(literal(str(error)))
             return None
@@ -142,7 +143,7 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
             st.query_params["bank"] = shown(name)  # Without a password.
         also = ", ".join(f"{part} {asked[part][:40]}" for part in ("run", "step") if part in asked)
         sentence = f"{_no_such_bank(name)} Nothing is shown in its place{f' (asked for: {also})' if also else ''}."
-        _not_here(sentence, "Open the demo", {"bank": workspace.DEMO}, stop)
+        _not_here(sentence, "Open the demo", {"bank": DEMO}, stop)
         return None
     bank = opened(banks[name])
     bank.refresh()
@@ -212,7 +213,7 @@ def live(place: Place) -> LiveRun:
     key = (str(place.bank.uri), place.info.id)
     runs = live_runs()
     if key not in runs:
-        runs[key] = workspace.live_run(place.bank, place.info.id, workspace.load_preferences())
+        runs[key] = live_run(place.bank, place.info.id, load_preferences())
     return runs[key]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.runs import fork
 from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.policies import settings_of
@@ -42,9 +42,7 @@ def rewind_form(place: Place, step: int, begin_with: PolicySettings | None = Non
         name = st.text_input("Name", key="rewind_name", placeholder="chosen for you")
         if st.button("Rewind", type="primary", key="rewind", width="stretch", **look):
             with errors_shown():
-                started = workspace.fork(
-                    place.bank, place.info.id, step, values, name.strip() or None, by=person(), model=model
-                )
+                started = fork(place.bank, place.info.id, step, values, name.strip() or None, by=person(), model=model)
                 places.go_to_steps(run=started.id, step=None)
 
 

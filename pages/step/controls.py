@@ -6,8 +6,8 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
+from memrl_core.agent.runs import can_go_on
 from memrl_core.analysis.decision.outline import TITLES, shortened
 from memrl_core.analysis.run.following import latest_follows
 from memrl_core.bank import MemoryBank
@@ -39,7 +39,7 @@ def controls(view: View) -> None:
     if not view.moment.live:
         _replay_note(view)
         return
-    if not workspace.can_go_on(view.run):
+    if not can_go_on(view.run):
         _from_elsewhere(view)
         return
     note(view, view.live)
@@ -202,7 +202,7 @@ def _replay_note(view: View) -> None:
         )
         _player(view.place)
         st.button("Go live", icon=":material/play_arrow:", key="go_live", on_click=places.go, kwargs={"step": None})
-        if view.moment.trace is not None and workspace.can_go_on(view.run):
+        if view.moment.trace is not None and can_go_on(view.run):
             rewind_form(view.place, view.moment.trace.step)
         compare_button(view.place)
         _save_file(view)
@@ -241,7 +241,7 @@ def _player(place: Place) -> None:
 
 def model_banner(view: View) -> None:
     """What stands in the way of the run's model, with its remedy."""
-    if view.run.simulated or not view.moment.live or not workspace.can_go_on(view.run):
+    if view.run.simulated or not view.moment.live or not can_go_on(view.run):
         return
     status = model_status(view.run.model)
     if status.state == "running":

@@ -10,8 +10,9 @@ from typing import Literal
 
 import streamlit as st
 
-from memrl_core.agent import workspace
 from memrl_core.agent.memory import is_open
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import rendered
 from memrl_core.analysis.decision.explain import (
     credited_because,
     normaliser_line,
@@ -414,10 +415,10 @@ def _by_the_template(record: GenerateRecord, messages: Sequence[Message]) -> Non
     )
     if not wanted:
         return
-    options, preferences = ModelOptions.model_validate(record.options), workspace.load_preferences()
+    options, preferences = ModelOptions.model_validate(record.options), load_preferences()
     text = working(
         "template", f"{record.model} {hash(messages)}",
-        lambda *_: workspace.rendered(record.model, messages, options, preferences), "messages",
+        lambda *_: rendered(record.model, messages, options, preferences), "messages",
     )  # fmt: skip
     if text is not None:
         with st.container(height=PROMPT_HEIGHT, key="prompt_as_read"):

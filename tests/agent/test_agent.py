@@ -12,8 +12,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from memrl_core.agent import Agent, workspace
+from memrl_core.agent import Agent
 from memrl_core.agent.asking import view_before
+from memrl_core.agent.run_parts import SIMULATED
+from memrl_core.agent.runs import REPEATED, begins_with
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
@@ -378,8 +380,8 @@ def test_who_goes_round_in_circles_is_shown_what_was_tried_and_ended_in_time(tmp
 
 
 def test_only_language_models_begin_with_an_end_of_circles(tmp_path: Path) -> None:
-    assert "repeats" not in workspace.begins_with("household", workspace.SIMULATED)
-    assert workspace.begins_with("household", "any-model")["repeats"] == workspace.REPEATED
-    assert "repeats" not in workspace.begins_with("helpdesk", "any-model")
+    assert "repeats" not in begins_with("household", SIMULATED)
+    assert begins_with("household", "any-model")["repeats"] == REPEATED
+    assert "repeats" not in begins_with("helpdesk", "any-model")
     with pytest.raises(InputError, match="repeats"):
         make_environment("helpdesk", repeats=3)

@@ -12,10 +12,11 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import Asking
 from memrl_core.agent.rerun import Rerunner
-from memrl_core.agent.workspace import start_run, tasks_of_set
+from memrl_core.agent.runs import start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.household import Household
+from memrl_core.environments.tasks import tasks_of_set
 from memrl_core.errors import ModelInterrupted, PromptTooLong
 from memrl_core.exchange.bring_in import Names
 from memrl_core.models.base import ModelOptions, fewest_tokens

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
 from memrl_core.agent.rerun import Credit, Rerun, credit, subsets
+from memrl_core.agent.run_parts import make_embedder
+from memrl_core.agent.runs import fork, live_run, rerunner, start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, ModelError, SettingsError
 from memrl_core.records import GenerateRecord, Message, Reply, Turn
@@ -28,9 +30,9 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
 
 
 def _bank_with_run(path: Path, settings: dict[str, object]) -> MemoryBank:
-    embedder = workspace.make_embedder("hashing", workspace.Preferences())
+    embedder = make_embedder("hashing", Preferences())
     bank = MemoryBank.create(str(path), embedder.name, embedder.dimension)
-    workspace.start_run(
+    start_run(
         bank, environment="household", tasks="household-train", settings=MemRLSettings.of(settings), run="base", seed=3
     )
     go_on(bank, "base", STEPS)
@@ -39,7 +41,7 @@ def _bank_with_run(path: Path, settings: dict[str, object]) -> MemoryBank:
 
 def test_a_fork_under_the_same_settings_repeats_the_run_step_by_step(learned: MemoryBank) -> None:
     settings = learned.trace("base", 10).settings
-    forked = workspace.fork(learned, "base", 10, settings, name="same")
+    forked = fork(learned, "base", 10, settings, name="same")
     assert dict(learned.utilities("same")) == dict(learned.utilities("base", 9))
     go_on(learned, forked.id, 5)
     for step in range(10, 15):
@@ -62,7 +64,7 @@ def _role(memory_id: str, run: str) -> str:
 
 def test_a_fork_under_other_settings_decides_its_first_step_by_them(learned: MemoryBank) -> None:
     settings = {**learned.trace("base", 20).settings, "k2": 1, "weight": 1.0}
-    forked = workspace.fork(learned, "base", 20, settings)
+    forked = fork(learned, "base", 20, settings)
     go_on(learned, forked.id, 1)
     trace = learned.trace(forked.id, 20)
     assert len(trace.decision.selected) <= 1
@@ -71,27 +73,27 @@ def test_a_fork_under_other_settings_decides_its_first_step_by_them(learned: Mem
 
 
 def test_a_fork_with_another_model_has_that_models_facts_and_options(learned: MemoryBank) -> None:
-    forked = workspace.fork(learned, "base", 10, learned.settings("base"), model="gguf:smollm2")
+    forked = fork(learned, "base", 10, learned.settings("base"), model="gguf:smollm2")
     assert (forked.model, forked.simulated) == ("gguf:smollm2", False)
     assert forked.model_facts["digest"] and not learned.run("base").model_facts
     with pytest.raises(ModelError):
-        workspace.fork(learned, "base", 10, learned.settings("base"), name="none", model="gguf:/not/there.gguf")
+        fork(learned, "base", 10, learned.settings("base"), name="none", model="gguf:/not/there.gguf")
     assert "none" not in [info.id for info in learned.runs()]
 
 
 def test_a_fork_of_a_step_that_is_not_there_leaves_no_run_behind(learned: MemoryBank) -> None:
     runs = len(learned.runs())
     with pytest.raises(InputError, match="no step 99"):
-        workspace.fork(learned, "base", 99, learned.settings("base"))
+        fork(learned, "base", 99, learned.settings("base"))
     with pytest.raises(SettingsError):
-        workspace.fork(learned, "base", 3, {**learned.settings("base"), "alpha": 7})
+        fork(learned, "base", 3, {**learned.settings("base"), "alpha": 7})
     assert len(learned.runs()) == runs
 
 
 def test_answering_again_with_the_same_memories_gives_the_recorded_episode(learned: MemoryBank) -> None:
     for step in range(1, STEPS + 1):
         trace = learned.trace("base", step)
-        again = workspace.rerunner(learned, trace, workspace.Preferences())
+        again = rerunner(learned, trace, Preferences())
         found = again.rerun(again.memories)
         assert [t.reply.text for t in found.generate.turns] == [t.reply.text for t in trace.generate.turns]
         assert found.generate.messages == trace.generate.messages
@@ -100,7 +102,7 @@ def test_answering_again_with_the_same_memories_gives_the_recorded_episode(learn
 
 def test_a_memory_that_is_left_out_is_not_in_the_prompt(learned: MemoryBank) -> None:
     trace = next(t for t in learned.traces("base") if t.decision is not None and len(t.decision.selected) > 1)
-    again = workspace.rerunner(learned, trace, workspace.Preferences())
+    again = rerunner(learned, trace, Preferences())
     first, *rest = again.memories
     found = again.rerun(rest)
     assert all(f"[memory {first}]" not in message.content for message in found.generate.messages)
@@ -109,7 +111,7 @@ def test_a_memory_that_is_left_out_is_not_in_the_prompt(learned: MemoryBank) -> 
 
 def test_nothing_is_stored_by_answering_again(learned: MemoryBank) -> None:
     facts = learned.facts
-    again = workspace.rerunner(learned, learned.trace("base", STEPS), workspace.Preferences())
+    again = rerunner(learned, learned.trace("base", STEPS), Preferences())
     credit("leave-one-out", again.memories, again.rerun)
     assert learned.facts == facts
 
@@ -138,7 +140,7 @@ def test_the_recorded_prompt_with_the_recorded_options_gives_the_recorded_episod
     assert trace.generate is not None
     then, facts = trace.generate, learned.facts
     heard: list[int] = []
-    again = workspace.rerunner(learned, trace, workspace.Preferences(), "simulated")
+    again = rerunner(learned, trace, Preferences(), "simulated")
     found = again.rerun_prompt(
         then.messages,
         then.options["temperature"],
@@ -155,11 +157,11 @@ def test_an_edited_prompt_goes_to_the_model_that_is_chosen_with_its_temperature_
     learned: MemoryBank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parrot = Parrot("fly to the moon")
-    monkeypatch.setattr(workspace, "make_model", lambda name, preferences: parrot)
+    monkeypatch.setattr("memrl_core.agent.runs.make_model", lambda name, preferences: parrot)
     trace = learned.trace("base", STEPS)
     system, user = trace.generate.messages
     edited = (replace(system, content="Say anything."), user)
-    found = workspace.rerunner(learned, trace, workspace.Preferences(), "parrot").rerun_prompt(edited, 0.9, 41)
+    found = rerunner(learned, trace, Preferences(), "parrot").rerun_prompt(edited, 0.9, 41)
     assert parrot.asked[0] == (edited, 0.9, 41)
     assert found.generate.spans == () and found.generate.model == "parrot"
     assert all(turn.reply.offered is False for turn in found.generate.turns)
@@ -167,17 +169,17 @@ def test_an_edited_prompt_goes_to_the_model_that_is_chosen_with_its_temperature_
 
 
 def test_a_prompt_that_is_stopped_has_no_reward(learned: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "make_model", lambda name, preferences: Parrot("go"))
+    monkeypatch.setattr("memrl_core.agent.runs.make_model", lambda name, preferences: Parrot("go"))
     trace = learned.trace("base", STEPS)
-    again = workspace.rerunner(learned, trace, workspace.Preferences(), "parrot")
+    again = rerunner(learned, trace, Preferences(), "parrot")
     found = again.rerun_prompt(trace.generate.messages, 0.0, 1, cancelled=lambda: True)
     assert found.stopped and found.reward is None and len(found.generate.turns) == 1
 
 
 def test_a_prompt_that_is_never_answered_has_no_reward(learned: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "make_model", lambda name, preferences: Parrot(""))
+    monkeypatch.setattr("memrl_core.agent.runs.make_model", lambda name, preferences: Parrot(""))
     trace = learned.trace("base", STEPS)
-    again = workspace.rerunner(learned, trace, workspace.Preferences(), "parrot")
+    again = rerunner(learned, trace, Preferences(), "parrot")
     found = again.rerun_prompt(trace.generate.messages, 0.0, 1)
     assert (found.reward, found.outcome) == (None, "unrated") and found.verdict.startswith("No answer.")
 
@@ -289,17 +291,13 @@ def test_work_that_fails_keeps_the_sentence() -> None:
 
 
 def test_a_step_that_recalled_in_its_turns_is_answered_again_as_it_was(tmp_path: Path) -> None:
-    preferences = workspace.Preferences()
-    embedder = workspace.make_embedder("hashing", preferences)
+    preferences = Preferences()
+    embedder = make_embedder("hashing", preferences)
     with MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension) as bank:
-        workspace.start_run(
-            bank, environment="household", tasks="household-train", task_count=2, policy="rememberer", run="r"
-        )
-        live = workspace.live_run(bank, "r", preferences)
+        start_run(bank, environment="household", tasks="household-train", task_count=2, policy="rememberer", run="r")
+        live = live_run(bank, "r", preferences)
         for trace in live.agent.run(live.tasks, 2):
-            again = workspace.rerunner(bank, trace, preferences).rerun(
-                trace.decision.selected if trace.decision else ()
-            )
+            again = rerunner(bank, trace, preferences).rerun(trace.decision.selected if trace.decision else ())
             shown = [turn.reply.text for turn in trace.generate.turns]
             assert [turn.reply.text for turn in again.generate.turns] == shown
             assert [turn.recalled for turn in again.generate.turns] == [t.recalled for t in trace.generate.turns]

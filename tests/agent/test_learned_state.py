@@ -12,9 +12,10 @@ from typing import ClassVar
 import pytest
 
 from memrl_core import policies
-from memrl_core.agent import Agent, workspace
+from memrl_core.agent import Agent
 from memrl_core.agent.asking import view_before
 from memrl_core.agent.learned_state import KEPT_EVERY, learned_before, learned_now, learned_steps
+from memrl_core.agent.runs import fork
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import PolicyFailed
 from memrl_core.policies.base import Lesson
@@ -181,7 +182,7 @@ def test_what_is_learned_in_a_step_stands_in_its_trace(agent: Agent) -> None:
 
 def test_a_fork_knows_what_its_base_had_learned(agent: Agent) -> None:
     steps(agent, 6)
-    forked = workspace.fork(agent.bank, "r", 4, agent.bank.settings("r"), "f")
+    forked = fork(agent.bank, "r", 4, agent.bank.settings("r"), "f")
     assert learned_now(agent.bank, forked.id).rewards == by_hand(agent, "r", 4)
 
 

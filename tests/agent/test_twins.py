@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.runs import start_run, tasks_of
 from memrl_core.agent.twins import FASTEST, Side, TwinRuns, labels, open_twins, shifts_of, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
@@ -84,7 +84,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def give(*given: Interrupted) -> None:
         left = list(given)
-        monkeypatch.setattr(workspace, "make_model", lambda *_: left.pop(0) if left else SimulatedModel())
+        monkeypatch.setattr("memrl_core.agent.runs.make_model", lambda *_: left.pop(0) if left else SimulatedModel())
 
     return give
 
@@ -105,7 +105,7 @@ def test_both_meet_the_same_tasks_epochs_and_draws(bank: MemoryBank, monkeypatch
     twins.step(9)
     assert met[::2] == met[1::2] and len(set(met)) == 9
     left, right = ([(row.step, row.task, row.epoch) for row in bank.step_rows(run)] for run in twins.runs)
-    tasks = [task.id for task in workspace.tasks_of(bank.run(twins.runs[0]))]
+    tasks = [task.id for task in tasks_of(bank.run(twins.runs[0]))]
     assert left == right == [(n + 1, tasks[n % 4], n // 4 + 1) for n in range(9)]
 
 
@@ -362,15 +362,15 @@ def test_runs_that_are_no_twins_are_refused_with_what_differs(
     bank: MemoryBank, changed: dict[str, Any], named: str
 ) -> None:
     same: dict[str, Any] = {"environment": "household", "tasks": "household-train", "task_count": 4, "seed": 3}
-    workspace.start_run(bank, run="one", **same)
-    workspace.start_run(bank, run="other", **{**same, **changed})
+    start_run(bank, run="one", **same)
+    start_run(bank, run="other", **{**same, **changed})
     with pytest.raises(InputError, match=named):
         open_twins(bank, "one", "other")
 
 
 def test_runs_without_a_list_of_tasks_or_of_another_world_are_refused(bank: MemoryBank) -> None:
     for run in ("typed-1", "typed-2"):
-        workspace.start_run(bank, environment="conversation", tasks="", run=run)
+        start_run(bank, environment="conversation", tasks="", run=run)
     for run in ("far-1", "far-2"):
         bank.write.start_run(replace(a_run(run), environment="alfworld", embedder=EMBEDDER.name))
     for left, right in (("typed-1", "typed-2"), ("far-1", "far-2")):

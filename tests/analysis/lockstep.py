@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
+from memrl_core.agent.runs import live_run
 from memrl_core.analysis.compare.alignment import Alignment, ComparedStep, Line, align
 from memrl_core.bank import MemoryBank
 from memrl_core.records import (
@@ -107,7 +108,7 @@ def commit(bank: MemoryBank, run: str, task: str, intent: str = "do it", **repor
 
 def go_on(bank: MemoryBank, run: str, steps: int) -> None:
     """A run does so many more steps with the parts that it began with."""
-    live = workspace.live_run(bank, run, workspace.Preferences())
+    live = live_run(bank, run, Preferences())
     live.run_many(steps)
     assert live.wait(60)
     assert live.error is None

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
+from memrl_core.agent.runs import live_run
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.household import Household
@@ -55,7 +56,7 @@ def test_a_run_is_reported_with_the_options_its_world_has_now(tmp_path: Path) ->
     bank.close()
     with MemoryBank.open(str(tmp_path / "b")) as again:
         assert again.run("r").environment_options == {"shift_at": [3, 5]}
-        world = workspace.live_run(again, "r", workspace.Preferences()).agent.environment
+        world = live_run(again, "r", Preferences()).agent.environment
         assert isinstance(world, Household)
         assert world.shifts == (3, 5)
 

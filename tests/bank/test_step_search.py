@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import demo_bank
 from memrl_core.analysis.decision.labels import memory_named
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
@@ -79,7 +79,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """The demo, with one step rated by a person against its environment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MEMRL_HOME", str(tmp_path_factory.mktemp("home")))
-        bank = MemoryBank.open(str(workspace.demo_bank()))
+        bank = MemoryBank.open(str(demo_bank()))
     then = next(trace.reward.reward for trace in bank.traces(RUN) if trace.step == 12 and trace.reward)
     bank.write.ratings.rate(Rating(RUN, 12, -1.0 if then == 1.0 else 1.0, "ann", "the wrong drawer"))
     return bank

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from memrl_core.agent import workspace
+from memrl_core.agent.runs import start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.ollama import OllamaEmbedder
 from tests.browser.conftest import RunningApp, free_port, watched_page
@@ -41,9 +41,7 @@ def a_run_with_ollama(app: RunningApp, server: OllamaServer, name: str) -> str:
     """Make a bank with a run on the loopback server's models in the app's home; returns the way to it."""
     embedder = OllamaEmbedder("nomic-embed-text", address=server.address)
     with MemoryBank.create(str(app.home / "banks" / name), embedder.name, embedder.dimension) as bank:
-        workspace.start_run(
-            bank, environment="household", tasks="household-train", model="llama3.2", model_facts={}, run="r"
-        )
+        start_run(bank, environment="household", tasks="household-train", model="llama3.2", model_facts={}, run="r")
     return f"{app.url}/step?bank={name}&run=r"
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from memrl_core.agent import workspace
+from memrl_core.agent.run_parts import SIMULATED
 from memrl_core.bank import MemoryBank
 from tests.browser.conftest import RunningApp
 
@@ -19,7 +19,7 @@ Q = """() => [...document.querySelectorAll("[data-agent]")].map((side) => Object
 def begun(page: Page, app: RunningApp, model: str, messages: int) -> tuple[str, str]:
     """A race that has answered two messages at least; its runs."""
     page.goto(f"{app.url}/race")
-    if model == workspace.SIMULATED:
+    if model == SIMULATED:
         page.get_by_role("combobox", name="Model").click()
         page.get_by_role("option", name=re.compile("simulated")).click()
     page.get_by_label("Messages").fill(str(messages))
@@ -36,12 +36,12 @@ def until_answered(page: Page, how_many: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [workspace.SIMULATED, pytest.param("gguf:smollm2", marks=pytest.mark.slow)], ids=["simulated", "smollm2"]
+    "model", [SIMULATED, pytest.param("gguf:smollm2", marks=pytest.mark.slow)], ids=["simulated", "smollm2"]
 )
 def test_a_race_draws_what_the_bank_holds_pauses_shifts_and_leads_to_compare(
     page: Page, app: RunningApp, model: str
 ) -> None:
-    runs = begun(page, app, model, 320 if model == workspace.SIMULATED else 40)
+    runs = begun(page, app, model, 320 if model == SIMULATED else 40)
     expect(page.locator("[data-agent]")).to_have_count(2)
     page.get_by_role("button", name="Change the rules now").click()
     expect(page.locator(".race-shift")).to_have_count(1)

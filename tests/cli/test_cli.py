@@ -16,7 +16,7 @@ import lancedb
 import pytest
 from streamlit.runtime.pages_manager import PagesManager
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences, demo_bank, load_preferences
 from memrl_core.analysis.decision.gate import suggest_delta
 from memrl_core.analysis.decision.labels import memory_labels
 from memrl_core.bank import MemoryBank
@@ -132,7 +132,7 @@ def test_what_nobody_foresaw_is_one_sentence_and_its_traceback_goes_to_the_log(
 
 def test_show_prints_the_numbers_of_a_step() -> None:
     wanted = {Reason.TOP_K2, Reason.BEYOND_K2, Reason.BELOW_DELTA}
-    with MemoryBank.open(str(workspace.demo_bank())) as bank:
+    with MemoryBank.open(str(demo_bank())) as bank:
         trace = next(
             one
             for one in bank.traces("household")
@@ -203,7 +203,7 @@ def test_the_doctor_asks_all_servers_at_once(home: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(terminal, "ollama_status", ollama)
     monkeypatch.setattr(terminal, "openai_models", openai)
-    rows = terminal.model_rows(workspace.Preferences())
+    rows = terminal.model_rows(Preferences())
     assert [row.level for row in rows if row.sentence == "Nothing answers."] == ["optional"] * 2
 
 
@@ -341,7 +341,7 @@ def test_the_app_offers_a_bank_that_a_toml_file_names(home: Path, monkeypatch: p
     (home / "team.toml").write_text('database = "there/bank.db"\nvectors = "there/vectors"\n', encoding="utf-8")
     code, message = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "team.toml"))
     assert code == 0 and "http://127.0.0.1:8124/bank?bank=team" in message.replace("\n", "")
-    assert workspace.load_preferences().opened == {"team": str(home / "team.toml")}
+    assert load_preferences().opened == {"team": str(home / "team.toml")}
     code, message = memrl("app", "--headless", "--port", "8124", "--bank", str(home / "nothing"))
     assert code != 0 and "nothing" in message.replace("\n", "")
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from memrl_core.agent import Agent
 from memrl_core.agent.recorder import Recorder
-from memrl_core.agent.workspace import start_run
+from memrl_core.agent.runs import start_run
 from memrl_core.analysis.map.projection import Pca
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating

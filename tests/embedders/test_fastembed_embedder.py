@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
+from memrl_core.agent.run_parts import embedder_name, make_embedder
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders import fastembed
 from memrl_core.errors import EmbedderMismatch, InputError, ModelError, ModelMissing
@@ -54,8 +55,8 @@ class Model:
 
 
 def test_its_vectors_get_length_one_and_others_are_refused() -> None:
-    made = workspace.make_embedder(NAME, workspace.Preferences())
-    assert (made.name, made.dimension) == (NAME, 4) == (workspace.embedder_name(NAME), 4)
+    made = make_embedder(NAME, Preferences())
+    assert (made.name, made.dimension) == (NAME, 4) == (embedder_name(NAME), 4)
     assert made.embed(["one", "two"]) == pytest.approx(np.full((2, 4), 0.5))
     with pytest.raises(InputError):
         made.embed([" "])
@@ -68,12 +69,12 @@ def test_other_weights_of_the_same_name_are_not_taken_for_a_banks_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
-    made = workspace.make_embedder(NAME, workspace.Preferences())
+    made = make_embedder(NAME, Preferences())
     MemoryBank.create(str(tmp_path / "bank"), made.name, made.dimension, made.digest, made.version).close()
     fastembed._loaded.cache_clear()
     monkeypatch.setattr(Model, "weights", b"w2")
     with MemoryBank.open(str(tmp_path / "bank")) as bank, pytest.raises(EmbedderMismatch):
-        bank.must_match(workspace.make_embedder(NAME, workspace.Preferences()))
+        bank.must_match(make_embedder(NAME, Preferences()))
 
 
 def test_a_model_that_cannot_be_fetched_and_one_that_is_none_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +84,4 @@ def test_a_model_that_cannot_be_fetched_and_one_that_is_none_are_missing(monkeyp
     monkeypatch.setattr(Model, "__init__", no_network)
     for name in (NAME, "fastembed:no-such-model"):
         with pytest.raises(ModelMissing, match=name.partition(":")[2]):
-            workspace.make_embedder(name, workspace.Preferences())
+            make_embedder(name, Preferences())

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
+from memrl_core.agent.run_parts import embedder_name, make_embedder
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
 from memrl_core.embedders import wordllama
@@ -109,9 +110,9 @@ def test_nothing_of_it_is_loaded_before_a_text_is_embedded() -> None:
 
 @pytest.mark.parametrize("name", ["wordllama", "wordllama-256"])
 def test_it_is_chosen_by_its_names(name: str) -> None:
-    made = workspace.make_embedder(name, workspace.Preferences())
+    made = make_embedder(name, Preferences())
     assert (made.name, made.dimension) == ("wordllama-256", 256)
-    assert workspace.embedder_name(name) == "wordllama-256"
+    assert embedder_name(name) == "wordllama-256"
 
 
 def test_new_banks_begin_with_it_and_with_hashing_where_it_is_not_installed(
@@ -120,7 +121,7 @@ def test_new_banks_begin_with_it_and_with_hashing_where_it_is_not_installed(
     monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
     made = []
     for installed in (True, False):
-        monkeypatch.setattr(workspace, "is_installed", lambda installed=installed: installed)
+        monkeypatch.setattr("memrl_core.agent.run_parts.is_installed", lambda installed=installed: installed)
         bank = str(tmp_path / str(installed))
         done = CliRunner().invoke(cli.app, ["run", "--tasks", "2", "--bank", bank])
         assert done.exit_code == 0, done.output

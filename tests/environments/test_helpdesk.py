@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import make_environment
 from memrl_core.environments.helpdesk import MESSAGES, TEAMS, Helpdesk
@@ -114,18 +115,16 @@ def test_a_task_of_no_topic_is_refused_before_anything_is_passed_on() -> None:
 
 def test_a_run_begins_with_the_handbook_of_the_house_of_its_seed(tmp_path: Path) -> None:
     with MemoryBank.create(str(tmp_path / "b"), "hashing-1024", 1024) as bank:
-        info = workspace.start_run(bank, environment="helpdesk", tasks="helpdesk-train", seed=7)
+        info = start_run(bank, environment="helpdesk", tasks="helpdesk-train", seed=7)
         assert info.environment_options["house"] == 7
         known = {bank.memory(memory_id).experience for memory_id in bank.utilities(info.id)}
         assert known == {experience for _, experience in Helpdesk(house=7).first_memories()}
-        agent = workspace.live_run(bank, info.id, workspace.load_preferences()).agent
+        agent = live_run(bank, info.id, load_preferences()).agent
         step = whole_step(agent, TRAIN[0], 1, lambda: False)
         assert step.recall.memories == 40
-        later = workspace.start_run(bank, environment="helpdesk", tasks="helpdesk-train", seed=8, base=info.id)
+        later = start_run(bank, environment="helpdesk", tasks="helpdesk-train", seed=8, base=info.id)
         assert later.environment_options["house"] == 7 and len(bank.utilities(later.id)) == 41
-        alone = workspace.start_run(
-            bank, environment="helpdesk", tasks="helpdesk-train", environment_options={"handbook": False}
-        )
+        alone = start_run(bank, environment="helpdesk", tasks="helpdesk-train", environment_options={"handbook": False})
         assert not bank.utilities(alone.id)
 
 

@@ -23,8 +23,8 @@ from filelock import FileLock
 from typer.testing import CliRunner
 
 from memrl_core import __version__
-from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
+from memrl_core.agent.runs import live_run
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.cli import console
@@ -472,14 +472,14 @@ def test_a_cell_whose_model_or_embedder_has_other_weights_now_begins_anew_and_sa
 ) -> None:
     cell = cells_of(a_plan(arms=[{"name": "MemRL"}]))[0]
     ended_after(cell, tmp_path / "bank", tmp_path / "rows", 3)
-    live_run, errors = workspace.live_run, [error]
+    errors = [error]
 
     def changed(*asked: Any) -> LiveRun:
         if errors:
             raise errors.pop()
         return live_run(*asked)
 
-    monkeypatch.setattr(workspace, "live_run", changed)
+    monkeypatch.setattr("memrl_core.experiments.cells.live_run", changed)
     notes: list[str] = []
     found = run_cell(cell, str(tmp_path / "bank"), checkpoint=tmp_path / "rows", on_note=notes.append)
     assert found.equals(run_cell(cell, str(tmp_path / "whole")))

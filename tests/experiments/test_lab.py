@@ -49,7 +49,7 @@ def grid_of(twins: TwinRuns, run: str) -> list[list[bool | None]]:
 
 def test_the_bank_of_the_lab_is_made_once_and_then_opened(bank: MemoryBank) -> None:
     twins = a_pair(bank, 1)
-    assert Path(bank.uri) == workspace.banks_folder() / lab.BANK
+    assert Path(bank.uri) == banks_folder() / lab.BANK
     with lab_bank() as again:
         assert {info.id for info in again.runs()} == set(twins.runs)
         assert again.embedder == bank.embedder
@@ -59,7 +59,7 @@ def test_pairs_are_found_newest_first_and_other_runs_are_none(bank: MemoryBank) 
     assert pairs_in(bank) == []
     first, second = a_pair(bank, 0), a_pair(bank, 0)
     for run in ("household-1", "twins-lone-left", "twins-lone2-right", "notwins-left", "notwins-right"):
-        workspace.start_run(bank, environment="household", tasks="household-train", run=run)
+        start_run(bank, environment="household", tasks="household-train", run=run)
     assert pairs_in(bank) == [second.runs, first.runs]
 
 
@@ -103,7 +103,7 @@ def test_before_the_first_step_there_is_nothing_and_no_number_is_made_up(bank: M
 
 def test_a_step_that_only_one_side_has_is_in_no_figure(bank: MemoryBank) -> None:
     twins = a_pair(bank, 3)
-    alone = workspace.live_run(bank, twins.runs[0], workspace.Preferences()).agent
+    alone = live_run(bank, twins.runs[0], Preferences()).agent
     alone.begin(twins.tasks[3]).finish()
     assert [len(bank.step_rows(run)) for run in twins.runs] == [4, 3]
     assert [len(stream.outcomes) for stream in streams_of(twins)] == [3, 3]
@@ -111,7 +111,7 @@ def test_a_step_that_only_one_side_has_is_in_no_figure(bank: MemoryBank) -> None
 
 
 def lab_twins(bank: MemoryBank) -> TwinRuns:
-    return TwinRuns(bank, *pairs_in(bank)[0], workspace.Preferences())
+    return TwinRuns(bank, *pairs_in(bank)[0], Preferences())
 
 
 @pytest.mark.parametrize(("before", "at", "place"), [(0, 1, 0.5), (TASKS, TASKS + 1, 1.5), (7, 8, 1.9)])

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from memrl_core.agent import Agent, workspace
+from memrl_core.agent import Agent
+from memrl_core.agent.run_parts import make_model
+from memrl_core.agent.runs import start_run
 from memrl_core.agent.turns import read_choice
-from memrl_core.agent.workspace import start_run, tasks_of_set
 from memrl_core.analysis.decision.outline import reply_notes
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import ENVIRONMENTS, environment_class
 from memrl_core.environments.household import Household
+from memrl_core.environments.tasks import tasks_of_set
 from memrl_core.errors import EmptyAnswer, InputError, ModelInterrupted
 from memrl_core.experiments.prompt_layouts import LAYOUTS, Layouts, layout_reports, layouts_of, run_layouts
 from memrl_core.models.base import ModelOptions
@@ -346,9 +348,11 @@ def test_each_layout_is_tried_with_the_same_memories_on_new_tasks_and_without(
     class Reader(SimulatedModel):
         name, simulated = "reader", False
 
-    made = workspace.make_model
-    monkeypatch.setattr(workspace, "make_model", lambda name, *own: Reader() if name == "reader" else made(name, *own))
-    monkeypatch.setattr(workspace, "must_be_there", lambda *_: {})
+    made = make_model
+    monkeypatch.setattr(
+        "memrl_core.experiments.study.make_model", lambda name, *own: Reader() if name == "reader" else made(name, *own)
+    )
+    monkeypatch.setattr("memrl_core.agent.runs.must_be_there", lambda *_: {})
     sets = ["household-train", "helpdesk-train"]
     options = {"tasks": 8, "seeds": [0], "k2": [1, 3], "layouts": ["transcript", "turns"]}
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-256", 256) as bank:

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
+from memrl_core.agent.run_parts import hosts_of, make_embedder, make_model, must_be_there
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import texts_cut
 from memrl_core.embedders.openai import OpenAIEmbedder
@@ -149,9 +151,9 @@ def test_nothing_that_the_environment_says_of_a_person_goes_to_a_host_that_they_
     server.answer = lambda to, body: to.stream("hello") if body.get("stream") else to.whole(200, "{}")
     given = ["127.0.0.1:9", server.address.removeprefix("http://").removesuffix("/v1")]
     for trusted in (True, False):
-        hosts = workspace.hosts_of("openai:some", given, 1, tmp_path / str(trusted), trusted)
-        workspace.must_be_there("openai:some", workspace.Preferences(), hosts)
-        reply = workspace.make_model("openai:some", workspace.Preferences(), hosts).chat(HELLO, ModelOptions())
+        hosts = hosts_of("openai:some", given, 1, tmp_path / str(trusted), trusted)
+        must_be_there("openai:some", Preferences(), hosts)
+        reply = make_model("openai:some", Preferences(), hosts).chat(HELLO, ModelOptions())
         assert (reply.text, reply.host) == ("hello", server.address)
         for headers, _ in server.asked[-2:]:
             message = str(headers.items())
@@ -160,7 +162,7 @@ def test_nothing_that_the_environment_says_of_a_person_goes_to_a_host_that_they_
 
 def test_a_password_in_an_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://ann:{KEY}@127.0.0.1:9/v1/?token={KEY}")
-    assert workspace.Preferences().openai_address == "http://127.0.0.1:9/v1"
+    assert Preferences().openai_address == "http://127.0.0.1:9/v1"
     with pytest.raises(InputError) as caught:
         OpenAIModel("openai:some", f"http://ann:{KEY}@127.0.0.1:9/v1")
     assert KEY[:8] not in str(caught.value)
@@ -221,8 +223,8 @@ def test_an_answer_is_bound_by_what_the_server_takes(server: Any) -> None:
 def test_a_key_that_a_server_repeats_stands_in_no_step_and_in_no_export(server: Any, tmp_path: Path) -> None:
     server.answer = lambda to, body: to.stream(f"go to {KEY}") if body.get("stream") else to.whole(200, "{}")
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-1024", 1024) as bank:
-        info = workspace.start_run(bank, environment="conversation", tasks="", model="openai:some")
-        live = workspace.live_run(bank, info.id, workspace.Preferences())
+        info = start_run(bank, environment="conversation", tasks="", model="openai:some")
+        live = live_run(bank, info.id, Preferences())
         live.begin("Where is the key?")
         live.finish(unrated=True)
         assert live.wait(20)
@@ -236,7 +238,7 @@ def test_a_run_begins_only_once_its_model_can_be_asked(server: Any, tmp_path: Pa
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-1024", 1024) as bank:
         for model, error in (("openai:some", ModelMissing), ("gguf:/nowhere.gguf", ModelMissing)):
             with pytest.raises(error):
-                workspace.start_run(bank, environment="household", tasks="household-demo", model=model)
+                start_run(bank, environment="household", tasks="household-demo", model=model)
         assert bank.runs() == []
 
 
@@ -250,10 +252,10 @@ def test_a_server_that_cannot_bind_is_asked_without_and_its_answers_are_read(ser
             to.whole(200, "{}")
 
     server.answer = answer
-    preferences = workspace.Preferences()
+    preferences = Preferences()
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-1024", 1024) as bank:
-        info = workspace.start_run(bank, environment="household", tasks="household-demo", model="openai:some")
-        live = workspace.live_run(bank, info.id, preferences)
+        info = start_run(bank, environment="household", tasks="household-demo", model="openai:some")
+        live = live_run(bank, info.id, preferences)
         trace = next(live.agent.run(live.tasks))
     replies = [turn.reply for turn in trace.generate.turns]
     assert {reply.bound for reply in replies} == {False} and all(reply.offered is not None for reply in replies)
@@ -276,7 +278,7 @@ def test_embeddings_come_in_the_order_of_the_texts(server: Any) -> None:
         to.whole(200, json.dumps({"data": made[::-1]}))
 
     server.answer = answer
-    embedder = workspace.make_embedder("openai:some", workspace.Preferences())
+    embedder = make_embedder("openai:some", Preferences())
     assert (embedder.name, embedder.dimension) == ("openai:some", 2)
     assert np.allclose(np.linalg.norm(embedder.embed(["a", "bbb"]), axis=1), 1)
     assert embedder.embed(["a", "bbb"])[1][0] > embedder.embed(["a", "bbb"])[0][0]
@@ -294,7 +296,7 @@ def test_a_text_of_which_a_server_makes_no_vector_is_cut_or_named(server: Any) -
             to.whole(200, json.dumps({"data": data}))
 
     server.answer = answer
-    embedder = workspace.make_embedder("openai:some", workspace.Preferences())
+    embedder = make_embedder("openai:some", Preferences())
     assert embedder.embed(["x" * 400])[0] == pytest.approx(embedder.embed(["x" * 100])[0]) and texts_cut(embedder) == 1
     with pytest.raises(NoVector, match="a poison pill"):
         embedder.embed(["fine", "a poison pill"])
@@ -329,10 +331,10 @@ def llama() -> Iterator[str]:
 @pytest.mark.slow
 def test_a_llama_server_acts_bound_in_whole_steps(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", llama)
-    preferences = workspace.Preferences()
+    preferences = Preferences()
     with MemoryBank.create(str(tmp_path / "bank"), "hashing-1024", 1024) as bank:
-        info = workspace.start_run(bank, environment="household", tasks="household-demo", model="openai:smollm2")
-        live = workspace.live_run(bank, info.id, preferences)
+        info = start_run(bank, environment="household", tasks="household-demo", model="openai:smollm2")
+        live = live_run(bank, info.id, preferences)
         traces = list(live.agent.run(live.tasks[:2]))
         assert bank.next_step(info.id) == 3
     replies = [turn.reply for trace in traces for turn in trace.generate.turns]
@@ -355,9 +357,9 @@ def test_a_llama_server_stops_long_before_its_end_and_answers_the_next(llama: st
 @pytest.mark.slow
 def test_a_llama_server_embeds_and_names_its_weights(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", llama)
-    embedder = workspace.make_embedder("openai:smollm2", workspace.Preferences())
+    embedder = make_embedder("openai:smollm2", Preferences())
     assert embedder.embed(["one text", "another"]).shape == (2, 576)
     assert "134515008" in embedder.digest and embedder.version == "llama.cpp"
-    facts = workspace.must_be_there("openai:smollm2", workspace.Preferences())
+    facts = must_be_there("openai:smollm2", Preferences())
     assert (facts["quantisation"], facts["context"], facts["server"]) == ("Q4_1", 4096, "llama.cpp")
     assert facts["parameters"] == 134_515_008

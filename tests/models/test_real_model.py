@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrl_core.agent import Agent
-from memrl_core.agent.workspace import start_run
+from memrl_core.agent.runs import start_run
 from memrl_core.analysis.decision.outline import valid_answers
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder

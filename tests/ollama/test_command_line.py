@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.runs import fork, live_run, rerunner
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
 from memrl_core.errors import MemRLError, ModelChanged, ModelMissing, OllamaDown, SettingsError
@@ -49,8 +50,8 @@ def test_a_run_without_the_models_own_words_asks_for_actions_only(bank: str, ser
     with MemoryBank.open(bank) as kept:
         assert kept.run("quiet").environment_options["own_words"] is False
         assert "In the words of" not in next(iter(kept.view("quiet").memories.values())).experience
-        forked = workspace.fork(kept, "quiet", 1, kept.run("quiet").settings)
-        live = workspace.live_run(kept, forked.id, workspace.load_preferences())
+        forked = fork(kept, "quiet", 1, kept.run("quiet").settings)
+        live = live_run(kept, forked.id, load_preferences())
         assert live.agent.environment.own_words is False
 
 
@@ -62,13 +63,13 @@ def test_options_of_a_run_are_sent_and_used_by_whatever_goes_on_with_it(bank: st
     with MemoryBank.open(bank) as kept:
         info = kept.runs()[0]
         assert dict(info.model_options) == chosen
-        forked = workspace.fork(kept, info.id, 1, info.settings)
-        preferences = workspace.load_preferences()
+        forked = fork(kept, info.id, 1, info.settings)
+        preferences = load_preferences()
         for run in (info, forked):
-            options = workspace.live_run(kept, run.id, preferences).agent.options
+            options = live_run(kept, run.id, preferences).agent.options
             assert (options.temperature, options.num_ctx, options.num_predict) == (0.7, 2048, 40)
         asked = len(server.asked("/api/chat"))
-        workspace.rerunner(kept, kept.trace(info.id, 1), preferences).rerun(())
+        rerunner(kept, kept.trace(info.id, 1), preferences).rerun(())
         assert server.asked("/api/chat")[asked]["options"] == first
 
 
@@ -225,7 +226,7 @@ def test_a_run_keeps_what_its_model_was_and_refuses_other_weights_under_the_name
         printed("run", "--bank", bank, "--resume", "first", "--epochs", "3")
     with MemoryBank.open(bank) as kept:
         assert kept.next_step("first") == 3
-        for goes_on in (workspace.live_run, lambda b, run, p: workspace.rerunner(b, b.trace(run, 1), p).rerun(())):
+        for goes_on in (live_run, lambda b, run, p: rerunner(b, b.trace(run, 1), p).rerun(())):
             with pytest.raises(ModelChanged):
-                goes_on(kept, "first", workspace.load_preferences())
+                goes_on(kept, "first", load_preferences())
     a_run(bank, "--run", "second")

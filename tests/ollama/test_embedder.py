@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.cli.terminal import step_parts
 from memrl_core.embedders.ollama import OllamaEmbedder
@@ -53,8 +54,8 @@ def test_a_text_that_the_model_has_no_room_for_is_cut_and_reported(
     monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OLLAMA_HOST", server.address)
     with MemoryBank.create(str(tmp_path / "bank"), "nomic-embed-text", 64) as bank:
-        info = workspace.start_run(bank, environment="conversation", tasks="")
-        live = workspace.live_run(bank, info.id, workspace.Preferences())
+        info = start_run(bank, environment="conversation", tasks="")
+        live = live_run(bank, info.id, Preferences())
         for intent in ("Name a planet.", "egg " * 2000):
             live.begin(intent)
             live.finish(unrated=True)

@@ -16,7 +16,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
+from memrl_core.agent.run_parts import hosts_of, make_model
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import main as cli
 from memrl_core.errors import InputError, ServerDown
@@ -141,10 +142,10 @@ def test_a_run_ends_when_all_hosts_are_dead_and_goes_on_when_one_is_back(
 
 
 def test_a_dead_host_is_asked_once(tmp_path: Path, server: OllamaServer, nobody: str) -> None:
-    hosts, reported = workspace.hosts_of("llama3.2", [nobody, server.address], 1, tmp_path / "dead", True), list[str]()
+    hosts, reported = hosts_of("llama3.2", [nobody, server.address], 1, tmp_path / "dead", True), list[str]()
     with hosts.reporting(reported.append):
         for _ in range(2):
-            model = workspace.make_model("llama3.2", workspace.Preferences(), hosts)
+            model = make_model("llama3.2", Preferences(), hosts)
             assert model.chat(HELLO, ModelOptions()).host == server.address
     assert len(reported) == 1 and nobody in reported[0] and [*hosts.passed_over()] == [nobody]
 
@@ -167,12 +168,12 @@ def test_no_host_has_more_answers_under_way_than_it_may(
                     under_way[self.address] -= 1
 
         monkeypatch.setattr(OllamaModel, "chat", watched)
-        hosts = workspace.hosts_of("llama3.2", [server.address, second.address], 2, tmp_path / "dead", True)
+        hosts = hosts_of("llama3.2", [server.address, second.address], 2, tmp_path / "dead", True)
         for one in (server, second):
             one.faults.first_delay = 0.05
 
         def ask() -> None:
-            model = workspace.make_model("llama3.2", workspace.Preferences(), hosts)
+            model = make_model("llama3.2", Preferences(), hosts)
             for _ in range(3):
                 assert model.chat(HELLO, ModelOptions()).host in hosts.addresses
 

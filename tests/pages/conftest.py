@@ -14,7 +14,7 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import demo_bank
 from memrl_core.analysis.map import map_layout
 from memrl_core.analysis.people import rating_queue
 from memrl_core.bank import MemoryBank
@@ -78,7 +78,7 @@ def visit(home: Path, monkeypatch: pytest.MonkeyPatch) -> Visit:
 
 @pytest.fixture
 def demo(home: Path) -> Path:
-    return workspace.demo_bank()
+    return demo_bank()
 
 
 @pytest.fixture

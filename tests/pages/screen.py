@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder, load_preferences, save_preferences
+from memrl_core.agent.runs import start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.embedders.base import Embedder
@@ -67,12 +68,12 @@ def a_bank(
     embedder: Embedder | None = None,
 ) -> str:
     embedder = embedder or HashingEmbedder()
-    path = workspace.banks_folder() / name
+    path = banks_folder() / name
     with MemoryBank.create(str(path), embedder.name, embedder.dimension, embedder.digest) as bank:
         if runs:
             tasks = "household-train" if environment == "household" else ""
             # As when it began with a model whose server has told nothing of it, and may be gone.
-            workspace.start_run(bank, environment=environment, tasks=tasks, model=model, model_facts={}, run="r")
+            start_run(bank, environment=environment, tasks=tasks, model=model, model_facts={}, run="r")
     return name
 
 
@@ -176,7 +177,7 @@ def everything(app: AppTest) -> str:
 
 def known_as(name: str) -> None:
     """The name that this machine remembers for its person."""
-    workspace.save_preferences(workspace.load_preferences().model_copy(update={"rater": name}))
+    save_preferences(load_preferences().model_copy(update={"rater": name}))
 
 
 def give(bank: MemoryBank, step: int, value: float, rater: str, reason: str = "") -> None:

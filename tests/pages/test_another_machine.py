@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
 from tests.ollama.server import OllamaServer
 from tests.pages.screen import Visit, page_text
 from tests.pages.test_login import login as login
@@ -35,9 +35,9 @@ def test_nothing_is_sent_to_another_machine_before_a_person_agrees(visit: Visit,
     ask_for(app, elsewhere(server))
     assert f"**127\\.1\\:{server.server_port}** is not" in page_text(app)
     assert "prompts" in page_text(app) and "not encrypted" in page_text(app)
-    assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
+    assert server.requests == [] and load_preferences().ollama_address == "http://127.0.0.1:9"
     app.button(key="confirm_address").click().run()
-    assert workspace.load_preferences().ollama_address == elsewhere(server)
+    assert load_preferences().ollama_address == elsewhere(server)
     assert server.asked("/api/tags") and "is running at" in page_text(app)
 
 
@@ -51,23 +51,23 @@ def test_an_openai_compatible_server_is_chosen_as_ollama_is(
     here = f"{server.address}/v1"
     app.text_input(key="openai_address").set_value(here).run()
     app.button(key="ollama_save").click().run()
-    chosen = workspace.load_preferences()
+    chosen = load_preferences()
     assert (chosen.openai_address, chosen.ollama_address) == (here, "http://127.0.0.1:9")
     assert any("OPENAI_API_KEY" in caption.value and "9/v1 alone" in caption.value for caption in app.caption)
     app.text_input(key="openai_address").set_value(f"{elsewhere(server)}/v1").run()
     app.button(key="ollama_save").click().run()
     assert f"**127\\.1\\:{server.server_port}** is not" in page_text(app)
-    assert workspace.load_preferences().openai_address == here
+    assert load_preferences().openai_address == here
 
 
 def test_this_machine_needs_no_agreement(visit: Visit, server: OllamaServer) -> None:
     ask_for(visit("home"), server.address)
-    assert server.asked("/api/tags") and workspace.load_preferences().ollama_address == server.address
+    assert server.asked("/api/tags") and load_preferences().ollama_address == server.address
 
 
 def test_a_link_names_no_address(visit: Visit, server: OllamaServer) -> None:
     visit("home", ollama_address=elsewhere(server), OLLAMA_HOST=elsewhere(server), address=elsewhere(server))
-    assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
+    assert server.requests == [] and load_preferences().ollama_address == "http://127.0.0.1:9"
 
 
 def test_with_a_login_no_visitor_chooses_the_address(
@@ -82,7 +82,7 @@ def test_with_a_login_no_visitor_chooses_the_address(
     field.set_value(server.address).run()
     app.number_input(key="ollama_timeout").set_value(90.0).run()
     app.button(key="ollama_save").click().run()
-    assert server.requests == [] and workspace.load_preferences().ollama_address == "http://127.0.0.1:9"
-    assert workspace.load_preferences().timeout == 90.0
+    assert server.requests == [] and load_preferences().ollama_address == "http://127.0.0.1:9"
+    assert load_preferences().timeout == 90.0
     monkeypatch.setenv("OLLAMA_HOST", server.address)
-    assert workspace.load_preferences().ollama_address == server.address
+    assert load_preferences().ollama_address == server.address

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import DEMO, load_preferences, remember_bank
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
@@ -41,8 +42,8 @@ def store(server: ObjectStore, home: Path, monkeypatch: pytest.MonkeyPatch) -> O
     server.buckets["bucket"] = {}
     embedder = HashingEmbedder()
     with MemoryBank.create(address(home), embedder.name, embedder.dimension) as bank:
-        info = workspace.start_run(bank, environment="household", tasks="household-train", run="far")
-        live = workspace.live_run(bank, info.id, workspace.load_preferences())
+        info = start_run(bank, environment="household", tasks="household-train", run="far")
+        live = live_run(bank, info.id, load_preferences())
         assert len(list(live.agent.run(live.tasks[:2]))) == 2
     return server
 
@@ -64,7 +65,7 @@ def test_a_bank_is_opened_by_its_address_and_its_run_goes_on(store: ObjectStore,
     app = open_address(visit("home"), address(home))
     assert not app.error
     must_not_tell(app, home)
-    assert workspace.load_preferences().opened == {"shared": address(home)}
+    assert load_preferences().opened == {"shared": address(home)}
     app = visit("step", bank="shared", run="far", step="2")
     assert not app.error
     assert app.session_state["place"] == {"bank": "shared", "run": "far", "step": "2"}
@@ -80,7 +81,7 @@ def test_a_link_makes_nobody_knock_at_an_address_that_was_never_opened(
     app.query_params["bank"] = f"s3://{ACCESS_KEY}:{SECRET}@bucket/team/shared"
     app.run()
     assert "s3://bucket/team/shared" in app.warning[0].value.replace("\\", "") and SECRET not in app.warning[0].value
-    assert app.session_state["place"]["bank"] == workspace.DEMO
+    assert app.session_state["place"]["bank"] == DEMO
     must_not_tell(app, home)
     assert store.requests == []
 
@@ -89,7 +90,7 @@ def test_an_address_with_keys_is_neither_opened_nor_kept(store: ObjectStore, hom
     store.requests.clear()
     app = open_address(visit("home"), f"s3://{ACCESS_KEY}:{SECRET}@bucket/team/shared")
     assert ".toml" in app.error[0].value
-    assert not workspace.load_preferences().opened
+    assert not load_preferences().opened
     assert store.requests == []
     assert not any(SECRET.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
 
@@ -98,7 +99,7 @@ def test_an_address_with_keys_is_neither_opened_nor_kept(store: ObjectStore, hom
 def test_a_bank_whose_store_is_gone_is_reported_in_a_sentence(
     store: ObjectStore, home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace.remember_bank(address(home))
+    remember_bank(address(home))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     app = visit("step", bank="shared")
     assert "does not answer" in app.error[0].value
@@ -106,7 +107,7 @@ def test_a_bank_whose_store_is_gone_is_reported_in_a_sentence(
 
 
 def test_two_banks_whose_addresses_end_alike_get_two_names(home: Path) -> None:
-    names = [workspace.remember_bank(f"/{folder}/bank.toml") for folder in ("one", "two", "one")]
+    names = [remember_bank(f"/{folder}/bank.toml") for folder in ("one", "two", "one")]
     assert names == ["bank", "bank-2", "bank"]
     with pytest.raises(InputError):
-        workspace.remember_bank("/two/not a name.toml")
+        remember_bank("/two/not a name.toml")

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences, banks_folder
 from memrl_core.agent.recorder import Recorder
+from memrl_core.agent.run_parts import make_embedder
+from memrl_core.agent.runs import fork, start_run
 from memrl_core.analysis.compare.alignment import line_of
 from memrl_core.analysis.compare.comparison import Comparison, compare, divergences, finding
 from memrl_core.analysis.compare.counterfactual import counterfactual
@@ -32,23 +34,23 @@ HOSTILE = (
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run `base` on six tasks twice, `fork` from its step 5 with k2 = 1, and `other` with another seed and λ."""
-    embedder = workspace.make_embedder("hashing", workspace.Preferences())
+    embedder = make_embedder("hashing", Preferences())
     path = tmp_path_factory.mktemp("recorded") / "bank"
     with MemoryBank.create(str(path), embedder.name, embedder.dimension) as bank:
         same: dict[str, Any] = {"environment": "household", "tasks": "household-train", "task_count": 6}
-        workspace.start_run(bank, **same, run="base", seed=3)
+        start_run(bank, **same, run="base", seed=3)
         go_on(bank, "base", 12)
-        workspace.start_run(bank, **same, run="other", seed=4, settings=MemRLSettings(weight=1.0, delta=0.1))
+        start_run(bank, **same, run="other", seed=4, settings=MemRLSettings(weight=1.0, delta=0.1))
         go_on(bank, "other", 12)
-        workspace.fork(bank, "base", 5, {**bank.settings("base"), "k2": 1, "delta": 0.0}, name="fork")
+        fork(bank, "base", 5, {**bank.settings("base"), "k2": 1, "delta": 0.0}, name="fork")
         go_on(bank, "fork", 8)
     return path
 
 
 @pytest.fixture
 def mine(home: Path, recorded: Path) -> Path:
-    copy_bank(recorded, workspace.banks_folder() / "mine")
-    return workspace.banks_folder() / "mine"
+    copy_bank(recorded, banks_folder() / "mine")
+    return banks_folder() / "mine"
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_of_three_runs_either_is_laid_beside_the_first_without_the_steps_they_sh
     assert "other** · step" in plain(app)
     assert len(app.table[-1].value.columns) == 7
     with MemoryBank.open(str(mine)) as bank:
-        workspace.fork(bank, "base", 12, bank.settings("base"), name="late")
+        fork(bank, "base", 12, bank.settings("base"), name="late")
     app = compared(against=["late", "fork"])
     assert "shared with late" in plain(app) and len(app.get("plotly_chart")) == 2
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import demo_bank
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.analysis.decision.explain import names
 from memrl_core.analysis.decision.labels import memory_label
@@ -210,7 +210,7 @@ def test_the_history_of_a_q_says_why_a_person_gave_a_reward(bank: Stored, visit:
         return table.set_index("step")
 
     assert "reason" not in rewards(), "nobody gave one"
-    with MemoryBank.open(str(workspace.demo_bank())) as opened:
+    with MemoryBank.open(str(demo_bank())) as opened:
         opened.write.ratings.rate(Rating(RUN, 20, -1.0, "ann", "the wrong shelf"))
     assert rewards()["reason"][20] == "the wrong shelf" and set(rewards()["reason"].drop(20)) == {""}
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder, load_preferences
+from memrl_core.agent.run_parts import make_embedder
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import read_any
@@ -56,7 +57,7 @@ def test_an_import_can_be_stopped_and_leaves_nothing(
     assert app.session_state["work_import"][1].wait(30) and stopped.is_set()
     app.run()
     assert any("was stopped" in error.value for error in app.error)
-    assert not (workspace.banks_folder() / "never").exists()
+    assert not (banks_folder() / "never").exists()
     monkeypatch.setattr(import_export, "read_any", read_any)
     path = tmp_path / "broken.json"
     path.write_text("{")
@@ -71,7 +72,7 @@ def test_a_checkpoint_arrives_with_an_account_of_what_was_skipped(demo: Path, ba
     assert not app.error
     assert {"5 memories", "0 steps", "6 events"} <= set(re.findall(r"\d+ \w+", plain(app)))
     assert "Skipped" in plain(app) and "not tell" in plain(app)
-    with MemoryBank.open(str(workspace.banks_folder() / "from-paper")) as bank:
+    with MemoryBank.open(str(banks_folder() / "from-paper")) as bank:
         (run,) = bank.runs()
         assert bank.utilities(run.id)["m3"].q == pytest.approx(0.3)
     for page in ("step", "decision", "compare", "bank"):
@@ -85,17 +86,17 @@ def test_a_foreign_file_gets_a_sentence_and_makes_no_bank(demo: Path, visit: Vis
     path.write_bytes(content)
     app = import_path(exchange(visit, bank="demo"), path, "odd")
     assert any("Nothing was imported" in error.value for error in app.error)
-    assert not (workspace.banks_folder() / "odd").exists()
+    assert not (banks_folder() / "odd").exists()
 
 
 def test_two_banks_are_merged_into_a_third(bank: Stored, visit: Visit) -> None:
-    name = a_bank("mine", embedder=workspace.make_embedder("wordllama", workspace.load_preferences()))
+    name = a_bank("mine", embedder=make_embedder("wordllama", load_preferences()))
     app = exchange(visit, bank="demo")
     app.selectbox(key="merge_first").set_value("demo")
     app.selectbox(key="merge_second").set_value(name)
     app.text_input(key="merge_name").set_value("both").run()
     app.button(key="merge").click().run()
-    with MemoryBank.open(str(workspace.banks_folder() / "both")) as bank:
+    with MemoryBank.open(str(banks_folder() / "both")) as bank:
         assert {"household", "r"} <= {info.id for info in bank.runs()}
 
 
@@ -118,7 +119,7 @@ def test_memories_of_another_program_are_seen_before_a_bank_is_made_of_them(demo
         assert app.session_state["work_foreign_write"][1].wait(30)
         app.run()
     assert not app.error and not app.exception
-    with MemoryBank.open(str(workspace.banks_folder() / "notes")) as bank:
+    with MemoryBank.open(str(banks_folder() / "notes")) as bank:
         known = bank.utilities(bank.runs()[0].id)
         assert bank.memory("n3").intent == "about 3" and known["n3"].q == pytest.approx(0.3) and len(known) == 12
     for page in ("step", "decision", "bank"):

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder, load_preferences
 from memrl_core.bank import MemoryBank
 from tests.builders import a_bank
 from tests.pages.screen import Visit, page_text
@@ -63,12 +63,12 @@ def test_a_link_opens_no_bank_by_its_path(
     demo: Path, visit: Visit, outside: Path, opened: list[str], page: str
 ) -> None:
     app = visit(page, bank="demo")
-    for spelling in spellings(outside, workspace.banks_folder()):
+    for spelling in spellings(outside, banks_folder()):
         app.query_params["bank"] = spelling
         app.run()
         assert "no bank" in page_text(app), spelling
         assert app.query_params["bank"] in ([spelling], spelling)
-    assert {Path(uri).parent for uri in opened} == {workspace.banks_folder()}
+    assert {Path(uri).parent for uri in opened} == {banks_folder()}
 
 
 def test_a_link_opens_what_a_person_opened_by_hand(demo: Path, visit: Visit, outside: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_link_opens_what_a_person_opened_by_hand(demo: Path, visit: Visit, out
     app.text_input(key="open_uri").set_value(str(outside)).run()
     app.button(key="open_uri_go").click().run()
     assert "no bank" not in page_text(visit("step", bank=ELSEWHERE))
-    assert workspace.load_preferences().opened == {ELSEWHERE: str(outside)}
+    assert load_preferences().opened == {ELSEWHERE: str(outside)}
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_no_parameter_of_a_link_is_taken_for_more_than_a_name(
 ) -> None:
     app = visit(page, **link)
     assert page_text(app)
-    assert {Path(uri).parent for uri in opened} <= {workspace.banks_folder()}
+    assert {Path(uri).parent for uri in opened} <= {banks_folder()}

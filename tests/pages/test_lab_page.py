@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
+from memrl_core.agent.runs import start_run
 from memrl_core.agent.twins import Side, shifts_of, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.parametric import Parametric
@@ -84,7 +85,7 @@ def test_a_first_visit_opens_with_a_pair_at_play_that_ends_by_itself(
         (pair,) = pairs_in(bank)
     assert {name: app.query_params[name] for name in ("left", "right")} == {"left": pair[0], "right": pair[1]}
     assert "of 3 · seed 0 · simulated model" in plain(app)
-    assert pairs()[str(workspace.banks_folder() / lab.BANK), *pair].wait(30)
+    assert pairs()[str(banks_folder() / lab.BANK), *pair].wait(30)
     assert "lab_play" in keys(app.run())
     with lab_bank() as bank:
         assert steps_in(bank, pair) == [9, 9]
@@ -186,7 +187,7 @@ def test_a_link_to_what_is_not_there_gets_a_notice_and_something_to_do(
 
 
 def test_runs_that_are_no_twins_get_a_notice_and_the_newest_pair(bank: Stored, pair: Pair, visit: Visit) -> None:
-    workspace.start_run(bank, environment="household", tasks="household-train", seed=9, run="stranger")
+    start_run(bank, environment="household", tasks="household-train", seed=9, run="stranger")
     for right in ("stranger", pair[0]):
         app = visit("lab", **{**link_of(pair), "right": right})
         assert "twin" in plain(app)
@@ -292,7 +293,7 @@ def test_the_study_is_a_picture_and_a_run_behind_it_can_be_made_again(home: Path
     assert set(found["stream"]) <= {stream.name for stream in plan.streams} and set(rows["seed"]) <= set(range(20))
     row = rows[(rows["seed"] == 0) & (rows["epoch"] == 1)].iloc[-1]
     name = study.run_again(plan, row["stream"], study.ARM, 0)
-    with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
+    with MemoryBank.open(str(banks_folder() / name)) as bank:
         world = Parametric(**bank.run("learn").environment_options)
         first = [trace for trace in bank.traces("learn") if trace.epoch == 1 and trace.generate]
         chances = [world.chance(t.task, t.generate.turns[0].reply.text, t.step) for t in first if t.generate]

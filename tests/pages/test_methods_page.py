@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.policies import POLICIES, policy_class
@@ -31,7 +31,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bank(recorded: Path, home: Path) -> str:
-    copy_bank(recorded, workspace.banks_folder() / "methods")
+    copy_bank(recorded, banks_folder() / "methods")
     return "methods"
 
 
@@ -147,7 +147,7 @@ def test_how_often_a_model_was_asked_is_reported_for_methods_that_ask(seen: Visi
 
 
 def test_texts_of_a_task_are_shown_letter_for_letter(seen: Visit) -> None:
-    with MemoryBank.open(str(workspace.banks_folder() / "methods")) as bank:
+    with MemoryBank.open(str(banks_folder() / "methods")) as bank:
         memory = next(memory for memory in bank.memories("reflexion"))
     app = seen("reflexion", step=str(memory.step))
     assert memory.experience in [element.value for element in app.code]

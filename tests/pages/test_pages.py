@@ -18,8 +18,17 @@ import pytest
 from pydantic import TypeAdapter
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
+from memrl_core.agent.preferences import (
+    REAL_DEMO,
+    Preferences,
+    banks_folder,
+    demo_bank,
+    load_preferences,
+    save_preferences,
+)
+from memrl_core.agent.run_parts import make_embedder, models_at_hand
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.analysis.decision.gate import suggested
 from memrl_core.analysis.decision.outline import TITLES
 from memrl_core.analysis.people.reward_effect import compiled, differing
@@ -75,7 +84,7 @@ def test_home_offers_the_playground_and_two_recorded_agents(visit: Visit) -> Non
 
 
 def test_home_works_without_a_demo(home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "sample_data_path", lambda: home / "nothing")
+    monkeypatch.setattr("memrl_core.agent.preferences.sample_data_path", lambda: home / "nothing")
     assert "this installation" in page_text(visit("home"))
 
 
@@ -84,7 +93,7 @@ def test_pages_are_drawn_without_a_home_that_can_be_written(
     visit: Visit, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
     monkeypatch.setenv("MEMRL_HOME", "/dev/null/home")  # Beneath a file there is no folder, for root neither.
-    assert "MEMRL\\_HOME" in page_text(visit(page, **({"bank": workspace.REAL_DEMO} if page == "step" else {})))
+    assert "MEMRL\\_HOME" in page_text(visit(page, **({"bank": REAL_DEMO} if page == "step" else {})))
 
 
 def test_each_phase_opens_what_the_stage_has_no_room_for_and_nothing_else_is_on_the_page(
@@ -345,7 +354,7 @@ def asked(visit: Visit, name: str, *questions: str) -> AppTest:
         app.text_area(key="typed_intent").set_value(question).run()
         app.button(key="ask").click().run()
         app.button(key="finish").click().run()
-        assert places.live_runs()[str(workspace.banks_folder() / name), "r"].wait(30)
+        assert places.live_runs()[str(banks_folder() / name), "r"].wait(30)
         app.run()
         if question != questions[-1]:
             by_hand(app, "skip")
@@ -354,7 +363,7 @@ def asked(visit: Visit, name: str, *questions: str) -> AppTest:
 
 def test_one_key_rewards_the_answer_that_waits_and_q_moves(home: Path, visit: Visit) -> None:
     name = a_bank(environment="conversation")
-    path = str(workspace.banks_folder() / name)
+    path = str(banks_folder() / name)
     app = asked(visit, name, "What is a hash table?", "What is a hash map?")
     assert on_stage(app)["hand"]["waits"] and stands(app)["off"] == ""
     by_hand(app, key=5, reason="short")
@@ -379,7 +388,7 @@ def test_finish_says_that_a_reward_is_wanted_and_skip_ends_the_step_without_one(
     app.button(key="finish").click().run()
     assert "your reward" in app.toast[0].value
     by_hand(app, "skip")
-    with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
+    with MemoryBank.open(str(banks_folder() / name)) as bank:
         trace = bank.trace("r", 1)
     assert (trace.reward.reward, trace.reward.outcome) == (None, "unrated")
     by_hand(app, key=1)
@@ -586,7 +595,7 @@ def test_a_run_is_started_with_its_settings_and_a_changing_world(home: Path, vis
     house.set_value(0)
     app.run()
     app.button(key="start_run").click().run()
-    with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
+    with MemoryBank.open(str(banks_folder() / "fresh")) as bank:
         (info,) = bank.runs()
         assert info.settings["weight"] == 0.25
         assert (info.environment_options["shift_at"], info.environment_options["house"]) == (7, 0)
@@ -598,7 +607,7 @@ def test_what_a_run_begins_with_is_a_language_model_where_one_is_at_hand(
     def offered() -> list[str]:
         status_of.clear()
         box = visit("home").selectbox(key="new_run_model")
-        assert box.value == workspace.models_at_hand(of_ollama)[0]
+        assert box.value == models_at_hand(of_ollama)[0]
         return list(box.options)
 
     of_ollama: list[str] = []
@@ -656,28 +665,28 @@ def test_a_run_with_a_model_is_started_with_its_options_and_not_at_all_when_the_
     ollama.models.clear()
     app.button(key="start_run").click().run()
     assert "ollama pull llama3.2" in page_text(app).replace("\\", "")
-    assert not (workspace.banks_folder() / "my-bank").exists()
+    assert not (banks_folder() / "my-bank").exists()
     ollama.models[LLAMA.name] = LLAMA
     app.button(key="start_run").click().run()
-    with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
+    with MemoryBank.open(str(banks_folder() / "my-bank")) as bank:
         chosen = {"temperature": 0.4, "num_predict": 64, "layout": "turns", "stop": ".", "num_thread": 1}
         assert dict(bank.runs()[0].model_options) == chosen
-    assert workspace.load_preferences().model_options == {"llama3.2": chosen}
+    assert load_preferences().model_options == {"llama3.2": chosen}
     app = visit("home")
     app.selectbox(key="new_run_model").set_value("llama3.2").run()
     app.number_input(key="new_helpdesk_model_temperature_0.4").set_value(0.7)
     app.text_input(key="new_helpdesk_model_stop_.").set_value("")
     app.button(key="start_run").click().run()
-    with MemoryBank.open(str(workspace.banks_folder() / "my-bank")) as bank:
+    with MemoryBank.open(str(banks_folder() / "my-bank")) as bank:
         del chosen["stop"]
         assert dict(bank.runs()[-1].model_options) == {**chosen, "temperature": 0.7}
-    assert "stop" in workspace.load_preferences().model_options["llama3.2"], "only a run that says so changes them"
+    assert "stop" in load_preferences().model_options["llama3.2"], "only a run that says so changes them"
 
 
 def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, visit: Visit) -> None:
     app = visit("home")
     app.button(key="play_demo_qwen").click().run()
-    with MemoryBank.open(str(workspace.demo_bank(workspace.REAL_DEMO))) as bank:
+    with MemoryBank.open(str(demo_bank(REAL_DEMO))) as bank:
         (info,) = bank.runs()
         traces = bank.traces(info.id)
     assert (info.model, info.simulated) == ("gguf:qwen2.5-coder-0.5b.gguf", False)
@@ -689,8 +698,8 @@ def test_a_recorded_run_of_a_real_language_model_opens_from_home(home: Path, vis
 def test_an_answer_that_was_cut_says_where_on_the_page(home: Path, visit: Visit, ollama: OllamaServer) -> None:
     ollama.faults.form, ollama.faults.endless = "egg\ud83d go", True
     name = a_bank(model="llama3.2")
-    with MemoryBank.open(str(workspace.banks_folder() / name)) as bank:
-        live = workspace.live_run(bank, "r", workspace.load_preferences())
+    with MemoryBank.open(str(banks_folder() / name)) as bank:
+        live = live_run(bank, "r", load_preferences())
         trace = next(live.agent.run(live.tasks[:1]))
     app = visit("step", bank=name, step="1")
     opened(app, Phase.GENERATE)
@@ -759,7 +768,7 @@ def test_the_drawer_of_the_answer_shows_what_arrives_then_what_was_sent_by_role_
     home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, name = Dreamer(), a_bank()
-    monkeypatch.setattr(workspace, "make_model", lambda *_: model)
+    monkeypatch.setattr("memrl_core.agent.runs.make_model", lambda *_: model)
     app = visit("step", bank=name)
     for _ in range(5):
         app.button(key="step").click().run()
@@ -767,7 +776,7 @@ def test_the_drawer_of_the_answer_shows_what_arrives_then_what_was_sent_by_role_
     assert "turn 1 of 10 · 2 tokens · " in page_text(app).replace("\\", "")
     assert any(block.value == "fly away" for block in app.code)
     model.go.set()
-    live = places.live_runs()[str(workspace.banks_folder() / name), "r"]
+    live = places.live_runs()[str(banks_folder() / name), "r"]
     assert live.wait(30)
     app.run()
     text = page_text(app)
@@ -782,12 +791,12 @@ def test_a_run_with_a_wrong_setting_is_not_started_and_no_bank_is_made(home: Pat
     app.run()
     app.button(key="start_run").click().run()
     assert "larger than k1" in page_text(app)
-    assert not (workspace.banks_folder() / "my-bank").exists()
+    assert not (banks_folder() / "my-bank").exists()
 
 
 def test_a_step_that_was_cut_short_is_shown_until_it_was_done(home: Path, visit: Visit) -> None:
     name = a_bank()
-    path = workspace.banks_folder() / name
+    path = banks_folder() / name
     with MemoryBank.open(str(path)) as bank:
         left = LedgerEvent("e1", 9, "r", 1, "never ended", 1, EventKind.REWARD_GIVEN, (), 1.0, "environment")
         with bank.write.alone():
@@ -801,13 +810,14 @@ def test_a_step_that_was_cut_short_is_shown_until_it_was_done(home: Path, visit:
 
 @pytest.mark.slow
 def test_a_step_whose_server_was_killed_is_reported_with_its_task(home: Path, visit: Visit) -> None:
-    path = workspace.banks_folder() / a_bank()
+    path = banks_folder() / a_bank()
     script = (
         "import os, sys\n"
-        "from memrl_core.agent import workspace\n"
+        "from memrl_core.agent.preferences import Preferences\n"
+        "from memrl_core.agent.runs import live_run\n"
         "from memrl_core.bank import MemoryBank\n"
         "bank = MemoryBank.open(sys.argv[1])\n"
-        "live = workspace.live_run(bank, 'r', workspace.Preferences())\n"
+        "live = live_run(bank, 'r', Preferences())\n"
         "live.finish(); live.wait(); live.step(3); live.wait()\n"
         "if sys.argv[2] == 'wait': print('begun', flush=True); sys.stdin.read()\n"
         "os.kill(os.getpid(), 9)\n"
@@ -856,7 +866,7 @@ def test_a_delta_on_the_scale_of_the_embedder_is_proposed_beside_the_papers(home
     app.text_input(key="new_run_bank").set_value("gated").run()
     intents = [*dict.fromkeys(task.intent for task in tasks_of_set("helpdesk-train"))]
     for embedder in ("wordllama", "hashing"):
-        found = suggested(workspace.make_embedder(embedder, workspace.load_preferences()).embed(intents))
+        found = suggested(make_embedder(embedder, load_preferences()).embed(intents))
         proposed, passing = f"{found.delta:.2f}", f"{100 * found.passing(0.2):.0f} %"
         app.selectbox(key="new_run_embedder").set_value(embedder).run()
         assert app.number_input(key="new_run_memrl_delta").value == 0.2
@@ -870,7 +880,7 @@ def test_a_run_starts_with_all_settings_of_an_official_configuration(home: Path,
     app.selectbox(key="new_preset_memrl").set_value("lifelong").run()
     app.number_input(key="new_run_memrl_lifelong_k2").set_value(2).run()
     app.button(key="start_run").click().run()
-    with MemoryBank.open(str(workspace.banks_folder() / "official")) as bank:
+    with MemoryBank.open(str(banks_folder() / "official")) as bank:
         (info,) = bank.runs()
         assert info.settings == MemRLSettings.of({**PRESETS["lifelong"], "k2": 2}).model_dump()
 
@@ -881,16 +891,16 @@ def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of
     home: Path, visit: Visit, layout: str
 ) -> None:
     with OllamaServer() as server:
-        preferences = workspace.Preferences(ollama_address=server.address)
-        workspace.save_preferences(preferences)
-        with MemoryBank.create(str(workspace.banks_folder() / "real"), "hashing-1024", 1024) as bank:
+        preferences = Preferences(ollama_address=server.address)
+        save_preferences(preferences)
+        with MemoryBank.create(str(banks_folder() / "real"), "hashing-1024", 1024) as bank:
             options: dict[str, Any] = {"environment_options": {"own_words": False}, "model_options": {"layout": layout}}
             settings = MemRLSettings(delta=-1, k2=1)
-            workspace.start_run(
+            start_run(
                 bank, environment="household", tasks="household-train", model="llama3.2", run="r", settings=settings,
                 task_count=2, **options,
             )  # fmt: skip
-            live = workspace.live_run(bank, "r", preferences)
+            live = live_run(bank, "r", preferences)
             traces = list(live.agent.run(live.tasks))
         offered = [turn.reply.offered for trace in traces if trace.generate for turn in trace.generate.turns]
         recent = [text.value for text in visit("home", bank="real").markdown if "· seed 0 ·" in text.value]

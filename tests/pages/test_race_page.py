@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
+from memrl_core.agent.run_parts import SIMULATED
 from memrl_core.agent.twins import TwinRuns
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import ModelError, ModelMissing
@@ -27,7 +28,7 @@ def the_race() -> TwinRuns:
 def started(visit: Visit, messages: int = 20) -> AppTest:
     """A race of the simulated model, which is over."""
     app = visit("race")
-    app.selectbox(key="race_model").set_value(workspace.SIMULATED)
+    app.selectbox(key="race_model").set_value(SIMULATED)
     app.number_input(key="race_count").set_value(messages)
     app.button(key="race_begin").click().run()
     assert the_race().wait(WAIT)
@@ -39,7 +40,7 @@ def test_a_race_is_started_with_one_click_and_reopened_by_its_link(visit: Visit)
     twins = the_race()
     link = {name: "".join(app.query_params[name]) for name in ("bank", "left", "right")}
     assert (link["left"], link["right"]) == twins.runs and link["bank"] == "race"
-    with MemoryBank.open(str(workspace.banks_folder() / "race")) as bank:
+    with MemoryBank.open(str(banks_folder() / "race")) as bank:
         infos = [bank.run(run) for run in twins.runs]
         assert [bank.next_step(run) - 1 for run in twins.runs] == [20, 20]
         assert [info.settings["weight"] for info in infos] == [0.0, 0.5]
@@ -50,7 +51,7 @@ def test_a_race_is_started_with_one_click_and_reopened_by_its_link(visit: Visit)
 
 def test_the_sides_differ_as_the_person_says(visit: Visit) -> None:
     app = visit("race")
-    app.selectbox(key="race_model").set_value(workspace.SIMULATED)
+    app.selectbox(key="race_model").set_value(SIMULATED)
     app.number_input(key="race_count").set_value(20)
     app.slider(key="race_left_weight").set_value(0.25)
     app.number_input(key="race_right_k2").set_value(3)
@@ -91,7 +92,7 @@ def test_of_a_race_whose_one_side_fails_the_other_goes_on_and_the_reason_stands_
     visit: Visit, monkeypatch: pytest.MonkeyPatch, side: int
 ) -> None:
     models = [Leaving(), SimulatedModel()][:: 1 if side == 0 else -1]
-    monkeypatch.setattr(workspace, "make_model", lambda *_: models.pop(0) if models else SimulatedModel())
+    monkeypatch.setattr("memrl_core.agent.runs.make_model", lambda *_: models.pop(0) if models else SimulatedModel())
     app = started(visit)
     twins = the_race()
     done = [twins.bank.next_step(run) - 1 for run in twins.runs]
@@ -121,8 +122,8 @@ def test_a_model_that_is_not_there_starts_nothing(visit: Visit, monkeypatch: pyt
         raise ModelMissing("There is no model nowhere. Nothing was started.")
 
     app = visit("race")
-    monkeypatch.setattr(workspace, "must_be_there", missing)
+    monkeypatch.setattr("memrl_core.agent.twins.must_be_there", missing)
     app.button(key="race_begin").click().run()
     assert "no model nowhere" in app.error[0].value
-    with MemoryBank.open(str(workspace.banks_folder() / "race")) as bank:
+    with MemoryBank.open(str(banks_folder() / "race")) as bank:
         assert bank.runs() == []

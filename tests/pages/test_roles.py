@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import COVERS, NEWCOMERS, Role
 from memrl_core.experiments.lab import BANK
@@ -84,7 +84,7 @@ def test_forms_that_change_a_bank_ask_for_the_role_in_it(bank: Stored, visit: Vi
 def test_the_lab_moves_no_pair_for_who_only_looks(bank: Stored, visit: Visit) -> None:
     app = visit("lab")
     click(app, "lab_pause")
-    with MemoryBank.open(str(workspace.banks_folder() / BANK)) as lab:
+    with MemoryBank.open(str(banks_folder() / BANK)) as lab:
         assign(lab, Role.LOOK, NEWCOMERS)
         before = len(lab.events())
         assert "ann may look" in plain(click(app, "lab_step"))

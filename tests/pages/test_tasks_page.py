@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
 from memrl_core.environments.tasks import kept_sets
@@ -71,7 +71,7 @@ def test_a_run_begins_on_the_set_that_is_looked_at(home: Path, visit: Visit) -> 
     app.text_input(key="new_run_bank").set_value("fresh").run()
     app.selectbox(key="new_run_model").set_value("simulated").run()
     app.button(key="start_run").click().run()
-    with MemoryBank.open(str(workspace.banks_folder() / "fresh")) as bank:
+    with MemoryBank.open(str(banks_folder() / "fresh")) as bank:
         (info,) = bank.runs()
         assert (info.environment, info.tasks) == ("sql", "sql-heldout")
         assert dict(info.environment_options) == {"drafts": True}

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import default_embedder, embedder_of, new_embedder
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import BankMissing, InputError, NoVector, few
@@ -815,14 +816,14 @@ def read_spans(
 
 def spans_for(path: Path, uri: str, on_progress: Progress = unheard, cancelled: Cancelled = never) -> Contents | None:
     """`read_spans` for the bank at `uri`, with its embedder; for a new one with that of new banks."""
-    preferences = workspace.load_preferences()
+    preferences = load_preferences()
     try:
         bank = MemoryBank.open(uri)
     except BankMissing:
-        made = workspace.new_embedder(workspace.default_embedder(), preferences)
+        made = new_embedder(default_embedder(), preferences)
         return read_spans(path, made, None, on_progress, cancelled)
     with bank:
-        return read_spans(path, workspace.embedder_of(bank, preferences), bank, on_progress, cancelled)
+        return read_spans(path, embedder_of(bank, preferences), bank, on_progress, cancelled)
 
 
 def events_of(

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences
 from memrl_core.agent.recorder import Recorder
+from memrl_core.agent.run_parts import make_embedder
+from memrl_core.agent.runs import fork, start_run
 from memrl_core.analysis.compare.alignment import Alignment, Line, align, counterparts, line_of, parted_after
 from memrl_core.analysis.compare.comparison import Difference, compare, divergences, neighbours, pairs_of
 from memrl_core.bank import MemoryBank
@@ -66,12 +68,12 @@ def test_a_run_is_not_compared_with_itself_nor_alone() -> None:
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """Run `base` over six tasks twice, `early` forked from it at 5, `late` at 9, and `deep` from `early` at 8."""
-    embedder = workspace.make_embedder("hashing", workspace.Preferences())
+    embedder = make_embedder("hashing", Preferences())
     bank = MemoryBank.create(str(tmp_path_factory.mktemp("banks") / "bank"), embedder.name, embedder.dimension)
-    workspace.start_run(bank, environment="household", tasks="household-train", task_count=6, run="base", seed=3)
+    start_run(bank, environment="household", tasks="household-train", task_count=6, run="base", seed=3)
     go_on(bank, "base", 12)
     for base, step, name in (("base", 5, "early"), ("base", 9, "late"), ("early", 8, "deep")):
-        workspace.fork(bank, base, step, {**bank.settings("base"), "k2": 1}, name=name)
+        fork(bank, base, step, {**bank.settings("base"), "k2": 1}, name=name)
         go_on(bank, name, 13 - step if name != "deep" else 3)
     return bank
 

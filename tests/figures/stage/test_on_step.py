@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import create_bank
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank.storage.places import copy_bank
 from memrl_core.environments.tasks import sample_data_path
@@ -290,11 +292,11 @@ def test_a_reward_by_key_moves_the_stage_to_what_the_bank_holds_and_undo_moves_i
 def test_a_new_layout_stands_beside_the_old_until_it_is_used_and_one_click_leads_back(
     page: Page, app: RunningApp, tmp_path: Path
 ) -> None:
-    with workspace.create_bank(str(tmp_path / "few"), "hashing", workspace.load_preferences()) as bank:
-        run = workspace.start_run(
+    with create_bank(str(tmp_path / "few"), "hashing", load_preferences()) as bank:
+        run = start_run(
             bank, environment="household", tasks="household-train", settings=MemRLSettings(), seed=3, model="simulated"
         )
-        live = workspace.live_run(bank, run.id, workspace.load_preferences())
+        live = live_run(bank, run.id, load_preferences())
         for number, _ in zip(range(9), live.agent.run(live.tasks, 1), strict=False):
             if number == 5:
                 MapLayout(bank).places()  # Frozen on six of them: another one differs.

@@ -18,7 +18,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import create_bank
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.analysis.decision.labels import FUNCTION_WORDS
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
@@ -586,12 +588,12 @@ def test_no_memory_and_one_memory_are_drawn(demo_data: Any, play: Play) -> None:
 
 @pytest.mark.slow
 def test_five_hundred_steps_are_less_than_five_megabytes(tmp_path: Path, browser: Browser) -> None:
-    with workspace.create_bank(str(tmp_path / "bank"), "hashing", workspace.load_preferences()) as bank:
-        run = workspace.start_run(
+    with create_bank(str(tmp_path / "bank"), "hashing", load_preferences()) as bank:
+        run = start_run(
             bank, environment="household", tasks="household-train", settings=MemRLSettings(), seed=3,
             model="simulated",
         )  # fmt: skip
-        live = workspace.live_run(bank, run.id, workspace.load_preferences())
+        live = live_run(bank, run.id, load_preferences())
         with bank.write.batch(100):
             for _, _trace in zip(range(500), live.agent.run(live.tasks, 500), strict=False):
                 pass
