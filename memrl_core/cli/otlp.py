@@ -16,8 +16,9 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.recorder import Recorder
+from memrl_core.agent.run_parts import create_bank, default_embedder, embedder_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
 from memrl_core.cli.serving import LOCALHOST, is_own_host
@@ -180,7 +181,7 @@ class Receiver:
 
     def _store(self, chosen: Gathered) -> int:
         bank, unused = self._bank, list[tuple[int, str, str]]()
-        with bank.alone():
+        with bank.write.alone():
             is_new = not self._has_run()
             info = (
                 run_of_traces(self._run, _model(chosen), now(), self._embedder.name) if is_new else bank.run(self._run)
@@ -200,7 +201,7 @@ class Receiver:
                 again = [span for span in spans if span not in new]
                 scores = scores_of(new, scores)
                 # A span that comes once more may have been judged meanwhile.
-                if bank.effective_reward(self._run, step.step) is None:
+                if bank.ratings.effective(self._run, step.step) is None:
                     scores += scores_of(again)
                 if again:
                     self._count(len(again), "came again")
@@ -210,7 +211,7 @@ class Receiver:
             first = max((event.seq for event in bank.events()), default=0) + 1
             events = events_of(steps, info, first, None if is_new else known)
             if steps.traces:
-                bank.adopt(steps.memories, events, steps.traces)
+                bank.write.adopt(steps.memories, events, steps.traces)
             for number, score in late:
                 self._reward(number, score)
         for made in steps.traces:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import banks_folder
 from memrl_core.agent.twins import Change, Side, TwinRuns, changes_of, labels, open_twins, shifts_of, start_twins
 from memrl_core.analysis.map.projection import Pca
 from memrl_core.analysis.memory.relations import Landscape, landscape
@@ -42,7 +42,7 @@ def lab_bank(path: Path | None = None) -> MemoryBank:
 
     Raises `BankReadOnly`, `BankFull`.
     """
-    path = path or workspace.banks_folder() / BANK
+    path = path or banks_folder() / BANK
     if path.exists():
         return MemoryBank.open(str(path))
     embedder = HashingEmbedder()

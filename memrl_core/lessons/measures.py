@@ -99,7 +99,8 @@ def _false_recall(run: Run) -> float:
 
 def _recalled(run: Run) -> list[tuple[Sequence[int], int, int]]:
     """Of each step the pool, how many of it are of the task's family, and how many of those there are."""
-    families, found = [family_of(task) for task in run.memory.task], []
+    families = [family_of(task) for task in run.memory.task]
+    found: list[tuple[Sequence[int], int, int]] = []
     for number, step in enumerate(run.steps):
         family, pool = family_of(step.task), step.choice.pool
         known = families[max(0, number - run.keep) : number]

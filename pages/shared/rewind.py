@@ -93,4 +93,4 @@ def use_settings(place: Place, changed: Mapping[str, Any], first: int) -> None:
     current = settings_of(place.info.policy, bank.settings(run))
     chosen = settings_of(place.info.policy, {**current.model_dump(), **changed})
     if chosen != current:
-        bank.change_settings(run, chosen.model_dump(), first, by=person())
+        bank.write.change_settings(run, chosen.model_dump(), first, by=person())

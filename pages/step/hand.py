@@ -106,7 +106,7 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
             _label(view, act)
         case "use":
             about = view.run.id, int(act["step"]), str(act["memory"])
-            bank.judgements.judge_use(Use(*about, act["used"], person(), str(act.get("reason", ""))))
+            bank.write.judgements.judge_use(Use(*about, act["used"], person(), str(act.get("reason", ""))))
         case "skip":
             move(view, partial(LiveRun.finish, unrated=True))
     after = bank.histories_of(view.run.id, credited)
@@ -200,13 +200,13 @@ def _label(view: View, act: Mapping[str, Any]) -> None:
     bank, run, step, memory = view.place.bank, view.run.id, int(act["step"]), str(act["memory"])
     if act["do"] == "label":
         reason = str(act.get("reason", ""))
-        bank.judgements.judge(Label(run, step, memory, act["grade"], person(), reason=reason))
+        bank.write.judgements.judge(Label(run, step, memory, act["grade"], person(), reason=reason))
         return
     done = bank.undo.done(person(), JUDGED)
     if done and any((event.run, event.step, event.memory_ids) == (run, step, (memory,)) for event in done[-1].events):
-        bank.undo.undo(person(), JUDGED)
+        bank.write.undo.undo(person(), JUDGED)
     else:
-        bank.judgements.judge(Label(run, step, memory, None, person()))
+        bank.write.judgements.judge(Label(run, step, memory, None, person()))
 
 
 def _mine(active: Sequence[LedgerEvent]) -> LedgerEvent | None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from memrl_core.agent import workspace
 from memrl_core.agent.live import LiveRun
+from memrl_core.agent.runs import can_go_on
 from memrl_core.analysis.decision.moment import as_it_counts, considered
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
@@ -222,7 +222,7 @@ def _to_come(view: View) -> dict[str, Any] | None:
     """The settings of the steps to come that can be tried on the stage, from which step on others can be used, and why
     not now, or ""; None where the run is only looked at."""
     bank, run = view.place.bank, view.run
-    if not view.moment.live or not workspace.can_go_on(run):
+    if not view.moment.live or not can_go_on(run):
         return None
     look = within_role(bank, Role.MANAGE, disabled=view.busy, help=AT_WORK)
     values = bank.settings(run.id)

@@ -143,7 +143,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small", key
         type="tertiary", disabled=not found, help="All steps that pass the filter",
     )  # fmt: skip
 if found:
-    rows, settings = bank.found_steps(run, found[-MOST:]), bank.settings(run)
+    rows, settings = bank.steps.found(run, found[-MOST:]), bank.settings(run)
     used = used_in_steps(bank, run, {row.step: row.follows for row in rows})
     chosen = chosen_row(
         [_row(row, used[row.step], _won(row, policy, settings)) for row in rows],

@@ -97,7 +97,7 @@ def told(bank: MemoryBank, run: str) -> list[Told]:
         hits = [(one.memory_id, round(one.similarity, 5)) for one in step.recall.pool]
         is_known = not any("answered" in lack for lack in step.lacks)
         answer = step.turns[-1].reply.text if is_known else None
-        reward = bank.effective_reward(run, step.step)
+        reward = bank.ratings.effective(run, step.step)
         found.append(Told(step.task.intent, hits, step.decision.selected, answer, reward))
     return found
 

@@ -333,7 +333,7 @@ def test_a_run_that_is_behind_catches_up_in_the_world_the_other_met(
 def test_a_world_that_cannot_shift_says_so(bank: MemoryBank) -> None:
     same: dict[str, Any] = {"environment": "conversation", "tasks": "conversation", "seed": 1}
     for run in ("a", "b"):
-        workspace.start_run(bank, run=run, **same)
+        start_run(bank, run=run, **same)
     with pytest.raises(InputError, match="parametric world can shift"):
         open_twins(bank, "a", "b").shift()
 

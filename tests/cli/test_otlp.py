@@ -14,6 +14,7 @@ import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.bank.writing import Writer
 from memrl_core.cli.otlp import LARGEST, PATH, Receiver
 from memrl_core.errors import BankFull, InputError
 from memrl_core.exchange.foreign.traces import Steps
@@ -116,7 +117,7 @@ def test_what_comes_after_its_trace_was_stored_goes_on_from_it(receive: Callable
     assert (second.task.id, second.task.intent, second.turns[0].reply.text) == ("t1", "make coffee", "Here.")
     assert "step 1" in second.lacks[0] and not any("did not come" in lack for lack in second.lacks)
     with MemoryBank.open(str(tmp_path / "bank")) as bank:
-        assert bank.effective_reward("otlp", first.step) == 1.0 and bank.effective_reward("otlp", 2) is None
+        assert bank.ratings.effective("otlp", first.step) == 1.0 and bank.ratings.effective("otlp", 2) is None
         assert bank.utilities("otlp")["m1"].visits == 1
     assert receiver.counts["came again"] == 1 and receiver.counts["late rewards"] == 1
     once_more = receive()
@@ -163,9 +164,9 @@ def test_what_the_bank_cannot_take_waits_with_its_scores_and_a_broken_trace_stop
     def full(*given: Any) -> None:
         raise BankFull("The disk is full.")
 
-    monkeypatch.setattr(MemoryBank, "adopt", full)
+    monkeypatch.setattr(Writer, "adopt", full)
     assert receiver.write(all_of_them=True) == 0
-    monkeypatch.setattr(MemoryBank, "adopt", adopt)
+    monkeypatch.setattr(Writer, "adopt", adopt)
 
     def broken(self: Steps, trace: str, *given: Any) -> bool:
         if trace == "t2":

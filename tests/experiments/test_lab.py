@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import Preferences, banks_folder
+from memrl_core.agent.runs import live_run, start_run
 from memrl_core.agent.twins import Side, TwinRuns, open_twins, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.experiments import lab

@@ -93,7 +93,7 @@ def test_on_the_stages_card_a_memory_is_labelled_by_hand_and_undone_and_no_q_mov
     assert stands(app)["labels"] == {} and stands(app)["label_off"] == ""
     by_hand(app, "label", memory=inside, grade=0, reason="another object")
     by_hand(app, "label", memory=outside, grade=2)
-    bank.judgements.judge(Label(RUN, 20, inside, 2, "household", "derived"))
+    bank.write.judgements.judge(Label(RUN, 20, inside, 2, "household", "derived"))
     mine, derived = by_hand(app, "name", name="someone") and stands(app)["labels"][inside]
     assert (mine["grade"], mine["mine"], mine["reason"], mine["source"]) == (0, True, "another object", "person")
     assert (derived["grade"], derived["mine"], derived["source"]) == (2, False, "derived")

@@ -46,7 +46,7 @@ def settled_uses(said: Iterable[Use]) -> dict[tuple[int, str], bool]:
 def use_counts(bank: MemoryBank, run: str, last: int | None = None) -> dict[str, UseCounts]:
     """How far each memory of a run came, in all finished steps or in those up to `last`. Raises `UnknownRun`."""
     settled = settled_uses(bank.judgements.uses(run))
-    steps = bank.step_table(run, ["step", "trace"]).to_pydict()
+    steps = bank.steps.table(run, ["step", "trace"]).to_pydict()
     follows = (json.loads(trace).get("follows") for trace in steps["trace"])
     followed = {
         step: None if one is None else frozenset(one["memories"])

@@ -76,14 +76,26 @@ class Judgements(Part):
 
         Raises `UnknownRun`.
         """
+        return [_label(event) for event in self._standing(run, step, LABELS)]
+
+    @locked
+    def uses(self, run: str | None = None, step: int | None = None) -> list[Use]:
+        """What people say of the use of memories, as `standing`. Raises `UnknownRun`."""
+        return [
+            Use(e.run, e.step, e.memory_ids[0], _USED[e.value], e.rater, e.reason, e.created)
+            for e in self._standing(run, step, (EventKind.USE_JUDGED,))
+            if e.value in _USED
+        ]
+
+    def _standing(self, run: str | None, step: int | None, kinds: Sequence[EventKind]) -> list[LedgerEvent]:
         if run is not None:
             self._facts.run(run)
-        events = self._facts.at(run, step) if run is not None and step is not None else self._facts.of_kind(*JUDGED)
+        events = self._facts.at(run, step) if run is not None and step is not None else self._facts.of_kind(*kinds)
         newest: dict[tuple[object, ...], LedgerEvent] = {}
-        for event in sorted((e for e in events if e.kind in JUDGED and run in (None, e.run)), key=in_ledger):
+        for event in sorted((e for e in events if e.kind in kinds and run in (None, e.run)), key=in_ledger):
             newest.pop(label_key(event), None)
             newest[label_key(event)] = event
-        return [_label(event) for event in newest.values() if event.value is not None]
+        return [event for event in newest.values() if event.value is not None]
 
 
 class JudgementsWriter(Judgements, WritingPart):
@@ -113,14 +125,6 @@ class JudgementsWriter(Judgements, WritingPart):
             stored = {event.id: event for event in self._ledger.append_in_order(new)} if new else {}
             return [stored.get(one) or next(e for e in before.values() if e.id == one) for one in standing]
 
-    @locked
-    def standing(self, run: str | None = None, step: int | None = None) -> list[Label]:
-        """The labels that stand, of the whole bank, of a run or of a step, oldest first: each rater's newest.
-
-        Raises `UnknownRun`.
-        """
-        return [_label(event) for event in self._standing(run, step, LABELS)]
-
     def judge_use(self, use: Use) -> LedgerEvent:
         """Append what a person says of a memory's use in the place of what they said before.
 
@@ -135,25 +139,6 @@ class JudgementsWriter(Judgements, WritingPart):
                 use.rater, use.run, use.step, "", EventKind.USE_JUDGED, memory_ids=(use.memory_id,), value=value,
                 reason=use.reason.strip(),
             )  # fmt: skip
-
-    @locked
-    def uses(self, run: str | None = None, step: int | None = None) -> list[Use]:
-        """What people say of the use of memories, as `standing`. Raises `UnknownRun`."""
-        return [
-            Use(e.run, e.step, e.memory_ids[0], _USED[e.value], e.rater, e.reason, e.created)
-            for e in self._standing(run, step, (EventKind.USE_JUDGED,))
-            if e.value in _USED
-        ]
-
-    def _standing(self, run: str | None, step: int | None, kinds: Sequence[EventKind]) -> list[LedgerEvent]:
-        if run is not None:
-            self._facts.run(run)
-        events = self._facts.at(run, step) if run is not None and step is not None else self._facts.of_kind(*kinds)
-        newest: dict[tuple[object, ...], LedgerEvent] = {}
-        for event in sorted((e for e in events if e.kind in kinds and run in (None, e.run)), key=in_ledger):
-            newest.pop(label_key(event), None)
-            newest[label_key(event)] = event
-        return [event for event in newest.values() if event.value is not None]
 
     def _newest(self, steps: set[tuple[str, int]]) -> list[LedgerEvent]:
         if len(steps) > 1:

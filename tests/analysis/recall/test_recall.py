@@ -363,8 +363,8 @@ def test_how_far_a_memory_comes_is_counted_with_what_people_say_before_what_is_f
     last = traces[-1]
     (one, *_), follows = last.decision.selected, () if last.follows is None else last.follows.memories
     for rater in ("ann", "bo"):
-        bank.judgements.judge_use(Use("r", last.step, one, "contradicted" if one in follows else "used", rater))
-    bank.judgements.judge_use(Use("r", last.step, one, "used" if one in follows else "ignored", "cy"))
+        bank.write.judgements.judge_use(Use("r", last.step, one, "contradicted" if one in follows else "used", rater))
+    bank.write.judgements.judge_use(Use("r", last.step, one, "used" if one in follows else "ignored", "cy"))
     assert use_counts(bank, "r") == counted({(last.step, one): one not in follows})
     expected = len({*follows} ^ {one})
     assert used_in_steps(bank, "r", {last.step: follows, 2: None}) == {last.step: expected, 2: None}

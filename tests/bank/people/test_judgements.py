@@ -129,16 +129,16 @@ def test_a_bank_of_before_gets_the_view_with_its_first_label(bank: MemoryBank) -
 
 def test_what_an_answer_made_of_a_memory_is_said_apart_from_labels_and_undone_with_them(bank: MemoryBank) -> None:
     before = bank.utilities("r")
-    bank.judgements.judge(Label("r", 3, "r-0001", 2, "ann"))
-    bank.judgements.judge_use(Use("r", 3, "r-0001", "ignored", "ann", "never read"))
-    bank.judgements.judge_use(Use("r", 3, "r-0001", "contradicted", "ann"))
-    bank.judgements.judge_use(Use("r", 3, "r-0001", "used", "bo"))
+    bank.write.judgements.judge(Label("r", 3, "r-0001", 2, "ann"))
+    bank.write.judgements.judge_use(Use("r", 3, "r-0001", "ignored", "ann", "never read"))
+    bank.write.judgements.judge_use(Use("r", 3, "r-0001", "contradicted", "ann"))
+    bank.write.judgements.judge_use(Use("r", 3, "r-0001", "used", "bo"))
     assert {use.rater: use.used for use in bank.judgements.uses("r", 3)} == {"ann": "contradicted", "bo": "used"}
     assert len(bank.judgements.standing()) == len(rows(bank)) == 1 and bank.utilities("r") == before
-    bank.undo.undo("ann", JUDGED)
+    bank.write.undo.undo("ann", JUDGED)
     (mine,) = [use for use in bank.judgements.uses() if use.rater == "ann"]
     assert (mine.used, mine.reason) == ("ignored", "never read")
-    bank.judgements.judge_use(Use("r", 3, "r-0001", None, "ann"))
+    bank.write.judgements.judge_use(Use("r", 3, "r-0001", None, "ann"))
     assert [use.rater for use in bank.judgements.uses("r")] == ["bo"]
     for wrong in (
         Use("r", 9, "r-0001", "used", "a"),
@@ -146,5 +146,5 @@ def test_what_an_answer_made_of_a_memory_is_said_apart_from_labels_and_undone_wi
         Use("r", 3, "r-0001", "x", "a"),
     ):  # type: ignore[arg-type]
         with pytest.raises(InputError, match="Nothing was saved"):
-            bank.judgements.judge_use(wrong)
+            bank.write.judgements.judge_use(wrong)
     assert all(finding.ok for finding in check(bank.uri))

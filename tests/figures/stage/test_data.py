@@ -257,14 +257,14 @@ def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(dem
 def test_a_run_that_was_rewound_has_the_old_one_from_that_step_on_beside_it(tmp_path: Path) -> None:
     with a_chain(tmp_path / "bank", 5) as bank:
         old = bank.run("r")
-        bank.start_run(replace(old, id="again", base="r", base_step=2, first_step=3))
-        bank.start_run(replace(old, id="follows", base="r", base_step=5))
+        bank.write.start_run(replace(old, id="again", base="r", base_step=2, first_step=3))
+        bank.write.start_run(replace(old, id="follows", base="r", base_step=5))
         assert [is_rewound(bank.run(name)) for name in ("r", "again", "follows")] == [False, True, False]
         strip = run_strip(bank, "r")
         data = strip_data(run_strip(bank, "again"), bank.run("again"), strip)
         assert data["ghost"] == {"run": "r", "steps": [3, 4, 5], "cells": strip.cells[2:]}
         assert strip_data(strip, old)["ghost"] is None
-        bank.commit_step(*a_step(3, ("r-0002",), run="again"))
+        bank.write.commit_step(*a_step(3, ("r-0002",), run="again"))
         played = stage_data(source_of_run(bank, "again"))["strip"]
         assert (played["ghost"], len(played["cells"])) == (data["ghost"], 1)
 
