@@ -157,7 +157,7 @@ def test_spans_without_ids_are_all_kept_and_the_refused_ones_are_named(
 def test_what_the_bank_cannot_take_waits_with_its_scores_and_a_broken_trace_stops_no_other(
     receive: Callable[[], Receiver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receiver, adopt, add = receive(), MemoryBank.adopt, Steps.add
+    receiver, adopt, add = receive(), Writer.adopt, Steps.add
     receiver.take(spans_of(a_recall("t1"), a_recall("t2")))
     receiver.take({"traceId": "t1", "name": "reward", "value": 1})
 
