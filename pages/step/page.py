@@ -23,12 +23,12 @@ if place is None or place.run is None:
 above, picture = st.container(), st.container()
 try:
     view = view_of(place)
-    if act_on(view):
+    if acted := act_on(view):
         place = places.current(keep=look_in_link()) or place
         view = view_of(place)
     with picture:
         # Before all else: the browser draws what comes first first, and the stage is what a step is watched on.
-        comes_again = stage(view)
+        comes_again = stage(view, acted)
 except MemRLError:
     # A step that cannot be read can still be left for another.
     with above:

@@ -28,6 +28,7 @@ from memrl_core.figures.stage.data import (
     stage_answer,
     stage_data,
     stage_update,
+    written_by,
 )
 from memrl_core.figures.stage.film import film_data
 from memrl_core.figures.stage.player import stage_script, stage_style
@@ -109,17 +110,18 @@ export default function ({ data }) {
 )
 
 
-def stage(view: View) -> bool:
+def stage(view: View, acted: bool = False) -> bool:
     """Draw the step at the view's moment; of a run without a step its memories, where it has any.
 
-    Returns whether this is the session's first picture, after which the browser has the page run again.
+    `acted` says that a person has just done something to it, and waits to see that move. Returns whether this is the
+    session's first picture, after which the browser has the page run again.
     """
     if view.moment.trace is None and not view.moment.utilities:
         st.info("No memories yet. Press **Step**: the first task writes the first point of the map.")
         return False
     first = f"{KEY}_taken" not in st.session_state
     layout = layout_of(view.place.bank.uri, view.place.bank)
-    source = _source(view, layout)
+    source = _source(view, layout, acted)
     key, base, rows = _sent(source, view)
     trace = view.moment.trace
     at, last = trace.step if trace else 0, view.place.last_step
@@ -280,7 +282,7 @@ def _strip(view: View) -> dict[str, Any]:
     return shown
 
 
-def _source(view: View, layout: MapLayout) -> StageSource:
+def _source(view: View, layout: MapLayout, acted: bool) -> StageSource:
     bank, run, trace = view.place.bank, view.run.id, view.moment.trace
     # Of a session's first picture the step alone: the browser asks again once it has the table.
     first = f"{KEY}_taken" not in st.session_state
@@ -291,7 +293,8 @@ def _source(view: View, layout: MapLayout) -> StageSource:
     written = {one.memory_id for trace in traces if trace.write for one in trace.write.operations if one.op != "DELETE"}
     credited = {change.memory_id for trace in traces if trace.update for change in trace.update.of_q}
     cast = written.union(credited, *map(considered, traces), [view.place.memory] if view.place.memory else [])
-    known = _known(view, traces, cast, folded=not first)
+    # What the whole run believed takes a second where it is long: not between a key and what it moves.
+    known = _known(view, traces, cast, folded=not first and not acted)
     coordinates = layout.places()
     memories = _memories(bank, run, known)
     return StageSource(
@@ -359,7 +362,7 @@ def _known(view: View, traces: Sequence[StepTrace], cast: Collection[str], folde
         return as_it_counts_now(Known(unmoved, {}), bank.histories_of(run, cast), first, last)
     if not folded or view.place.last_step > MOST_FOLDED:
         then = bank.utilities(run, as_of=first - 1)
-        return as_it_counts_now(Known(then, {}), bank.histories_of(run, cast), first, last)
+        return as_it_counts_now(Known(then, written_by(traces)), bank.histories_of(run, cast), first, last)
     key = (bank.state, run)
     held = st.session_state.get(KNOWN)
     if held is None or held[0] != key:

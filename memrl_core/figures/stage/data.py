@@ -204,6 +204,22 @@ def known_of_run(bank: MemoryBank, run: str) -> Known:
     return Known(before, moves)
 
 
+def written_by(traces: Sequence[StepTrace]) -> dict[int, dict[str, Utility | None]]:
+    """Which memories these steps brought and took away, as `Known.moves`; `as_it_counts_now` fills in every q.
+
+    That is quicker than `known_of_run`, which also knows what people did to memories between the steps.
+    """
+    moves: dict[int, dict[str, Utility | None]] = {}
+    for trace in traces:
+        operations = trace.write.operations if trace.write is not None else ()
+        moved = moves.setdefault(trace.step, {})
+        for one in operations:
+            moved |= dict.fromkeys(one.replaces)
+            if one.op not in ("DELETE", "NOOP"):
+                moved[one.memory_id] = Utility(0.0, 0)
+    return moves
+
+
 def as_it_counts_now(known: Known, histories: Mapping[str, Sequence[UtilityPoint]], first: int, last: int) -> Known:
     """The same memories over the steps `first` to `last`, with every q that `histories` have as these have it now.
 

@@ -8,6 +8,8 @@ const TINTS = 64;
 const MANY = 4000;
 const EDGE = 10;
 const LEFT = 44;
+// Pixels at the right for the numbers of the axis.
+const RIGHT = 34;
 const SETTLE = 9;
 const COOL = 2.5;
 const CUT = 1000;
@@ -274,7 +276,7 @@ export class Film {
   layout() {
     const [width] = this.swarm.inner;
     const [first, last] = [(this.numbers[0] ?? 1) - 1, this.numbers.at(-1) ?? 1];
-    this.x = (step) => LEFT + ((width - LEFT - EDGE) * (step - first)) / Math.max(1, last - first);
+    this.x = (step) => LEFT + ((width - LEFT - RIGHT) * (step - first)) / Math.max(1, last - first);
     this.swarmX = Float64Array.from(this.born, (step) => this.x(clamp(step, first, last)));
     // What was there before the first step would be one column.
     const before = [...this.born.keys()].filter((n) => this.born[n] <= first);

@@ -770,7 +770,7 @@ class Stage {
     set(this.root, { "data-step": step.step });
     const then = this.asThen ? "As it was when the step had ended · " : "";
     const said = this.waiting ?? then + this.sentence(current);
-    if (this.line.textContent !== said) this.line.textContent = said;
+    if (this.line.textContent !== said) set(this.line, { title: said }).textContent = said;
     const lit = new Set([this.hovered, this.pinned].filter((n) => n !== null));
     const share = ease(clamp((phases[6] - 0.35) / 0.65));
     this.ranks.render(phases);

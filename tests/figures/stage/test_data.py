@@ -30,6 +30,7 @@ from memrl_core.figures.stage.data import (
     known_of_run,
     stage_data,
     stage_update,
+    written_by,
 )
 from memrl_core.figures.stage.film import film_data
 from memrl_core.figures.stage.player import player_document, player_html, source_of_run, write_player
@@ -104,6 +105,20 @@ def test_as_it_counts_now_every_step_leaves_what_the_fold_makes_of_it(tmp_path: 
         assert later.before["r-0001"] == Utility(histories["r-0001"][2].after, 2)
         assert later.moves[4]["r-0001"].q == histories["r-0001"][3].after
         assert now.moves[2] != then.moves[2]
+
+
+def test_what_some_steps_brought_is_known_without_the_whole_run_just_as_with_it(tmp_path: Path) -> None:
+    with a_chain(tmp_path / "bank", 9) as bank:
+        give_reward(bank, "r", 5, bank.trace("r", 5).id, ("r-0004",), -1.0, "ada")
+        traces = bank.traces("r")[3:7]
+        histories = bank.histories("r")
+        whole = as_it_counts_now(known_of_run(bank, "r"), histories, 1, 9)
+        then = bank.utilities("r", as_of=3)
+        known = as_it_counts_now(Known(then, written_by(traces)), histories, 4, 7)
+        assert known.before == then
+        assert any(utility is not None for utility in known.moves[4].values())
+        for step in range(4, 8):
+            assert known.moves[step] == whole.moves[step]
 
 
 def test_parts_that_another_agent_did_not_report_are_null_and_said(tmp_path: Path) -> None:

@@ -503,7 +503,7 @@ CUT = """(step) => {
 """What of a step is cut or covered: numbers of the axis under a dot, names of phases, tools of the map."""
 
 
-@pytest.mark.parametrize("width", [1390, 1330])
+@pytest.mark.parametrize("width", [1390, 1200])
 def test_no_name_of_a_phase_is_cut_no_dot_covers_a_number_and_the_tools_stay_within_the_stage(
     demo_data: Any, play: Play, width: int
 ) -> None:
