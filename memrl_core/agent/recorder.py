@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import traceback
 import uuid
@@ -30,6 +31,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import chain, count
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
@@ -278,6 +280,7 @@ class _Waiting:
         self.file = None if "://" in uri else Path(uri + WAITING)
         self._lock = FileLock(f"{self.file}.lock", timeout=10)
         self._held: list[str] = []
+        self._changing = Lock()
 
     @property
     def place(self) -> str:
@@ -293,14 +296,21 @@ class _Waiting:
         try:
             if self.file is None:
                 raise OSError("This bank has no folder.")
-            with self._lock, self.file.open("a", encoding="utf-8") as lines:
-                lines.write(report_line + "\n")
+            with self._lock:
+                _append(self.file, report_line)
         except (OSError, Timeout):
-            self._held.append(report_line)
+            with self._changing:
+                self._held.append(report_line)
 
     def take(self, store: Callable[[dict[str, Any]], bool]) -> None:
         """Give each report to `store`, in order; those for which it is not True stay. Raises what `store` raises."""
-        self._held = [one for one in self._held if not store(json.loads(one))]
+        with self._changing:  # Another thread may add one meanwhile.
+            held, self._held = self._held, []
+        try:
+            held = [one for one in held if not self._is_stored(one, store)]
+        finally:
+            with self._changing:
+                self._held = [*held, *self._held]
         if self.file is None or not self.file.exists():
             return
         with self._lock:
@@ -309,15 +319,43 @@ class _Waiting:
             if not left:
                 self.file.unlink()
             elif len(left) < len(lines):
-                self.file.write_text("".join(f"{one}\n" for one in left), encoding="utf-8")
+                # Whole or not at all: on a full disk the file as it was stays.
+                draft = self.file.with_name(f"{self.file.name}.{uuid.uuid4().hex[:8]}")
+                try:
+                    draft.write_text("".join(f"{one}\n" for one in left), encoding="utf-8")
+                    draft.replace(self.file)
+                finally:
+                    draft.unlink(missing_ok=True)
 
     @staticmethod
     def _is_stored(report_line: str, store: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether a report is stored now. Raises where the bank cannot be written; any other failure is its own."""
         try:
             report = json.loads(report_line)
         except ValueError:  # The last line of a process that was killed while it wrote.
             return False
-        return store(report)
+        try:
+            return store(report)
+        except (BankError, OSError):
+            raise
+        except Exception as failure:
+            _log.warning("A report that waits does not fit the bank (%s). It stays where it is.", loggable(failure))
+            return False
+
+
+def _append(file: Path, line: str) -> None:
+    """Add a line to a file, whole or not at all; a line that was cut short before is ended first."""
+    with file.open("ab+") as lines:
+        end = lines.seek(0, os.SEEK_END)
+        if end:
+            lines.seek(end - 1)
+            line = line if lines.read(1) == b"\n" else f"\n{line}"
+        try:
+            lines.write(f"{line}\n".encode())
+            lines.flush()
+        except OSError:
+            lines.truncate(end)
+            raise
 
 
 def unit(given: Embedding, dimension: int) -> Vector:
@@ -743,7 +781,8 @@ class RecordedStep:
         vector = None if given["_embedding"] is None else recorder._unit(given["_embedding"])
         step = cls(recorder, given["_intent"], given["_task"], given["_epoch"], vector, _Unused(False))
         for name, kind in _REPORT.items():
-            setattr(step, name, kind.validate_python(given[name]))
+            if name in given:
+                setattr(step, name, kind.validate_python(given[name]))
         step._ended = True
         step._late = f"a bank that could be written when it ended: it waited in {recorder._waiting.place}"
         return step
@@ -1080,6 +1119,9 @@ class RecordedStep:
         `before` is what could not be used of the calls before it.
         """
         bank, run = self._bank, self._run
+        turns = tuple(self._turns)
+        if self._tools:  # Used before a reply that never came.
+            turns = (*turns, Turn(Reply(""), "", 0.0, terminated=False, truncated=False, tools=tuple(self._tools)))
         number, settings, info = bank.next_step(run), bank.settings(run), bank.run(run)
         policy = make_policy(info.policy, settings)
         own = {"id": self._own_id} if self._own_id else {}
@@ -1120,7 +1162,7 @@ class RecordedStep:
             embed=embed,
             recall=recall,
             decision=None if recall is None or self._chosen is None else self._decision(recall, lacks),
-            generate=self._generate(lacks) if self._messages or self._turns else None,
+            generate=self._generate(turns, lacks) if self._messages or turns else None,
             reward=RewardRecord(
                 reward=reward,
                 source=None if reward is None else "environment",
@@ -1266,7 +1308,7 @@ class RecordedStep:
         name = self._total[0] if self._total is not None and self._total[1].get(memory_id) == score else "score"
         return (Term(name, score, score, 1.0, score),)
 
-    def _generate(self, lacks: list[str]) -> GenerateRecord:
+    def _generate(self, turns: tuple[Turn, ...], lacks: list[str]) -> GenerateRecord:
         spans: list[MemorySpan] = []
         for one in self._chosen or () if self._messages else ():
             span = _place(one, self._bank.memory(one).experience.strip(), self._messages, spans)
@@ -1275,7 +1317,7 @@ class RecordedStep:
             else:
                 spans.append(span)
         spans.sort(key=lambda span: (span.message, span.start))
-        return GenerateRecord(self._model, False, self._options, self._messages, tuple(spans), tuple(self._turns))
+        return GenerateRecord(self._model, False, self._options, self._messages, tuple(spans), turns)
 
     def _write(self, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]) -> WriteRecord | None:
         """What was done to the memory; None where that is not known."""
@@ -1408,5 +1450,6 @@ _REPORT: dict[str, TypeAdapter[Any]] = {
     "_messages": TypeAdapter(tuple[Message, ...]),
     "_options": TypeAdapter(dict[str, Any]),
     "_turns": TypeAdapter(list[Turn]),
+    "_tools": TypeAdapter(list[ToolCall]),
 }
 """What a step that waits keeps of its report, and its kind."""

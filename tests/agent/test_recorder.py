@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -743,6 +744,95 @@ def test_a_recorder_of_a_bank_that_cannot_be_written_begins_its_run_later(bank: 
         pass
     first, second = bank.traces("mine")
     assert (first.retrievals[0].hits[0].score, second.task.intent, bank.memory_ids()) == (12.7, "pan", ["m"])
+
+
+def test_what_is_recorded_into_a_bank_that_was_deleted_waits_until_it_is_back(
+    bank: MemoryBank, recorder: Recorder
+) -> None:
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    away = Path(f"{bank.uri}-away")
+    Path(bank.uri).rename(away)
+    with recorder.step("egg", embedding=a_vector(1)) as lost:
+        lost.recalled([("m", 12.7)], kind="bm25")
+        lost.called("timer", {"minutes": 4}, "rings")
+    recorder.remember("pan", "oil it", a_vector(2), memory_id="late")
+    with pytest.raises(StepError):
+        _ = lost.trace
+    assert not Path(bank.uri).exists()
+    away.rename(bank.uri)
+    with recorder.step("pan") as s:
+        pass
+    first = bank.trace("mine", 1)
+    assert s.trace.step == 2 and "late" in bank.memory_ids() and first.retrievals[0].hits[0].score == 12.7
+    assert [tool.result for tool in first.turns[0].tools] == ["rings"]
+    lacks = [lack for trace in (first, s.trace) for lack in trace.lacks]
+    assert sum("deleted, moved or replaced" in lack for lack in lacks) == 2
+
+
+def test_a_report_that_does_not_fit_stops_no_other_and_a_line_cut_short_spoils_none(
+    bank: MemoryBank, recorder: Recorder
+) -> None:
+    beside = Path(f"{bank.uri}.recorded.jsonl")
+    beside.write_text('{"run": "mine", "call": "step", "given": {}}\n{"run": "mine", "call": "st')
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bank, "commit_step", _full)
+        with recorder.step("egg") as s:
+            s.answered("boil")
+    with recorder.step("pan"):
+        pass
+    assert [trace.task.intent for trace in bank.traces("mine")] == ["egg", "pan"]
+    assert len(beside.read_text().splitlines()) == 2
+
+
+def test_what_threads_report_while_the_bank_fails_is_stored_once_each(bank: MemoryBank, recorder: Recorder) -> None:
+    commit, count = bank.commit_step, iter(range(10**6))
+
+    def now_and_then(*given: Any) -> Any:
+        if next(count) % 3:
+            raise BankFull("The disk is full.")
+        return commit(*given)
+
+    def report(number: int) -> None:
+        with recorder.step(f"task {number}") as s:
+            s.answered("x")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bank, "commit_step", now_and_then)
+        patched.setattr("memrl_core.agent.recorder._append", _no_file)
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(report, range(24)))
+    report(24)
+    assert sorted(trace.task.intent for trace in bank.traces("mine")) == sorted(f"task {n}" for n in range(25))
+
+
+@pytest.mark.slow
+def test_a_full_disk_loses_no_step(tmp_path: Path) -> None:
+    program = """
+import os, resource, sys
+from memrl_core import Bank, Recorder
+bank = Bank.create(sys.argv[1], "x", 4)
+recorder = Recorder(bank, "r")
+def report(number):
+    with recorder.step(f"task {number}", embedding=[1.0, 0, 0, number]) as s:
+        s.answered("word " * 2000)
+report(0)
+largest = max(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(sys.argv[1]) for name in names)
+resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 20_000, resource.RLIM_INFINITY))
+for number in range(1, 30):
+    report(number)
+stored = bank.next_step("r") - 1
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+report(30)
+print(stored, sorted(int(trace.task.intent.split()[1]) for trace in bank.traces("r")) == list(range(31)))
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "bank")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    stored, all_of_them = done.stdout.split()
+    assert int(stored) < 30 and all_of_them == "True"
+
+
+def _no_file(*_: Any) -> None:
+    raise OSError("The disk is full.")
 
 
 def test_a_step_recorded_in_the_background_is_stored_once_the_recorder_is_closed(bank: MemoryBank) -> None:
