@@ -60,6 +60,10 @@ def test_the_command_line_works_from_the_wheel(installed: Path, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     shown = run(installed, "show", "9", home=tmp_path)
     assert shown.returncode == 0, shown.stderr
+    bank = str(tmp_path / "bank")
+    for command in (("--version",), ("doctor", "--bank", bank), ("policies",), ("tasks", "list")):
+        done = run(installed, *command, home=tmp_path)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, (command, done.stdout, done.stderr)
     where = subprocess.run(
         [installed, "-c", "import memrl_core; print(memrl_core.__file__)"],
         cwd=tmp_path,
@@ -68,6 +72,23 @@ def test_the_command_line_works_from_the_wheel(installed: Path, tmp_path: Path) 
         check=True,
     )
     assert str(installed.parents[1]) in where.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_has_every_file_of_the_program(installed: Path) -> None:
+    """Lessons, scripts and sample data as well as the code."""
+    (own,) = installed.parents[1].glob("lib/python*/site-packages")
+    found = {
+        path.relative_to(own).as_posix().removeprefix("memrl_inspector/") for path in own.rglob("*") if path.is_file()
+    }
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("memrl_core", "pages", "sample_data", ".streamlit")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {path.rpartition(".")[2] for path in wanted} >= {"py", "js", "css", "toml", "json"}
+    assert not wanted - found
 
 
 @pytest.mark.slow
