@@ -97,7 +97,7 @@ def _false_recall(run: Run) -> float:
     return fmean([bool(pool) for pool, _, relevant in _recalled(run) if not relevant])
 
 
-def _recalled(run: Run) -> list[tuple[Sequence[int], int, int]]:
+def _recalled(run: Run) -> Sequence[tuple[Sequence[int], int, int]]:
     """Of each step the pool, how many of it are of the task's family, and how many of those there are."""
     families = [family_of(task) for task in run.memory.task]
     found: list[tuple[Sequence[int], int, int]] = []

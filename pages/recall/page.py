@@ -6,6 +6,7 @@ import streamlit as st
 
 from memrl_core.analysis.recall.grades import Deriver
 from memrl_core.analysis.recall.queries import Query, labelled
+from pages.recall.beside import side_by_side
 from pages.recall.labelling import labelling
 from pages.recall.measures import measures
 from pages.recall.tuning import tuning
@@ -15,7 +16,7 @@ from pages.shared.place import Place
 from pages.shared.work import working
 
 VIEWS = {"Measures": measures, "Tune": tuning}
-LABEL = "Label"
+LABEL, BESIDE = "Label", "Side by side"
 
 
 def _queries(place: Place, derive: bool) -> list[Query] | None:
@@ -26,6 +27,14 @@ def _queries(place: Place, derive: bool) -> list[Query] | None:
         "recall", what, lambda report, stop: labelled(bank, run, derive=derive, on_progress=report, cancelled=stop),
         "steps",
     )  # fmt: skip
+
+
+def _view(name: str) -> None:
+    st.session_state["recall_view"] = name
+
+
+def _derive() -> None:
+    st.session_state["recall_derived"] = True
 
 
 place = places.current()
@@ -41,7 +50,7 @@ if place is None or place.run is None or not place.last_step:
 knows = Deriver(place.bank, place.info.id).knows
 with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="recall_bar"):
     view = st.segmented_control(
-        "View", [*VIEWS, LABEL], default="Measures", key="recall_view", label_visibility="collapsed",
+        "View", [*VIEWS, BESIDE, LABEL], default="Measures", key="recall_view", label_visibility="collapsed",
         bind="query-params",
     )  # fmt: skip
     derive = knows and st.toggle(
@@ -51,13 +60,23 @@ with st.container(horizontal=True, vertical_alignment="center", gap="medium", ke
     )  # fmt: skip
 if view == LABEL:
     labelling(place)
+elif view == BESIDE:
+    side_by_side(place, bool(derive))
 else:
     found = _queries(place, bool(derive))
     if found:
         VIEWS[view or "Measures"](place, found, bool(derive))
     elif found is not None:
         st.info(
-            "No step of this run is labelled yet. Say on “Label” which memories should have come"
-            + (", or switch on the labels that the environment derives." if knows else ", or import a golden set.")
+            "No step of this run is labelled yet. A label says whether a memory was right to recall for a task; it is "
+            "no reward and moves no q. With labels this page says how often the right memory came, where the others "
+            "were lost, and which δ and λ would lose fewer. Label by hand, on Step by the key L, or import a golden set"
+            + ("; what the environment knows of its tasks can label all at once." if knows else ".")
         )
+        with st.container(horizontal=True, key="recall_begin"):
+            st.button("Label this step", icon=":material/label:", key="recall_to_label", on_click=_view, args=(LABEL,))
+            if knows:
+                st.button(
+                    "Use the environment's labels", icon=":material/public:", key="recall_to_derived", on_click=_derive
+                )
 follow_others(place)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
+from memrl_core.agent import workspace
 from memrl_core.analysis.recall.queries import DEPTH, Query
 from memrl_core.analysis.recall.tune import (
     Best,
@@ -22,10 +24,11 @@ from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.figures.run.tuning import NAMES, curves_picture, grid_picture
+from pages.shared import place as places
 from pages.shared.person import person, within_role
 from pages.shared.picture import show
 from pages.shared.place import Place
-from pages.shared.text import failure_kept, literal
+from pages.shared.text import errors_shown, failure_kept, literal
 
 K1S, K2S = (3, 5, 10, 20, 30, 50), (1, 2, 3, 5, 8)
 
@@ -91,6 +94,16 @@ def _best(place: Place, pools: Pools, own: Point) -> None:
         "Use it from the next step on", icon=":material/tune:", type="primary", key="recall_use", on_click=_use,
         args=(place, best), **within_role(place.bank, Role.MANAGE, same),
     )  # fmt: skip
+    with st.popover("Use it in a new run", icon=":material/fork_right:", **within_role(place.bank, Role.MANAGE, same)):
+        first = st.number_input(
+            "From step", place.first_step, place.last_step, place.step or place.first_step, key="recall_fork_step",
+            help="The new run knows what this one knew before that step, and meets the same tasks with the same seeds.",
+        )  # fmt: skip
+        if st.button("Start it", type="primary", key="recall_fork", **within_role(place.bank, Role.MANAGE, same)):
+            with errors_shown():
+                chosen = _chosen(place, best, int(first))
+                started = workspace.fork(place.bank, place.info.id, int(first), chosen, by=person())
+                places.go_to_steps(run=started.id, step=None)
 
 
 def _words(share: Estimate) -> str:
@@ -100,9 +113,15 @@ def _words(share: Estimate) -> str:
     return f"{share.value:.2f}{ends}"
 
 
+def _chosen(place: Place, best: Best, step: int | None = None) -> dict[str, Any]:
+    """The settings of the run, or those at a step, with the best δ and λ."""
+    return {
+        **place.bank.settings(place.info.id, step), "delta": best.point.delta, "weight": best.point.weight,
+    }  # fmt: skip
+
+
 def _use(place: Place, best: Best) -> None:
     bank, run = place.bank, place.info.id
     with failure_kept():
-        changed = {**bank.settings(run), "delta": best.point.delta, "weight": best.point.weight}
-        bank.write.change_settings(run, changed, bank.next_step(run), by=person())
+        bank.change_settings(run, _chosen(place, best), bank.next_step(run), by=person())
         st.toast(f"δ {best.point.delta:g} and λ {best.point.weight:g} hold from step {bank.next_step(run)} on.")

@@ -121,3 +121,30 @@ def test_what_an_answer_made_of_a_memory_is_said_on_the_card_and_counted_on_step
     (row,) = table[table["memory"] == label].to_dict("records")
     assert (row["used"], row["helpful"]) == (1, int(won)) and row["surfaced"] >= row["selected"] >= 1
     assert table[table["memory"] != label]["used"].isna().all()
+
+
+def test_runs_and_embedders_stand_side_by_side_and_what_cannot_be_embedded_is_said(visit: Visit, bank: Stored) -> None:
+    app = visit("recall", bank="demo", run=RUN, recall_view="Side by side", recall_derived="true")
+    app.multiselect(key="recall_embedders").set_value(["hashing-64", "openai:nowhere"]).run()
+    work = app.session_state["work_beside"][1]
+    while work.busy:
+        work.wait(0.2)
+    app.run()
+    assert not app.exception
+    rows = app.dataframe[0].value
+    assert rows["run"].tolist() == [RUN, RUN] and rows["steps"].nunique() == 1
+    assert rows["embedder"].tolist() == [bank.run(RUN).embedder, "hashing-64 (again)"]
+    assert rows["recall@10 · A"].iloc[0] != rows["recall@10 · A"].iloc[1]
+    assert any("nowhere" in one.value for one in app.caption)
+
+
+def test_the_best_setting_starts_a_new_run_from_a_step(visit: Visit, bank: Stored) -> None:
+    app = looked_at(visit("recall", bank="demo", run=RUN, recall_view="Tune", recall_derived="true"))
+    app.slider(key="recall_bar_value").set_value(1.0).run()
+    app.number_input(key="recall_fork_step").set_value(7).run()
+    app.button(key="recall_fork").click().run()
+    (new,) = [info for info in bank.runs() if info.base == RUN]
+    assert (new.first_step, new.base_step) == (7, 6) and new.settings["k2"] == bank.settings(RUN, 7)["k2"]
+    assert (new.settings["delta"], new.settings["weight"]) != (
+        bank.settings(RUN, 7)["delta"], bank.settings(RUN, 7)["weight"],
+    )  # fmt: skip

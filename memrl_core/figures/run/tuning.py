@@ -75,7 +75,9 @@ def success_picture(found: AgainstSuccess) -> Picture:
     names = [f"{plain(one.name, 24)} (n = {one.steps:,})" for one in groups]
     x, y = [one.recall for one in groups], [one.success for one in groups]
     hover = "%{text}: recall %{x:.2f}, success %{y:.2f}"
-    dots = marks(x, y, "families", SELECTED, hover, size=11, text=names, textposition="top center", cliponaxis=False)
+    order = {row: place for place, row in enumerate(sorted(range(len(x)), key=lambda row: (y[row], x[row])))}
+    above = ["bottom center" if order[row] % 2 else "top center" for row in range(len(x))]
+    dots = marks(x, y, "groups", SELECTED, hover, size=11, text=names, textposition=above, cliponaxis=False)
     figure = drawn(
         [dots],
         height=330,
