@@ -197,7 +197,10 @@ def export(
 
 @recall_app.command("import")
 def import_set(
-    file: Annotated[Path, typer.Argument(help="JSON Lines, TREC qrels, or a BEIR folder.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="JSON Lines, TREC qrels, a BEIR folder, or spans with annotations of their documents."),
+    ],
     bank: BankOption,
     run: RunOption = "",
     rater: RaterOption = "",

@@ -24,6 +24,8 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import HIGHEST_GRADE, Label, LabelSource
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import InputError, printable
+from memrl_core.exchange.foreign.spans import Score, Span, document_scores, is_span, spans_in
+from memrl_core.exchange.foreign.traces import documents_of
 from memrl_core.exchange.safe_files import opened
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
@@ -153,7 +155,8 @@ def judged_of(query: SetQuery, rule: Rule = "majority", names: Mapping[str, str]
 
 
 def read_set(path: Path) -> RecallSet:
-    """A set from JSON Lines, TREC qrels (also as BEIR's TSV) or a BEIR folder, known by its content.
+    """A set from JSON Lines, TREC qrels (also as BEIR's TSV), a BEIR folder, or spans with annotations of their
+    documents (OpenInference, as Phoenix writes them), known by its content.
 
     Raises `InputError` for anything else, and where no line can be used.
     """
@@ -163,7 +166,9 @@ def read_set(path: Path) -> RecallSet:
     else:
         lines = _lines(path)
         first = next((line for _, line in lines if line.strip()), "")
-        if first.lstrip().startswith("{"):
+        if _is_of_traces(first):
+            reader.annotations(lines)
+        elif first.lstrip().startswith("{"):
             reader.jsonl(lines)
         else:
             reader.qrels(lines)
@@ -172,9 +177,17 @@ def read_set(path: Path) -> RecallSet:
         why = f" The first problem: {found.skipped[0]}" if found.skipped else ""
         raise InputError(
             f"{path.name[:80]} holds no label that can be used.{why} {NOTHING}; give JSON Lines with “query” and "
-            "“judged”, TREC qrels, or a BEIR folder."
+            "“judged”, TREC qrels, a BEIR folder, or spans with annotations of their documents."
         )
     return found
+
+
+def _is_of_traces(line: str) -> bool:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and (is_span(row) or next(document_scores(row), None) is not None)
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
@@ -273,6 +286,41 @@ class _Reader:
             raise InputError("“memory” is the id of a memory")
         self._add(query_id, memory, grade, source=source, **texts)
 
+    def annotations(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Spans of traces and judgements of the documents that they retrieved, in any order; a trace is a query."""
+        spans: dict[str, Span] = {}
+        judged = []
+        for number, line in lines:
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError
+            except (ValueError, RecursionError):
+                self._skipped.append(f"Line {number:,} is no JSON object.")
+                continue
+            judged += [(number, *one) for one in document_scores(row)]
+            spans |= {one.id: one for one in spans_in(row, number) if isinstance(one, Span)} if is_span(row) else {}
+        for number, span_id, place, score in judged:
+            try:
+                self._annotated(spans.get(span_id), span_id, place, score)
+            except InputError as error:
+                self._skipped.append(f"Line {number:,}: {error}.")
+
+    def _annotated(self, span: Span | None, span_id: str, place: int | None, score: Score) -> None:
+        if span is None:
+            raise InputError(f"the span {printable(span_id)[:40]} is not in this file: give its spans with them")
+        documents = documents_of(span)
+        if place is None or place >= len(documents):
+            raise InputError(f"the span has {len(documents):,} documents, counted from 0, and none at {place}")
+        memory, text = documents[place]
+        if not memory:
+            raise InputError("the document has neither an id nor a text")
+        query = span.trace[:200]
+        self._texts.setdefault(query, SetQuery(query, span.text("input.value")[:LONGEST_TEXT]))
+        self._add(query, memory, _grade_of(score), rater=score.rater, intent=text, reason=score.reason)
+
     def qrels(self, lines: Iterable[tuple[int, str]]) -> None:
         """TREC: query, iteration, memory, grade; or BEIR's TSV: query, memory, grade, under a heading."""
         for number, line in lines:
@@ -322,6 +370,28 @@ class _Reader:
             same = labels[key].grade == whole
             self._doubled, self._changed = self._doubled + same, self._changed + (not same)
         labels[key] = label
+
+
+GRADES_IN_WORDS = {
+    "exactly right": 3, "relevant": 2, "yes": 2, "partially relevant": 1, "related": 1, "irrelevant": 0, "unrelated": 0,
+    "not relevant": 0, "no": 0,
+}  # fmt: skip
+EVEN = 0.5
+"""From this score on a document counts as relevant, where an annotation gives a share and no grade."""
+
+
+def _grade_of(score: Score) -> int:
+    """A grade by an annotation's label, else by its score: 0 to 1 as relevant or not, 2 and 3 as they are."""
+    word = score.label.strip().lower().replace("_", " ")
+    if word in GRADES_IN_WORDS:
+        return GRADES_IN_WORDS[word]
+    if score.value is None:
+        raise InputError(f"“{printable(score.label)[:40]}” is no relevance, and there is no score")
+    if score.value > 1:
+        if score.value != int(score.value):
+            raise InputError(f"{score.value:g} is no grade: give 0 to 1, 2 or {HIGHEST_GRADE}")
+        return int(score.value)
+    return 2 if score.value >= EVEN else 0
 
 
 def _beir_rows(file: Path) -> Iterator[dict[str, Any]]:

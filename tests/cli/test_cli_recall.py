@@ -150,3 +150,40 @@ def test_the_guard_asks_a_set_of_another_bank_and_an_export(bank: str, tmp_path:
         message = printed("recall", "check", str(file), "--bank", place)
         assert "2 queries" in message and "1 of 2 memories of the set are not in this bank" in message
     assert memrl("recall", "check", str(file), "--bank", str(tmp_path / "none"))[0] == 2
+
+
+def test_annotations_of_the_documents_of_spans_become_labels_with_their_raters(tmp_path: Path) -> None:
+    documents = [{"document.id": "m1", "document.content": "Prefers oat milk"}, {"document.content": "Is vegetarian"}]
+    span = {
+        "name": "recall", "context": {"trace_id": "0x1", "span_id": "0xa"}, "start_time": "2026-05-01T10:00:00Z",
+        "end_time": "2026-05-01T10:00:01Z",
+        "attributes": {
+            "openinference.span.kind": "RETRIEVER", "input.value": "make coffee", "retrieval.documents": documents,
+        },
+    }  # fmt: skip
+    (tmp_path / "spans.jsonl").write_text(json.dumps(span), encoding="utf-8")
+    bank = str(tmp_path / "theirs")
+    memrl("import", str(tmp_path / "spans.jsonl"), "--bank", bank)
+
+    def said(place: object, kind: str = "HUMAN", rater: str = "ann", span_id: str = "0xa", **result: object) -> object:
+        about = {"span_id": span_id, "document_position": place, "name": "relevance", "annotator_kind": kind}
+        return {**about, "identifier": rater, "result": result}
+
+    lines = [
+        said(0, label="relevant", explanation="milk for coffee"), span, {"data": [said(1, score=0.0)]},
+        said(0, "LLM", "judge-1", score=0.2), said(7, score=1), said(0, span_id="0xff", score=1), said("x", score=1),
+        said(1, rater="bo", label="perhaps"),
+    ]  # fmt: skip
+    path = tmp_path / "annotated.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert len(read_set(path).skipped) == 4
+    memrl("recall", "import", str(path), "--bank", bank)
+    with MemoryBank.open(bank) as opened:
+        found = opened.judgements.standing()
+        ids = {memory.experience: memory.id for memory in opened.memories()}
+    oat, meat = ids["Prefers oat milk"], ids["Is vegetarian"]
+    labels = {(one.memory_id, one.rater, one.grade, one.source, one.reason) for one in found}
+    assert labels == {
+        (oat, "ann", 2, "import", "milk for coffee"), (meat, "ann", 0, "import", ""),
+        (oat, "judge-1", 0, "import", ""),
+    }  # fmt: skip

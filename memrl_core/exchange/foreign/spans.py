@@ -365,6 +365,28 @@ def _scores(row: Raw) -> Iterator[Score]:
                 yield _score(one)
 
 
+def document_scores(row: Raw) -> Iterator[tuple[str, int | None, Score]]:
+    """Judgements of single documents of a retrieval in a row: the span's id, the document's place from 0, the score.
+
+    A row is an annotation of a document (Phoenix's `document_position`), has several under "data", or is a span with a
+    list of them.
+    """
+    own = _id(_first({**row, **inner(row, "context")}, "span_id", "spanId", "context.span_id", "id"))
+    held = [parsed(row.get(key)) for key in ("data", *_OF_DOCUMENTS)]
+    for one in [row, *(one for part in held if isinstance(part, list) for one in part)]:
+        place = _first(one, "document_position", "documentPosition") if isinstance(one, Mapping) else None
+        if place is not None:
+            known = not isinstance(place, bool) and isinstance(place, int | float | str) and str(place).isdecimal()
+            yield (
+                _id(_first(one, "span_id", "spanId", "context.span_id")) or own,
+                int(place) if known else None,
+                _score(one),
+            )
+
+
+_OF_DOCUMENTS = ("document_annotations", "documentAnnotations", "document_evaluations", "documentEvaluations")
+
+
 def _events(row: Raw) -> Iterator[Score]:
     """Results of an evaluation that a span has as events (`gen_ai.evaluation.result`)."""
     held = parsed(row.get("events"))
@@ -399,4 +421,16 @@ def json_of(value: Any) -> Any:
     return tree_of(parsed(value)) if isinstance(value, str) else value
 
 
-__all__ = ["Score", "Span", "at", "is_span", "moment_of", "parsed", "score_of", "spans_in", "tree_of", "words"]
+__all__ = [
+    "Score",
+    "Span",
+    "at",
+    "document_scores",
+    "is_span",
+    "moment_of",
+    "parsed",
+    "score_of",
+    "spans_in",
+    "tree_of",
+    "words",
+]

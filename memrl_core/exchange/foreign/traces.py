@@ -290,7 +290,7 @@ class Steps:
 
     def _memory(self, one: _Document) -> str:
         """The memory that a document is, taken in where it is new; "" where neither its text nor its id is known."""
-        wanted = one.id or self._of_text(one.content)
+        wanted = _name(one)
         if not wanted or not wanted.isprintable():
             return ""
         if (wanted, one.content) in self._named:
@@ -605,6 +605,16 @@ def _documents(span: Span, path: str) -> list[_Document]:
     found = json_of(found)
     listed = [tree_of(one) if isinstance(one, Mapping) else one for one in found] if isinstance(found, list) else []
     return [one for one in map(_document, listed) if one is not None]
+
+
+def documents_of(span: Span) -> list[tuple[str, str]]:
+    """The documents of a retrieval in its order: the id that each has as a memory, and its text."""
+    return [(_name(one), one.content) for one in _documents(span, "retrieval.documents")]
+
+
+def _name(one: _Document) -> str:
+    """The id of a document, one made of its text where it has none."""
+    return one.id or (f"doc-{hashlib.sha256(one.content.encode()).hexdigest()[:10]}" if one.content else "")
 
 
 def _document(given: Any) -> _Document | None:
