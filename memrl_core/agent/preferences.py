@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import ENDING, is_local
-from memrl_core.bank.storage.places import copy_bank, delete_bank, is_bank, list_banks, valid_name
+from memrl_core.bank.storage.folders import copy_bank, delete_bank, is_bank, list_banks, valid_name
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import BankMissing, BankReadOnly, InputError, NotABank, SettingsError, one_line
 from memrl_core.models.base import checked_options

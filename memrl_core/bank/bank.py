@@ -15,7 +15,7 @@ from memrl_core.bank.identity import EmbedderIdentity
 from memrl_core.bank.ledger import now
 from memrl_core.bank.reading import Reader
 from memrl_core.bank.storage.database import Database
-from memrl_core.bank.storage.places import disk_sentences, place_of, write_parts
+from memrl_core.bank.storage.folders import address_of, disk_sentences, write_parts
 from memrl_core.bank.storage.schema import FORMAT
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.writing import Writer
@@ -58,14 +58,14 @@ class MemoryBank(Reader):
             "embedders_before": json.dumps(list(before)),
             "created": now(),
         }
-        place = place_of(str(uri))
-        place.must_be_free()
-        with place.left_as_it_was():
-            vectors = place.make_vectors(dimension)
-            database = Database.at(place.database, place.shown)
+        address = address_of(str(uri))
+        address.must_be_free()
+        with address.left_as_it_was():
+            vectors = address.make_vectors(dimension)
+            database = Database.at(address.database, address.shown)
             with database.closed_on_failure():
                 database.create(values)
-                bank = cls(place.uri, database, vectors)
+                bank = cls(address.uri, database, vectors)
                 bank._last.accept()
                 return bank
 
@@ -76,12 +76,12 @@ class MemoryBank(Reader):
         Raises `BankMissing`, `NotABank`, `BankTooNew`, `BankDamaged`, `BankUnreachable`, or `EmbedderMismatch` when
         `embedder` is not the one that made the vectors.
         """
-        place = place_of(str(uri))
-        place.must_be_there()
-        database = Database.at(place.database, place.shown)
+        address = address_of(str(uri))
+        address.must_be_there()
+        database = Database.at(address.database, address.shown)
         with database.closed_on_failure():
             dimension = int(database.description()["dimension"])
-            bank = cls(place.uri, database, place.open_vectors(dimension))
+            bank = cls(address.uri, database, address.open_vectors(dimension))
             if embedder is not None:
                 bank.must_match(embedder)
             if bank.missing:

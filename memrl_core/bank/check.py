@@ -24,8 +24,8 @@ from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.database import Database
 from memrl_core.bank.storage.digests import chained, digest
+from memrl_core.bank.storage.folders import Address, address_of
 from memrl_core.bank.storage.last import LastStored
-from memrl_core.bank.storage.places import Place, place_of
 from memrl_core.bank.updates import Updates
 from memrl_core.errors import BankError, BankMissing, BankUnreachable, NotABank, few
 from memrl_core.numerals import dimensions
@@ -60,13 +60,13 @@ class Finding:
 def check(uri: str) -> list[Finding]:
     """Look at every part of the bank at `uri`, reading all of it. No fact is changed and nothing is raised."""
     try:
-        place = place_of(uri)
-        place.must_be_there()
-        database = Database.at(place.database, place.shown)
+        address = address_of(uri)
+        address.must_be_there()
+        database = Database.at(address.database, address.shown)
     except BankError as error:
         return [_unopened(error)]
     try:
-        return list(_looked_at(place, database))
+        return list(_looked_at(address, database))
     finally:
         database.close()
 
@@ -81,7 +81,7 @@ def rebuild(uri: str) -> int:
         return len(bank.runs())
 
 
-def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
+def _looked_at(address: Address, database: Database) -> Iterator[Finding]:
     try:
         values = database.description()
     except BankError as error:
@@ -101,13 +101,13 @@ def _looked_at(place: Place, database: Database) -> Iterator[Finding]:
         _read("ledger", lambda: _ledger(database)),
     ]
     yield from whole
-    vectors = _read("memories", lambda: _memories(place, int(values["dimension"]), database))
+    vectors = _read("memories", lambda: _memories(address, int(values["dimension"]), database))
     yield vectors
     yield _read("maps", lambda: _maps(database, values))
     if all(one.ok for one in (*whole, vectors)):
-        yield from _of_the_whole(place, database)
-    if is_local(place.uri):
-        yield _space(Path(place.uri))
+        yield from _of_the_whole(address, database)
+    if is_local(address.uri):
+        yield _space(Path(address.uri))
 
 
 def _unopened(error: BankError) -> Finding:
@@ -132,8 +132,8 @@ def _newest(database: Database) -> Finding:
     return Finding("newest", not missing, missing or "What was stored last is there.", LOST if missing else "")
 
 
-def _of_the_whole(place: Place, database: Database) -> Iterator[Finding]:
-    with MemoryBank.open(place.uri) as bank:
+def _of_the_whole(address: Address, database: Database) -> Iterator[Finding]:
+    with MemoryBank.open(address.uri) as bank:
         yield _read("runs", lambda: _runs(bank, database))
         yield _read("utilities", lambda: _utilities(bank, database), REBUILD)
         yield _read("unfinished", lambda: _unfinished(bank))
@@ -224,10 +224,10 @@ def _ledger(database: Database) -> Finding:
     return _account("ledger", odd, f"Every event is as it was written ({count:,}).")
 
 
-def _memories(place: Place, dimension: int, database: Database) -> Finding:
+def _memories(address: Address, dimension: int, database: Database) -> Finding:
     named = {i for (i,) in database.rows(select(schema.q_values.c.memory_id).distinct())}
     odd, seen = [], set()
-    for row in codec.rows_of(place.open_vectors(dimension).read()):
+    for row in codec.rows_of(address.open_vectors(dimension).read()):
         memory_id = str(row["id"])
         if digest(row) == row["digest"]:
             seen.add(memory_id)
@@ -258,8 +258,8 @@ def _maps(database: Database, values: Mapping[str, str]) -> Finding:
             odd.append(f"a place of memory {str(row['memory_id'])[:160]} is on no map, or of no memory of this bank")
         elif not all(isinstance(number, float) and math.isfinite(number) for number in (row["x"], row["y"])):
             odd.append(f"the place of memory {row['memory_id'][:160]} is none")
-    odd += [f"map {layout[:80]} has no places" for layout in sorted(left)]
-    return _account("maps", odd, f"Every place on a map is as it was written ({count:,}).")
+    odd += [f"map {layout[:80]} has no points" for layout in sorted(left)]
+    return _account("maps", odd, f"Every point on a map is as it was written ({count:,}).")
 
 
 def _rows(database: Database, table: Table) -> Iterator[dict[str, Any]]:

@@ -62,15 +62,15 @@ def locked(method: Callable[Given, Found]) -> Callable[Given, Found]:
 class KnownRun:
     """What is kept of a run: `changes` of its settings, scales and environment, and its newest finished step.
 
-    `view` are its memories with their q and visits as arrays; `places` counts the memories that it has ever known. Both
-    are None until they are asked for.
+    `view` are its memories with their q and visits as arrays; `ever_known` counts those it has ever known. Both are
+    None until they are asked for.
     """
 
     info: RunInfo
     changes: dict[EventKind, list[LedgerEvent]] = field(default_factory=dict)
     newest: int | None = None
     view: MemoryView | None = None
-    places: int | None = None
+    ever_known: int | None = None
 
 
 class Facts:

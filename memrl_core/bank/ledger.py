@@ -215,9 +215,9 @@ class NotesWriter(Notes, WritingPart):
     """Pins notes to steps and removes them."""
 
     def pin(
-        self, run: str, step: int, text: str, author: str, memory_ids: Sequence[str] = (), **place: Any
+        self, run: str, step: int, text: str, author: str, memory_ids: Sequence[str] = (), **seen: Any
     ) -> LedgerEvent:
-        """Append a note about a step; `place` is what the person saw (JSON).
+        """Append a note about a step; `seen` is what the person saw (JSON).
 
         Raises `InputError` when it is empty or too long, `UnknownRun`.
         """
@@ -228,7 +228,7 @@ class NotesWriter(Notes, WritingPart):
             self._facts.run(run)
             about = tuple(memory_ids)
             return self._ledger.by_person(
-                author, run, step, "", EventKind.NOTE_PINNED, memory_ids=about, reason=words, payload=place
+                author, run, step, "", EventKind.NOTE_PINNED, memory_ids=about, reason=words, payload=seen
             )
 
     def remove(self, note_id: str, author: str) -> None:

@@ -117,7 +117,7 @@ class Matrix(Mapping[str, Memory]):
     def add(self, memory: Memory, vector: npt.NDArray[np.float32], inserted: codec.Inserted) -> None:
         """Add a memory with its embedding (d,), behind all others, even where it is `inserted` before them."""
         self.read()
-        age = inserted.seq, inserted.place, memory.id
+        age = inserted.seq, inserted.position, memory.id
         self._is_in_order &= age > self._youngest
         self._youngest = max(age, self._youngest)
         row = len(self._ids)
@@ -307,11 +307,11 @@ def _numbered(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]
 
 def _by_age(table: pa.Table, ids: Sequence[str]) -> list[int] | None:
     """The rows, the oldest first; None where they lie so. Memories of one event stand in its order."""
-    seq, place = (table[name].to_numpy() for name in ("seq", "place"))
+    seq, position = (table[name].to_numpy() for name in ("seq", "place"))
     if (np.diff(seq) > 0).all():
         return None
-    numbers, places = seq.tolist(), place.tolist()
-    return sorted(range(len(ids)), key=lambda row: (numbers[row], places[row], ids[row]))
+    numbers, positions = seq.tolist(), position.tolist()
+    return sorted(range(len(ids)), key=lambda row: (numbers[row], positions[row], ids[row]))
 
 
 def _youngest(table: pa.Table) -> tuple[int, int, str]:

@@ -143,9 +143,9 @@ def insertions(events: Iterable[LedgerEvent]) -> dict[tuple[str, str], Inserted]
     """
     found: dict[tuple[str, str], Inserted] = {}
     for event in sorted((event for event in events if event.kind in BRINGS_IN), key=in_ledger):
-        for place, memory_id in enumerate(event.memory_ids):
+        for position, memory_id in enumerate(event.memory_ids):
             for run in (event.run, ""):
-                found.setdefault((memory_id, run), Inserted(event.seq, place))
+                found.setdefault((memory_id, run), Inserted(event.seq, position))
     return found
 
 

@@ -124,11 +124,11 @@ class Updates:
             named = {memory_id for event in events for memory_id in named_by(event)}
         if not named:
             return
-        fold, places = self._q.read(run, named)
+        fold, positions = self._q.read(run, named)
         fold.settings = settings
-        if any(event.kind in BRINGS_IN and not places.keys().isdisjoint(event.memory_ids) for event in events):
+        if any(event.kind in BRINGS_IN and not positions.keys().isdisjoint(event.memory_ids) for event in events):
             fold.origins = self._q.origins(run).origins
-        counts = self._counts(run, places)
+        counts = self._counts(run, positions)
         with self._q.foldable(run):
             fold.take(step, events)
         moves, cut = [], {}
@@ -137,7 +137,7 @@ class Updates:
             if first and points and points[0].before is None:  # It begins anew.
                 cut[memory_id] = first = 0
             moves += [(first + n, point) for n, point in enumerate(points)]
-        self._write(run, fold, places, moves, cut)
+        self._write(run, fold, positions, moves, cut)
 
     def _counts(self, run: str, memory_ids: Collection[str]) -> dict[str, int]:
         """How many entries of each memory are stored."""
@@ -147,7 +147,7 @@ class Updates:
     def _work_in(self, run: str, late: Mapping[int, Sequence[LedgerEvent]]) -> bool:
         """Work rewards of steps that have passed into the histories that they reach; False where that cannot be."""
         self.must_know_rule(run)
-        fold, places = self._q.reached(run, late)
+        fold, positions = self._q.reached(run, late)
         stored = dict(fold.histories)
         with self._q.foldable(run):
             found = fold.refolded(late, self._facts.settings_at(run))
@@ -157,7 +157,7 @@ class Updates:
         cut = {i: _alike(stored[i], points) for i, points in found.items()}
         moves = [(n, point) for i, points in found.items() for n, point in enumerate(points) if n >= cut[i]]
         fold.histories = found
-        self._write(run, fold, places, moves, cut, late)
+        self._write(run, fold, positions, moves, cut, late)
         return True
 
     def rewrite(self, run: str) -> None:
@@ -168,7 +168,7 @@ class Updates:
         fold = self._q.anew(run)
         for table in (schema.q_values, schema.q_moves):
             database.execute(delete(table).where(table.c.run == run))
-        known.view, known.places = None, 0
+        known.view, known.ever_known = None, 0
         moves = [(n, point) for points in fold.histories.values() for n, point in enumerate(points)]
         self._write(run, fold, {}, moves, {})
 
@@ -185,7 +185,7 @@ class Updates:
         self,
         run: str,
         fold: Fold,
-        places: dict[str, int],
+        positions: dict[str, int],
         moves: Sequence[tuple[int, UtilityPoint]],
         cut: Mapping[str, int],
         late: Collection[int] = (),
@@ -197,16 +197,16 @@ class Updates:
         """
         facts = self._facts
         known, database = facts.of(run), facts.database
-        new = [memory_id for memory_id in fold.histories if memory_id not in places]
+        new = [memory_id for memory_id in fold.histories if memory_id not in positions]
         if new:
-            if known.places is None:
-                ((known.places,),) = database.raw("SELECT count(*) FROM q_values WHERE run = ?", (run,))
-            places |= {memory_id: known.places + n for n, memory_id in enumerate(new)}
-            known.places += len(new)
+            if known.ever_known is None:
+                ((known.ever_known,),) = database.raw("SELECT count(*) FROM q_values WHERE run = ?", (run,))
+            positions |= {memory_id: known.ever_known + n for n, memory_id in enumerate(new)}
+            known.ever_known += len(new)
         rows = self._q.rows(_EVENTS, run, cut, None, "ORDER BY memory_id, number") if late else ()
         kept = {(i, step, source): event for i, step, source, event in rows if step not in late}
         database.execute(_CUT, [{"r": run, "m": i, "n": number} for i, number in cut.items()])
-        database.put(schema.q_values, [value_row(run, fold, places, memory_id) for memory_id in fold.histories])
+        database.put(schema.q_values, [value_row(run, fold, positions, memory_id) for memory_id in fold.histories])
         causes = self.causes(run, [p for _, p in moves if (p.memory_id, p.step, p.source) not in kept])
         made = [
             codec.move_row(run, n, p, kept.get((p.memory_id, p.step, p.source)) or (causes(p) or [""])[-1])
@@ -220,11 +220,11 @@ class Updates:
         """What the tables hold of each memory of a run that is as in `fold`: its row of `q_values` and those of
         `q_moves`, each with the events that may have caused the move ([] where none is in the run).
         """
-        places = {memory_id: place for place, memory_id in enumerate(fold.histories)}
+        positions = {memory_id: position for position, memory_id in enumerate(fold.histories)}
         causes = self.causes(run, [point for points in fold.histories.values() for point in points])
         for memory_id, points in fold.histories.items():
             moves = [(codec.move_row(run, n, point, ""), causes(point)) for n, point in enumerate(points)]
-            yield value_row(run, fold, places, memory_id), moves
+            yield value_row(run, fold, positions, memory_id), moves
 
     def causes(self, run: str, points: Sequence[UtilityPoint]) -> Callable[[UtilityPoint], list[str]]:
         """Which events a move may be by, the last of them the newest: those that gave one of its rewards, or that
@@ -247,7 +247,7 @@ class Updates:
         return causes
 
 
-def value_row(run: str, fold: Fold, places: Mapping[str, int], memory_id: str) -> dict[str, Any]:
+def value_row(run: str, fold: Fold, positions: Mapping[str, int], memory_id: str) -> dict[str, Any]:
     """The row of `q_values` of a memory."""
     away = memory_id not in fold.utilities
     utility = fold.away[memory_id] if away else fold.utilities[memory_id]
@@ -257,7 +257,7 @@ def value_row(run: str, fold: Fold, places: Mapping[str, int], memory_id: str) -
         "memory_id": memory_id,
         "q": utility.q,
         "visits": utility.visits,
-        "place": places[memory_id],
+        "place": positions[memory_id],
         "away": away,
         "pinned": memory_id in fold.pinned,
         "inherited": fold.inherited.get(memory_id, 0),

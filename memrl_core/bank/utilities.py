@@ -48,12 +48,12 @@ class Utilities:
         return self.read(run, memory_ids)[0]
 
     def read(self, run: str, memory_ids: Iterable[str] | None = None) -> tuple[Fold, dict[str, int]]:
-        """The same, with the place of each memory in the order of the run's histories."""
-        fold, places = Fold(update_rule(self._facts.run(run).policy)), {}
+        """The same, with the position of each memory in the order of the run's histories."""
+        fold, positions = Fold(update_rule(self._facts.run(run).policy)), {}
         for row in self.rows(_VALUES, run, memory_ids, itemgetter(3)):
-            memory_id, q, visits, place, away, pinned, inherited, origin_step, replaced, begun_anew = row
+            memory_id, q, visits, position, away, pinned, inherited, origin_step, replaced, begun_anew = row
             (fold.away if away else fold.utilities)[memory_id] = Utility(q, visits)
-            places[memory_id] = place
+            positions[memory_id] = position
             fold.histories[memory_id] = []
             if pinned:
                 fold.pinned.add(memory_id)
@@ -64,14 +64,14 @@ class Utilities:
             if origin_step is not None:
                 fold.origins[memory_id] = Origin(origin_step, tuple(json.loads(replaced)))
         fold.origins = dict(sorted(fold.origins.items(), key=lambda item: item[1].step))
-        return fold, places
+        return fold, positions
 
     def histories(self, run: str, memory_ids: Iterable[str] | None = None) -> dict[str, list[UtilityPoint]]:
         """How every q of the run came about, or that of those of `memory_ids` that it has ever known."""
         self._facts.run(run)
-        places = "SELECT memory_id, place FROM q_values WHERE run = ?"
+        in_order = "SELECT memory_id, place FROM q_values WHERE run = ?"
         wanted = None if memory_ids is None else set(memory_ids)
-        found: dict[str, list[UtilityPoint]] = {i: [] for i, _ in self.rows(places, run, wanted, itemgetter(1))}
+        found: dict[str, list[UtilityPoint]] = {i: [] for i, _ in self.rows(in_order, run, wanted, itemgetter(1))}
         with self._facts.readable():
             for row in self.rows(codec.MOVES, run, wanted, None, "ORDER BY memory_id, number"):
                 if row[0] in found:
@@ -210,14 +210,14 @@ class Utilities:
         return fold
 
     def reached(self, run: str, changed: Mapping[int, Sequence[LedgerEvent]]) -> tuple[Fold, dict[str, int]]:
-        """The memories with their histories that rewards of these steps may reach, and the places of these."""
+        """The memories with their histories that rewards of these steps may reach, and the positions of these."""
         named = {i for at in changed.values() for event in at if event.kind in REWARDING for i in event.memory_ids}
         whole, behind = self.origins(run), set(named)
         for memory_id, origin in whole.origins.items():
             if not named.isdisjoint(origin.replaced):
                 named.add(memory_id)
                 behind |= {memory_id, *origin.replaced}
-        fold, places = self.read(run, behind)
+        fold, positions = self.read(run, behind)
         fold.origins, fold.begun_anew = whole.origins, whole.begun_anew
         fold.histories = self.histories(run, behind)
-        return fold, places
+        return fold, positions

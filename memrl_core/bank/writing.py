@@ -177,8 +177,8 @@ class Writer:
             events = events_of(trace, self._ledger, self._facts.begun(trace.run))
             inserted = {memory_id: Inserted(event.seq) for event in events for memory_id in event.memory_ids}
             for memory in new.values():
-                place = inserted.get(memory.id, Inserted(self._facts.clock))
-                self._facts.write(memory, checked[memory.id], place)
+                own = inserted.get(memory.id, Inserted(self._facts.clock))
+                self._facts.write(memory, checked[memory.id], own)
             self._updates.store(events, [trace], created)
             self._facts.keep(trace)
             return trace

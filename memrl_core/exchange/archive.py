@@ -30,8 +30,8 @@ from memrl_core.bank.ledger import now
 from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.connecting import limited
 from memrl_core.bank.storage.database import FILE
+from memrl_core.bank.storage.folders import disk_sentences
 from memrl_core.bank.storage.lance_files import LeadsElsewhere, is_own, must_stay_inside
-from memrl_core.bank.storage.places import disk_sentences
 from memrl_core.bank.storage.schema import FORMAT
 from memrl_core.bank.storage.vectors import FOLDER, TABLE
 from memrl_core.errors import InputError, MemRLError

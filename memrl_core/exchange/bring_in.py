@@ -25,7 +25,7 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import REVERSIBLE
 from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.addresses import is_local
-from memrl_core.bank.storage.places import is_bank, must_be_path
+from memrl_core.bank.storage.folders import is_bank, must_be_path
 from memrl_core.errors import BankMissing, InputError
 from memrl_core.exchange.archive import is_archive, read_bank
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped

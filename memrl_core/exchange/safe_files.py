@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from memrl_core.bank.storage.addresses import is_local, shown
-from memrl_core.bank.storage.places import must_be_path
+from memrl_core.bank.storage.folders import must_be_path
 from memrl_core.errors import BankFull, BankReadOnly, InputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

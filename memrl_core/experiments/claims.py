@@ -25,7 +25,7 @@ import pandas as pd
 from memrl_core.agent.preferences import REAL_DEMO, RECORDINGS
 from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.storage.places import copy_bank
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import InputError
 from memrl_core.experiments.cells import EVALUATE, LEARN

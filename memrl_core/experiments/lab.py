@@ -14,7 +14,7 @@ from memrl_core.analysis.map.projection import Pca
 from memrl_core.analysis.memory.relations import Landscape, landscape
 from memrl_core.analysis.run.metrics import OutcomeGrid, epoch_accuracy, outcome_grid
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.storage.layouts import Place
+from memrl_core.bank.storage.layouts import Point
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.figures.palette import Mark
@@ -143,14 +143,14 @@ def streams_of(twins: TwinRuns) -> tuple[Stream, Stream]:
     return left, right
 
 
-def places_of(twins: TwinRuns) -> dict[str, Place]:
+def places_of(twins: TwinRuns) -> dict[str, Point]:
     """Where each task of a pair lies on its map, by intent: a PCA of the intents' embeddings, which never moves."""
     intents = list(dict.fromkeys(task.intent for task in twins.tasks))
     vectors = twins.embed(intents)
     return {intent: (float(x), float(y)) for intent, (x, y) in zip(intents, Pca(vectors).place(vectors), strict=True)}
 
 
-def landscapes_of(twins: TwinRuns, places: Mapping[str, Place], frames: int) -> tuple[tuple[str, Landscape], ...]:
+def landscapes_of(twins: TwinRuns, places: Mapping[str, Point], frames: int) -> tuple[tuple[str, Landscape], ...]:
     """Both sides' names and landscapes, at the same moments."""
     names = labels(twins.bank, *twins.runs)
     return tuple(

@@ -11,7 +11,7 @@ import streamlit as st
 from memrl_core.agent.preferences import DEMO, RECORDINGS, banks_folder, load_preferences, reset_demo_bank
 from memrl_core.agent.run_parts import create_bank
 from memrl_core.bank.people.roles import Role
-from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
+from memrl_core.bank.storage.folders import copy_bank, delete_bank, list_banks, valid_name
 from pages.shared import place as places
 from pages.shared.forms import open_bank_form
 from pages.shared.models import embedder_choice

@@ -12,7 +12,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from memrl_core.agent.preferences import banks_folder, load_preferences
 from memrl_core.agent.run_parts import new_embedder
-from memrl_core.bank.storage.places import valid_name
+from memrl_core.bank.storage.folders import valid_name
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import Arrival, is_own
 from memrl_core.exchange.contents import NOTHING

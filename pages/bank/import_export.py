@@ -12,7 +12,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 from memrl_core.agent.preferences import banks_folder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
-from memrl_core.bank.storage.places import valid_name
+from memrl_core.bank.storage.folders import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
 from memrl_core.exchange.bring_in import Arrival, bring_in, is_own, read_any

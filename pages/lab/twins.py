@@ -151,7 +151,7 @@ def _maps_kept(state: str, runs: tuple[str, str], _twins: TwinRuns) -> Picture:
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
-def _places(uri: str, runs: tuple[str, str], _twins: TwinRuns) -> dict[str, Place]:
+def _places(uri: str, runs: tuple[str, str], _twins: TwinRuns) -> dict[str, Point]:
     return places_of(_twins)
 
 

@@ -15,7 +15,7 @@ from memrl_core.agent.runs import begins_with, start_run
 from memrl_core.analysis.decision.gate import MOST_INTENTS, GateSuggestion, suggest_delta, suggested
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
-from memrl_core.bank.storage.places import delete_bank, valid_name
+from memrl_core.bank.storage.folders import delete_bank, valid_name
 from memrl_core.environments import OWN_WORDS, environment_class, environment_names, environment_title, why_unusable
 from memrl_core.environments.tasks import set_names, tasks_of_set
 from memrl_core.errors import MemRLError

@@ -15,7 +15,7 @@ from memrl_core.agent.twins import TwinRuns, open_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.addresses import is_local, shown
-from memrl_core.bank.storage.places import list_banks
+from memrl_core.bank.storage.folders import list_banks
 from memrl_core.errors import InputError, MemRLError
 from memrl_core.exchange.safe_files import file_name
 from memrl_core.records import RunInfo

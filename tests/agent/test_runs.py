@@ -26,7 +26,7 @@ from memrl_core.analysis.compare.counterfactual import first_reversal
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.bank.storage.places import list_banks
+from memrl_core.bank.storage.folders import list_banks
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.errors import BankReadOnly, EmbedderMismatch, InputError, OllamaDown, SettingsError

@@ -16,7 +16,7 @@ from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Text
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check, rebuild
 from memrl_core.bank.storage import schema
-from memrl_core.bank.storage.places import copy_bank
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.errors import BankDamaged, BankError, BankTooNew
 from tests.builders import a_bank, a_chain, a_run, a_step, an_agent_after, numbers
 from tests.small_banks import give_reward

@@ -15,8 +15,8 @@ import pytest
 from memrl_core.bank import EmbedderIdentity, MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.bank.storage import lance_files, vectors
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.bank.storage.lance_files import LeadsElsewhere, must_stay_inside
-from memrl_core.bank.storage.places import copy_bank
 from memrl_core.errors import BankDamaged, InputError
 from memrl_core.exchange import archive
 from tests.builders import a_chain

@@ -15,7 +15,7 @@ import pytest
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import NEWCOMERS, Role
-from memrl_core.bank.storage.places import copy_bank
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.environments.own_tasks.files import check_file
 from memrl_core.environments.tasks import keep, sample_data_path, sample_tasks
 from memrl_core.exchange.archive import read_bank, write_bank

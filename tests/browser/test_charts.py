@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from memrl_core.bank.storage.places import copy_bank
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from pages.shared import picture
 from tests.browser.conftest import RunningApp, listeners

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.bank.storage.places import copy_bank
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from tests.browser.conftest import RunningApp
 from tests.browser.test_story import drawn_stage, press_step, settled

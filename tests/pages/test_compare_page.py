@@ -18,7 +18,7 @@ from memrl_core.analysis.compare.alignment import line_of
 from memrl_core.analysis.compare.comparison import Comparison, compare, divergences, finding
 from memrl_core.analysis.compare.counterfactual import counterfactual
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.storage.places import copy_bank
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import begun, commit, go_on
 from tests.builders import a_bank as bank_with_a_run

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent.preferences import banks_folder
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.storage.places import copy_bank
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.policies import POLICIES, policy_class
 from memrl_core.records import Phase
 from pages.decision.catalogue import QUESTIONS

@@ -27,7 +27,7 @@ from memrl_core.analysis.map.projection import (
     trustworthiness,
 )
 from memrl_core.bank import Layout, MemoryBank
-from memrl_core.bank.storage.layouts import Place
+from memrl_core.bank.storage.layouts import Point
 from memrl_core.embedders.base import Vectors
 from memrl_core.environments.child import Child, ChildFailed
 from memrl_core.errors import MemRLError
@@ -72,9 +72,9 @@ class MapLayout:
         self._fitted_since: tuple[int, float] = (0, 0.0)
         self._neighbours: tuple[int, Vectors, Plane] | None = None
         self._all_placed = (-1, "")
-        self._queries: dict[bytes, Place] = {}
+        self._queries: dict[bytes, Point] = {}
         self._refused = 0
-        self._unstored: dict[str, Place] = {}
+        self._unstored: dict[str, Point] = {}
         self._fit_error = ""
         self._store_error = ""
         self._former: Layout | None = None
@@ -123,7 +123,7 @@ class MapLayout:
             f"UMAP of {count:,} memories is being fitted in the background, for {time.monotonic() - since:.0f} s now."
         )
 
-    def places(self) -> Mapping[str, Place]:
+    def places(self) -> Mapping[str, Point]:
         """The place of every memory of the bank. New ones are placed and stored."""
         with self._lock:
             self._follow()
@@ -142,7 +142,7 @@ class MapLayout:
                 self._all_placed = facts, self.id
             return self._layout.coordinates
 
-    def place_query(self, vector: npt.NDArray[np.float32]) -> Place:
+    def place_query(self, vector: npt.NDArray[np.float32]) -> Point:
         """Where a query (d,) lies. Nothing is stored; the memory that becomes of it gets the same place."""
         with self._lock:
             key = vector.tobytes()
@@ -381,7 +381,7 @@ def _plane(layout: Layout, ids: Sequence[str]) -> Plane:
     return np.array([layout.coordinates[memory_id] for memory_id in ids], dtype=np.float64).reshape(-1, 2)
 
 
-def _as_place(row: Plane) -> Place:
+def _as_place(row: Plane) -> Point:
     return float(row[0]), float(row[1])
 
 

@@ -24,7 +24,7 @@ from memrl_core.analysis.decision.moment import Moment
 from memrl_core.analysis.memory.exposure import starvation
 from memrl_core.analysis.run.metrics import Rate, rate
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.storage.layouts import Place
+from memrl_core.bank.storage.layouts import Point
 from memrl_core.errors import InputError
 from memrl_core.policies.base import FLOAT32_SLACK
 from memrl_core.records import Memory
@@ -235,7 +235,7 @@ class Landscape:
 
 
 def landscape(
-    bank: MemoryBank, run: str, places: Mapping[str, Place], frames: int = 60, until: int | None = None
+    bank: MemoryBank, run: str, places: Mapping[str, Point], frames: int = 60, until: int | None = None
 ) -> Landscape:
     """The landscape of a run at `frames` moments evenly among all up to the end of step `until` (None: of the last).
 

@@ -253,14 +253,14 @@ class EditingWriter(Editing, WritingPart):
             e for e in self._events_behind(run) if e.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
         ]
         replacing.sort(key=in_ledger, reverse=True)
-        replaced, places = list(memory_ids), set(memory_ids)
+        replaced, replacements = list(memory_ids), set(memory_ids)
         for _ in replacing:
-            event = next((e for e in replacing if places <= set(e.payload["replaces"])), None)
+            event = next((e for e in replacing if replacements <= set(e.payload["replaces"])), None)
             if event is None:
                 return None
-            replaced += [i for i in event.payload["replaces"] if i not in places]
-            places = set(event.memory_ids)
-            if places <= seen.keys():
+            replaced += [i for i in event.payload["replaces"] if i not in replacements]
+            replacements = set(event.memory_ids)
+            if replacements <= seen.keys():
                 return replaced, event
         return None
 

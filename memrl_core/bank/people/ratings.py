@@ -227,13 +227,13 @@ class RatingsWriter(Ratings, WritingPart):
         one, two = self.rate_all(
             [
                 Rating(
-                    *place,
+                    *run_step,
                     value,
                     rater,
                     reason,
                     {"scale": "pairwise", "choice": "equal" if better == "tie" else choice, "other": other.id},
                 )
-                for place, value, choice, other in zip((first, second), values, choices, rows[::-1], strict=True)
+                for run_step, value, choice, other in zip((first, second), values, choices, rows[::-1], strict=True)
             ]
         )
         return one, two

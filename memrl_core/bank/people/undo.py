@@ -278,12 +278,12 @@ class UndoWriter(Undo, WritingPart):
         The pin went on with it; it stays where another memory that it replaced was pinned too.
         """
         fold = self._q.known(event.run)
-        places = {memory_id for memory_id in event.memory_ids if memory_id not in fold.utilities}
+        replacements = {memory_id for memory_id in event.memory_ids if memory_id not in fold.utilities}
         for memory_id, origin in fold.origins.items():
-            if not places.isdisjoint(origin.replaced):
-                places.add(memory_id)
-        held = fold.pinned - places if kind is EventKind.MEMORY_UNPINNED else set()
-        moved = (i for i in places & fold.utilities.keys() if held.isdisjoint(fold.origins[i].replaced))
+            if not replacements.isdisjoint(origin.replaced):
+                replacements.add(memory_id)
+        held = fold.pinned - replacements if kind is EventKind.MEMORY_UNPINNED else set()
+        moved = (i for i in replacements & fold.utilities.keys() if held.isdisjoint(fold.origins[i].replaced))
         return (*event.memory_ids, *sorted(moved))
 
 

@@ -77,15 +77,15 @@ def _session() -> Any:
 
 def remote_failure(error: BaseException, uri: str) -> BankError | None:
     """What a failure at an address that is not on this machine comes to; None when it is no matter of reaching it."""
-    text, place = f"{error}".lower(), shown(uri)[:CUT]
+    text, at = f"{error}".lower(), shown(uri)[:CUT]
     if _REFUSED.search(text):
         return BankUnreachable(
-            f"The store does not let the access keys of the environment do this at {place}. What was saved before is "
+            f"The store does not let the access keys of the environment do this at {at}. What was saved before is "
             f"safe; check {KEYS[0]}, {KEYS[1]} and AWS_SESSION_TOKEN, and that they may list, read and write there."
         )
     if _NO_ANSWER.search(text):
         return BankUnreachable(
-            f"The store that holds {place} does not answer, or has no such bucket. What was saved before is safe; "
+            f"The store that holds {at} does not answer, or has no such bucket. What was saved before is safe; "
             "check the address, the network and AWS_ENDPOINT_URL (one that begins with http:// needs "
             "AWS_ALLOW_HTTP=true), and try again."
         )

@@ -54,10 +54,10 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """A place in the order of age: `seq` of the event that brought a memory into its run, and its place in that."""
+    """Where a memory stands in the order of age: `seq` of the event that brought it into its run, and where in that."""
 
     seq: int
-    place: int = 0
+    position: int = 0
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def table_row(memory: Memory, embedding: npt.NDArray[np.float32], inserted: Inse
     """A row of the table `memories`."""
     row = memory_row(memory, embedding)
     row["origin"] = row.pop("run")
-    row |= {"seq": inserted.seq, "place": inserted.place}
+    row |= {"seq": inserted.seq, "place": inserted.position}
     return {**row, "digest": digest(row)}
 
 
@@ -303,16 +303,16 @@ def embeddings_apart(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> tu
 
     They stay where Arrow holds them: to copy a hundred thousand embeddings takes as long as to read them.
     """
-    place = schema.get_field_index("embedding")
-    dimension = schema.field(place).type.list_size
+    index = schema.get_field_index("embedding")
+    dimension = schema.field(index).type.list_size
     others, parts = [], []
     for batch in batches:
-        column = batch.column(place)
+        column = batch.column(index)
         if column.null_count:
             raise ValueError("A row has no vector.")
         parts.append(column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension))
         others.append(batch.drop_columns(["embedding"]))
-    return pa.Table.from_batches(others, schema.remove(place)), Embeddings(_with_small_joined(parts), dimension)
+    return pa.Table.from_batches(others, schema.remove(index)), Embeddings(_with_small_joined(parts), dimension)
 
 
 def _with_small_joined(parts: list[npt.NDArray[np.float32]]) -> Iterator[npt.NDArray[np.float32]]:

@@ -22,7 +22,7 @@ LARGEST = 16 * 2**20
 FOLDERS = ("data", "_versions", "_transactions", "_deletions")
 _ENDING = b"LANC"
 _FOOTER = 16
-"""Bytes at the end of a manifest's file: the place of the manifest (8), a version (4), and LANC."""
+"""Bytes at the end of a manifest's file: the position of the manifest (8), a version (4), and LANC."""
 _OWN = re.compile(
     r"(data/\w{1,99}\.lance|_versions/\d{1,20}\.manifest|_versions/latest_version_hint\.json"
     r"|_transactions/[\w-]{1,99}\.txn|_deletions/[\w-]{1,99}\.(arrow|bin))",
@@ -181,7 +181,7 @@ def _fault(path: str, kind: str, size: int, changed: int) -> str:
 
 
 def _section(data: bytes, start: int) -> bytes:
-    """The message at a place in a file, which begins with its length (4 bytes)."""
+    """The message at a position in a file, which begins with its length (4 bytes)."""
     length = int.from_bytes(data[start : start + 4], "little")
     if start + 4 + length > len(data) - _FOOTER:
         raise ValueError("it is cut short")
@@ -236,7 +236,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A whole number of 1 to 10 bytes, and the place behind it."""
+    """A whole number of 1 to 10 bytes, and the position behind it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):

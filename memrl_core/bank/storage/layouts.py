@@ -12,7 +12,7 @@ from memrl_core.bank.ledger import now
 from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.database import Database
 
-Place = tuple[float, float]
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,18 @@ class Layout:
 
     id: str
     method: str
-    coordinates: Mapping[str, Place]
+    coordinates: Mapping[str, Point]
     fitted: tuple[str, ...]
 
 
 class Layouts:
-    """The layouts of one bank, of which the newest is in force; places are appended and never changed."""
+    """The layouts of one bank, of which the newest is in force; points are appended and never changed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def count(self) -> int:
-        """How many places were ever stored: changes whenever `newest` may."""
+        """How many points were ever stored: changes whenever `newest` may."""
         return int(self._database.scalar(select(func.count()).select_from(schema.points)))
 
     def newest(self) -> Layout | None:
@@ -43,10 +43,10 @@ class Layouts:
             return None
         ((newest, method),) = found
         query = select(points.memory_id, points.x, points.y, points.fitted).where(points.layout == newest)
-        coordinates: dict[str, Place] = {}
+        coordinates: dict[str, Point] = {}
         fitted = []
         for memory_id, x, y, was_fitted in self._database.rows(query.order_by(points.position)):
-            # The first place of a memory counts: another process may have added one too.
+            # The first point of a memory counts: another process may have added one too.
             coordinates.setdefault(memory_id, (x, y))
             if was_fitted:
                 fitted.append(memory_id)
@@ -54,9 +54,9 @@ class Layouts:
 
 
 class LayoutsWriter(Layouts):
-    """Stores layouts and the places of later memories on them."""
+    """Stores layouts and the points of later memories on them."""
 
-    def save(self, method: str, coordinates: Mapping[str, Place]) -> Layout:
+    def save(self, method: str, coordinates: Mapping[str, Point]) -> Layout:
         """Append a new layout, fitted on exactly these memories; it takes the place of the one before."""
         layout = Layout(uuid.uuid4().hex, method, dict(coordinates), tuple(coordinates))
         with self._database.transaction():
@@ -64,12 +64,12 @@ class LayoutsWriter(Layouts):
             self._append(layout, coordinates, fitted=True)
         return layout
 
-    def add(self, layout: Layout, coordinates: Mapping[str, Place]) -> None:
-        """Append the places of memories that came after the layout was fitted."""
+    def add(self, layout: Layout, coordinates: Mapping[str, Point]) -> None:
+        """Append the points of memories that came after the layout was fitted."""
         with self._database.transaction():
             self._append(layout, coordinates, fitted=False)
 
-    def _append(self, layout: Layout, coordinates: Mapping[str, Place], fitted: bool) -> None:
+    def _append(self, layout: Layout, coordinates: Mapping[str, Point], fitted: bool) -> None:
         rows = [
             {"layout": layout.id, "memory_id": memory_id, "x": float(x), "y": float(y), "fitted": fitted}
             for memory_id, (x, y) in coordinates.items()

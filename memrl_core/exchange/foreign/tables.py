@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from pydantic_core import from_json
 
 from memrl_core.bank.storage.addresses import is_local
+from memrl_core.bank.storage.folders import must_be_path
 from memrl_core.bank.storage.foreign_tables import ROWS_AT_ONCE, LanceTable, lance_tables, sqlite_rows, sqlite_tables
-from memrl_core.bank.storage.places import must_be_path
 from memrl_core.environments.tasks import OTHER_KINDS, not_utf8
 from memrl_core.errors import InputError, few, one_line
 from memrl_core.exchange.contents import NOTHING

@@ -119,8 +119,8 @@ class StageSource:
     bank: str
     traces: Sequence[StepTrace]
     memories: Sequence[Memory]
-    places: Mapping[str, Place]
-    queries: Mapping[int, Place]
+    places: Mapping[str, Point]
+    queries: Mapping[int, Point]
     known: Known
     whole: Collection[str] | None = None
     next_phase: Phase | None = None
@@ -157,12 +157,12 @@ def nearest_memories(
 def query_places(
     traces: Sequence[StepTrace],
     memories: Sequence[Memory],
-    places: Mapping[str, Place],
-    place_of: Callable[[npt.NDArray[np.float32]], Place],
-) -> dict[int, Place]:
+    places: Mapping[str, Point],
+    place_of: Callable[[npt.NDArray[np.float32]], Point],
+) -> dict[int, Point]:
     """By step, where its query lies: where the oldest memory of the same intent does, else where `place_of` puts it."""
     wanted = {trace.task.intent for trace in traces}
-    of_intent: dict[str, Place] = {}
+    of_intent: dict[str, Point] = {}
     for memory in memories:
         if memory.intent in wanted and memory.id in places:
             of_intent.setdefault(memory.intent, places[memory.id])
@@ -358,7 +358,7 @@ class _Table:
         }
 
 
-def _rounded(place: Place | None) -> tuple[float | None, float | None]:
+def _rounded(place: Point | None) -> tuple[float | None, float | None]:
     return (None, None) if place is None else (round(place[0], DIGITS), round(place[1], DIGITS))
 
 

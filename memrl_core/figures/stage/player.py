@@ -21,7 +21,7 @@ from memrl_core.analysis.decision.moment import considered
 from memrl_core.analysis.map.projection import Pca, near_neighbours
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local, shown
-from memrl_core.bank.storage.layouts import Place
+from memrl_core.bank.storage.layouts import Point
 from memrl_core.errors import InputError
 from memrl_core.exchange.safe_files import drafted, hash_source, html_document
 from memrl_core.figures.stage.data import (
@@ -152,7 +152,7 @@ def _memories(bank: MemoryBank, known: Known, traces: Sequence[StepTrace]) -> li
 
 def _places(
     bank: MemoryBank, memories: Sequence[Memory], traces: Sequence[StepTrace]
-) -> tuple[Mapping[str, Place], Mapping[int, Place]]:
+) -> tuple[Mapping[str, Point], Mapping[int, Point]]:
     """Where the memories and, by step, the queries lie: as stored; what no layout has lies amid what is most similar.
 
     A bank without a layout gets a PCA of these memories, which is not stored.
@@ -170,7 +170,7 @@ def _places(
         return {}, {}
     fixed, plane = vectors[frozen], np.array([stored[ids[row]] for row in frozen], dtype=np.float64)
 
-    def amid(asked: np.ndarray[Any, np.dtype[np.float32]]) -> list[Place]:
+    def amid(asked: np.ndarray[Any, np.dtype[np.float32]]) -> list[Point]:
         parts = range(0, len(asked), PLACED_AT_ONCE)
         return [
             (float(x), float(y))
@@ -178,7 +178,7 @@ def _places(
             for x, y in near_neighbours(asked[first : first + PLACED_AT_ONCE], fixed, plane)
         ]
 
-    places: dict[str, Place] = {name: stored[name] for name in ids if name in stored}
+    places: dict[str, Point] = {name: stored[name] for name in ids if name in stored}
     missing = [row for row, name in enumerate(ids) if name not in stored]
     if missing:
         places |= zip((ids[row] for row in missing), amid(vectors[missing]), strict=True)

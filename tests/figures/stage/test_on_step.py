@@ -19,7 +19,7 @@ from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import create_bank
 from memrl_core.agent.runs import live_run, start_run
 from memrl_core.analysis.map.map_layout import MapLayout
-from memrl_core.bank.storage.places import copy_bank
+from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.environments.tasks import sample_data_path
 from memrl_core.settings import MemRLSettings
 from tests.browser.conftest import RunningApp, app, context, serve, watched_page

@@ -16,7 +16,7 @@ from lancedb.table import LanceTable
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.begun import BegunStep, StepMark
 from memrl_core.bank.storage import connecting
-from memrl_core.bank.storage.places import copy_bank, delete_bank, list_banks, valid_name
+from memrl_core.bank.storage.folders import copy_bank, delete_bank, list_banks, valid_name
 from memrl_core.errors import BankError, BankFull, BankMisplaced, BankMissing, BankReadOnly, InputError, NotABank
 from memrl_core.exchange.bring_in import read_any
 from tests.builders import a_bank, a_step

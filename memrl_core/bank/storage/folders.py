@@ -33,7 +33,7 @@ IN_MEMORY = ":memory:"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """Where a bank lies: the address of its database and that of its vectors. `shown` stands in sentences."""
 
     uri: str
@@ -90,13 +90,13 @@ class Place:
         return LanceVectors.open(self.vectors, dimension)
 
 
-def place_of(uri: str) -> Place:
+def address_of(uri: str) -> Address:
     """Where the bank is that a folder, a TOML file or "memory://" names.
 
     Raises `BankUnreachable` for any other address, `BankMissing` and `NotABank` for a file that is none or not usable.
     """
     if uri.lower().startswith("memory://"):
-        return Place(uri, IN_MEMORY, "", uri)
+        return Address(uri, IN_MEMORY, "", uri)
     if is_local(uri) or uri.endswith(ENDING):
         must_be_path(uri)
     if uri.endswith(ENDING):
@@ -106,10 +106,10 @@ def place_of(uri: str) -> Place:
             f"A bank is no single address such as {shown(uri)[:CUT]}. Nothing was opened; name its database and its "
             "vectors in a file that ends in .toml (docs/format.md), and give that."
         )
-    return Place(uri, str(Path(uri) / FILE), str(Path(uri) / FOLDER), uri)
+    return Address(uri, str(Path(uri) / FILE), str(Path(uri) / FOLDER), uri)
 
 
-def _named_in(file: Path) -> Place:
+def _named_in(file: Path) -> Address:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -123,16 +123,16 @@ def _named_in(file: Path) -> Place:
             '"postgresql+psycopg://user@host/name" and vectors = "s3://bucket/path" (docs/format.md).'
         )
     database, vectors = map(str, named)
-    for place in (database, vectors):
-        if "://" not in place:
-            must_be_path(str(file.parent / place))
+    for part in (database, vectors):
+        if "://" not in part:
+            must_be_path(str(file.parent / part))
     if "://" not in database:
         database = str(file.parent / database)
     if "://" not in vectors:
         vectors = str(file.parent / vectors)
     elif not database.startswith(("postgresql", "sqlite")) and "://" in database:
         raise NotABank(f"{file} names a database that is not supported. Nothing was opened; use PostgreSQL.")
-    return Place(str(file), database, vectors, str(file))
+    return Address(str(file), database, vectors, str(file))
 
 
 def must_be_path(path: str) -> None:
@@ -215,10 +215,10 @@ def copy_bank(source: str | Path, target: Path) -> None:
     draft = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
         with disk_sentences(target):
-            place = place_of(str(source))
-            database = Database.at(place.database, place.shown)
+            address = address_of(str(source))
+            database = Database.at(address.database, address.shown)
             with closing(database):
-                write_parts(database, place.open_vectors(int(database.description()["dimension"])), draft)
+                write_parts(database, address.open_vectors(int(database.description()["dimension"])), draft)
             try:
                 draft.rename(target)
             except OSError:
