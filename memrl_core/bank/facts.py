@@ -26,7 +26,7 @@ from memrl_core.bank.storage.codec import Inserted, StepRow
 from memrl_core.bank.storage.database import Database, chunks
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.errors import BankDamaged, InputError, MemRLError, UnknownRun
-from memrl_core.learning import SettingsAt, order_key
+from memrl_core.learning import Fold, SettingsAt, order_key
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
 from memrl_core.retrieval.view import MemoryView
 
@@ -62,14 +62,15 @@ def locked(method: Callable[Given, Found]) -> Callable[Given, Found]:
 class KnownRun:
     """What is kept of a run: `changes` of its settings, scales and environment, and its newest finished step.
 
-    `view` are its memories with their q and visits as arrays; `ever_known` counts those it has ever known. Both are
-    None until they are asked for.
+    `view` are its memories with their q and visits as arrays, `now` what the run believes of them; `ever_known` counts
+    those it has ever known. Each is None until it is asked for.
     """
 
     info: RunInfo
     changes: dict[EventKind, list[LedgerEvent]] = field(default_factory=dict)
     newest: int | None = None
     view: MemoryView | None = None
+    now: Fold | None = None
     ever_known: int | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,9 +31,9 @@ from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.utilities import Utilities
 from memrl_core.bank.walk import seen_until, walk
 from memrl_core.errors import BankError
-from memrl_core.learning import Fold, in_ledger
+from memrl_core.learning import in_ledger
 from memrl_core.policies import is_installed
-from memrl_core.records import LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
+from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
 READ_AT_ONCE = 100
@@ -164,7 +164,7 @@ class Reader:
     @locked
     def utilities(self, run: str, as_of: int | None = None) -> Mapping[str, Utility]:
         """q and visits of every memory of the run, oldest first, now or as of a step."""
-        return dict(self._fold(run, as_of).utilities)
+        return dict((self._q.now(run) if as_of is None else self._q.past(run, as_of)).utilities)
 
     @locked
     def utilities_of(self, run: str, memory_ids: Iterable[str]) -> Mapping[str, Utility]:
@@ -199,13 +199,13 @@ class Reader:
     @locked
     def pinned(self, run: str) -> frozenset[str]:
         """Of the memories that the run sees, those that it must not forget."""
-        fold = self._q.known(run)
+        fold = self._q.now(run)
         return frozenset(fold.pinned.intersection(fold.utilities))
 
     @locked
     def away(self, run: str) -> Mapping[str, Utility]:
         """q and visits of every memory that the run knew once and no longer sees."""
-        return self._q.known(run).away
+        return dict(self._q.now(run).away)
 
     @locked
     def histories(self, run: str) -> dict[str, Sequence[UtilityPoint]]:
@@ -244,7 +244,7 @@ class Reader:
     @locked
     def memories(self, run: str | None = None) -> list[Memory]:
         """All memories, oldest first; of one run, those it sees now."""
-        ids = self.memory_ids() if run is None else self._q.known(run).utilities
+        ids = self.memory_ids() if run is None else self._q.now(run).utilities
         return [self._facts.memories[memory_id] for memory_id in ids]
 
     @locked
@@ -291,8 +291,15 @@ class Reader:
             yield from self.traces(run, (start, min(last, start + READ_AT_ONCE - 1)))
 
     @locked
-    def events(self, run: str | None = None) -> list[LedgerEvent]:
-        """The ledger, in the order in which its events were appended by their clock; of "", what is of no run."""
+    def events(self, run: str | None = None, kinds: Collection[EventKind] = ()) -> list[LedgerEvent]:
+        """The ledger, in the order in which its events were appended by their clock; of "", what is of no run.
+
+        With `kinds`, the events of these alone: where there are few, the others are not read. Raises `UnknownRun`.
+        """
+        if kinds:
+            if run:
+                self._facts.run(run)
+            return sorted((e for e in self._facts.of_kind(*kinds) if run in (None, e.run)), key=in_ledger)
         if run:
             return sorted(self._facts.events(run), key=in_ledger)
         return sorted(self._facts.events_where(*(() if run is None else (_LEDGER.run == "",))), key=in_ledger)
@@ -307,6 +314,3 @@ class Reader:
         """Take in what other processes appended; True when there was something."""
         self._facts.look()
         return self._facts.refreshed()
-
-    def _fold(self, run: str, as_of: int | None) -> Fold:
-        return self._q.known(run) if as_of is None else self._q.past(run, as_of)

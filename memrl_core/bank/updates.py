@@ -213,6 +213,7 @@ class Updates:
             for n, p in moves
         ]
         database.insert(schema.q_moves, made)
+        known.now = None
         if known.view is not None:
             known.view = facts.memories.changed(known.view, fold, fold.histories)
 

@@ -47,6 +47,16 @@ class Utilities:
         """
         return self.read(run, memory_ids)[0]
 
+    def now(self, run: str) -> Fold:
+        """What the run believes now, without histories: read once until it changes, and not to be changed.
+
+        Raises `UnknownRun`.
+        """
+        kept = self._facts.of(run)
+        if kept.now is None:
+            kept.now = replace(self.known(run), histories={})
+        return kept.now
+
     def read(self, run: str, memory_ids: Iterable[str] | None = None) -> tuple[Fold, dict[str, int]]:
         """The same, with the position of each memory in the order of the run's histories."""
         fold, positions = Fold(update_rule(self._facts.run(run).policy)), {}

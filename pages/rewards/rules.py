@@ -89,7 +89,7 @@ def _combining(bank: MemoryBank, run: str, look: Mapping[str, Any]) -> None:
 
 def _last_change(bank: MemoryBank, run: str, kind: EventKind) -> str:
     """The newest change of this kind, shown above its form, whose keys hold it: others' changes then come in whole."""
-    newest = max((e for e in bank.events(run) if e.kind is kind), key=lambda e: (e.seq, e.id), default=None)
+    newest = max(bank.events(run, (kind,)), key=lambda e: (e.seq, e.id), default=None)
     if newest is None:
         return ""
     st.caption(literal(f"Last changed by {newest.rater or 'the program'}, {minute(newest.created)}."))

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage.database import Database
 from tests.builders import a_bank, a_run, a_step
+from tests.small_banks import give_reward
 
 
 def seen(bank: MemoryBank, run: str = "r") -> dict[str, tuple[float, int]]:
@@ -43,6 +45,43 @@ def test_the_arrays_of_a_fork_leave_out_what_its_base_learned_later(tmp_path: Pa
     bank.write.commit_step(*a_step(2, ("r-0001",), run="f"))
     assert seen(bank, "f") == believed(bank, "f") != before
     assert bank.next_step("f") == 3
+
+
+def test_the_q_of_a_run_are_read_once_until_this_handle_or_another_changes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank, read = a_bank(tmp_path / "bank"), []
+    other = MemoryBank.open(bank.uri)
+
+    def each_reads_what_is_stored() -> None:
+        with MemoryBank.open(bank.uri) as fresh:
+            stored = believed(fresh)
+        assert believed(bank) == believed(other) == stored and list(believed(other)) == list(stored)
+        assert (bank.away("r"), bank.pinned("r")) == (other.away("r"), other.pinned("r"))
+
+    raw = Database.raw
+    monkeypatch.setattr(
+        Database, "raw", lambda self, asked, values=(): (read.append(asked), raw(self, asked, values))[1]
+    )
+    changes = (
+        lambda: bank.write.commit_step(*a_step(1)),
+        lambda: other.write.commit_step(*a_step(2, ("r-0001",))),
+        lambda: give_reward(bank, "r", 2, bank.trace("r", 2).id, ("r-0001",), -1.0, "ann"),
+        lambda: other.write.undo.undo("ann"),
+        lambda: bank.write.editing.forget("r", ["r-0001"], "ann"),
+        lambda: other.write.undo.undo("ann"),
+    )
+    for change in changes:
+        change()
+        each_reads_what_is_stored()
+        read.clear()
+        each_reads_what_is_stored()
+        assert sum("FROM q_values" in asked for asked in read) == 1, "the fresh handle's"
+    with pytest.raises(ZeroDivisionError), bank.write.alone():
+        bank.write.editing.forget("r", ["r-0001"], "ann")
+        assert "r-0001" not in believed(bank)
+        1 / 0  # noqa: B018
+    each_reads_what_is_stored()
 
 
 def test_a_view_taken_before_a_step_stays_as_it_was(tmp_path: Path) -> None:

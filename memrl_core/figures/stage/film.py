@@ -42,7 +42,6 @@ def _gone(bank: MemoryBank, run: str, places: dict[str, int]) -> list[list[int]]
     if not away:
         return []
     gone: dict[str, int] = {}
-    for event in bank.events(run):
-        if event.kind in _TAKES_AWAY:
-            gone |= {name: max(event.step, gone.get(name, 0)) for name in named_by(event) if name in away}
+    for event in bank.events(run, _TAKES_AWAY):
+        gone |= {name: max(event.step, gone.get(name, 0)) for name in named_by(event) if name in away}
     return [[places[name], step] for name, step in gone.items() if name in places]

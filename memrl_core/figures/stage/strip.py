@@ -76,7 +76,7 @@ def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
 
 def _changed_settings(bank: MemoryBank, run: str) -> tuple[tuple[int, str], ...]:
     """From which steps on settings were changed, and how: (31, "λ 0.5 → 0.9")."""
-    changes = sorted((e for e in bank.events(run) if e.kind is EventKind.SETTINGS_CHANGED), key=order_key)
+    changes = sorted(bank.events(run, (EventKind.SETTINGS_CHANGED,)), key=order_key)
     before, found = bank.run(run).settings, []
     for event in changes:
         after = event.payload["settings"]
