@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from memrl_core.agent.asking import Asking
 from memrl_core.agent.follows import follows_of
@@ -186,6 +187,10 @@ class Episode:
         self.phase: Phase | None = Phase.EMBED
         self.interrupted = ""
         self.failed = 0
+        self._query = NO_VECTOR
+        self._view: MemoryView  # From RECALL on.
+        self._in_batch = False
+        self._vectors: Mapping[str, npt.NDArray[np.float32]] = {}
         self._left_out: tuple[str, ...] = ()
         self._stopped = False
         self._turn_recall: tuple[int, TurnRecall | None] = (0, None)

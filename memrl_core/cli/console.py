@@ -168,6 +168,7 @@ class CtrlC:
 
     def __init__(self) -> None:
         self.pressed = False
+        self._before = signal.getsignal(signal.SIGINT)
 
     def asked(self) -> bool:
         """Whether it was pressed."""
