@@ -94,7 +94,7 @@ def test_an_import_that_dies_in_the_middle_leaves_nothing(
     def dies(*_: object) -> None:
         raise BankFull("The disk is full.")
 
-    monkeypatch.setattr(MemoryBank, part, dies)
+    monkeypatch.setattr(Writer, part, dies)
     with pytest.raises(BankFull):
         bring_in(contents, str(tmp_path / "b"))
     assert names_in(tmp_path) == before
