@@ -301,7 +301,7 @@ class _Reader:
                 self._skipped.append(f"Line {number:,} is no JSON object.")
                 continue
             judged += [(number, *one) for one in document_scores(row)]
-            spans |= {one.id: one for one in spans_in(row, number) if isinstance(one, Span)} if is_span(row) else {}
+            spans |= {one.id: one for one in spans_in(row) if isinstance(one, Span)} if is_span(row) else {}
         for number, span_id, place, score in judged:
             try:
                 self._annotated(spans.get(span_id), span_id, place, score)

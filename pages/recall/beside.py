@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
+from memrl_core.agent.run_parts import new_embedder
 from memrl_core.analysis.recall.found import Measure, measured, rankings, usual
 from memrl_core.analysis.recall.queries import labelled
 from memrl_core.errors import MemRLError
@@ -72,7 +73,7 @@ def _arms(
         for other in ("", *others):
             name = other or place.bank.run(run).embedder
             try:
-                embedder = workspace.new_embedder(other, workspace.load_preferences()) if other else None
+                embedder = new_embedder(other, load_preferences()) if other else None
                 queries = labelled(
                     place.bank, run, derive=derive, embedder=embedder, on_progress=report, cancelled=stop
                 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from memrl_core.agent import workspace
+from memrl_core.agent.runs import fork
 from memrl_core.analysis.recall.queries import DEPTH, Query
 from memrl_core.analysis.recall.tune import (
     Best,
@@ -102,7 +102,7 @@ def _best(place: Place, pools: Pools, own: Point) -> None:
         if st.button("Start it", type="primary", key="recall_fork", **within_role(place.bank, Role.MANAGE, same)):
             with errors_shown():
                 chosen = _chosen(place, best, int(first))
-                started = workspace.fork(place.bank, place.info.id, int(first), chosen, by=person())
+                started = fork(place.bank, place.info.id, int(first), chosen, by=person())
                 places.go_to_steps(run=started.id, step=None)
 
 
@@ -123,5 +123,5 @@ def _chosen(place: Place, best: Best, step: int | None = None) -> dict[str, Any]
 def _use(place: Place, best: Best) -> None:
     bank, run = place.bank, place.info.id
     with failure_kept():
-        bank.change_settings(run, _chosen(place, best), bank.next_step(run), by=person())
+        bank.write.change_settings(run, _chosen(place, best), bank.next_step(run), by=person())
         st.toast(f"δ {best.point.delta:g} and λ {best.point.weight:g} hold from step {bank.next_step(run)} on.")

@@ -775,7 +775,7 @@ def test_a_report_that_does_not_fit_stops_no_other_and_a_line_cut_short_spoils_n
     beside = Path(f"{bank.uri}.recorded.jsonl")
     beside.write_text('{"run": "mine", "call": "step", "given": {}}\n{"run": "mine", "call": "st')
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bank, "commit_step", _full)
+        patched.setattr(bank.write, "commit_step", _full)
         with recorder.step("egg") as s:
             s.answered("boil")
     with recorder.step("pan"):
@@ -785,7 +785,7 @@ def test_a_report_that_does_not_fit_stops_no_other_and_a_line_cut_short_spoils_n
 
 
 def test_what_threads_report_while_the_bank_fails_is_stored_once_each(bank: MemoryBank, recorder: Recorder) -> None:
-    commit, count = bank.commit_step, iter(range(10**6))
+    commit, count = bank.write.commit_step, iter(range(10**6))
 
     def now_and_then(*given: Any) -> Any:
         if next(count) % 3:
@@ -797,7 +797,7 @@ def test_what_threads_report_while_the_bank_fails_is_stored_once_each(bank: Memo
             s.answered("x")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bank, "commit_step", now_and_then)
+        patched.setattr(bank.write, "commit_step", now_and_then)
         patched.setattr("memrl_core.agent.recorder._append", _no_file)
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(report, range(24)))

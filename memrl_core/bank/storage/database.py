@@ -19,7 +19,7 @@ from memrl_core.bank.storage import connecting, schema
 from memrl_core.bank.storage.connecting import connected_to, size
 from memrl_core.bank.storage.digests import chained, digest
 from memrl_core.bank.storage.failures import SHARED_LOG, damaged, misplaced, missing, sentences
-from memrl_core.errors import NotABank
+from memrl_core.errors import BankMissing, NotABank
 
 FILE = "bank.db"
 TURN = 2.0
@@ -57,6 +57,7 @@ class Database:
         self._is_complete = False
         self._version: Any = None
         self._open: Connection | None = None
+        self._opened_as: tuple[int, int] | None = None
         self._inserts: dict[tuple[str, tuple[str, ...], bool], tuple[str, Sequence[str] | None]] = {}
 
     @classmethod
@@ -82,6 +83,7 @@ class Database:
         if self._open is None:
             with self._sentences("the database"):
                 self._open = self._engine.connect()
+            self._opened_as = _identity(self.file)
         assert self._open is not None
         return self._open
 
@@ -247,9 +249,19 @@ class Database:
                 raise
 
     def begin(self) -> None:
-        """Begin to write, as the only writer, until `commit` or `take_back`. Raises as `transaction`."""
+        """Begin to write, as the only writer, until `commit` or `take_back`.
+
+        Raises as `transaction`, and `BankMissing` where the file was deleted, moved or replaced since it was opened:
+        SQLite would go on writing to what no name leads to any more.
+        """
         with self._sentences("the database"):
             self._begin()
+        if _identity(self.file) != self._opened_as:
+            self.take_back()
+            raise BankMissing(
+                f"The bank at {self.shown} was deleted, moved or replaced while it was open. Nothing was written; put "
+                "it back, or open it anew."
+            )
         self._in_transaction = self.is_writing = True
         self._marks = 0
         try:
@@ -446,3 +458,14 @@ def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
     listed = list(values)
     for start in range(0, len(listed), AT_ONCE):
         yield listed[start : start + AT_ONCE]
+
+
+def _identity(file: Path | None) -> tuple[int, int] | None:
+    """Which file of the disk a path leads to; None where it leads to none."""
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -47,7 +47,7 @@ from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, own
 from memrl_core.analysis.decision.outline import line, operation_line, passages, reply_notes
 from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.storage.layouts import Place
+from memrl_core.bank.storage.layouts import Point
 from memrl_core.errors import SettingsError
 from memrl_core.figures.palette import q_range
 from memrl_core.prompting import sent
