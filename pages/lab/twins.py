@@ -8,6 +8,7 @@ import streamlit as st
 
 from memrl_core.agent.twins import Side, TwinRuns, labels, start_twins
 from memrl_core.bank.people.roles import Role
+from memrl_core.bank.storage.layouts import Point
 from memrl_core.experiments.lab import (
     QUESTIONS,
     arms_of,
