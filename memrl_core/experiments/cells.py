@@ -577,7 +577,7 @@ def poison(bank: MemoryBank, run: str, tasks: Sequence[Task], count: int, q: flo
         task = chosen[texts.index("")]
         raise InputError(
             f"Nothing misleading is known of task {task.id[:80]} of the world {task.environment[:80]}, so it cannot be "
-            "poisoned. Nothing was stored; choose tasks of another world, such as the household."
+            "poisoned. Nothing was stored; choose tasks of another world."
         )
     memories = [(task.intent, text, task.id) for task, text in zip(chosen, texts, strict=True)]
     return give(bank, run, POISON, memories, embedder_of(bank, load_preferences()), q)

@@ -11,6 +11,7 @@ import streamlit as st
 
 from memrl_core.analysis.people.rating_queue import (
     LARGEST_WHOLE,
+    Item,
     QueueFilter,
     RatedStep,
     RatingSession,
@@ -20,7 +21,6 @@ from memrl_core.analysis.people.rating_queue import (
     queue,
     ratings_wanted,
 )
-from memrl_core.analysis.people.rating_queue import Place as StepPlace
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import MemRLError
 from memrl_core.records import LedgerEvent
@@ -149,7 +149,7 @@ def session_of(place: Place, chosen: QueueFilter, what: str, waiting: Callable[[
         session = RatingSession(waiting())
         linked = st.session_state.get("place", {})
         at = (linked.get("run", ""), int(linked["step"])) if "step" in linked else None
-        if at in session.places:
+        if at in session.items:
             session.go_to(at)
         known = asked, session
         st.session_state[SESSION] = known
@@ -172,7 +172,7 @@ def _facts(state: str, _bank: MemoryBank) -> list[RatedStep]:
     return facts_of(_bank)
 
 
-def waiting_places(bank: MemoryBank, chosen: QueueFilter) -> tuple[StepPlace, ...]:
+def waiting_items(bank: MemoryBank, chosen: QueueFilter) -> tuple[Item, ...]:
     """The queue as it is now."""
     return tuple((step.run, step.step) for step in _queue(bank, chosen))
 
@@ -198,7 +198,7 @@ def save(bank: MemoryBank, session: RatingSession, rated: Any, give: Give, go_on
     if session.too_soon(rated, time.monotonic()):
         st.session_state[MESSAGE] = "That key came before you could have read this answer: it was not counted."
         return False
-    if go_on and rated != session.place:
+    if go_on and rated != session.item:
         st.session_state[MESSAGE] = (
             "That key was for an answer that has gone: it was not counted. Go back to it with K."
         )

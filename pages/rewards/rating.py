@@ -35,7 +35,7 @@ from pages.rewards.queue import (
     save,
     session_of,
     show_message,
-    waiting_places,
+    waiting_items,
     why_empty,
 )
 from pages.shared import place as places
@@ -75,7 +75,7 @@ def _rating(place: Place) -> None:
 
 def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGenerator) -> None:
     bank = place.bank
-    session = session_of(place, chosen, "steps", lambda: waiting_places(bank, chosen))
+    session = session_of(place, chosen, "steps", lambda: waiting_items(bank, chosen))
     bar = st.container()
     # What the environment said would tell how gold items are to be judged.
     blind = chosen.show == "batch"
@@ -83,7 +83,7 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
         _bar(bar, buttons, bank, session)
         _end(bank, session, chosen)
         return
-    trace = bank.trace(*session.place)
+    trace = bank.trace(*session.item)
     panel = Panel(bank, trace, session)
     with st.container(key=f"output_{trace.id}"):
         story, rate = st.columns([3, 2], gap="medium")
@@ -101,10 +101,10 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
             what_it_would_do(panel, scale, blind or (panel.scales.hide_verdict and panel.mine is None))
             if not blind:
                 elsewhere(trace)
-    keep_in_link(session.place, chosen)
-    if session.at + 1 < len(session.places):
+    keep_in_link(session.item, chosen)
+    if session.at + 1 < len(session.items):
         # Read ahead, so that the next key finds it in memory.
-        bank.trace(*session.places[session.at + 1])
+        bank.trace(*session.items[session.at + 1])
 
 
 def _bar(bar: DeltaGenerator, buttons: DeltaGenerator, bank: MemoryBank, session: RatingSession) -> None:
@@ -128,10 +128,10 @@ def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
         lambda: tuple(((a.run, a.step), (b.run, b.step)) for a, b in pairs(known_facts(bank), chosen, person())),
     )  # fmt: skip
     _bar(st.container(), buttons, bank, session)
-    if session.place is None or not isinstance(session.place[0], tuple):
+    if session.item is None or not isinstance(session.item[0], tuple):
         st.info("There is no pair to compare: no task was answered twice, or you have rated both answers of each.")
         return
-    first, second = (bank.trace(*step) for step in session.place)
+    first, second = (bank.trace(*step) for step in session.item)
     st.subheader(literal(first.task.intent), anchor=False)
     low, high = bank.ratings.bounds(first.run, first.step)
     scales = bank.ratings.scales(first.run)
@@ -150,7 +150,7 @@ def _pairs(place: Place, chosen: QueueFilter, buttons: DeltaGenerator) -> None:
                 shortcut=key,
                 key=f"pair_{better}_{first.id}_{second.id}",
                 on_click=_compare,
-                args=(bank, session, session.place, better),
+                args=(bank, session, session.item, better),
                 **panels[0].look,
             )
         with st.container(key="reason_box"):
@@ -330,11 +330,11 @@ def moves(bank: MemoryBank, session: RatingSession) -> None:
         )  # fmt: skip
         st.button(
             "Next", icon=":material/arrow_forward:", type="tertiary", shortcut="j", key="queue_next",
-            disabled=session.at >= len(session.places) - 1, on_click=session.move, args=(1,),
+            disabled=session.at >= len(session.items) - 1, on_click=session.move, args=(1,),
         )  # fmt: skip
         st.button(
             "Skip", icon=":material/skip_next:", type="tertiary", shortcut="s", key="queue_skip",
-            disabled=session.place is None, on_click=session.skip,
+            disabled=session.item is None, on_click=session.skip,
             help="It comes again when nothing else is left",
         )  # fmt: skip
         st.button(
@@ -420,12 +420,12 @@ def _return_to(bank: MemoryBank, session: RatingSession, action: Action) -> None
     about: tuple[Any, ...] = steps
     if in_pairs:
         compared = len(steps) == 2 and action.first.payload.get("scale") == "pairwise"
-        about = (steps,) if compared else tuple(pair for pair in session.places if set(steps) <= set(pair))
-    for place in about:
-        session.rated.pop(place, None)
+        about = (steps,) if compared else tuple(pair for pair in session.items if set(steps) <= set(pair))
+    for item in about:
+        session.rated.pop(item, None)
     if about:
         session.take_back(about[0])
-    for place in set(about).intersection(session.places):
-        rated: tuple[tuple[str, int], ...] = place if in_pairs else (place,)
+    for item in set(about).intersection(session.items):
+        rated: tuple[tuple[str, int], ...] = item if in_pairs else (item,)
         if all(bank.ratings.mine(run, step, person()) for run, step in rated):
-            session.rated[place] = datetime.now(UTC)
+            session.rated[item] = datetime.now(UTC)

@@ -42,13 +42,13 @@ often more, since a glance can be enough for a long answer."""
 LONGEST_GAP = 600.0
 """Seconds between two ratings from which the person was away."""
 
-Place = Any
+Item = Any
 """What is rated at once: a step, as (run, number), or a pair of steps; hashable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many of `total` places are `done`, and the seconds per rating; None while these are not known."""
+    """How many of `total` items are `done`, and the seconds per rating; None while these are not known."""
 
     done: int
     total: int
@@ -59,11 +59,11 @@ class Progress:
 class RatingSession:
     """A queue that one person goes through.
 
-    `at` is the position looked at, `len(places)` when the end is reached. `rated` is what was rated in this session and
+    `at` is the position looked at, `len(items)` when the end is reached. `rated` is what was rated in this session and
     when; `skipped` comes again when nothing else is left; `closed` needs no rating any more, since others gave theirs.
     """
 
-    places: tuple[Place, ...]
+    items: tuple[Item, ...]
     at: int = 0
     rated: dict[Place, datetime] = field(default_factory=dict)
     skipped: set[Place] = field(default_factory=set)
@@ -71,9 +71,9 @@ class RatingSession:
     _shown: tuple[Place, float, float] | None = None
 
     @property
-    def place(self) -> Place | None:
+    def item(self) -> Item | None:
         """What is looked at; None at the end."""
-        return self.places[self.at] if self.at < len(self.places) else None
+        return self.items[self.at] if self.at < len(self.items) else None
 
     @property
     def progress(self) -> Progress:
@@ -83,7 +83,7 @@ class RatingSession:
         """
         gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(self.rated.values())]
         counted = [gap for gap in gaps if 0 <= gap <= LONGEST_GAP]
-        total = len(self.rated) + len(self.places) - len(self.closed.union(self.rated))
+        total = len(self.rated) + len(self.items) - len(self.closed.union(self.rated))
         return Progress(len(self.rated), total, median(counted) if counted else None)
 
     def shows(self, clock: float, words: int = 0) -> None:
@@ -96,53 +96,53 @@ class RatingSession:
         """Whether `place` came up so shortly ago that nobody can have read it."""
         return self._shown is not None and self._shown[0] == place and clock - self._shown[1] < self._shown[2]
 
-    def has_rated(self, place: Place, when: datetime) -> None:
+    def has_rated(self, item: Item, when: datetime) -> None:
         """Note a rating, and go on if it is of what is looked at: a click that arrives twice goes on once."""
-        self.rated.setdefault(place, when)
-        self.skipped.discard(place)
-        if place == self.place:
+        self.rated.setdefault(item, when)
+        self.skipped.discard(item)
+        if item == self.item:
             self._go_on()
 
     def skip(self) -> None:
         """Leave what is looked at for later."""
-        if self.place is not None:
-            self.skipped.add(self.place)
+        if self.item is not None:
+            self.skipped.add(self.item)
             self._go_on()
 
     def move(self, steps: int) -> None:
         """Look at another one, rated or not."""
-        self.at = min(max(self.at + steps, 0), max(len(self.places) - 1, 0))
+        self.at = min(max(self.at + steps, 0), max(len(self.items) - 1, 0))
 
-    def go_to(self, place: Place) -> None:
+    def go_to(self, item: Item) -> None:
         """Look at one; what is not in the queue is put in before the one looked at."""
-        if place not in self.places:
-            self.places = (*self.places[: self.at], place, *self.places[self.at :])
-        self.at = self.places.index(place)
+        if item not in self.items:
+            self.items = (*self.items[: self.at], item, *self.items[self.at :])
+        self.at = self.items.index(item)
 
-    def take_back(self, place: Place) -> None:
+    def take_back(self, item: Item) -> None:
         """Note that the rating of one was undone, and look at it."""
-        self.rated.pop(place, None)
-        self.closed.discard(place)
-        self.go_to(place)
+        self.rated.pop(item, None)
+        self.closed.discard(item)
+        self.go_to(item)
 
-    def follow(self, waiting: Sequence[Place]) -> int:
+    def follow(self, waiting: Sequence[Item]) -> int:
         """Take in what waits now that others have rated, new ones at the end; returns how many are new.
 
         A person who was at the end looks at the first that waits again.
         """
-        known = set(self.places)
+        known = set(self.items)
         self.closed = known - set(waiting) - self.rated.keys()
-        new = tuple(place for place in waiting if place not in known)
-        self.places += new
-        if self.place is None:
+        new = tuple(item for item in waiting if item not in known)
+        self.items += new
+        if self.item is None:
             self._go_on()
         return len(new)
 
     def _go_on(self) -> None:
-        order = chain(range(self.at + 1, len(self.places)), range(min(self.at + 1, len(self.places))))
-        waiting = [i for i in order if self.places[i] not in self.rated and self.places[i] not in self.closed]
-        fresh = (i for i in waiting if self.places[i] not in self.skipped)
-        self.at = next(chain(fresh, waiting), len(self.places))
+        order = chain(range(self.at + 1, len(self.items)), range(min(self.at + 1, len(self.items))))
+        waiting = [i for i in order if self.items[i] not in self.rated and self.items[i] not in self.closed]
+        fresh = (i for i in waiting if self.items[i] not in self.skipped)
+        self.at = next(chain(fresh, waiting), len(self.items))
 
 
 # --- the steps of a bank with their rewards ---------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def queue(
             return waiting
         case "batch":
             at = {(step.run, step.step): step for step in waiting}
-            return [at[place] for place in assigned if place in at]
+            return [at[step] for step in assigned if step in at]
         case "wanting":
             return [step for step in waiting if len(step.people) < wanted[step.run]]
         case "unrated":
@@ -314,7 +314,7 @@ def queue(
         case "random":
             by_age = sorted(inside, key=_age)
             numbers = np.random.default_rng(chosen.seed).random(len(by_age))
-            drawn = [by_age[place] for place in np.argsort(numbers, kind="stable")[: chosen.sample].tolist()]
+            drawn = [by_age[index] for index in np.argsort(numbers, kind="stable")[: chosen.sample].tolist()]
             return [step for step in drawn if rater not in step.people]
         case "all":
             return sorted(inside, key=_age, reverse=True)
@@ -395,7 +395,7 @@ def drawn_batch(
     if not candidates:
         raise InputError(f"These raters have rated all of these steps. {UNCHANGED}; choose other steps.")
     rng = np.random.default_rng(seed)
-    mixed = [candidates[place] for place in rng.permutation(len(candidates))]
+    mixed = [candidates[index] for index in rng.permutation(len(candidates))]
     count = min(count, len(mixed))
     wanted_gold = round(gold_share * count)
     rewards = {step.step: step.people.get(known) if known else step.environment for step in mixed}
@@ -410,7 +410,7 @@ def drawn_batch(
     parts: dict[str, list[int]] = {rater: [] for rater in names}
     # Gold first: each rater gets equally much of it, then equally much in all.
     for step in [*gold, *others]:
-        by_chance = [open_to[step][place] for place in rng.permutation(len(open_to[step]))]
+        by_chance = [open_to[step][index] for index in rng.permutation(len(open_to[step]))]
         for rater in sorted(by_chance, key=lambda one: len(parts[one]))[:overlap]:
             parts[rater].append(step)
     return Batch(

@@ -283,8 +283,8 @@ def a_session(count: int = 4) -> RatingSession:
 
 def act(session: RatingSession, name: str, *more: object) -> None:
     """What a person or, in `follow`, the others do; "rate" is a rating of what is looked at."""
-    if name == "rate" and session.place is not None:
-        session.has_rated(session.place, NOW)
+    if name == "rate" and session.item is not None:
+        session.has_rated(session.item, NOW)
     elif name != "rate":
         getattr(session, name)(*more)
 
@@ -292,8 +292,8 @@ def act(session: RatingSession, name: str, *more: object) -> None:
 def rest(session: RatingSession) -> list[object]:
     """What is shown when everything is rated from here on."""
     steps = []
-    while session.place is not None and session.place not in session.rated:
-        steps.append(session.place)
+    while session.item is not None and session.item not in session.rated:
+        steps.append(session.item)
         act(session, "rate")
     return steps
 
@@ -318,17 +318,17 @@ def test_what_is_open_is_shown_once_each_in_this_order(count: int, acts: list, s
         act(session, name, *more)
     assert session.progress.total == total
     assert rest(session) == steps
-    assert (session.place, session.at, session.skipped) == (None, len(session.places), set())
+    assert (session.item, session.at, session.skipped) == (None, len(session.items), set())
     if count:
         session.move(-1)
-        assert session.place == session.places[-1]
+        assert session.item == session.items[-1]
 
 
 def test_a_click_that_arrives_twice_goes_on_once_and_what_was_rated_stays_when_it_waits_no_more() -> None:
     session = a_session(3)
     session.has_rated(0, NOW)
     session.has_rated(0, NOW + timedelta(seconds=5))
-    assert (session.place, session.rated) == (1, {0: NOW})
+    assert (session.item, session.rated) == (1, {0: NOW})
     assert session.follow((1, 2, 7)) == 1
     assert (session.progress.done, session.progress.total, session.closed) == (1, 4, set())
 
@@ -349,10 +349,10 @@ def test_whatever_a_person_and_others_do_all_that_is_open_is_asked_for_once(coun
     session = a_session(count)
     for name, *more in acts:
         act(session, name, *more)
-        assert 0 <= session.at <= len(session.places) == len(set(session.places))
+        assert 0 <= session.at <= len(session.items) == len(set(session.items))
         assert 0 <= session.progress.done <= session.progress.total
     act(session, "rate")
-    left = [place for place in session.places if place not in session.rated and place not in session.closed]
+    left = [item for item in session.items if item not in session.rated and item not in session.closed]
     assert sorted(rest(session) if left else []) == sorted(left)
     assert session.progress.done == session.progress.total
 
@@ -379,8 +379,8 @@ def test_a_longer_answer_takes_longer_before_a_key_counts_up_to_two_seconds(word
 @given(st.lists(st.integers(-900, 900), max_size=12), st.integers(0, 50))
 def test_the_pace_is_the_median_of_the_gaps_that_count(gaps, remaining) -> None:
     session = a_session(len(gaps) + 1 + remaining)
-    for place, seconds in enumerate(np.cumsum([0, *gaps]).tolist()):
-        session.has_rated(place, NOW + timedelta(seconds=seconds))
+    for item, seconds in enumerate(np.cumsum([0, *gaps]).tolist()):
+        session.has_rated(item, NOW + timedelta(seconds=seconds))
     counted = [gap for gap in gaps if 0 <= gap <= 600]
     assert session.progress.pace == (float(np.median(counted)) if counted else None)
     assert (session.progress.done, session.progress.total) == (len(gaps) + 1, len(gaps) + 1 + remaining)
