@@ -37,8 +37,15 @@ STILLS = {
 }
 """By name: the link, what has to be there, and the height."""
 
-MOVING = "step.gif"
-GIF_VIEW, GIF_WIDTH = {"width": 1280, "height": 820}, 960
+MOVING = "film.webp"
+MOVING_VIEW, MOVING_WIDTH = {"width": 1280, "height": 820}, 960
+SECONDS = "10"
+"""In which the film shows the whole run."""
+FROM_THE_START = """() => {
+  const { film } = document.querySelector(".stage-host").own.stage;
+  film.jump(0);
+  film.play();
+}"""
 FRAME, LAST_FRAME = 200, 4000
 """Milliseconds of a frame, and of the last one."""
 
@@ -86,26 +93,29 @@ def still(browser: Browser, address: str, name: str) -> None:
 
 
 def moving(browser: Browser, address: str) -> None:
-    """The demo's step as the stage plays it, as `step.gif`: by a clock that no load of the machine moves."""
-    page = browser.new_page(viewport=GIF_VIEW, color_scheme="light")  # type: ignore[arg-type]
+    """The film of the demo's run, as `film.webp`: by a clock that no load of the machine moves."""
+    page = browser.new_page(viewport=MOVING_VIEW, color_scheme="light")  # type: ignore[arg-type]
     page.clock.install()
     page.goto(f"{address}/{STEP}")
     page.wait_for_selector(STEP_DRAWN, timeout=90_000)
     page.wait_for_timeout(SETTLED)
+    page.get_by_test_id("film").click()
+    page.wait_for_selector(".film[data-step]", timeout=90_000)
+    page.locator(".film-speed input").fill(SECONDS)
+    page.locator(".film-speed input").blur()
     page.clock.pause_at(page.evaluate("Date.now() + 1000"))
-    page.locator(".stage-play").click()
-    size = (GIF_WIDTH, GIF_WIDTH * GIF_VIEW["height"] // GIF_VIEW["width"])
+    page.evaluate(FROM_THE_START)
+    size = (MOVING_WIDTH, MOVING_WIDTH * MOVING_VIEW["height"] // MOVING_VIEW["width"])
     frames: list[Image.Image] = []
     playing = True
     while playing:
         for _ in range(FRAME // 50):
             page.clock.run_for(50)
-        playing = page.locator(".stage-play").get_attribute("aria-label") == "Pause"
-        frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize(size, Image.Resampling.LANCZOS)
-        frames.append(frame.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE))
+        playing = page.locator(".film").get_attribute("data-playing") == "true"
+        frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize(size, Image.Resampling.LANCZOS))
     times = [*[FRAME] * (len(frames) - 1), LAST_FRAME]
     first, *rest = frames
-    first.save(PICTURES / MOVING, save_all=True, append_images=rest, duration=times, loop=0, optimize=True)
+    first.save(PICTURES / MOVING, save_all=True, append_images=rest, duration=times, loop=0, quality=70)
     page.close()
 
 

@@ -44,7 +44,7 @@ window.memrlStageParts = { MemoryMap, Model, el, themeOf };
 // How long an answer to an act of the hand may take before it counts as lost.
 const PATIENCE = 10000;
 // Pixels that stay free below the stage, of a low window fewer.
-const [BELOW, BELOW_LOW, LOW_WINDOW] = [32, 14, 800];
+const [BELOW, BELOW_LOW, LOW_WINDOW] = [32, 26, 800];
 const LOOK_EVERY = 250;
 const NO_ANSWER = "The program did not answer, so nothing moved. What you gave may not be saved: reload the page to see what stands.";
 const connected = () => (document.querySelector("[data-test-connection-state]")?.dataset.testConnectionState ?? "CONNECTED") === "CONNECTED";
