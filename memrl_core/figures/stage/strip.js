@@ -185,7 +185,9 @@ export class RunStrip {
   // Where an epoch begins and where the world shifts; a name only where it has room.
   lines() {
     const width = this.track.clientWidth;
-    const all = this.data.lines.map(([step, kind, text]) => ({ x: (this.placeOf(step) / this.per) * this.wide, kind, text }));
+    const last = this.numbers.at(-1) ?? 0;
+    const placeOf = (step) => (step > last ? this.numbers.length : this.placeOf(step));
+    const all = this.data.lines.map(([step, kind, text]) => ({ x: Math.min((placeOf(step) / this.per) * this.wide, width - 1), kind, text }));
     // Of epochs that lie closer than a few pixels the lines would cover the cells.
     const dense = all.filter(({ kind }) => kind === "epoch").length * 8 > width;
     const shown = all.filter(({ kind }) => kind !== "epoch" || !dense).sort((a, b) => (b.kind === "shift") - (a.kind === "shift"));

@@ -108,7 +108,8 @@ def strip_data(strip: Strip, info: RunInfo, ghost: Strip | None = None) -> dict[
     with suppress(MemRLError, TypeError):
         shifts = steps_of_change(options.get("shift_at", 0))
         lines += [(step, "shift", "the world shifts") for step in shifts if steps and steps[0] <= step <= steps[-1]]
-    lines += [(step, "settings", text) for step, text in strip.settings if steps and steps[0] <= step <= steps[-1]]
+    # Also those that the next step will be the first to have.
+    lines += [(step, "settings", text) for step, text in strip.settings if steps and steps[0] <= step <= steps[-1] + 1]
     gapless = not steps or steps[-1] - steps[0] + 1 == len(steps)
     return {
         "first": steps[0] if steps else 1,
