@@ -56,7 +56,7 @@ def _about(case: Case) -> None:
     heading = f"**Step {trace.step}** · {literal(trace.task.intent)}"
     if trace.decision is not None:
         heading += f"\n\nGiven to the model: **{literal(explain.names(trace.decision.selected, case.run))}**"
-        if case.changed and case.decision is not None:
+        if case.changed and case.decision is not None and not case.is_ours:
             heading += (
                 f" · under the settings tried out: **{literal(explain.names(case.decision.selected, case.run))}**"
             )
@@ -66,6 +66,15 @@ def _about(case: Case) -> None:
         st.caption(literal(f"Reported from outside ({trace.origin}).{lacking}"))
     if case.why_not:
         st.info(literal(case.why_not))
+    ours = case.by_rules[1] if case.is_ours else None
+    if ours is not None:
+        title = case.policy if case.spec is None else case.spec.title
+        under = "the settings tried out" if case.changed else "the settings of this run"
+        st.markdown(
+            f":material/functions: Ours, not the agent's: under {under} {literal(title)} would have chosen "
+            f"**{literal(explain.names(ours.greedy, case.run))}** of all that the run knew. What a setting, a q or "
+            "another normaliser would change is computed for this choice; the pool below is the agent's."
+        )
 
 
 def _asked(case: Case) -> tuple[Question, str | None, str | None]:
@@ -98,7 +107,7 @@ def _can_be_asked(case: Case, question: Question) -> bool:
         "run": True,
         "step": case.at is not None,
         "decision": case.decision is not None,
-        "own": case.decision is not None and case.own,
+        "own": case.decision is not None and (case.own or (case.is_ours and question.key == "flips")),
         "situation": case.situation is not None,
     }[question.needs]
 
@@ -176,6 +185,8 @@ def _answered(case: Case, question: Question, a: str | None, b: str | None) -> N
     chosen = {"": (), "a": (a,), "b": (b,), "ab": (a, b)}[question.memories]
     if None in chosen:
         return
+    if case.is_ours and (question.needs == "situation" or question.key == "flips"):
+        st.caption(":material/functions: Ours, not the agent's: by the rules of this run.")
     with errors_shown():
         question.draw(case, *chosen)
 
@@ -218,7 +229,7 @@ def _row(case: Case, candidate: Candidate) -> dict[str, object]:
     recorded = case.at.decision.selected if case.at and case.at.decision else ()
     z = {term.name: term.normalised for term in candidate.terms}
     row: dict[str, object] = {"memory": case.label(candidate.memory_id), "given": candidate.memory_id in recorded}
-    if case.changed:
+    if case.changed and not case.is_ours:
         row["what if"] = candidate.selected
     row |= {"rank": candidate.rank_select, "similarity": candidate.similarity}
     if case.policy == "memrl":

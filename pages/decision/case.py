@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.decision.whatif import Situation, decided, situation_of
+from memrl_core.analysis.decision.whatif import Situation, decided, situation_for_ours, situation_of
 from memrl_core.analysis.memory.exposure import uses
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError, SettingsError
@@ -31,7 +31,8 @@ class Case:
     """A run, and one of its steps decided under `settings`; these are the `recorded` ones while nothing was changed.
 
     `at` is None in a run without steps. `situation` is None for a step that cannot be decided again; `why_not` then
-    says why, and `recall` and `decision` are what was stored.
+    says why, and `recall` and `decision` are what was stored. `is_ours` says that another agent decided the step by
+    rules of its own, so that the situation is one for the rules of the run, beside what was stored.
     """
 
     place: Place
@@ -42,6 +43,7 @@ class Case:
     why_not: str
     recall: RecallRecord | None
     decision: Decision | None
+    is_ours: bool = False
 
     @property
     def bank(self) -> MemoryBank:
@@ -86,6 +88,13 @@ class Case:
     def own(self) -> bool:
         """Whether this program's agent decided the step, so that everything about its decision is known."""
         return self.at is not None and self.at.origin == "agent"
+
+    @property
+    def by_rules(self) -> tuple[RecallRecord | None, Decision | None]:
+        """What the rules of the run recall and choose; beside another agent's own choice where `is_ours`."""
+        if self.is_ours and self.situation is not None:
+            return decided(self.situation, self.settings.model_dump())
+        return self.recall, self.decision
 
     @property
     def tried(self) -> dict[str, Any]:
@@ -135,7 +144,10 @@ def case_at(place: Place) -> Case:
         return Case(place, None, recorded, settings, None, "", *stored)
     found = situation(bank, bank.handle, run, step)
     if isinstance(found, str):
-        return Case(place, trace, recorded, recorded, None, found, *stored)
+        ours = situation(bank, bank.handle, run, step, ours=True) if trace.origin == "recorder" else ""
+        if isinstance(ours, str) or None in stored:
+            return Case(place, trace, recorded, recorded, None, found, *stored)
+        return Case(place, trace, recorded, settings, ours, "", *stored, is_ours=True)
     made = stored if settings == recorded else decided(found, settings.model_dump())
     return Case(place, trace, recorded, settings, found, "", *made)
 
@@ -153,10 +165,13 @@ def _usable(policy: str, settings: Mapping[str, Any]) -> PolicySettings:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def situation(_bank: MemoryBank, handle: str, run: str, step: int) -> Situation | str:
-    """The situation of a step, or the sentence that says why there is none; kept, so that a slider answers at once."""
+def situation(_bank: MemoryBank, handle: str, run: str, step: int, ours: bool = False) -> Situation | str:
+    """The situation of a step, or the sentence that says why there is none; kept, so that a slider answers at once.
+
+    `ours` asks for what the rules of the run would have had before them, whoever decided.
+    """
     try:
-        return situation_of(_bank, _bank.trace(run, step))
+        return (situation_for_ours if ours else situation_of)(_bank, _bank.trace(run, step))
     except InputError as error:
         return str(error)
 

@@ -56,8 +56,9 @@ def _why_not_looked_at(case: Case, memory_id: str) -> str:
 
 def flips(case: Case) -> None:
     """At which λ would the choice change?"""
-    assert case.decision is not None
-    lines = spectrum(case.decision)
+    decision = case.by_rules[1]
+    assert decision is not None
+    lines = spectrum(decision)
     st.markdown(literal(explain.flips(lines, case.weighed.weight, case.run)))
     if lines.flips:
         show_table(
@@ -101,8 +102,9 @@ def gate(case: Case, b: str) -> None:
         st.info(literal(str(error)))
     if case.changed:
         new = newcomers(case.situation, case.weighed_as_recorded, case.weighed)
+        recall = case.by_rules[0] or case.recall
         st.markdown(
-            f"With the settings on the left the pool has {len(case.recall.pool):,} members; new in it: "
+            f"With the settings on the left the pool has {len(recall.pool):,} members; new in it: "
             f"{literal(explain.names([m.memory_id for m in new], case.run))}."
         )
     else:

@@ -49,15 +49,20 @@ def recorded(home: Path) -> MemoryBank:
     return bank
 
 
-def test_a_step_that_selected_by_other_rules_is_not_decided_again(recorded: MemoryBank, visit: Visit) -> None:
+def test_beside_a_choice_by_other_rules_stands_what_ours_would_have_chosen(recorded: MemoryBank, visit: Visit) -> None:
     with pytest.raises(InputError, match="rules of its own"):
         situation_of(recorded, recorded.trace("theirs", 2))
     assert counterfactual(recorded, "theirs", {"k2": 1}) == []
-    app = visit("decision", bank="rec", run="theirs", step="2", weight="0.9")
-    assert "decided again" in plain(app)
-    assert "not applied" not in plain(app)
-    assert {one.key.partition("_")[0] for one in app.slider} <= {"slid"}  # The header's own.
-    assert asked_texts(app, ABOUT_CHOICE) == set()
+    chosen = {}
+    for k2, key in (("1", "flips"), ("2", "gate")):
+        app = visit("decision", bank="rec", run="theirs", step="2", k2=k2, ask=key)
+        (ours,) = [one.value for one in app.markdown if "Ours, not the agent's" in one.value]
+        chosen[k2] = ours.partition("would have chosen")[2].partition("of all")[0].count("#")
+        assert "tried out" in ours and "Given to the model: **\\#3**" in "".join(one.value for one in app.markdown)
+        wanted = {"flips", "normalisers", "gate", "required"}
+        assert asked_texts(app, ABOUT_CHOICE) == {f"{BY_KEY[one].group} · {BY_KEY[one].text}" for one in wanted}
+        assert any("Ours, not the agent's" in one.value for one in app.caption) and not app.exception
+    assert chosen == {"1": 1, "2": 2}
 
 
 def test_why_a_recorded_memory_was_selected_is_not_made_up(recorded: MemoryBank, visit: Visit) -> None:
