@@ -1309,15 +1309,11 @@ class RecordedStep:
         return (Term(name, score, score, 1.0, score),)
 
     def _generate(self, turns: tuple[Turn, ...], lacks: list[str]) -> GenerateRecord:
-        spans: list[MemorySpan] = []
-        for one in self._chosen or () if self._messages else ():
-            span = _place(one, self._bank.memory(one).experience.strip(), self._messages, spans)
-            if span is None:
-                lacks.append(f"where the memory {one} is in the prompt")
-            else:
-                spans.append(span)
-        spans.sort(key=lambda span: (span.message, span.start))
-        return GenerateRecord(self._model, False, self._options, self._messages, tuple(spans), turns)
+        texts = {one: self._bank.memory(one).experience for one in self._chosen or ()} if self._messages else {}
+        spans = placed(texts, self._messages)
+        found = {span.memory_id for span in spans}
+        lacks += [f"where the memory {one} is in the prompt" for one in texts if one not in found]
+        return GenerateRecord(self._model, False, self._options, self._messages, spans, turns)
 
     def _write(self, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]) -> WriteRecord | None:
         """What was done to the memory; None where that is not known."""
@@ -1419,6 +1415,15 @@ def _listed(scores: Mapping[str, float]) -> str:
 
 def _message(given: Any, what: str) -> _Message:
     return _checked(MESSAGE, dict(given), what)
+
+
+def placed(texts: Mapping[str, str], messages: Sequence[Message]) -> tuple[MemorySpan, ...]:
+    """Where the texts of memories, by their ids, are in a prompt word for word, in its order, each in its own place."""
+    spans: list[MemorySpan] = []
+    for memory_id, text in texts.items():
+        span = _place(memory_id, text.strip(), messages, spans)
+        spans += [] if span is None else [span]
+    return tuple(sorted(spans, key=lambda span: (span.message, span.start)))
 
 
 def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Sequence[MemorySpan]) -> MemorySpan | None:

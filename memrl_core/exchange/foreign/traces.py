@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.agent.preferences import load_preferences
-from memrl_core.agent.run_parts import default_embedder, embedder_of, new_embedder
+from memrl_core.agent import workspace
+from memrl_core.agent.recorder import placed
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import BankMissing, InputError, NoVector, few
@@ -54,7 +54,6 @@ from memrl_core.records import (
     Hit,
     LedgerEvent,
     Memory,
-    MemorySpan,
     Message,
     Reason,
     Recalled,
@@ -263,7 +262,9 @@ class Steps:
             embed=None if vector is None else EmbedRecord(self._embedder.name, len(vector), tuple(map(float, vector))),
             recall=recall,
             decision=decision,
-            generate=GenerateRecord(model, False, options, messages, tuple(self._places(selected, messages)), turns)
+            generate=GenerateRecord(
+                model, False, options, messages, placed({one: self._text(one) for one in selected}, messages), turns
+            )
             if messages or turns
             else None,
             reward=reward,
@@ -444,19 +445,6 @@ class Steps:
             reward, None if own is None else "environment", self._policy.outcome_of(reward), verdict, "", "", credited
         )
         return record, UpdateRecord(tuple(changes) if own is not None and not people else ())
-
-    def _places(self, selected: Sequence[str], messages: Sequence[Message]) -> Iterator[MemorySpan]:
-        """Where memories stand in the prompt word for word, each in a place of its own."""
-        taken: list[MemorySpan] = []
-        for name in selected:
-            text = self._text(name).strip()
-            for number, message in enumerate(messages):
-                start = message.content.find(text) if text else -1
-                end = start + len(text)
-                if start >= 0 and not any(o.message == number and start < o.end and o.start < end for o in taken):
-                    taken.append(MemorySpan(name, number, start, end))
-                    break
-        yield from sorted(taken, key=lambda one: (one.message, one.start))
 
 
 def _seconds(retrieved: Sequence[Span], calls: Sequence[Span], whole: float) -> dict[str, float]:
