@@ -221,11 +221,11 @@ class _Reader:
         )
         notes = []
         if self._negative:
-            notes.append(f"{self._negative:,} negative grades count as 0 (irrelevant).")
+            notes.append(f"Negative grades, which count as 0 (irrelevant): {self._negative:,}.")
         if self._doubled:
-            notes.append(f"{self._doubled:,} lines stand twice and count once.")
+            notes.append(f"Lines that stand twice and count once: {self._doubled:,}.")
         if self._changed:
-            notes.append(f"{self._changed:,} labels were given twice with different grades: the later one counts.")
+            notes.append(f"Labels given twice with different grades, of which the later counts: {self._changed:,}.")
         return RecallSet(queries, tuple(notes), tuple(self._skipped))
 
     def jsonl(self, lines: Iterable[tuple[int, str]]) -> None:
@@ -550,6 +550,13 @@ def answered(
     notes = list(here.notes)
     if said := unknown_sentence(here.unknown, len(here.names) + len(here.unknown)):
         notes.append(f"{said} They count as memories that did not come.")
+    gone = bank.away(run)
+    if since := [name for name in dict.fromkeys(here.names.values()) if name in gone]:
+        named = ", ".join(since[:NAMED])
+        notes.append(
+            f"Edited, merged or forgotten in run {run} since: {len(since):,} memories of the set ({named}). They "
+            "cannot come; label anew what took their place."
+        )
     if lost:
         notes.append(f"{lost:,} of {len(found.queries):,} queries have no text and no step here: they were left out.")
     return rankings, notes

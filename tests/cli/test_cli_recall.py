@@ -95,7 +95,7 @@ def test_what_cannot_be_used_of_a_set_is_named_and_the_rest_is_kept(bank: str, t
     lines = ["r/4 0 r-0001 -1", "r/4 0 r-0001 0", "r/4 0 gone 2", "r/4 0 r-0003 9", "r/99 0 r-0001 1", "x y"]
     (tmp_path / "a.qrels").write_text("\n".join(lines), encoding="utf-8")
     message = printed("recall", "import", str(tmp_path / "a.qrels"), "--bank", bank)
-    for said in ("1 negative", "twice", "gone", "grade 9", "r/99", "Line 6"):
+    for said in ("(irrelevant): 1.", "twice", "gone", "grade 9", "r/99", "Line 6"):
         assert said in message
     assert labels_in(bank)[4, "r-0001", "a.qrels"] == 0
 
@@ -187,3 +187,15 @@ def test_annotations_of_the_documents_of_spans_become_labels_with_their_raters(t
         (oat, "ann", 2, "import", "milk for coffee"), (meat, "ann", 0, "import", ""),
         (oat, "judge-1", 0, "import", ""),
     }  # fmt: skip
+
+
+def test_the_guard_names_memories_that_were_edited_or_forgotten_since_their_label(bank: str, tmp_path: Path) -> None:
+    with MemoryBank.open(bank) as opened:
+        run = opened.runs()[0].id
+        step = next(t.step for t in opened.each_trace(run) if t.decision and t.decision.selected)
+        memory = opened.trace(run, step).decision.selected[0]  # type: ignore[union-attr]
+        opened.editing.forget(run, [memory], "ann")
+    memrl("recall", "label", str(step), memory, "--grade", "2", "--rater", "ann", "--bank", bank)
+    memrl("recall", "export", str(tmp_path / "set.jsonl"), "--bank", bank)
+    said = printed("recall", "check", str(tmp_path / "set.jsonl"), "--bank", bank)
+    assert memory in said and "since" in said

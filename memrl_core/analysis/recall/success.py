@@ -47,9 +47,9 @@ class AgainstSuccess:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What follows, in words; none where no step is rated."""
+        """What follows, in words; none where fewer than two steps are rated."""
         (n, won), (m, won_less) = self.better, self.worse
-        if not n + m:
+        if n + m < 2:
             return ()
         said = []
         if not n or not m or np.isnan(self.difference.low):
