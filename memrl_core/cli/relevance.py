@@ -18,7 +18,7 @@ from rich.table import Table
 from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import embedder_of, is_simulated, make_model, must_be_there, new_embedder
 from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings, usual
-from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged
+from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged, on_gold
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.queries import funnel, labelled
 from memrl_core.analysis.recall.success import against_success
@@ -377,6 +377,10 @@ def report(
             if both.share is not None:
                 kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
                 console.print(f"Raters agree on {percent(both.share)} of what two or more labelled{kappa}.")
+            for rater, right in on_gold(opened, name, labels).items():
+                ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
+                said = f"as the environment knows in {percent(right.share or 0.0, 0)} of {right.n:,} labels ({ends})"
+                console.print(f"{escape(plain(rater))} labels {said}.")
         if not shown:
             raise InputError(
                 "No step is labelled yet. Begin with memrl recall label STEP MEMORY --grade 2, with --derive, or with "

@@ -122,7 +122,7 @@ def _moves(place: Place, trace: StepTrace, said: bool) -> None:
         "Undo", shortcut="u", type="tertiary", icon=":material/undo:", key="label_undo", on_click=_undo, args=(bank,),
         **within_role(bank, Role.RATE, not done),
     )  # fmt: skip
-    if batch := _batch(bank, trace.run):
+    if batch := open_batch(bank, trace.run):
         known = {one.step for one in bank.judgements.standing(trace.run) if _mine(one)}
         left = [step for step in batch if step not in known and step != trace.step]
         st.markdown(f"batch: **{len(known.intersection(batch))} of {len(batch)}** steps", width="content")
@@ -138,7 +138,7 @@ def _show(step: int) -> None:
     st.rerun()
 
 
-def _batch(bank: MemoryBank, run: str) -> list[int]:
+def open_batch(bank: MemoryBank, run: str) -> list[int]:
     """The steps of a run that were shared out to this person in open batches, in the order in which they were."""
     open_ones = (batch for batch in bank.batches.of(run) if not batch.closed)
     return list(dict.fromkeys(step for batch in open_ones for step in batch.parts.get(person(), ())))

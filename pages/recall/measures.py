@@ -10,13 +10,17 @@ import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.recall.found import PLAIN, measured, rankings, usual
-from memrl_core.analysis.recall.grades import SOURCES, agreement_of
+from memrl_core.analysis.recall.grades import SOURCES, agreement_of, on_gold
 from memrl_core.analysis.recall.queries import Fate, Query, Stage, funnel
 from memrl_core.analysis.recall.success import against_success
+from memrl_core.analysis.run.metrics import Rate
+from memrl_core.bank import MemoryBank
 from memrl_core.figures.run.tuning import funnel_picture, success_picture
 from memrl_core.numerals import percent
+from pages.recall.labelling import open_batch
 from pages.recall.winning import winning
 from pages.shared import place as places
+from pages.shared.person import person
 from pages.shared.picture import chosen_row, show, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal
@@ -92,10 +96,23 @@ def _sources(place: Place, derived: bool) -> str:
 
 
 def _agreement(place: Place) -> None:
-    both = agreement_of(place.bank.judgements.standing(place.info.id))
+    labels = place.bank.judgements.standing(place.info.id)
+    both = agreement_of(labels)
     if both.share is not None:
         kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
         st.caption(f"Raters agree on {percent(both.share)} of what two or more labelled{kappa}.")
+    # Who still labels would learn from it which items are gold.
+    if set(open_batch(place.bank, place.info.id)) - {one.step for one in labels if one.rater == person()}:
+        return
+    for rater, right in _on_gold(place.bank, place.bank.state, place.info.id).items():
+        ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
+        share = f"{percent(right.share or 0.0, 0)} of {right.n:,} labels ({ends})"
+        st.caption(f"{literal(rater)} labels as the environment knows in {share}.")
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _on_gold(_bank: MemoryBank, state: str, run: str) -> dict[str, Rate]:
+    return on_gold(_bank, run, _bank.judgements.standing(run))
 
 
 def _lost(place: Place, queries: Sequence[Query], stages: Sequence[Stage], counts: dict[Stage, int]) -> None:

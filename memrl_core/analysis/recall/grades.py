@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memrl_core.analysis.people.agreement import Agreement, agreement
+from memrl_core.analysis.run.metrics import Rate, rate
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import Label, LabelSource
 from memrl_core.environments import environment_class, environment_names
@@ -77,6 +78,24 @@ def agreement_of(labels: Iterable[Label]) -> Agreement:
             who = label.rater if label.source == "person" else f"{label.rater} ({label.source})"
             ratings[f"{label.run}/{label.step}/{label.memory_id}"][who] = float(label.grade)
     return agreement(ratings, RELEVANT / 2)
+
+
+def on_gold(bank: MemoryBank, run: str, labels: Iterable[Label]) -> dict[str, Rate]:
+    """Of the labels of each person, how many say relevant or not as the environment knows: its gold, by rater.
+
+    Nobody who labels sees what it knows. Empty where it knows nothing. Raises `UnknownRun`.
+    """
+    deriver = Deriver(bank, run)
+    right: dict[str, list[bool]] = defaultdict(list)
+    tasks: dict[int, Task] = {}
+    for label in labels if deriver.knows else ():
+        if label.source == "person" and label.memory_id and label.grade is not None and label.run == run:
+            if label.step not in tasks:
+                tasks[label.step] = bank.trace(run, label.step).task
+            known = deriver.grade(tasks[label.step], bank.memory(label.memory_id))
+            if known is not None:
+                right[label.rater].append((known >= RELEVANT) == (label.grade >= RELEVANT))
+    return {rater: rate("success" if one else "failure" for one in said) for rater, said in sorted(right.items())}
 
 
 # --- what an environment knows ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytrec_eval
 from memrl_core.agent import Agent
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.analysis.recall.found import Ranking, mean_of, measured
-from memrl_core.analysis.recall.grades import Judged, agreement_of, judged, settled
+from memrl_core.analysis.recall.grades import Deriver, Judged, agreement_of, judged, on_gold, settled
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.queries import STAGES, funnel, labelled, weights_that_select
 from memrl_core.analysis.recall.success import against_success
@@ -399,3 +399,18 @@ def test_recall_is_set_against_success_by_family_with_an_interval_and_what_it_do
     # By one step, and by none, nothing is compared.
     (alone,) = {against_success(bank, "r", queries[:1]).difference.known}
     assert not alone and against_success(bank, "r", []).sentences == ()
+
+
+def test_people_are_held_against_what_the_environment_knows_and_others_are_not(tmp_path: Path) -> None:
+    bank = an_agent_after(tmp_path / "bank", 4, 2).bank
+    deriver, trace = Deriver(bank, "r"), bank.trace("r", 8)
+    known = {memory.id: deriver.grade(trace.task, memory) for memory in bank.memories() if memory.step < 8}
+    assert len({bool(grade) for grade in known.values()}) == 2 and on_gold(bank, "r", []) == {}
+    for place, (memory_id, grade) in enumerate(known.items()):
+        bank.judgements.judge(Label("r", 8, memory_id, 3 if grade else 0, "ann"))
+        bank.judgements.judge(Label("r", 8, memory_id, 0 if grade and place else 1, "bo"))
+        bank.judgements.judge(Label("r", 8, memory_id, 3, "model", "judge"))
+    found = on_gold(bank, "r", bank.judgements.standing("r"))
+    right = sum((not (grade and place)) == bool(grade) for place, grade in enumerate(known.values()))
+    assert set(found) == {"ann", "bo"} and (found["ann"].share, found["ann"].n) == (1.0, len(known))
+    assert found["bo"].share == pytest.approx(right / len(known))
