@@ -158,9 +158,10 @@ ANSWERS: dict[str, tuple[Bound, ...]] = {
         Bound("replayed_gained", most=-5, other="trained_gained"),
         Bound("anchored_gained", most=-5, other="trained_gained"),
     ),
-    "13-precision-and-recall": (
-        more("precision", ({"k1": 48, "delta": 0.8},), _WIDE, by=40),
-        less("recall", ({"k1": 48, "delta": 0.8},), _WIDE, by=15),
+    "14-who-earned-it": (about("company", 72, 87),),
+    "15-what-transfers": (
+        about("held_out", 68, 84),
+        Bound("held_out", -10, 2, other="seen"),
     ),
     "11-a-full-memory": (
         more("changed", _each("keep", 48)),
@@ -204,6 +205,10 @@ REASONS: tuple[tuple[str, str, tuple[Bound, ...]], ...] = (
     ("11", "What changed is rid of its old successes; what stayed has lost its own, and before the shift there is "
      "nothing to be rid of.",
      (more("changed", _each("keep", 48)), *(less(name, _each("keep", 24, 48)) for name in ("stayed", "before")))),
+    ("14", "The more memories in a prompt, the fewer of them decide.",
+     (less("company", _each("k2", 1), by=20), more("company", _each("k2", 5, 8), by=3))),
+    ("15", "those that came lose little, and those that never came are guessed.",
+     (about("held_out", 30, 50, {"delta": 0.95}), Bound("seen", -5, 5, _each("delta", 0.95), DEFAULT))),
     ("12", "Both remedies let the trained model keep more of the old tasks.",
      tuple(Bound(f"{name}_kept", least=5, other="trained_kept") for name in ("replayed", "anchored"))),
     ("12", "The frozen model with a memory keeps more than either and gains no less.",
@@ -231,6 +236,17 @@ OF_THE_ROOM: dict[str, tuple[Bound, ...]] = {
 """What makes the right choice of each question right; `memrl claims check` plays its phones as well."""
 
 
+OF_TEACHING: tuple[tuple[str, tuple[Bound, ...]], ...] = (
+    (
+        "q costs at first and helps later, also where the world stays",
+        next(bounds for _, says, bounds in REASONS if says.startswith("In a world that never shifts")),
+    ),
+    ("After it, it lets go sooner", (more("changed", _each("weight", 1.0)),)),
+    ("in a world that never changes one task in seven fails at its latest attempt, by luck", ANSWERS["10-the-gap"]),
+)
+"""What the page for teachers says of effects."""
+
+
 def sentences() -> Iterator[Sentence]:
     """Every sentence with its predicate: lessons, the room, and the documents."""
     lessons = {path.stem: path for path in sorted(shipped_folder().glob("*.toml"))}
@@ -243,8 +259,5 @@ def sentences() -> Iterator[Sentence]:
     for title, question in QUESTIONS.items():
         if question.answer is not None:
             yield Sentence("sample_data/room.toml", question.choices[question.answer], OF_THE_ROOM[title])
-    yield Sentence(
-        "docs/teaching.md",
-        "q costs at first and helps later, also where the world stays",
-        next(bounds for number, says, bounds in REASONS if says.startswith("In a world that never shifts")),
-    )
+    for says, bounds in OF_TEACHING:
+        yield Sentence("docs/teaching.md", says, bounds)

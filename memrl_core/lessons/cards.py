@@ -39,6 +39,8 @@ def card(lesson: Lesson) -> str:
         "alpha": _rates, "lambda": _plane, "epsilon": _uses, "change": _ever, "k1": _ranks, "k2": _ranks,
         "delta": _gate, "keep": _uses, "step": _life, "rest": _before, "shifted": _ever,
     }[lesson.hand[0]]  # fmt: skip
+    if lesson.picture == "credit":
+        drawing = _plane
     if lesson.picture == "pair":
         drawing = _twins
     given = lesson.finding[0].settings if lesson.finding else lesson.start

@@ -113,7 +113,7 @@ class Lesson(_Part):
     title: Line
     sentence: Text
     formula: Literal["update", "score", "none"] = "none"
-    picture: Literal["map", "plane", "trails", "remedies", "pair", "life"] = "map"
+    picture: Literal["map", "plane", "trails", "remedies", "pair", "life", "credit"] = "map"
     measure: str
     start: Given = Given()
     hand: list[Control] = Field(min_length=1, max_length=3)

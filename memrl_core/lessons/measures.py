@@ -21,8 +21,10 @@ from memrl_core.lessons.world import (
     Settings,
     Step,
     Training,
+    answer_to,
     decide,
     family_of,
+    is_held,
     is_shifted,
 )
 
@@ -46,14 +48,14 @@ class Run:
 
     steps: Sequence[Step]
     memory: Memories
-    keep: int = LENGTH
+    seed: int
 
 
 def run_of(settings: Settings) -> Run:
     """The run with these settings."""
     play = Play(settings)
     steps = list(islice(play, LENGTH))
-    return Run(steps, play.memory, settings.keep)
+    return Run(steps, play.memory, settings.seed)
 
 
 def _chance(run: Run, part: slice, changed: bool | None = None) -> float:
@@ -82,30 +84,18 @@ def _fallen(run: Run) -> float:
     return fmean(run.memory.q[i] < 0 for i in trusted) if trusted else 0.0
 
 
-def _precision(run: Run) -> float:
-    """Of what is recalled for a task, the share that is of its own family; a mean over the steps that recall any."""
-    return fmean([of_family / len(pool) for pool, of_family, _ in _recalled(run) if pool])
+def _company(run: Run) -> float:
+    """Of the memories that get a reward, the share without which the model, by the same draw, had done the same.
 
-
-def _recall(run: Run) -> float:
-    """Of the memories of a task's family, the share that is recalled; a mean over the steps where there is one."""
-    return fmean([of_family / relevant for _, of_family, relevant in _recalled(run) if relevant])
-
-
-def _false_recall(run: Run) -> float:
-    """Of the steps for which no memory is of the task's family, the share that recalls something all the same."""
-    return fmean([bool(pool) for pool, _, relevant in _recalled(run) if not relevant])
-
-
-def _recalled(run: Run) -> Sequence[tuple[Sequence[int], int, int]]:
-    """Of each step the pool, how many of it are of the task's family, and how many of those there are."""
-    families = [family_of(task) for task in run.memory.task]
-    found: list[tuple[Sequence[int], int, int]] = []
-    for number, step in enumerate(run.steps):
-        family, pool = family_of(step.task), step.choice.pool
-        known = families[max(0, number - run.keep) : number]
-        found.append((pool, sum(families[one] == family for one in pool), known.count(family)))
-    return found
+    This is leave-one-out: each of the chosen is taken from the prompt once.
+    """
+    same, all_of_them = 0, 0
+    for step in run.steps:
+        for number in step.choice.chosen:
+            others = [other for other in step.choice.chosen if other != number]
+            same += answer_to(run.memory, others, run.seed, step.step) == step.choice.way
+            all_of_them += 1
+    return same / all_of_them
 
 
 # Learning is `before`; what it leads to is `level`. What the shift takes is `drop`, what comes back of it `recovery`,
@@ -121,11 +111,11 @@ OF_RUN: Mapping[str, Callable[[Run], float]] = {
     "never": lambda run: run.memory.uses.count(0) / LENGTH,
     "pair": _pair,
     "fallen": _fallen,
-    "precision": _precision,
-    "recall": _recall,
-    "false_recall": _false_recall,
+    "company": _company,
 }
 ON_THE_PLANE: Mapping[str, Callable[[Settings], float]] = {
+    "seen": lambda settings: transferred(settings)[0],
+    "held_out": lambda settings: transferred(settings)[1],
     "kept": lambda settings: kept_and_gained(settings, settings.seed)[1],
     "gained": lambda settings: kept_and_gained(settings, settings.seed)[2],
     "trained_before": lambda settings: trained("value", RATE, settings.seed)[0],
@@ -153,6 +143,22 @@ def measured(name: str, settings: Settings) -> float:
 
 LEARNING = 144
 RESTING = 96
+
+
+def transferred(settings: Settings) -> tuple[float, float]:
+    """After `LEARNING` steps of a world that stays, in which one task of each family never comes: the mean true chance
+    in an exam without learning, of the tasks that came and of those that did not."""
+    settings = replace(settings, change=0.0, shifts=(), held=True)
+    play = Play(settings)
+    for _ in islice(play, LEARNING):
+        pass
+    chances: dict[bool, list[float]] = {False: [], True: []}
+    for task in ALL:
+        way = decide(play.memory, task, settings, 1000 + task, 0.0).way
+        chances[is_held(task)].append(play.chance(task, way))
+    return fmean(chances[False]), fmean(chances[True])
+
+
 Result = tuple[float, float, float]
 """The old before the shift, the old at the end (kept), the new at the end (gained)."""
 

@@ -60,7 +60,8 @@ class Settings:
     """Everything that decides a run. `keep` is how many of the latest memories there are; older ones are forgotten.
 
     `shifts` are the steps before which the world shifts. With `rest`, only the tasks of the families that the first
-    shift changes come from then on.
+    shift changes come from then on. With `held` the last task of each family never comes: what an exam asks of it
+    has come over from the others.
     """
 
     seed: int = 1
@@ -74,6 +75,7 @@ class Settings:
     keep: int = 1_000_000
     shifts: tuple[int, ...] = (145,)
     rest: bool = False
+    held: bool = False
 
 
 @dataclass(slots=True)
@@ -127,6 +129,11 @@ def draw(seed: int, step: int, what: int) -> float:
 def family_of(task: int) -> int:
     """The family of a task."""
     return task // TASKS_OF_A_FAMILY
+
+
+def is_held(task: int) -> bool:
+    """Whether a task is the last of its family, which never comes where `held` is set."""
+    return task % TASKS_OF_A_FAMILY == TASKS_OF_A_FAMILY - 1
 
 
 def is_shifted(family: int, shift: int = 0) -> bool:
@@ -186,7 +193,11 @@ def tasks_in_order(settings: Settings) -> Iterator[int]:
     step = 1
     for epoch in count():
         resting = settings.rest and step >= settings.shifts[0]
-        order = [task for task in ALL if not resting or is_shifted(family_of(task))]
+        order = [
+            task
+            for task in ALL
+            if (not resting or is_shifted(family_of(task))) and not (settings.held and is_held(task))
+        ]
         for i in range(len(order) - 1, 0, -1):
             j = int(draw(settings.seed, epoch * TASKS + i, DRAWS["order"]) * (i + 1))
             order[i], order[j] = order[j], order[i]
@@ -235,7 +246,7 @@ def decide(memory: Memories, task: int, settings: Settings, step: int, epsilon: 
         tuple([scores[str(number)] or 0.0 for number in pool]),
         tuple(chosen),
         explored,
-        _answer(memory, chosen, seed, step),
+        answer_to(memory, chosen, seed, step),
     )
 
 
@@ -248,7 +259,7 @@ def _some(pool: Sequence[int], size: int, seed: int, step: int) -> list[int]:
     return places[:size]
 
 
-def _answer(memory: Memories, chosen: Sequence[int], seed: int, step: int) -> int:
+def answer_to(memory: Memories, chosen: Sequence[int], seed: int, step: int) -> int:
     """The way that the frozen model takes: a memory of success is a vote for its way, one of failure a vote against."""
     votes = [0] * WAYS
     for number in chosen:

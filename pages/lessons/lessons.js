@@ -15,7 +15,7 @@ const NAMES = {
   changed: "success after the shift, of what changed", stayed: "success after the shift, of what stayed",
   drop: "what the shift takes from what changed", recovery: "what comes back of it",
   gap: "solved once, now failing", never: "memories never used", pair: "largest difference of q", fallen: "trusted memories that fell below 0",
-  precision: "of what is recalled, of the task's family", recall: "of the family's memories, recalled", false_recall: "false recall: something came where nothing fits",
+  company: "credited memories that decided nothing", seen: "exam on the tasks that came", held_out: "exam on the tasks that never came",
 };
 const SIGNS = { alpha: "α", lambda: "λ", epsilon: "ε", change: "change rate", k1: "k1", k2: "k2", delta: "δ", keep: "kept", shifted: "shift" };
 const HANDS = {
@@ -27,7 +27,7 @@ const HANDS = {
 // What of a run is drawn over time where a lesson asks for it, and its words.
 const OVER_TIME = {
   before: [() => true, "all tasks"], level: [() => true, "all tasks"], changed: [ofChanged, "tasks that the shift changes"],
-  drop: [ofChanged, "tasks that the shift changes"], recovery: [ofChanged, "tasks that the shift changes"], stayed: [ofStayed, "tasks that stay"],
+  held_out: [() => true, "the tasks that come"], drop: [ofChanged, "tasks that the shift changes"], recovery: [ofChanged, "tasks that the shift changes"], stayed: [ofStayed, "tasks that stay"],
 };
 // A picture of trails, and what of it is compared over seeds.
 const TRAILS = { trails: ["trained_kept", "kept", "Can do of the old tasks at the end", ["trained on", "memory"]],
@@ -42,7 +42,7 @@ const asState = (given) => {
   const { shifted, ...rest } = given;
   return { ...defaults(), ...rest, shifts: shifted ? [145] : [] };
 };
-const settingsOf = (given, seed) => ({ ...coreOf(asState(given)), seed });
+const settingsOf = (given, seed, held = false) => ({ ...coreOf(asState(given)), seed, held });
 // What of some settings is not the default, in words.
 const inWords = (given) => {
   const plain = { ...defaults(), shifted: true };
@@ -163,6 +163,7 @@ export default function ({ parentElement, data }) {
   let key = null, given = {}, run, t = 0, phase = 0, band = null, baseline = null, trails = { memory: [], trained: [] }, from = [], to = [], ids = [];
   let dirty = true, last = 0, playing = false, rest = 0, speed = 8;
   const lesson = () => lessons[key];
+  const held = () => lesson().measure === "held_out";
   const mine = () => (kept.lessons[key] ??= {});
   const predicted = () => Number.isInteger(mine().prediction) && mine().prediction >= 1 && mine().prediction <= lesson().predict.choices.length;
 
@@ -204,7 +205,8 @@ export default function ({ parentElement, data }) {
     key = one;
     given = { ...lesson().start };
     [t, phase, rest, band, baseline, from, to, trails] = [0, 0, 0, null, null, [], [], { memory: [], trained: [] }];
-    playing = lesson().picture === "map" && !still.matches;
+    playing = ["map", "credit"].includes(lesson().picture) && !still.matches;
+    $(".ls-speed").value = speed = lesson().picture === "credit" ? 1 : 8;
     if (predicted()) toItsEnd();
     $(".ls-list").hidden = true;
     $(".ls-one").hidden = false;
@@ -329,7 +331,7 @@ export default function ({ parentElement, data }) {
   }
 
   function settle() {
-    run = runOf(settingsOf(given, kept.seed));
+    run = runOf(settingsOf(given, kept.seed, held()));
     ids = [];
     if (lesson().picture === "pair") ids = farthestPair(run).slice(0, 2);
     if (lesson().picture === "life") {
@@ -351,8 +353,8 @@ export default function ({ parentElement, data }) {
     const same = JSON.stringify(start) === JSON.stringify(given);
     const overTime = OVER_TIME[name];
     if (lesson().picture === "map" && predicted() && overTime) {
-      submit("band", chanceOverTime(settingsOf(given, 1), LESSON_SEEDS, overTime[0], tell((made) => (band = made))));
-      if (!same) submit("baseline", chanceOverTime(settingsOf(start, 1), LESSON_SEEDS, overTime[0], tell((made) => (baseline = made))));
+      submit("band", chanceOverTime(settingsOf(given, 1, held()), LESSON_SEEDS, overTime[0], tell((made) => (band = made))));
+      if (!same) submit("baseline", chanceOverTime(settingsOf(start, 1, held()), LESSON_SEEDS, overTime[0], tell((made) => (baseline = made))));
       else baseline = null;
     } else if (lesson().picture === "map" && predicted()) {
       submit("band", bandOf({ ...settingsOf(given, 1) }, LESSON_SEEDS, tell((made) => (band = made))));
@@ -383,6 +385,9 @@ export default function ({ parentElement, data }) {
       field.dim = true;
       paintMap(field, run, t, qAfter(run, t), under);
       field.setAttribute("aria-label", `The memory after ${t} steps.`);
+    } else if (picture === "credit") {
+      paintCredit(field, run, t, predicted());
+      field.setAttribute("aria-label", `Who earned the reward of step ${t}.`);
     } else if (trail) {
       paintTrails(field, trails, rest);
       field.setAttribute("aria-label", `The old and the changed tasks after ${rest * CHECK_EVERY} steps in the new world.`);

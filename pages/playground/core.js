@@ -220,7 +220,9 @@ function epochOf(seed, epoch, tasks) {
   return order;
 }
 
-const tasksAt = (settings, step) => (settings.rest && step >= settings.shifts[0] ? CHANGED : ALL);
+// With `held` the last task of each family never comes.
+const isHeld = (task) => familyOf(task + 1) !== familyOf(task);
+const tasksAt = (settings, step) => (settings.rest && step >= settings.shifts[0] ? CHANGED : ALL).filter((task) => !settings.held || !isHeld(task));
 
 // The families that change before step `step`, each with how far its ways are turned.
 function changesAt(settings, step) {
@@ -473,8 +475,28 @@ function trusted(run) {
 }
 
 const REPLAYED = { replay: 1 }, ANCHORED = { anchor: 0.02 };
+// After `LEARNING` steps of a world that stays and in which one task of each family never comes, an exam without learning:
+// the mean true chance of the tasks that came, and of those that did not.
+function transferred(given) {
+  const settings = { ...given, change: 0, shifts: [], held: true }, run = play(settings), chances = [[], []];
+  let last;
+  for (let step = 0; step < LEARNING; step += 1) last = run.next().value;
+  for (const task of ALL) {
+    const { way } = decide(last.memory, task, settings, 1000 + task, 0);
+    chances[Number(isHeld(task))].push(CHANCES[last.world[familyOf(task)][way]]);
+  }
+  return chances.map(mean);
+}
+
+// What the model would have done without each of the memories that it was given in a step, by the same draw.
+function waysWithout(run, step) {
+  return step.chosen.map((id) => answer(run.memory, step.chosen.filter((other) => other !== id), run.settings.seed, step.step));
+}
+
 // As in memrl_core/lessons/measures.py.
 const ON_THE_PLANE = {
+  seen: (settings) => transferred(settings)[0],
+  held_out: (settings) => transferred(settings)[1],
   kept: (settings) => keptAndGained(settings, settings.seed)[1],
   gained: (settings) => keptAndGained(settings, settings.seed)[2],
   trained_before: ({ seed }) => trainedKeptAndGained("value", 0.3, seed)[0],
@@ -507,8 +529,6 @@ const OF_RUN = {
     const those = trusted(run);
     return those.length ? those.filter((id) => run.memory.q[id] < 0).length / those.length : 0;
   },
-  precision: (run) => mean(recalledOf(run).filter((one) => one.pool.length).map((one) => one.own / one.pool.length)),
-  recall: (run) => mean(recalledOf(run).filter((one) => one.relevant).map((one) => one.own / one.relevant)),
-  false_recall: (run) => mean(recalledOf(run).filter((one) => !one.relevant).map((one) => Number(one.pool.length > 0))),
+  company: (run) => mean(run.steps.flatMap((step) => waysWithout(run, step).map((way) => Number(way === step.way)))),
 };
 const measure = (name, settings) => (OF_RUN[name] ? OF_RUN[name](runOf(settings)) : ON_THE_PLANE[name](settings));

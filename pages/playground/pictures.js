@@ -655,6 +655,33 @@ function paintCurves(canvas, run, ids, t) {
   context.fillText("▲ +1  ▼ −1  hollow: the model did something else", right, bottom - 9);
 }
 
+// Who earned the reward of the step after which the run is: each memory of the prompt with the credit that all share, and
+// what the model would have done without it, if that is `known`.
+function paintCredit(canvas, run, t, known) {
+  const [context, width, height, ink] = cleared(canvas), step = run.steps[t - 1];
+  const type = (context.pgType *= width > 700 ? 1.3 : 1), columns = [8, 0.4 * width, 0.62 * width], wide = [0.36, 0.2, 0.36].map((part) => part * width);
+  context.fillStyle = ink;
+  bigger(context, 15, "600");
+  context.textAlign = "left";
+  if (!step) return void context.fillText("No task has come yet.", 8, 20 * type);
+  context.fillText(`Step ${t}: ${taskName(step.task)} → ${WAY_NAMES[step.way]} ${step.success ? "worked" : "failed"}: R = ${step.success ? "+1" : "−1"}`, 8, 20 * type, width - 16);
+  bigger(context, 13, "600");
+  ["in the prompt", "shared credit", known ? "left out, the model" : ""].forEach((text, i) => context.fillText(text, columns[i], 56 * type, wide[i]));
+  const without = waysWithout(run, step), row = Math.min(46 * type, (height - 80 * type) / Math.max(step.chosen.length, 1));
+  step.chosen.forEach((id, i) => {
+    const of = run.steps[id], y = 84 * type + i * row, same = without[i] === step.way;
+    bigger(context, 13);
+    context.fillText(`${WAY_NAMES[of.way]} ${of.success ? "worked" : "failed"} (${taskName(of.task)})`, columns[0], y, wide[0]);
+    context.fillText(`${step.success ? "+1" : "−1"}   q → ${signed(step.moved[i])}`, columns[1], y, wide[1]);
+    if (!known) return;
+    context.fillStyle = same ? GREY : BLUE;
+    context.fillRect(columns[2], y - 7 * type, 6 * type, 14 * type);
+    context.fillStyle = ink;
+    context.fillText(same ? "does the same: no credit" : `does ${WAY_NAMES[without[i]]}: it decided`, columns[2] + 12 * type, y, wide[2] - 12 * type);
+  });
+  if (!step.chosen.length) context.fillText("No memory was in the prompt.", columns[0], 84 * type);
+}
+
 // The two ways of learning on the plane, step by step through the new world; up to the place `at` of each trail.
 function paintTrails(canvas, trails, at) {
   const [context, width, height, ink] = cleared(canvas), type = context.pgType;

@@ -74,6 +74,7 @@ def any_settings(rng: random.Random) -> tuple[Settings, int]:
         keep=rng.choice([1_000_000, rng.randrange(1, 60)]),
         shifts=shifts,
         rest=bool(shifts) and rng.random() < 0.2,
+        held=rng.random() < 0.2,
     )
     return settings, 160 if rng.random() < 0.05 else rng.randrange(5, 50)
 
