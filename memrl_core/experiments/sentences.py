@@ -158,6 +158,10 @@ ANSWERS: dict[str, tuple[Bound, ...]] = {
         Bound("replayed_gained", most=-5, other="trained_gained"),
         Bound("anchored_gained", most=-5, other="trained_gained"),
     ),
+    "13-precision-and-recall": (
+        more("precision", ({"k1": 48, "delta": 0.8},), _WIDE, by=40),
+        less("recall", ({"k1": 48, "delta": 0.8},), _WIDE, by=15),
+    ),
     "14-who-earned-it": (about("company", 72, 87),),
     "15-what-transfers": (
         about("held_out", 68, 84),

@@ -48,6 +48,7 @@ class Run:
 
     steps: Sequence[Step]
     memory: Memories
+    keep: int
     seed: int
 
 
@@ -55,7 +56,7 @@ def run_of(settings: Settings) -> Run:
     """The run with these settings."""
     play = Play(settings)
     steps = list(islice(play, LENGTH))
-    return Run(steps, play.memory, settings.seed)
+    return Run(steps, play.memory, settings.keep, settings.seed)
 
 
 def _chance(run: Run, part: slice, changed: bool | None = None) -> float:
@@ -82,6 +83,32 @@ def _fallen(run: Run) -> float:
             q[number] = value
     trusted = [i for i in range(BEFORE.stop) if q[i] >= TRUSTED and is_shifted(family_of(run.steps[i].task))]
     return fmean(run.memory.q[i] < 0 for i in trusted) if trusted else 0.0
+
+
+def _precision(run: Run) -> float:
+    """Of what is recalled for a task, the share that is of its own family; a mean over the steps that recall any."""
+    return fmean([of_family / len(pool) for pool, of_family, _ in _recalled(run) if pool])
+
+
+def _recall(run: Run) -> float:
+    """Of the memories of a task's family, the share that is recalled; a mean over the steps where there is one."""
+    return fmean([of_family / relevant for _, of_family, relevant in _recalled(run) if relevant])
+
+
+def _false_recall(run: Run) -> float:
+    """Of the steps for which no memory is of the task's family, the share that recalls something all the same."""
+    return fmean([bool(pool) for pool, _, relevant in _recalled(run) if not relevant])
+
+
+def _recalled(run: Run) -> Sequence[tuple[Sequence[int], int, int]]:
+    """Of each step the pool, how many of it are of the task's family, and how many of those there are."""
+    families = [family_of(task) for task in run.memory.task]
+    found: list[tuple[Sequence[int], int, int]] = []
+    for number, step in enumerate(run.steps):
+        family, pool = family_of(step.task), step.choice.pool
+        known = families[max(0, number - run.keep) : number]
+        found.append((pool, sum(families[one] == family for one in pool), known.count(family)))
+    return found
 
 
 def _company(run: Run) -> float:
@@ -111,6 +138,9 @@ OF_RUN: Mapping[str, Callable[[Run], float]] = {
     "never": lambda run: run.memory.uses.count(0) / LENGTH,
     "pair": _pair,
     "fallen": _fallen,
+    "precision": _precision,
+    "recall": _recall,
+    "false_recall": _false_recall,
     "company": _company,
 }
 ON_THE_PLANE: Mapping[str, Callable[[Settings], float]] = {

@@ -15,6 +15,7 @@ const NAMES = {
   changed: "success after the shift, of what changed", stayed: "success after the shift, of what stayed",
   drop: "what the shift takes from what changed", recovery: "what comes back of it",
   gap: "solved once, now failing", never: "memories never used", pair: "largest difference of q", fallen: "trusted memories that fell below 0",
+  precision: "of what is recalled, of the task's family", recall: "of the family's memories, recalled", false_recall: "false recall: something came where nothing fits",
   company: "credited memories that decided nothing", seen: "exam on the tasks that came", held_out: "exam on the tasks that never came",
 };
 const SIGNS = { alpha: "α", lambda: "λ", epsilon: "ε", change: "change rate", k1: "k1", k2: "k2", delta: "δ", keep: "kept", shifted: "shift" };

@@ -529,6 +529,9 @@ const OF_RUN = {
     const those = trusted(run);
     return those.length ? those.filter((id) => run.memory.q[id] < 0).length / those.length : 0;
   },
+  precision: (run) => mean(recalledOf(run).filter((one) => one.pool.length).map((one) => one.own / one.pool.length)),
+  recall: (run) => mean(recalledOf(run).filter((one) => one.relevant).map((one) => one.own / one.relevant)),
+  false_recall: (run) => mean(recalledOf(run).filter((one) => !one.relevant).map((one) => Number(one.pool.length > 0))),
   company: (run) => mean(run.steps.flatMap((step) => waysWithout(run, step).map((way) => Number(way === step.way)))),
 };
 const measure = (name, settings) => (OF_RUN[name] ? OF_RUN[name](runOf(settings)) : ON_THE_PLANE[name](settings));

@@ -79,7 +79,7 @@ def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGener
     bar = st.container()
     # What the environment said would tell how gold items are to be judged.
     blind = chosen.show == "batch"
-    if session.place is None:
+    if session.item is None:
         _bar(bar, buttons, bank, session)
         _end(bank, session, chosen)
         return

@@ -194,7 +194,7 @@ def test_the_guard_names_memories_that_were_edited_or_forgotten_since_their_labe
         run = opened.runs()[0].id
         step = next(t.step for t in opened.each_trace(run) if t.decision and t.decision.selected)
         memory = opened.trace(run, step).decision.selected[0]  # type: ignore[union-attr]
-        opened.editing.forget(run, [memory], "ann")
+        opened.write.editing.forget(run, [memory], "ann")
     memrl("recall", "label", str(step), memory, "--grade", "2", "--rater", "ann", "--bank", bank)
     memrl("recall", "export", str(tmp_path / "set.jsonl"), "--bank", bank)
     said = printed("recall", "check", str(tmp_path / "set.jsonl"), "--bank", bank)

@@ -65,10 +65,10 @@ class RatingSession:
 
     items: tuple[Item, ...]
     at: int = 0
-    rated: dict[Place, datetime] = field(default_factory=dict)
-    skipped: set[Place] = field(default_factory=set)
-    closed: set[Place] = field(default_factory=set)
-    _shown: tuple[Place, float, float] | None = None
+    rated: dict[Item, datetime] = field(default_factory=dict)
+    skipped: set[Item] = field(default_factory=set)
+    closed: set[Item] = field(default_factory=set)
+    _shown: tuple[Item, float, float] | None = None
 
     @property
     def item(self) -> Item | None:
@@ -89,12 +89,12 @@ class RatingSession:
     def shows(self, clock: float, words: int = 0) -> None:
         """Note that what is looked at, so many words long, has come up at `clock`, in seconds of a clock that only runs
         forward."""
-        if self.place is not None and (self._shown is None or self._shown[0] != self.place):
-            self._shown = self.place, clock, TOO_SOON * (1 + min(words / WORDS_SEEN, LONGEST_WAIT))
+        if self.item is not None and (self._shown is None or self._shown[0] != self.item):
+            self._shown = self.item, clock, TOO_SOON * (1 + min(words / WORDS_SEEN, LONGEST_WAIT))
 
-    def too_soon(self, place: Place, clock: float) -> bool:
-        """Whether `place` came up so shortly ago that nobody can have read it."""
-        return self._shown is not None and self._shown[0] == place and clock - self._shown[1] < self._shown[2]
+    def too_soon(self, item: Item, clock: float) -> bool:
+        """Whether `item` came up so shortly ago that nobody can have read it."""
+        return self._shown is not None and self._shown[0] == item and clock - self._shown[1] < self._shown[2]
 
     def has_rated(self, item: Item, when: datetime) -> None:
         """Note a rating, and go on if it is of what is looked at: a click that arrives twice goes on once."""

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrl_core.agent import workspace
+from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.recorder import placed
+from memrl_core.agent.run_parts import default_embedder, embedder_of, new_embedder
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import BankMissing, InputError, NoVector, few

@@ -407,9 +407,9 @@ def test_people_are_held_against_what_the_environment_knows_and_others_are_not(t
     known = {memory.id: deriver.grade(trace.task, memory) for memory in bank.memories() if memory.step < 8}
     assert len({bool(grade) for grade in known.values()}) == 2 and on_gold(bank, "r", []) == {}
     for place, (memory_id, grade) in enumerate(known.items()):
-        bank.judgements.judge(Label("r", 8, memory_id, 3 if grade else 0, "ann"))
-        bank.judgements.judge(Label("r", 8, memory_id, 0 if grade and place else 1, "bo"))
-        bank.judgements.judge(Label("r", 8, memory_id, 3, "model", "judge"))
+        bank.write.judgements.judge(Label("r", 8, memory_id, 3 if grade else 0, "ann"))
+        bank.write.judgements.judge(Label("r", 8, memory_id, 0 if grade and place else 1, "bo"))
+        bank.write.judgements.judge(Label("r", 8, memory_id, 3, "model", "judge"))
     found = on_gold(bank, "r", bank.judgements.standing("r"))
     right = sum((not (grade and place)) == bool(grade) for place, grade in enumerate(known.values()))
     assert set(found) == {"ann", "bo"} and (found["ann"].share, found["ann"].n) == (1.0, len(known))

@@ -258,10 +258,10 @@ def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(dem
         withdraw(bank, "r", 3, "ada")
         again = run_strip(bank, "r", rated)
         assert again.cells == first.cells
-        bank.change_settings("r", {**bank.settings("r"), "weight": 0.9}, 6)
+        bank.write.change_settings("r", {**bank.settings("r"), "weight": 0.9}, 6)
         waiting = strip_data(run_strip(bank, "r"), bank.run("r"))["lines"]
         assert waiting[-1] == [6, "settings", "λ 0.5 → 0.9"]
-        bank.commit_step(*a_step(6, ("r-0005",)))
+        bank.write.commit_step(*a_step(6, ("r-0005",)))
         grown = run_strip(bank, "r", again)
         assert grown == run_strip(bank, "r") and len(grown.cells) == 6
         data = strip_data(grown, replace(bank.run("r"), environment_options={"shift_at": [4, 99]}))
