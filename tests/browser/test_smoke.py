@@ -76,6 +76,12 @@ def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> N
     page.keyboard.press("Escape")
     expect(page.locator(".st-key-drawer")).to_have_count(0)
     expect_memories(page, "41")
+    # In a small window too, with the hand beside the answer.
+    page.set_viewport_size({"width": 1024, "height": 768})
+    page.wait_for_function(f"({ROOM})()[0] === 0")
+    answer, hand = page.locator(".stage-answer").bounding_box(), page.get_by_test_id("hand").bounding_box()
+    assert answer and hand and hand["x"] >= answer["x"] + answer["width"]
+    assert max(answer["y"] + answer["height"], hand["y"] + hand["height"]) <= 768
 
 
 def test_a_rating_survives_a_reload_and_can_be_undone(page: Page, app: RunningApp) -> None:
