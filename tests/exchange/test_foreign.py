@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import sqlite3
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -393,3 +394,18 @@ def test_a_file_that_changes_between_the_look_and_the_writing_leaves_nothing(tmp
     with pytest.raises(InputError, match="changed"):
         open_memories(seen, str(tmp_path / "bank"))
     assert not (tmp_path / "bank").exists()
+
+
+@pytest.mark.slow
+def test_a_file_is_read_row_by_row_however_large_it_is(tmp_path: Path) -> None:
+    peaks = []
+    for count in (200, 2000):
+        with (tmp_path / f"{count}.jsonl").open("w") as file:
+            for number in range(count):
+                file.write(json.dumps({"id": f"m{number}", "text": f"{number} " + "x" * 20_000}) + "\n")
+        tracemalloc.start()
+        assert looked(tmp_path / f"{count}.jsonl").memories == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # Of 36 MB more, only ids and digests stay.
+    assert peaks[1] - peaks[0] < 2 * 2**20
