@@ -211,7 +211,7 @@ REASONS: tuple[tuple[str, str, tuple[Bound, ...]], ...] = (
      (more("changed", _each("keep", 48)), *(less(name, _each("keep", 24, 48)) for name in ("stayed", "before")))),
     ("14", "The more memories in a prompt, the fewer of them decide.",
      (less("company", _each("k2", 1), by=20), more("company", _each("k2", 5, 8), by=3))),
-    ("15", "those that came lose little, and those that never came are guessed.",
+    ("15", "those that came do about as well, and those that never came are guessed.",
      (about("held_out", 30, 50, {"delta": 0.95}), Bound("seen", -5, 5, _each("delta", 0.95), DEFAULT))),
     ("12", "Both remedies let the trained model keep more of the old tasks.",
      tuple(Bound(f"{name}_kept", least=5, other="trained_kept") for name in ("replayed", "anchored"))),
