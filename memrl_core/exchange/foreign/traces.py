@@ -292,7 +292,7 @@ class Steps:
 
     def _memory(self, one: _Document) -> str:
         """The memory that a document is, taken in where it is new; "" where neither its text nor its id is known."""
-        wanted = _name(one)
+        wanted = one.id or self._of_text(one)
         if not wanted or not wanted.isprintable():
             return ""
         if (wanted, one.content) in self._named:
@@ -320,15 +320,12 @@ class Steps:
         self._named[wanted, one.content] = name
         return name
 
-    def _of_text(self, content: str) -> str:
-        """The memory that has a text, which some instrumentations send without its id; a name made of it otherwise."""
-        if not content:
-            return ""
+    def _of_text(self, one: _Document) -> str:
+        """The memory that has a document's text, which some instrumentations send without its id; else a new name."""
         if self._by_text is None:
             memories = self._bank.memories() if self._bank is not None else ()
             self._by_text = {memory.experience.strip(): memory.id for memory in memories}
-        made = f"doc-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
-        return self._by_text.get(content.strip(), made)
+        return self._by_text.get(one.content.strip(), _name(one))
 
     def _text(self, name: str) -> str:
         return self.memories[name][0].experience if name in self.memories else self._of_bank(name).experience
