@@ -126,7 +126,8 @@ def download(label: str, make: Callable[[], bytes | str], name: str, key: str, *
     with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content", key=f"{key}_row"):
         button = st.container(width="content")
         excel = st.checkbox("for Excel", key=f"{key}_for_excel", help="With the mark by which Excel knows UTF-8")
-        button.download_button(label, partial(_csv, make, excel), file_name=name, key=key, **look)
+        with button:
+            st.download_button(label, partial(_csv, make, excel), file_name=name, key=key, **look)
 
 
 def _csv(make: Callable[[], bytes | str], excel: bool) -> bytes:
