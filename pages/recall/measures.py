@@ -16,7 +16,7 @@ from memrl_core.analysis.recall.success import against_success
 from memrl_core.analysis.run.metrics import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.run.tuning import funnel_picture, success_picture
-from memrl_core.numerals import percent
+from memrl_core.numerals import counted, percent
 from pages.recall.labelling import open_batch
 from pages.recall.winning import winning
 from pages.shared import place as places
@@ -43,7 +43,7 @@ def measures(place: Place, queries: Sequence[Query], derived: bool) -> None:
     found = measured(rankings(queries), usual(int(settings.get("k1", 10)), int(settings.get("k2", 3))))
     left, right = st.columns([5, 6], gap="large")
     with left:
-        st.markdown(f"**{len(queries):,} labelled steps** · {literal(_sources(place, derived))}")
+        st.markdown(f"**{counted(len(queries), 'labelled step')}** · {literal(_sources(place, derived))}")
         show_table(
             [
                 {
@@ -91,8 +91,8 @@ def _success(place: Place, queries: Sequence[Query]) -> None:
 def _sources(place: Place, derived: bool) -> str:
     if derived:
         return "derived by the environment, not stored"
-    counted = Counter(label.source for label in place.bank.judgements.standing(place.info.id))
-    return ", ".join(f"{counted[source]:,} labels: {source}" for source in SOURCES if counted[source])
+    by = Counter(label.source for label in place.bank.judgements.standing(place.info.id))
+    return ", ".join(f"{counted(by[source], 'label')}: {source}" for source in SOURCES if by[source])
 
 
 def _agreement(place: Place) -> None:

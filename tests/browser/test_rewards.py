@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from memrl_core.analysis.people.rating_queue import LONGEST_WAIT, TOO_SOON
 from memrl_core.bank import MemoryBank
 from memrl_core.records import EventKind, LedgerEvent
 from tests.browser.conftest import RunningApp
@@ -20,6 +21,11 @@ def ratings_of(home: Path, rater: str) -> list[LedgerEvent]:
     """What the ledger on disk says this person gave, in order."""
     bank = MemoryBank.open(str(home / "banks" / "demo"))
     return [e for e in bank.events() if e.kind is EventKind.REWARD_GIVEN and e.rater == rater]
+
+
+READ = 1000 * TOO_SOON * (1 + LONGEST_WAIT) + 100
+GLANCED = 1000 * TOO_SOON + 50
+"""Milliseconds after which a key counts, for the longest output and for none."""
 
 
 def output(page: Page) -> str:
@@ -36,8 +42,8 @@ def go_by(page: Page, name: str) -> None:
 
 
 def press(page: Page, key: str) -> None:
-    """Press a key as somebody does who has looked at the output, and wait for the next one."""
-    page.wait_for_timeout(350)
+    """Press a key as somebody does who has read the output, and wait for the next one."""
+    page.wait_for_timeout(READ if key.isdigit() else GLANCED)
     before = output(page)
     page.keyboard.press(key)
     expect(page.locator(f".{before}")).to_have_count(0)
@@ -53,7 +59,7 @@ def queue(page: Page, app: RunningApp) -> Page:
 
 def test_a_key_that_is_held_rates_one_output(queue: Page, app: RunningApp) -> None:
     go_by(queue, "Holder")
-    queue.wait_for_timeout(350)
+    queue.wait_for_timeout(READ)
     before = output(queue)
     queue.keyboard.down("1")
     expect(queue.locator(f".{before}")).to_have_count(0)
@@ -89,7 +95,7 @@ def test_two_people_see_each_others_rewards(queue: Page, app: RunningApp, browse
 
 def test_a_reward_given_while_the_connection_is_lost_is_not_lost_silently(queue: Page, app: RunningApp) -> None:
     go_by(queue, "Offline")
-    queue.wait_for_timeout(350)
+    queue.wait_for_timeout(READ)
     before = output(queue)
     queue.context.set_offline(True)
     queue.keyboard.press("1")

@@ -29,7 +29,7 @@ from memrl_core.figures.palette import (
     upright,
 )
 from memrl_core.figures.picture import Picture
-from memrl_core.numerals import percent
+from memrl_core.numerals import counted, percent
 from memrl_core.retrieval import Floats
 
 NAMES = {
@@ -62,7 +62,9 @@ def funnel_picture(found: Funnel) -> Picture:
         yaxis=row_axis(stages),
     )
     share = percent(left[-1 if found.used is None else -2] / left[0]) if left[0] else "none"
-    title = f"{share} of the {left[0]:,} memories that should come were in the prompt"
+    title = (
+        f"{share} of {counted(left[0], 'memory')} that should come {'was' if left[0] == 1 else 'were'} in the prompt"
+    )
     if gone[worst]:
         title += f"; most are lost at “{stages[worst]}” ({gone[worst]:,})"
     table = pd.DataFrame({"stage": stages, "left": left, "lost here": gone})

@@ -175,7 +175,7 @@ export class Hand {
     const later = this.hand?.later;
     if (!later || later.step !== this.step.step) return "";
     const count = later.steps.length;
-    if (!count) return "No later step's q hangs on it.";
+    if (!count) return "No later q depends on it.";
     const named = (steps) => `${steps.slice(0, 6).join(", ")}${steps.length > 6 ? " …" : ""}`;
     const folded = `${count} later ${count === 1 ? "step was" : "steps were"} folded anew (${named(later.steps)})`;
     if (later.others === null) return `${folded}; counting which would choose otherwise …`;
