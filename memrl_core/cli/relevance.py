@@ -21,7 +21,6 @@ from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings,
 from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged, on_gold
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.queries import funnel, labelled
-from memrl_core.analysis.recall.success import against_success
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import MEANING, Label, LabelSource
 from memrl_core.bank.people.roles import SOMEONE
@@ -341,6 +340,8 @@ def report(
     ] = None,
 ) -> None:
     """Print how good recall was on labelled steps, and where what should have come was lost."""
+    from memrl_core.analysis.recall.success import against_success  # It needs pandas, which takes a while to load.
+
     sources = _sources(source or [])
     others = [new_embedder(one, load_preferences()) for one in embedders or []]
     with MemoryBank.open(bank) as opened:
