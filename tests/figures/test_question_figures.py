@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,15 +13,17 @@ from memrl_core.analysis.decision.gate import GateSuggestion, suggest_delta
 from memrl_core.analysis.decision.whatif import on_this_pool
 from memrl_core.analysis.memory.exposure import Starvation, starvation, uses
 from memrl_core.analysis.recall.queries import STAGES, Funnel
+from memrl_core.analysis.recall.success import AgainstSuccess, Group
 from memrl_core.analysis.recall.tune import Curve
 from memrl_core.analysis.run.calibration import Calibration, in_sample, prequential
+from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.analysis.run.over_time import Q_BY_EPOCH
 from memrl_core.figures.decision.methods_on_pool import methods_on_pool_picture
 from memrl_core.figures.decision.recall import similarity_picture
 from memrl_core.figures.memory.utility import use_picture
 from memrl_core.figures.palette import CUT, SIMILARITY
 from memrl_core.figures.run.reliability import q_by_epoch_picture, reliability_picture
-from memrl_core.figures.run.tuning import curves_picture, funnel_picture, grid_picture
+from memrl_core.figures.run.tuning import curves_picture, funnel_picture, grid_picture, success_picture
 from tests.analysis.memory.test_relations import at_angles
 from tests.builders import an_agent_after
 
@@ -175,6 +179,16 @@ def test_a_funnel_shows_what_is_left_and_lost_at_each_stage() -> None:
     assert "30" in picture.title and "“through the gate” (5)" in picture.title
     assert "10" in funnel_picture(Funnel({**counts, "in the prompt": 3}, lost, None)).title
     assert funnel_picture(Funnel(dict.fromkeys(counts, 0) | {"in the prompt": 0}, lost, None)).title
+
+
+def test_recall_stands_against_success_with_a_mark_per_family_and_no_effect_is_claimed_of_luck() -> None:
+    groups = (Group("mugs", 6, 0.5, 0.25), Group("plates", 4, 1.0, 0.75))
+    found = AgainstSuccess(groups, (5, 3), (5, 1), Estimate(0.4, -0.1, 0.8), (4, 3), (2, 0))
+    picture = success_picture(found)
+    (dots,) = picture.figure.data
+    assert list(dots.x) == [0.5, 1.0] and list(dots.y) == [0.25, 0.75]
+    assert picture.table["steps"].tolist() == [6, 4] and "No effect" in picture.title
+    assert success_picture(replace(found, groups=(), better=(0, 0), worse=(0, 0))).title
 
 
 def test_curves_of_recall_are_drawn_at_exact_values_with_the_runs_own() -> None:
