@@ -219,12 +219,20 @@ class Updates:
 
     def derived(self, run: str, fold: Fold) -> Iterator[tuple[dict[str, Any], list[tuple[dict[str, Any], list[str]]]]]:
         """What the tables hold of each memory of a run that is as in `fold`: its row of `q_values` and those of
-        `q_moves`, each with the events that may have caused the move ([] where none is in the run).
+        `q_moves`, each with the events that may have caused the move ([] where none is in the run, "" among them where
+        the move came with the run's base, whose steps have the same numbers).
         """
+        info = self._facts.run(run)
+        base = {} if info.base is None else self._q.past(info.base, info.base_step).histories
+        known = {memory_id: len(points) for memory_id, points in base.items()}
         positions = {memory_id: position for position, memory_id in enumerate(fold.histories)}
         causes = self.causes(run, [point for points in fold.histories.values() for point in points])
         for memory_id, points in fold.histories.items():
-            moves = [(codec.move_row(run, n, point, ""), causes(point)) for n, point in enumerate(points)]
+            came = known.get(memory_id, 0)
+            moves = [
+                (codec.move_row(run, n, point, ""), [*causes(point), *([""] if n < came else [])])
+                for n, point in enumerate(points)
+            ]
             yield value_row(run, fold, positions, memory_id), moves
 
     def causes(self, run: str, points: Sequence[UtilityPoint]) -> Callable[[UtilityPoint], list[str]]:

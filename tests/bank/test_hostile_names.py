@@ -107,7 +107,7 @@ SEARCH_ALL = r"""
 import importlib, pkgutil, re, sys
 import memrl_core, pages.shared.text, pages.shared.picture
 for module in pkgutil.walk_packages(memrl_core.__path__, "memrl_core."):
-    if not module.name.endswith("_child"):
+    if not module.name.endswith(("_child", ".adk_memory")):
         importlib.import_module(module.name)
 parts = *"a \n\\'\"([1-*|=é", "a.", ":a", "1,", "a b ", "/*", "--", "''"
 found = {

@@ -480,3 +480,14 @@ def reported(path: Path) -> object:
             return bank.traces("r"), bank.events(), bank.memories(), vectors, bank.histories("r"), bank.utilities("r")
     except BankError as error:
         return str(error)
+
+
+def test_moves_that_came_with_a_base_follow_although_steps_have_the_same_numbers(tmp_path: Path) -> None:
+    bank = a_bank(tmp_path / "bank")
+    for step in (1, 2):
+        bank.write.commit_step(*a_step(step, ("r-0001",) if step == 2 else ()))
+    bank.write.start_run(a_run("fork", base="r", base_step=2))
+    for step in (1, 2):
+        bank.write.commit_step(*a_step(step, ("r-0001",), run="fork"))
+    bank.close()
+    assert all(finding.ok for finding in check(str(tmp_path / "bank")))
