@@ -61,7 +61,7 @@ def opening_pair(bank: MemoryBank) -> TwinRuns:
     """The newest pair of a bank; one without any gets the first question's, whose world will shift.
 
     It is the parametric world, where every family changes, so that the shift shows, and where true chances are known,
-    so that forgetting can be told from luck.
+    so that forgetting is distinguished from luck.
 
     Raises `BankReadOnly`, `BankFull`.
     """

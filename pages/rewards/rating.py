@@ -217,7 +217,7 @@ def _end(bank: MemoryBank, session: RatingSession, chosen: QueueFilter) -> None:
 def _beside_the_environment(bank: MemoryBank, rated: Sequence[tuple[str, int]]) -> str:
     """On how many of these steps the person and the environment judge differently, and which; "" where it judged none.
 
-    It is told at the end, so that it cannot sway what is rated next.
+    It is shown at the end, so that it cannot sway what is rated next.
     """
     judged, apart = 0, []
     for run, step in rated:

@@ -85,7 +85,7 @@ def test_a_retriever_of_llamaindex_gives_the_memories_of_the_prompt(memory: Memo
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """What a step must say alike, whoever recorded it; `answer` is None where the step says that it does not know."""
 
     intent: str
@@ -95,7 +95,7 @@ class Told:
     reward: float | None
 
 
-def told(bank: MemoryBank, run: str) -> list[Told]:
+def reported(bank: MemoryBank, run: str) -> list[Reported]:
     found = []
     for step in bank.traces(run):
         assert step.recall is not None and step.decision is not None
@@ -103,7 +103,7 @@ def told(bank: MemoryBank, run: str) -> list[Told]:
         is_known = not any("answered" in lack for lack in step.lacks)
         answer = step.turns[-1].reply.text if is_known else None
         reward = bank.ratings.effective(run, step.step)
-        found.append(Told(step.task.intent, hits, step.decision.selected, answer, reward))
+        found.append(Reported(step.task.intent, hits, step.decision.selected, answer, reward))
     return found
 
 
@@ -211,7 +211,11 @@ def test_a_langgraph_agent_gives_the_same_steps_by_recorder_adapter_and_spans(
         receiver.close()
 
     with MemoryBank.open(str(tmp_path / "traced")) as traced:
-        ways = {"recorder": told(recorded, "r"), "adapter": told(stored.bank, "r"), "spans": told(traced, "otlp")}
+        ways = {
+            "recorder": reported(recorded, "r"),
+            "adapter": reported(stored.bank, "r"),
+            "spans": reported(traced, "otlp"),
+        }
         own = [[one.score for one in step.retrievals[0].hits] for step in traced.traces("otlp")]
     ways["adapter"] = [
         replace(
