@@ -12,7 +12,7 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -137,7 +137,9 @@ class GgufModel:
         }
         if options.top_p is not None:
             asked["top_p"] = options.top_p
-        if schema is not None:
+        if schema is not None and (choices := schema.get("enum")):
+            asked["grammar"] = grammar_of(choices)
+        elif schema is not None:
             asked["response_format"] = {
                 "type": "json_schema",
                 "json_schema": {"name": "answer", "schema": dict(schema)},
@@ -224,6 +226,14 @@ class _Arrived(Arriving):
                 "try again, wait longer or take a smaller model."
             )
         return self.failed is not None
+
+
+def grammar_of(choices: Iterable[str]) -> str:
+    """A grammar, in llama.cpp's GBNF, of one of `choices` as a JSON string and nothing else.
+
+    Bound by a response format, a model may write blanks and a Markdown fence first, up to the limit of its answer.
+    """
+    return "root ::= " + " | ".join(json.dumps(json.dumps(choice, ensure_ascii=False)) for choice in choices)
 
 
 def must_load(name: str) -> None:

@@ -72,6 +72,12 @@ def test_an_answer_is_bound_by_a_schema_and_a_schema_that_is_none_is_its_own_err
     assert model.chat(HELLO, options).text
 
 
+def test_no_token_of_a_bound_answer_goes_to_a_fence_around_it(model: GgufModel) -> None:
+    asked = [Message("user", "Which action, as JSON in a Markdown fence?")]
+    reply = model.chat(asked, SMALL, schema={"type": "string", "enum": ["go north", "wait"]})
+    assert (reply.text, reply.cut) == ('"go north"', "")
+
+
 @pytest.mark.slow
 def test_a_model_can_be_stopped_while_it_reads_and_what_the_caller_raises_passes(model: GgufModel) -> None:
     looks: list[bool] = []
