@@ -96,7 +96,10 @@ export default function ({ parentElement, data }) {
     const table = window.memrlStageParts && window.memrlStageTables?.[data.key];
     if (!table) return void (host.isConnected && setTimeout(look, 30));
     host.layouts ??= new Layouts(host);
-    if (host.shown !== `${data.key} ${data.id}`) host.layouts.update(table, data);
+    if (host.shown !== `${data.key} ${data.id}`) {
+      host.layouts.update(table, data);
+      host.scrollIntoView({ block: "end" }); // It opens below the stage.
+    }
     host.shown = `${data.key} ${data.id}`;
   };
   look();

@@ -38,7 +38,7 @@ def test_a_run_on_sql_shows_what_was_expected_what_came_and_why(page: Page, app:
     page.locator(".st-key-finish button").click()
     expect(page.locator(".st-key-step button")).to_contain_text("next task", timeout=30_000)
     settled(page)
-    page.locator("summary", has_text="5 · Reward").click()
+    page.locator("[data-phase='5']").click()
     judgement = page.locator(".st-key-judgement")
     expect(judgement).to_contain_text("SELECT")
     expect(judgement).to_contain_text("Why.")
