@@ -95,7 +95,9 @@ class Stage {
       el("span", "stage-phase-name", button, name);
       el("span", "stage-phase-short", button, SHORT[i]);
       button.addEventListener("click", () => {
-        this.halt().goTo(i + 1);
+        // Of what lies ahead only the phase itself is played: who opens it has no time for those before it.
+        this.halt().t = Math.max(this.t, Math.min(i, this.most()));
+        this.goTo(i + 1);
         this.callbacks.onOpen?.(i + 1);
       });
       return button;

@@ -318,6 +318,9 @@ def test_it_plays_to_the_end_and_moves_nothing_on_the_map_but_what_the_step_says
         now = page.evaluate(places)
         apart = [abs(a - b) for name in now.keys() & begun.keys() for a, b in zip(now[name], begun[name], strict=True)]
         assert not apart or max(apart) <= 1
+    page.keyboard.press("2")
+    page.locator("[data-phase='6']").click()
+    assert page.evaluate("player.t") >= 5, "a phase that is opened waits for none before it"
 
 
 def test_keys_go_through_phases_and_steps_and_the_address_remembers(demo_data: Any, play: Play) -> None:
