@@ -8,7 +8,7 @@ from pages.bank.banks import banks_of_this_machine
 from pages.bank.import_export import import_export
 from pages.bank.memory_table import memory_table
 from pages.shared import place as places
-from pages.shared.forms import settings_fields, settings_in_use
+from pages.shared.forms import settings_in_two_columns, settings_in_use
 from pages.shared.header import follow_others, header
 from pages.shared.memory_detail import memory_detail
 from pages.shared.person import person, within_role
@@ -25,14 +25,8 @@ def settings_form(view: View) -> None:
     if not view.moment.live:
         st.caption("These were in force at the step that is replayed. Go live to change them.")
     with st.form("settings", border=False):
-        left, right = st.columns(2)
         names = settings_in_use(view.run.policy)
-        half = (len(names) + 1) // 2
-        key = f"settings_{run}_{view.place.step}"
-        with left:
-            values = settings_fields(current, key, names[:half])
-        with right:
-            values |= {n: v for n, v in settings_fields(current, key, names[half:]).items() if n in names[half:]}
+        values = settings_in_two_columns(current, f"settings_{run}_{view.place.step}", names)
         saved = st.form_submit_button(
             "Save for the next steps", type="primary", icon=":material/save:",
             **within_role(bank, Role.MANAGE, disabled=not view.moment.live),

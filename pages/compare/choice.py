@@ -114,8 +114,8 @@ def _fields(policy: str, current: PolicySettings, supposed: PolicySettings, key:
                 values[name] = _slider(field, values[name], own, SLIDERS[name])
         if rest:
             with st.expander(f"{len(rest)} more settings", key=f"{key}_more"):
-                for place_of, column in enumerate(st.columns(3)):
-                    names = tuple(rest[place_of::3])
+                for number, column in enumerate(st.columns(3)):
+                    names = tuple(rest[number::3])
                     with column:
                         fields = settings_fields(supposed, key, names)
                         values |= {name: fields[name] for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -36,7 +37,7 @@ UNCHOSEN = "as usual"
 KEPT = "new_run_keep_options"
 ENVIRONMENT, CHOSEN_ENVIRONMENT = "new_environment", "new_environment_chosen"
 HELPDESK = "helpdesk"
-OFTEN_CHANGED = ("k1", "delta", "k2", "weight", "alpha", "epsilon", "normaliser", "exclude_same_task")
+OFTEN_CHANGED = ("weight", "k1", "k2", "delta", "epsilon", "alpha", "normaliser", "exclude_same_task")
 
 
 def start_run_form(place: Place | None, environment: str | None = None, tasks: str | None = None) -> None:
@@ -272,7 +273,9 @@ def often_changed(policy: str) -> tuple[str, ...]:
     shared = PolicySettings.model_fields
     if policy == "memrl":
         return OFTEN_CHANGED
-    return tuple(name for name in settings_in_use(policy) if name in OFTEN_CHANGED or name not in shared)
+    used = settings_in_use(policy)
+    usual = [name for name in OFTEN_CHANGED if name in used]
+    return (*usual, *(name for name in used if name not in shared and name not in usual))
 
 
 def settings_in_use(policy: str) -> tuple[str, ...]:
@@ -282,11 +285,21 @@ def settings_in_use(policy: str) -> tuple[str, ...]:
 
 
 def settings_fields(current: PolicySettings, key: str, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """One input a setting, from the same descriptions that validate it; returns the values as they stand."""
+    """One input a setting in the order of `names`, from the same descriptions that validate it; returns all values."""
+    values, fields = current.model_dump(), type(current).model_fields
+    for name in fields if names is None else names:
+        values[name] = _field_input(name, fields[name], values[name], f"{key}_{name}")
+    return values
+
+
+def settings_in_two_columns(current: PolicySettings, key: str, names: Sequence[str]) -> dict[str, Any]:
+    """`settings_fields` in rows of two."""
     values = current.model_dump()
-    for name, field in type(current).model_fields.items():
-        if names is None or name in names:
-            values[name] = _field_input(name, field, values[name], f"{key}_{name}")
+    for number, column in enumerate(st.columns(2)):
+        mine = tuple(names[number::2])
+        with column:
+            fields = settings_fields(current, key, mine)
+        values |= {name: fields[name] for name in mine}
     return values
 
 

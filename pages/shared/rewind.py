@@ -13,7 +13,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.policies import settings_of
 from memrl_core.settings import PolicySettings
 from pages.shared import place as places
-from pages.shared.forms import often_changed, settings_fields
+from pages.shared.forms import often_changed, settings_in_two_columns
 from pages.shared.models import chat_model_choice
 from pages.shared.person import person, within_role
 from pages.shared.place import Place
@@ -36,8 +36,8 @@ def rewind_form(place: Place, step: int, begin_with: PolicySettings | None = Non
             "the same seeds; this run stays as it is."
         )
         key = f"rewound_{place.info.id}_{step}"
-        with st.container(height=300, border=False):
-            values = settings_fields(settings, key, often_changed(place.info.policy))
+        with st.container(height=380, border=False):
+            values = settings_in_two_columns(settings, key, often_changed(place.info.policy))
             model = chat_model_choice(key, place.info.model, place.info.model)
         name = st.text_input("Name", key="rewind_name", placeholder="chosen for you")
         if st.button("Rewind", type="primary", key="rewind", width="stretch", **look):
@@ -71,8 +71,8 @@ def next_settings_form(place: Place, under_way: bool, **look: Any) -> None:
     look = within_role(bank, Role.MANAGE, **look)
     first = next_changed(place, under_way)
     with st.popover("Settings", icon=":material/tune:", key=f"settings_{run}_{first}", **look):
-        with st.container(height=300, border=False):
-            values = settings_fields(current, f"next_{run}_{first}", often_changed(place.info.policy))
+        with st.container(height=380, border=False):
+            values = settings_in_two_columns(current, f"next_{run}_{first}", often_changed(place.info.policy))
         if st.button(f"Use from step {first} on", type="primary", key="use_settings", width="stretch", **look):
             with errors_shown():
                 use_settings(place, values, first)
