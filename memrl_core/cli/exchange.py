@@ -22,6 +22,7 @@ from memrl_core.analysis.people.rating_queue import (
     queue,
     ratings_wanted,
 )
+from memrl_core.analysis.recall.pooling import recall_progress
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.storage.addresses import ENDING
@@ -355,22 +356,28 @@ def batch(
         drawn = drawn_batch(
             name, found, raters.split(","), count=steps, overlap=overlap, gold_share=gold, known=known, seed=seed
         )
-        _progress(memory, memory.write.batches.make(drawn, by))
+        print_batch(memory, memory.write.batches.make(drawn, by))
 
 
 @rewards_app.command("batches")
 def batches(bank: BankOption) -> None:
-    """Print how far everybody is with each open batch, and how many gold items they judged right."""
+    """Print how far everybody is with each open batch, of rewards and of recall, and how often right on gold items."""
     with MemoryBank.open(bank) as memory:
         for one in memory.batches.of():
             if not one.closed:
-                _progress(memory, one)
+                print_batch(memory, one)
 
 
-def _progress(bank: MemoryBank, batch: Batch) -> None:
-    middle = sum(bank.ratings.bounds(batch.run, bank.next_step(batch.run))) / 2
-    table = Table("rater", "rated", "of", "gold", "right", "95 %", box=None, title=_cell(f"{batch.name} · {batch.run}"))
-    for part in batch_progress(batch, facts_of(bank), middle):
+def print_batch(bank: MemoryBank, batch: Batch) -> None:
+    """How far each rater of a batch is, and how many gold items they judged, or labels of them gave, as is known."""
+    if batch.kind == "recall":
+        parts = recall_progress(batch, bank.judgements.standing(batch.run))
+    else:
+        middle = sum(bank.ratings.bounds(batch.run, bank.next_step(batch.run))) / 2
+        parts = batch_progress(batch, facts_of(bank), middle)
+    done = "labelled" if batch.kind == "recall" else "rated"
+    table = Table("rater", done, "of", "gold", "right", "95 %", box=None, title=_cell(f"{batch.name} · {batch.run}"))
+    for part in parts:
         low, high = part.gold.low, part.gold.high
         ends = "" if low is None or high is None else f"{percent(low)} – {percent(high)}"
         table.add_row(

@@ -20,12 +20,14 @@ from memrl_core.agent.run_parts import embedder_of, is_simulated, make_model, mu
 from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged, on_gold
 from memrl_core.analysis.recall.model_judge import judged_by
+from memrl_core.analysis.recall.pooling import DEPTH, recall_batch
 from memrl_core.analysis.recall.queries import funnel, labelled
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import MEANING, Label, LabelSource
 from memrl_core.bank.people.roles import SOMEONE
 from memrl_core.bank.people.undo import JUDGED
 from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, plain, run_of
+from memrl_core.cli.exchange import print_batch
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankMissing, InputError, ModelError, NotABank
 from memrl_core.exchange.bring_in import bring_in, read_any
@@ -166,6 +168,46 @@ def _judge(bank: MemoryBank, run: str, name: str, step: int) -> None:
     console.print(f"{saved:,} labels by {escape(plain(model.name))} stand in run {escape(run)}.")
     if refused:
         console.print(f"{refused:,} answers were no grade and were left out.", style="yellow")
+
+
+@recall_app.command("batch")
+def batch(
+    bank: BankOption,
+    raters: Annotated[str, typer.Option("--raters", help="Their names, separated by commas.")],
+    run: RunOption = "",
+    name: Annotated[str, typer.Option("--name", help="What the batch is called.")] = "recall",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="At most so many steps are drawn.")] = 40,
+    doubled: Annotated[
+        float, typer.Option("--doubled", min=0, max=1, help="The share of steps that two raters get.")
+    ] = 0.0,
+    gold: Annotated[float, typer.Option("--gold", min=0, max=1, help="The share of gold items.")] = 0.0,
+    known: Annotated[
+        str, typer.Option("--known", help="Whose labels gold items have; else what the environment knows.")
+    ] = "",
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="Pool over this method too, such as rag; repeatable."),
+    ] = None,
+    embedders: Annotated[
+        list[str] | None, typer.Option("--embedder", help="Pool over the vectors of this one too; repeatable.")
+    ] = None,
+    depth: Annotated[int, typer.Option("--depth", min=1, max=50, help="So many of the first of each.")] = DEPTH,
+    as_ranked: Annotated[bool, typer.Option("--as-ranked", help="Memories as ranked, not in drawn order.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same.")] = 0,
+    by: Annotated[str, typer.Option("--by", help="Who makes it.")] = "",
+) -> None:
+    """Share steps out among raters to label their recall; the memories are pooled over several methods."""
+    others = [new_embedder(one, load_preferences()) for one in embedders or []]
+    with MemoryBank.open(bank) as opened:
+        with at_work("steps") as (on_progress, stop):
+            made = recall_batch(
+                opened, run_of(opened, run), name, raters.split(","), count=steps, doubled=doubled, gold_share=gold,
+                known=known, methods=methods or [], embedders=others, depth=depth, as_ranked=as_ranked, seed=seed,
+                on_progress=on_progress, cancelled=stop,
+            )  # fmt: skip
+        if made is None:
+            cancelled("Cancelled. Nothing was stored.")
+        print_batch(opened, opened.write.batches.make(made, by))
 
 
 @recall_app.command("export")

@@ -154,7 +154,7 @@ def export_rewards(bank: MemoryBank, kind: Kind, run: str = "") -> bytes:
     """
     rows = []
     for name in [bank.run(run).id] if run else sorted(info.id for info in bank.runs()):
-        batches = bank.batches.of(name)
+        batches = [batch for batch in bank.batches.of(name) if batch.kind == "reward"]
         for step in bank.step_rows(name):
             people = [event for event in bank.ratings.of(name, step.step) if event.source == "person"]
             rows += [_file_row(event, batches) for event in sorted(people, key=lambda event: event.rater)]

@@ -9,11 +9,14 @@ import numpy as np
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.recall.pooling import done_steps, parts_of, recall_progress
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import MEANING, Label
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import JUDGED
 from memrl_core.errors import MemRLError
+from memrl_core.numerals import counted, percent
 from memrl_core.records import StepTrace
 from memrl_core.retrieval import exact_similarity
 from pages.shared import place as places
@@ -31,13 +34,17 @@ def labelling(place: Place) -> None:
     bank, run = place.bank, place.info.id
     step = place.step or place.last_step
     trace = bank.trace(run, step)
-    items = _items(bank, trace)
+    mine = parts_of(bank, person(), run)
+    batch = next((one for one, number in mine if number == step), None)
+    items = _items(bank, trace) if batch is None else list(batch.pools.get(step, ()))
     labels = {label.memory_id: label for label in bank.judgements.standing(run, step) if _mine(label)}
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="label_bar"):
         name_field("recall_name", row=True)
         done = sum(item in labels for item in items)
         st.markdown(f"**{done} of {len(items)}** of step {step}", width="content")
-        _moves(place, trace, "" in labels)
+        _moves(place, trace, "" in labels, mine)
+    if batch is not None:
+        _end_of_batch(bank, batch)
     st.subheader(literal(trace.task.intent), anchor=False)
     if "" in labels:
         st.caption(f"You say: {'something' if labels[''].grade else 'nothing'} should come.")
@@ -110,7 +117,7 @@ def _judge(bank: MemoryBank, label: Label, key: str = "", at: int = 0, of: int =
             st.session_state[key] = min(at + 1, of - 1)
 
 
-def _moves(place: Place, trace: StepTrace, said: bool) -> None:
+def _moves(place: Place, trace: StepTrace, said: bool, mine: Sequence[tuple[Batch, int]]) -> None:
     bank = place.bank
     st.button(
         "Nothing should come", shortcut="x", key="label_nothing", icon=":material/block:", on_click=_judge,
@@ -122,26 +129,35 @@ def _moves(place: Place, trace: StepTrace, said: bool) -> None:
         "Undo", shortcut="u", type="tertiary", icon=":material/undo:", key="label_undo", on_click=_undo, args=(bank,),
         **within_role(bank, Role.RATE, not done),
     )  # fmt: skip
-    if batch := open_batch(bank, trace.run):
-        known = {one.step for one in bank.judgements.standing(trace.run) if _mine(one)}
-        left = [step for step in batch if step not in known and step != trace.step]
-        st.markdown(f"batch: **{len(known.intersection(batch))} of {len(batch)}** steps", width="content")
-        if left and st.button("Next of the batch", key="label_batch", **NEXT):
+    if mine:
+        labels = bank.judgements.standing(trace.run)
+        through = {(batch.id, step) for batch, _ in mine for step in done_steps(batch, person(), labels)}
+        left = [step for batch, step in mine if (batch.id, step) not in through and step != trace.step]
+        st.markdown(f"batch: **{len(through)} of {len(mine)}** steps", width="content")
+        if left and st.button("Next of the batch", shortcut="n", key="label_batch", **NEXT):
             _show(left[0])
-    elif trace.step < place.last_step and st.button("Next step", key="label_step", **NEXT):
+    elif trace.step < place.last_step and st.button("Next step", shortcut="n", key="label_step", **NEXT):
         _show(trace.step + 1)
+
+
+def _end_of_batch(bank: MemoryBank, batch: Batch) -> None:
+    """What a person who is through with her part met on gold items; while she labels it would tell which they are."""
+    part = next(p for p in recall_progress(batch, bank.judgements.standing(batch.run)) if p.rater == person())
+    if part.done < part.steps:
+        return
+    st.success(f"Done: you have labelled all {counted(part.steps, 'step')} of this batch.", icon=":material/task_alt:")
+    gold = part.gold
+    if gold.share is not None and gold.low is not None and gold.high is not None:
+        st.markdown(
+            f"On gold items you say relevant or not as is known in **{percent(gold.share)}** of "
+            f"{counted(gold.n, 'label')} (95 % interval {percent(gold.low)} – {percent(gold.high)})."
+        )
 
 
 def _show(step: int) -> None:
     """Another step, on the whole page: a fragment would keep the one it was drawn with."""
     places.go(step=step)
     st.rerun()
-
-
-def open_batch(bank: MemoryBank, run: str) -> list[int]:
-    """The steps of a run that were shared out to this person in open batches, in the order in which they were."""
-    open_ones = (batch for batch in bank.batches.of(run) if not batch.closed)
-    return list(dict.fromkeys(step for batch in open_ones for step in batch.parts.get(person(), ())))
 
 
 def _undo(bank: MemoryBank) -> None:

@@ -11,13 +11,13 @@ import streamlit as st
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.recall.found import PLAIN, measured, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, agreement_of, on_gold
+from memrl_core.analysis.recall.pooling import done_steps, parts_of
 from memrl_core.analysis.recall.queries import Fate, Query, Stage, funnel
 from memrl_core.analysis.recall.success import against_success
 from memrl_core.analysis.run.metrics import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.run.tuning import funnel_picture, success_picture
 from memrl_core.numerals import counted, percent
-from pages.recall.labelling import open_batch
 from pages.recall.winning import winning
 from pages.shared import place as places
 from pages.shared.person import person
@@ -102,7 +102,8 @@ def _agreement(place: Place) -> None:
         kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
         st.caption(f"Raters agree on {percent(both.share)} of what two or more labelled{kappa}.")
     # Who still labels would learn from it which items are gold.
-    if set(open_batch(place.bank, place.info.id)) - {one.step for one in labels if one.rater == person()}:
+    mine = parts_of(place.bank, person(), place.info.id)
+    if any(step not in done_steps(batch, person(), labels) for batch, step in mine):
         return
     for rater, right in _on_gold(place.bank, place.bank.state, place.info.id).items():
         ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"

@@ -53,7 +53,8 @@ with st.container(horizontal=True, vertical_alignment="center", gap="medium", ke
         "View", [*VIEWS, BESIDE, LABEL], default="Measures", key="recall_view", label_visibility="collapsed",
         bind="query-params",
     )  # fmt: skip
-    derive = knows and st.toggle(
+    # Who labels would see in them what should come.
+    derive = knows and view != LABEL and st.toggle(
         "Derived labels", key="recall_derived", bind="query-params",
         help="What the environment knows of its tasks labels every memory that the run saw. Nothing is stored, and no "
         "method ever sees it.",

@@ -22,6 +22,7 @@ from memrl_core.bank.people.batches import LONGEST_BATCH_NAME, Batch
 from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.numerals import fixed, percent, signed
 from pages.rewards.queue import SHOWN, show_queue, wanted
+from pages.rewards.recall_batches import my_part, new_recall_batch, recall_batch_row
 from pages.shared.person import MAY, allowed, person, within_role
 from pages.shared.picture import show_table
 from pages.shared.place import Place
@@ -90,7 +91,7 @@ def people(place: Place) -> None:
             )
             _comments(bank, run, [steps[one.step_id] for one in apart])
     st.divider()
-    batches(bank, run, list(steps.values()), (low, high))
+    batches(place, list(steps.values()), (low, high))
     st.divider()
     _roles(bank)
 
@@ -164,17 +165,22 @@ def _roles(bank: MemoryBank) -> None:
 FROM = ("unrated", "wanting", "disputed", "influential", "all")
 
 
-def batches(bank: MemoryBank, run: str, facts: list[RatedStep], bounds: tuple[float, float]) -> None:
-    """The open batches of a run with everybody's progress; below, a form for a new one."""
+def batches(place: Place, facts: list[RatedStep], bounds: tuple[float, float]) -> None:
+    """The open batches of a run with everybody's progress; below, a form for a new one of either kind."""
+    bank, run = place.bank, place.info.id
     st.subheader("Batches", anchor=False)
     every = [batch for batch in bank.batches.of(run) if not batch.closed]
     if not every:
         st.caption(
             "No batch of this run is open. A batch gives each of several raters a queue of her own, with gold items if "
-            "wanted."
+            "wanted: of answers to reward, or of recall to label."
         )
     for batch in reversed(every):
-        _batch(bank, batch, facts, sum(bounds) / 2)
+        if batch.kind == "recall":
+            recall_batch_row(bank, batch)
+        else:
+            _batch(bank, batch, facts, sum(bounds) / 2)
+    my_part(bank, run)
     if assigned_to(every, person()):
         st.button(
             "My part of them",
@@ -184,8 +190,12 @@ def batches(bank: MemoryBank, run: str, facts: list[RatedStep], bounds: tuple[fl
             args=("batch", run),
         )
     if allowed(bank, Role.MANAGE):
+        people = sorted({rater for step in facts for rater in step.people} | set(bank.people.roles()) - {"*"})
         with st.expander("New batch", icon=":material/add:"):
-            _new(bank, run, facts, bounds)
+            _new(bank, run, facts, people, bounds)
+        with st.expander("New batch of recall", icon=":material/add:", key="recall_batch"):
+            labelled_by = {one.rater for one in bank.judgements.standing(run) if one.source == "person"}
+            new_recall_batch(place, sorted({*people, *labelled_by}))
 
 
 def _batch(bank: MemoryBank, batch: Batch, facts: list[RatedStep], middle: float) -> None:
@@ -226,8 +236,7 @@ def _on_gold(gold: Rate) -> dict[str, int | str]:
     }
 
 
-def _new(bank: MemoryBank, run: str, facts: list[RatedStep], bounds: tuple[float, float]) -> None:
-    people = sorted({rater for step in facts for rater in step.people} | set(bank.people.roles()) - {"*"})
+def _new(bank: MemoryBank, run: str, facts: list[RatedStep], people: list[str], bounds: tuple[float, float]) -> None:
     with st.form("new_batch", border=False):
         with st.container(horizontal=True, vertical_alignment="bottom"):
             name = st.text_input(

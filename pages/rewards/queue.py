@@ -78,7 +78,8 @@ def show_queue(show: Show, run: str) -> None:
 def offer_batch(bank: MemoryBank) -> None:
     """Begin with what is assigned to the person, where they have asked for no other queue; once for each batch."""
     offered: set[str] = st.session_state.setdefault("batches_offered", set())
-    mine = [batch for batch in bank.batches.of() if not batch.closed and person() in batch.parts]
+    opened = (batch for batch in bank.batches.of() if not batch.closed and batch.kind == "reward")
+    mine = [batch for batch in opened if person() in batch.parts]
     new = [batch for batch in mine if f"{batch.id}·{person()}" not in offered]
     offered.update(f"{batch.id}·{person()}" for batch in mine)
     if new and asked_filter().show == "awaiting":

@@ -38,6 +38,7 @@ from pages.rewards.queue import (
     waiting_items,
     why_empty,
 )
+from pages.rewards.recall_batches import my_part
 from pages.shared import place as places
 from pages.shared.person import person, within_role
 from pages.shared.place import Place
@@ -59,6 +60,7 @@ def rating(place: Place) -> None:
 def _rating(place: Place) -> None:
     bank = place.bank
     offer_batch(bank)
+    my_part(bank)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="queue_bar"):
         label = SHOWN[asked_filter().show]
         with st.popover(label, icon=":material/filter_list:", type="tertiary", key="queue_menu"):

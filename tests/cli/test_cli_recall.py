@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.judgements import Label
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.recall_sets import as_jsonl, exported, read_set
@@ -199,3 +200,21 @@ def test_the_guard_names_memories_that_were_edited_or_forgotten_since_their_labe
     memrl("recall", "export", str(tmp_path / "set.jsonl"), "--bank", bank)
     said = printed("recall", "check", str(tmp_path / "set.jsonl"), "--bank", bank)
     assert memory in said and "since" in said
+
+
+def test_a_batch_of_recall_is_made_and_shown_with_those_of_rewards(bank: str, played: str) -> None:
+    words = ["--raters", "bo,cy", "--steps", "6", "--doubled", "0.5", "--gold", "0.5", "--method", "rag"]
+    made = printed("recall", "batch", "--bank", bank, *words)
+    assert made.count("labelled") == 1 and "bo" in made
+    with MemoryBank.open(bank) as opened:
+        (batch,) = opened.batches.of()
+        assert (batch.kind, len(batch.grades), len(batch.pools)) == ("recall", 3, 6)
+        assert sum(map(len, batch.parts.values())) == 9 and batch.methods == ("memrl", "rag")
+        step = batch.parts["bo"][0]
+        opened.write.judgements.judge(Label(batch.run, step, "", 0, "bo"))
+    shown = printed("rewards", "batches", "--bank", bank)
+    assert [line.split()[:3] for line in shown.splitlines() if "bo" in line] == [
+        ["bo", "1", str(len(batch.parts["bo"]))]
+    ]
+    assert memrl("recall", "batch", "--bank", bank, "--raters", "bo", "--doubled", "1")[0] == 2
+    assert memrl("recall", "batch", "--bank", bank, "--raters", "bo", "--method", "none-such")[0] == 2

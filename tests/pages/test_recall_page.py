@@ -6,6 +6,7 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import Label
+from memrl_core.numerals import percent
 from memrl_core.records import EventKind
 from tests.pages.screen import RUN, Stored, Visit, beliefs, by_hand, on_stage, stands
 
@@ -77,12 +78,27 @@ def test_next_goes_on_to_the_next_step_or_to_the_next_of_a_persons_batch(visit: 
     app.button(key="label_step").click().run()
     assert app.query_params["step"] in ("21", ["21"])
     app.button(key="grade_1").click().run()
-    rater = bank.judgements.standing(RUN, 21)[0].rater
-    bank.write.batches.make(Batch(run=RUN, name="recall", parts={rater: (21, 7), "bo": (7,)}, overlap=2), "ann")
+    rater, first = bank.judgements.standing(RUN, 21)[0].rater, bank.judgements.standing(RUN, 21)[0].memory_id
+    # Of a batch of rewards nothing is asked here; of one of recall, its own memories are.
+    bank.write.batches.make(Batch(run=RUN, name="rewards", parts={rater: (30,)}), "ann")
+    known = bank.trace(RUN, 7).decision.candidates[0].memory_id
+    batch = Batch(
+        run=RUN, name="recall", kind="recall", parts={rater: (21, 7), "bo": (7,)}, overlap=2,
+        pools={21: (first,), 7: (known,)}, grades={7: {known: 0}}, methods=("memrl", "rag"),
+    )  # fmt: skip
+    stored = bank.write.batches.make(batch, "ann")
+    assert (
+        bank.batches.of(RUN)[-1] == stored
+        and stored.model_copy(update={"id": "", "made_by": "", "created": ""}) == batch
+    )
     app = visit("recall", bank="demo", run=RUN, step="21", recall_view="Label")
-    assert any("1 of 2" in one.value for one in app.markdown)
+    assert any("1 of 2" in one.value for one in app.markdown) and not app.success
+    assert [one.key for one in app.toggle] == []
     app.button(key="label_batch").click().run()
     assert app.query_params["step"] in ("7", ["7"])
+    # On gold items the result is said at the end, not before.
+    app.button(key="grade_2").click().run()
+    assert app.success and any(f"**{percent(0)}** of 1 label" in one.value for one in app.markdown)
 
 
 def test_on_the_stages_card_a_memory_is_labelled_by_hand_and_undone_and_no_q_moves(visit: Visit, bank: Stored) -> None:

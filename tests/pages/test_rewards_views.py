@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.analysis.people.agreement import agreement
+from memrl_core.bank.people.judgements import Label
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.learning.scales import RatingScales
@@ -101,6 +102,40 @@ def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_
     assert list(rows.loc["<b>bob</b>"])[:3] == [0, 4, 0]
     app = click(app, f"close_{made.id}")
     assert not any("of" in frame.value for frame in app.dataframe)
+
+
+def test_a_batch_of_recall_is_pooled_over_methods_and_leads_its_raters_to_recall(
+    bank: Stored, view: Visit, visit: Visit
+) -> None:
+    app = view("People")
+    app.multiselect(key="recall_batch_raters").set_value(["ann", "bo"])
+    app.number_input(key="recall_batch_count").set_value(4)
+    app.number_input(key="recall_batch_double").set_value(50)
+    app.number_input(key="recall_batch_gold").set_value(50)
+    app.multiselect(key="recall_batch_embedders").set_value(["hashing-64"])
+    app = submit(app, "Make the recall batch")
+    work = app.session_state["work_recall_batch"][1]
+    while work.busy:
+        work.wait(0.2)
+    app = app.run()
+    (made,) = bank.batches.of(RUN)
+    assert (made.kind, made.methods, len(made.grades)) == ("recall", ("memrl", "rag", "hashing-64"), 2)
+    assert sum(map(len, made.parts.values())) == 6 and len(made.pools) == 4
+    assert table(app, "labelled").columns.tolist() == ["rater", "labelled", "of"]
+    # Answers to reward are offered as before; the labels are one click away.
+    app = visit("rewards", bank="demo")
+    assert app.query_params.get("show") != "batch"
+    assert any(f"**{len(made.parts['ann'])} steps**" in one.value for one in app.markdown)
+    for step in made.parts["ann"]:
+        bank.write.judgements.judge_all([Label(RUN, step, one, 0, "ann") for one in made.pools[step]])
+    app = view("People")
+    row = table(app, "gold labels").set_index("rater").loc["ann"]
+    known = {step: made.grades[step] for step in made.parts["ann"] if step in made.grades}
+    grades = [grade for by_memory in known.values() for grade in by_memory.values()]
+    assert list(row)[:3] == [len(made.parts["ann"])] * 2 + [len(grades)]
+    assert row["as is known"] == percent(sum(grade == 0 for grade in grades) / len(grades))
+    app = click(app, f"close_{made.id}")
+    assert not any("labelled" in frame.value for frame in app.dataframe)
 
 
 # --- people -----------------------------------------------------------------------------------------------------------

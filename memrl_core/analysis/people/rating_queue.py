@@ -407,25 +407,35 @@ def drawn_batch(
         )
     gold = list(truth)[:wanted_gold]
     others = [step for step in rewards if step not in set(gold)][: count - len(gold)]
-    parts: dict[str, list[int]] = {rater: [] for rater in names}
-    # Gold first: each rater gets equally much of it, then equally much in all.
-    for step in [*gold, *others]:
-        by_chance = [open_to[step][index] for index in rng.permutation(len(open_to[step]))]
-        for rater in sorted(by_chance, key=lambda one: len(parts[one]))[:overlap]:
-            parts[rater].append(step)
     return Batch(
         run=candidates[0].run,
         name=name,
-        parts={rater: tuple(int(step) for step in rng.permutation(part)) for rater, part in parts.items()},
+        parts=shared_out(dict.fromkeys([*gold, *others], overlap), open_to, names, rng),
         gold={step: truth[step] for step in gold},
         overlap=overlap,
         seed=seed,
     )
 
 
+def shared_out(
+    wanted: Mapping[int, int], open_to: Mapping[int, Sequence[str]], raters: Sequence[str], rng: np.random.Generator
+) -> dict[str, tuple[int, ...]]:
+    """Each rater's steps in a drawn order, equally many for all as far as can be.
+
+    `wanted` says how many raters each step gets, gold items first, so that each rater gets equally much of these too;
+    `open_to` says who may have it.
+    """
+    parts: dict[str, list[int]] = {rater: [] for rater in raters}
+    for step, overlap in wanted.items():
+        by_chance = [open_to[step][index] for index in rng.permutation(len(open_to[step]))]
+        for rater in sorted(by_chance, key=lambda one: len(parts[one]))[:overlap]:
+            parts[rater].append(step)
+    return {rater: tuple(int(step) for step in rng.permutation(part)) for rater, part in parts.items()}
+
+
 def assigned_to(batches: Iterable[Batch], rater: str) -> list[tuple[str, int]]:
-    """The steps, (run, number), of a rater's parts of all batches that are open, the oldest batch first."""
-    opened = (batch for batch in batches if not batch.closed)
+    """The steps, (run, number), of a rater's parts of all batches of rewards that are open, the oldest batch first."""
+    opened = (batch for batch in batches if not batch.closed and batch.kind == "reward")
     return list(dict.fromkeys((batch.run, step) for batch in opened for step in batch.parts.get(rater, ())))
 
 

@@ -117,6 +117,10 @@ class Deriver:
         """Whether this environment says of any of its tasks what they are about."""
         return self._class is not None and any(map(self._kind_of_task, list(self._tasks.values())[:1]))
 
+    def speaks_of(self, task: Task) -> bool:
+        """Whether it knows what this task is about."""
+        return bool(self._kind_of_task(task))
+
     def _kind_of_task(self, task: Task) -> str:
         return "" if self._class is None else self._class.kind_of(task.intent, task)
 

@@ -1,8 +1,12 @@
-"""Batches: steps of a run that are shared out among raters by name, some of them with a reward that is known."""
+"""Batches: steps of a run that are shared out among raters by name, to be rewarded or to have their recall labelled.
+
+Of some steps, the gold items, the reward or the grades are known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
@@ -17,7 +21,11 @@ LONGEST_BATCH_NAME = 80
 
 
 class Batch(BaseModel):
-    """Steps of one run by number: each rater's part in the order of her queue, and the known rewards of gold items."""
+    """Steps of one run by number: each rater's part in the order of her queue, and the known rewards of gold items.
+
+    In a batch of the kind recall, `pools` are the memories to grade for each step, in the order in which they are
+    shown; `methods` are those whose results they are the union of, and `grades` the known grades of gold items.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -27,6 +35,10 @@ class Batch(BaseModel):
     gold: Mapping[int, FiniteFloat] = {}
     overlap: int = 1
     seed: int = 0
+    kind: Literal["reward", "recall"] = "reward"
+    pools: Mapping[int, tuple[str, ...]] = {}
+    grades: Mapping[int, Mapping[str, int]] = {}
+    methods: tuple[str, ...] = ()
     id: str = ""
     made_by: str = ""
     created: str = ""
@@ -64,7 +76,8 @@ class BatchesWriter(Batches, WritingPart):
     def make(self, batch: Batch, by: str) -> Batch:
         """Append a batch and return it as stored.
 
-        Raises `InputError` for an impossible name or a step that has not ended, `NotAllowed`, `UnknownRun`.
+        Raises `InputError` for an impossible name, a step that has not ended or a memory that is not there,
+        `NotAllowed`, `UnknownRun`.
         """
         name = " ".join(batch.name.split())
         if not 0 < len(name) <= LONGEST_BATCH_NAME or not name.isprintable():
@@ -75,8 +88,14 @@ class BatchesWriter(Batches, WritingPart):
             for step in sorted({step for steps in parts.values() for step in steps}):
                 if self._facts.step_row(run.id, step) is None:
                     raise InputError(f"Run {run.id} has no finished step {step}. Nothing was saved.")
+            for memory_id in {memory_id for pool in batch.pools.values() for memory_id in pool}:
+                if memory_id not in self._facts.memories:
+                    raise InputError(f"This bank holds no memory “{memory_id[:80]}”. Nothing was saved.")
             newest, shared = self._facts.of(run.id).newest or 0, batch.model_copy(update={"parts": parts})
-            facts = shared.model_dump(mode="json", include={"parts", "gold", "overlap", "seed"})
+            stored = {"parts", "gold", "overlap", "seed"}
+            if batch.kind == "recall":
+                stored = {"kind", "parts", "pools", "grades", "methods", "overlap", "seed"}
+            facts = shared.model_dump(mode="json", include=stored)
             event = self._ledger.by_person(by, run.id, newest, "", EventKind.BATCH_MADE, reason=name, payload=facts)
         return next(made for made in self.of(run.id) if made.id == event.id)
 

@@ -10,10 +10,12 @@ import pytest
 import pytrec_eval
 
 from memrl_core.agent import Agent
+from memrl_core.agent.asking import templates, view_before
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.analysis.recall.found import Ranking, mean_of, measured
 from memrl_core.analysis.recall.grades import Deriver, Judged, agreement_of, judged, on_gold, settled
 from memrl_core.analysis.recall.model_judge import judged_by
+from memrl_core.analysis.recall.pooling import agreement_in, done_steps, pooled, recall_batch, recall_progress
 from memrl_core.analysis.recall.queries import STAGES, funnel, labelled, weights_that_select
 from memrl_core.analysis.recall.success import against_success
 from memrl_core.analysis.recall.tune import (
@@ -30,6 +32,7 @@ from memrl_core.analysis.recall.tune import (
     why_not,
 )
 from memrl_core.analysis.recall.uses import UseCounts, use_counts, used_in_steps, words_shared
+from memrl_core.analysis.run.metrics import rate
 from memrl_core.bank.people.judgements import Label, Use
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import environment_class
@@ -40,6 +43,9 @@ from memrl_core.environments.tasks import sample_tasks, tasks_of_set
 from memrl_core.errors import InputError
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.simulated import SimulatedModel
+from memrl_core.policies import make_policy
+from memrl_core.policies.base import seed_of
+from memrl_core.policies.decide import decide
 from memrl_core.records import Reason, Recalled, RecallRecord, Reply
 from memrl_core.retrieval import select
 from tests.builders import an_agent, an_agent_after
@@ -414,3 +420,80 @@ def test_people_are_held_against_what_the_environment_knows_and_others_are_not(t
     right = sum((not (grade and place)) == bool(grade) for place, grade in enumerate(known.values()))
     assert set(found) == {"ann", "bo"} and (found["ann"].share, found["ann"].n) == (1.0, len(known))
     assert found["bo"].share == pytest.approx(right / len(known))
+
+
+# --- batches of recall ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_shared_out_with_gold_items_and_some_labelled_twice(agent: Agent) -> None:
+    bank = agent.bank
+    made = recall_batch(bank, "r", "b", ["ann", "bo"], count=10, doubled=0.4, gold_share=0.3, seed=3)
+    assert made is not None and made.kind == "recall"
+    given = [step for part in made.parts.values() for step in part]
+    assert (len(set(given)), len(given), len(made.grades)) == (10, 14, 3)
+    assert {len(part) for part in made.parts.values()} == {7} and made.pools.keys() == set(given)
+    deriver = Deriver(bank, "r")
+    for step, grades in made.grades.items():
+        task = bank.trace("r", step).task
+        assert grades == {one: deriver.grade(task, bank.memory(one)) for one in made.pools[step]}
+    assert made == recall_batch(bank, "r", "b", ["ann", "bo"], count=10, doubled=0.4, gold_share=0.3, seed=3)
+    for wrong in ({"doubled": 0.5, "raters": ["ann"]}, {"raters": [" "]}, {"gold_share": 0.5, "known": "cy"},
+                  {"known": "ann"}):  # fmt: skip
+        raters = wrong.pop("raters", ["ann", "bo"])
+        with pytest.raises(InputError, match="Nothing was saved"):
+            recall_batch(bank, "r", "b", raters, count=10, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_pool_of_a_batch_is_the_union_of_what_several_methods_and_embedders_put_first(agent: Agent) -> None:
+    bank, other = agent.bank, HashingEmbedder(dimension=16)
+    steps = [15, 24]
+    found = pooled(bank, "r", steps, ["rag", "exprecent"], [other], depth=4)
+    nearest = labelled(bank, "r", dict.fromkeys(steps, Judged({})), embedder=other)
+    assert found is not None and nearest is not None
+    for step, query in zip(steps, nearest, strict=True):
+        trace = bank.trace("r", step)
+        by_method = [[one.memory_id for one in trace.decision.candidates][:4]]  # type: ignore[union-attr]
+        for name in ("rag", "exprecent"):
+            again = decide(
+                make_policy(name, {"k1": 4, "k2": 4}), view_before(bank, trace, name), seed_of(trace), ask=templates
+            )
+            by_method.append([*again.decision.selected])
+        by_method.append([*query.ids[:4]])
+        assert set(found[step]) == {one for ids in by_method for one in ids}
+        # The first of each come before the second of any.
+        firsts = {ids[0] for ids in by_method if ids}
+        assert set(found[step][: len(firsts)]) == firsts
+    alone = pooled(bank, "r", steps, depth=4)
+    assert alone is not None and all(set(alone[step]) < set(found[step]) for step in steps)
+    assert pooled(bank, "r", steps, ["rag"], cancelled=lambda: True) is None
+    ranked = recall_batch(bank, "r", "b", ["ann"], count=99, methods=["rag"], as_ranked=True)
+    assert ranked is not None and ranked.pools == pooled(bank, "r", sorted(ranked.pools), ["rag"])
+
+
+def test_a_rater_is_held_against_the_known_grades_of_the_steps_that_they_are_done_with(tmp_path: Path) -> None:
+    bank = an_agent_after(tmp_path / "bank", 8, 2, delta=0.0).bank
+    for memory_id in ("r-0001", "r-0002"):
+        bank.write.judgements.judge(Label("r", 12, memory_id, 2 if memory_id == "r-0001" else 0, "cy"))
+    bank.write.judgements.judge(Label("r", 13, "", 0, "cy"))
+    made = recall_batch(bank, "r", "b", ["ann", "bo"], count=16, doubled=1.0, gold_share=0.125, known="cy")
+    assert made is not None and made.grades.keys() == {12, 13} and made.grades[12] == {"r-0001": 2, "r-0002": 0}
+    assert set(made.grades[13].values()) == {0}
+    bank.write.batches.make(made, "cy")
+    # Ann grades all of both, one of step 12 otherwise than is known; Bo says that nothing should come, in both.
+    for step in (12, 13):
+        bank.write.judgements.judge_all(
+            [Label("r", step, one, 1 if step == 12 else 0, "ann") for one in made.pools[step]]
+        )
+        bank.write.judgements.judge(Label("r", step, "", 0, "bo"))
+    labels = bank.judgements.standing("r")
+    known = 2 + len(made.pools[13])
+    ann, bo = recall_progress(made, labels)
+    assert (ann.steps, ann.done, ann.gold.n, ann.gold.successes) == (16, 2, known, known - 1)
+    assert (bo.done, bo.gold.n, bo.gold.successes) == (2, known, known - 1)
+    # The labels of a step hang together: two steps give a wider interval than as many labels apart would.
+    alone = rate(["success"] * (known - 1) + ["failure"])
+    assert ann.gold.low is not None and alone.low is not None and ann.gold.low < alone.low
+    assert done_steps(made, "ann", labels) == {12, 13} and agreement_in(made, labels).share is None
+    bank.write.judgements.judge(Label("r", 13, made.pools[13][0], 2, "bo"))
+    labels = bank.judgements.standing("r")
+    assert done_steps(made, "bo", labels) == {12} and agreement_in(made, labels).share == 0
