@@ -42,7 +42,7 @@ from memrl_core.exchange.recall_sets import (
 )
 from memrl_core.exchange.safe_files import drafted
 from memrl_core.models.base import ModelOptions
-from memrl_core.numerals import percent
+from memrl_core.numerals import counted, percent
 
 recall_app = typer.Typer(help="Was the right memory found? Labels, measures and a guard.", no_args_is_help=True)
 GRADES = {"irrelevant": 0, "no": 0, "related": 1, "yes": 1, "relevant": 2, "exact": 3, "missing": 2}
@@ -233,7 +233,7 @@ def export(
     for path, data in files.items():
         with drafted(path, overwrite) as file:
             file.write(data)
-    console.print(f"Wrote {len(queries):,} queries to {escape(str(out))}.")
+    console.print(f"Wrote {counted(len(queries), 'query')} to {escape(str(out))}.")
 
 
 @recall_app.command("import")
@@ -259,7 +259,7 @@ def import_set(
         _list("Worth knowing", imported.notes)
         if not imported.labels:
             raise InputError("No label of this set is about a step and a memory of this bank. Nothing was imported.")
-        console.print(f"{len(imported.labels):,} labels stand in {escape(bank)}.")
+        console.print(f"Labels in {escape(bank)} from this set: {len(imported.labels):,}.")
 
 
 @recall_app.command("check")
@@ -294,7 +294,7 @@ def check(
     _list("Corrected", found.notes)
     _list("Skipped", found.skipped)
     _list("Worth knowing", [*([problem] if problem else []), *notes])
-    _print_measures(values, f"{len(came):,} queries of {file.name}")
+    _print_measures(values, f"{file.name}: {counted(len(came), 'query')}")
     by_name = {measure.name: measure for measure in values}
     results = [(bar, by_name[bar[0]], _held(bar, by_name[bar[0]])) for bar in bars]
     for (bar_name, sign, value), measure, held in results:
@@ -396,7 +396,7 @@ def report(
             shown += 1
             info, settings = opened.run(name), opened.settings(name)
             k1, k2 = int(settings.get("k1", 10)), int(settings.get("k2", 3))
-            title = f"{name} · {info.policy} · {info.embedder} · {len(queries):,} labelled steps"
+            title = f"{name} · {info.policy} · {info.embedder} · {counted(len(queries), 'labelled step')}"
             _print_measures(measured(rankings(queries), usual(k1, k2)), title)
             for made in others:
                 with at_work("texts") as (on_progress, stop):
@@ -407,8 +407,8 @@ def report(
                 if again is None:
                     cancelled("Cancelled. Nothing was stored.")
                 _print_measures(measured(rankings(again), usual(k1, k2)), f"the same steps · {made.name}")
-            counted = Counter(label.source for label in labels if label.source in sources)
-            said = ", ".join(f"{counted[one]:,} {one}" for one in sources if counted[one])
+            by_source = Counter(label.source for label in labels if label.source in sources)
+            said = ", ".join(f"{by_source[one]:,} {one}" for one in sources if by_source[one])
             console.print(f"Labels: {'derived, not stored' if derived else said}.")
             found = funnel(queries)
             console.print(_funnel_table(found.counts))

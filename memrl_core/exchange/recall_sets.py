@@ -27,12 +27,13 @@ from memrl_core.errors import InputError, printable
 from memrl_core.exchange.foreign.spans import Score, Span, document_scores, is_span, spans_in
 from memrl_core.exchange.foreign.traces import documents_of
 from memrl_core.exchange.safe_files import opened
+from memrl_core.numerals import counted
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.policies.decide import decide
 from memrl_core.retrieval.view import Asked
 
-NOTHING = "Nothing was imported"
+NOTHING = "Nothing was changed"
 LONGEST_TEXT = 100_000
 MOST_LINES = 1_000_000
 NAMED = 3
@@ -168,13 +169,17 @@ def read_set(path: Path) -> RecallSet:
         first = next((line for _, line in lines if line.strip()), "")
         if _is_of_traces(first):
             reader.annotations(lines)
+        elif first.lstrip().startswith("["):
+            raise InputError(f"{path.name[:80]} is a JSON list. {NOTHING}; give each query a line of its own.")
         elif first.lstrip().startswith("{"):
             reader.jsonl(lines)
         else:
             reader.qrels(lines)
     found = reader.set()
     if not found.queries:
-        why = f" The first problem: {found.skipped[0]}" if found.skipped else ""
+        first = " ".join(found.skipped[:NAMED])
+        more = f" and {len(found.skipped) - NAMED:,} more" if len(found.skipped) > NAMED else ""
+        why = f" What could not be used: {first.removesuffix('.')}{more}." if found.skipped else ""
         raise InputError(
             f"{path.name[:80]} holds no label that can be used.{why} {NOTHING}; give JSON Lines with “query” and "
             "“judged”, TREC qrels, a BEIR folder, or spans with annotations of their documents."
@@ -247,12 +252,14 @@ class _Reader:
         text, run, step = row.get("query", ""), row.get("run", ""), row.get("step", 0)
         if not isinstance(text, str) or len(text) > LONGEST_TEXT or not isinstance(run, str):
             raise InputError("“query” and “run” are texts")
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise InputError("“step” is a whole number")
+        step = _whole(step)
+        if step is None or step < 0:
+            raise InputError("“step” is a whole number from 0 on")
         listed = row.get("judged")
         if not isinstance(listed, list):
             raise InputError("it has no list “judged”")
-        query_id = str(row.get("id") or (f"{run}/{step}" if run else text))
+        named = row.get("id")
+        query_id = str((f"{run}/{step}" if run else text) if named in (None, "") else named)
         if not query_id.strip():
             raise InputError("it has neither a query nor a step")
         self._texts.setdefault(query_id, SetQuery(query_id, text, run, step))
@@ -272,7 +279,13 @@ class _Reader:
         if isinstance(one.get("nothing"), bool):
             memory, grade = "", int(not one["nothing"])
         else:
-            memory, grade = one.get("memory"), one.get("grade")
+            if "nothing" in one:
+                raise InputError("“nothing” is true or false")
+            if missing := [name for name in ("memory", "grade") if name not in one]:
+                raise InputError(f"it has no “{missing[0]}”")
+            memory, grade = one["memory"], one["grade"]
+            if isinstance(memory, int) and not isinstance(memory, bool):
+                memory = str(memory)  # A file may write an id of digits as a number.
             if isinstance(grade, bool):
                 grade = int(grade)
         texts = {key: one.get(key, "") for key in ("rater", "source", "intent", "reason")}
@@ -282,7 +295,7 @@ class _Reader:
         source = next((known for known in SOURCES if known == named), None)
         if source is None:
             raise InputError(f"“{named[:40]}” is no source of labels")
-        if not isinstance(memory, str) or (not memory and "nothing" not in one):
+        if not isinstance(memory, str) or (not memory.strip() and "nothing" not in one):
             raise InputError("“memory” is the id of a memory")
         self._add(query_id, memory, grade, source=source, **texts)
 
@@ -321,19 +334,25 @@ class _Reader:
         self._texts.setdefault(query, SetQuery(query, span.text("input.value")[:LONGEST_TEXT]))
         self._add(query, memory, _grade_of(score), rater=score.rater, intent=text, reason=score.reason)
 
-    def qrels(self, lines: Iterable[tuple[int, str]]) -> None:
-        """TREC: query, iteration, memory, grade; or BEIR's TSV: query, memory, grade, under a heading."""
+    def qrels(self, lines: Iterable[tuple[int, str]], of: str = "") -> None:
+        """TREC: query, iteration, memory, grade; or BEIR's TSV: query, memory, grade, under a heading.
+
+        `of` names the file in what is said of a line, where there are several.
+        """
         for number, line in lines:
-            cells = line.split("\t") if "\t" in line else line.split()
-            if not line.strip() or cells[0].lower() == "query-id":
+            cells = [cell.strip() for cell in line.strip().split("\t")]
+            if len(cells) not in (3, 4):
+                cells = line.split()  # Spaces, or some of both.
+            if not cells or cells[0].lower() == "query-id":
                 continue
             if len(cells) not in (3, 4):
-                self._skipped.append(f"Line {number:,} has {len(cells)} columns, not query, 0, memory and grade.")
+                said = counted(len(cells), "column")
+                self._skipped.append(f"{of}Line {number:,} has {said}, not query, 0, memory and grade.")
                 continue
             try:
-                self._add(cells[0].strip(), cells[-2].strip(), cells[-1].strip())
+                self._add(cells[0], cells[-2], cells[-1])
             except InputError as error:
-                self._skipped.append(f"Line {number:,}: {error}.")
+                self._skipped.append(f"{of}Line {number:,}: {error}.")
 
     def beir(self, folder: Path) -> None:
         """A folder with queries.jsonl, corpus.jsonl and qrels/*.tsv; texts of the corpus say which memory is meant."""
@@ -343,22 +362,34 @@ class _Reader:
                 f"{folder.name[:80]} is no BEIR folder: it has queries.jsonl, corpus.jsonl and qrels/*.tsv. {NOTHING}."
             )
         for file in files:
-            self.qrels(_lines(file))
-        for query in _beir_rows(folder / "queries.jsonl"):
+            self.qrels(_lines(file), f"{file.name}: ")
+        for query in self._beir_rows(folder / "queries.jsonl"):
             text = str(query.get("text", ""))[:LONGEST_TEXT]
             self._texts[str(query["_id"])] = SetQuery(str(query["_id"]), text)
-        corpus = {str(row["_id"]): str(row.get("title") or row.get("text") or "") for row in _corpus(folder)}
+        file = folder / "corpus.jsonl"
+        rows = self._beir_rows(file) if file.is_file() else ()
+        corpus = {str(row["_id"]): str(row.get("title") or row.get("text") or "") for row in rows}
         for labels in self._labels.values():
             for key, label in labels.items():
                 labels[key] = SetLabel(label.memory, label.grade, label.rater, intent=corpus.get(label.memory, ""))
 
+    def _beir_rows(self, file: Path) -> Iterator[dict[str, Any]]:
+        for number, line in _lines(file):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict) and "_id" in row:
+                yield row
+            else:
+                self._skipped.append(f"{file.name}: Line {number:,} is no JSON object with “_id”.")
+
     def _add(self, query_id: str, memory: str, grade: Any, source: LabelSource = "import", **texts: str) -> None:
-        try:
-            whole = int(grade)
-            if isinstance(grade, float) and grade != whole:
-                raise ValueError
-        except (TypeError, ValueError):
-            raise InputError(f"“{str(grade)[:20]}” is no grade: give 0 to {HIGHEST_GRADE}") from None
+        whole = _whole(grade)
+        if whole is None:
+            raise InputError(f"“{printable(str(grade))[:20]}” is no grade: give 0 to {HIGHEST_GRADE}")
         if whole > HIGHEST_GRADE:
             raise InputError(f"the grade {whole} is more than {HIGHEST_GRADE}, the highest one")
         if whole < 0:
@@ -370,6 +401,15 @@ class _Reader:
             same = labels[key].grade == whole
             self._doubled, self._changed = self._doubled + same, self._changed + (not same)
         labels[key] = label
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, also written as 2.0 or in a text; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return int(number) if number.is_integer() and not isinstance(value, bool) else None
 
 
 GRADES_IN_WORDS = {
@@ -392,20 +432,6 @@ def _grade_of(score: Score) -> int:
             raise InputError(f"{score.value:g} is no grade: give 0 to 1, 2 or {HIGHEST_GRADE}")
         return int(score.value)
     return 2 if score.value >= EVEN else 0
-
-
-def _beir_rows(file: Path) -> Iterator[dict[str, Any]]:
-    for _, line in _lines(file):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict) and "_id" in row:
-            yield row
-
-
-def _corpus(folder: Path) -> Iterable[dict[str, Any]]:
-    return _beir_rows(folder / "corpus.jsonl") if (folder / "corpus.jsonl").is_file() else ()
 
 
 # --- a set in a bank --------------------------------------------------------------------------------------------------

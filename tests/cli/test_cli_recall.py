@@ -102,12 +102,48 @@ def test_what_cannot_be_used_of_a_set_is_named_and_the_rest_is_kept(bank: str, t
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"query": "x"}', '{"query": 3, "judged": []}', "\x00\x01", '{"query": "x", "judged": [3]}', "{"]
+    "text", ["", '{"query": "x"}', '{"query": 3, "judged": []}', "\x00\x01", '{"query": "x", "judged": [3]}', "{"]
 )
 def test_a_file_without_a_usable_label_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "set.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="no label that can be used"):
         read_set(tmp_path / "set.jsonl")
+
+
+def test_ids_of_digits_spaces_and_whole_grades_are_read_however_a_file_writes_them(tmp_path: Path) -> None:
+    def read(name: str, text: str) -> dict[tuple[str, str], int]:
+        (tmp_path / name).write_bytes(text.encode())
+        found = read_set(tmp_path / name)
+        assert found.skipped == ()
+        return {(query.id, one.memory): one.grade for query in found.queries for one in query.labels}
+
+    expected = {("7", "3"): 2, ("7", "4"): 0}
+    assert read("a.qrels", "\ufeff7 0 3 2.0\r\n\t7 0\t4  0\r\n\r\n") == expected
+    assert read("b.tsv", "query-id\tcorpus-id\tscore\n 7\t3\t2\n7 \t4\t-1\n") == expected
+    assert read("c.tsv", "7\ta b\t1\n") == {("7", "a b"): 1}
+    row = {"id": 7, "query": "x", "step": "5", "judged": [{"memory": 3, "grade": "2"}, {"memory": "4", "grade": 0.0}]}
+    assert read("d.jsonl", json.dumps(row)) == expected
+    assert read("e.jsonl", json.dumps({**row, "id": 0, "step": 5.0})).keys() == {("0", "3"), ("0", "4")}
+
+
+def test_every_part_of_a_set_that_cannot_be_used_is_named_by_its_file_and_line(tmp_path: Path) -> None:
+    wrong = [{"memroy": "a", "grade": 1}, {"memory": "a", "grde": 1}, {"nothing": "yes"}, {"memory": "a", "grade": 1.5}]
+    lines = [{"query": "x", "judgd": []}, {"query": "x", "step": 1.5, "judged": []}]
+    lines.append({"query": "x", "judged": [*wrong, {"memory": "b", "grade": 1}]})
+    (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    found = read_set(tmp_path / "set.jsonl")
+    for said, part in zip(found.skipped, ("judged", "step", "memory", "grade", "nothing", "1.5"), strict=True):
+        assert part in said
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "queries.jsonl").write_text('{"_id": 1, "text": "x"}\n{"id": 2}\nno\n', encoding="utf-8")
+    (folder / "corpus.jsonl").write_text('{"text": "x"}\n', encoding="utf-8")
+    (folder / "qrels" / "dev.tsv").write_text("1\ta\t1\n1\ta\n", encoding="utf-8")
+    skipped = read_set(folder).skipped
+    assert [one.partition(":")[0] for one in skipped] == ["dev.tsv", "queries.jsonl", "queries.jsonl", "corpus.jsonl"]
+    (tmp_path / "list.json").write_text(json.dumps(lines), encoding="utf-8")
+    with pytest.raises(InputError, match="list"):
+        read_set(tmp_path / "list.json")
 
 
 def test_a_set_reads_back_as_it_was_written(bank: str, tmp_path: Path) -> None:
@@ -149,7 +185,7 @@ def test_the_guard_asks_a_set_of_another_bank_and_an_export(bank: str, tmp_path:
         write_bank(opened, tmp_path / "bank.zip", False)
     for place in (bank, str(tmp_path / "bank.zip")):
         message = printed("recall", "check", str(file), "--bank", place)
-        assert "2 queries" in message and "1 of 2 memories of the set are not in this bank" in message
+        assert "set.jsonl: 2 queries" in message and "1 of 2 memories of the set are not in this bank" in message
     assert memrl("recall", "check", str(file), "--bank", str(tmp_path / "none"))[0] == 2
 
 

@@ -26,7 +26,8 @@ Phase = Literal["A", "B"]
 LEAST_COVERAGE = 0.5
 """Below this share of labelled memories among those given, a measure says so."""
 RANKED = {"hit": "Success", "recall": "R", "precision": "P", "mrr": "RR", "ndcg": "nDCG"}
-"""Our names to those of `ir_measures`; the first three need a k."""
+"""Our names to those of `ir_measures`."""
+NEED_K = ("hit", "recall", "precision")
 PLAIN = ("false_recall", "empty", "coverage")
 _NAME = re.compile(r"(hit|recall|precision|mrr|ndcg|false_recall|empty|coverage)(?:@([1-9]\d{0,3}))?(?:\.([ab]))?")
 
@@ -111,10 +112,10 @@ def _parsed(name: str) -> tuple[str, int | None, Phase]:
     match = _NAME.fullmatch(name.lower())
     kind = match[1] if match else ""
     k = int(match[2]) if match and match[2] else None
-    if match is None or (k is None) == (kind in ("hit", "recall", "precision")) or (k and kind in PLAIN):
+    if match is None or (k is None and kind in NEED_K) or (k and kind in PLAIN):
         raise InputError(
-            f"“{name[:80]}” is no measure. Known: hit@k, recall@k, precision@k, mrr, ndcg (each perhaps with .a or .b "
-            "for the phase), false_recall, empty, coverage."
+            f"“{name[:80]}” is no measure. Known: hit@k, recall@k, precision@k, mrr and ndcg (perhaps with @k), each "
+            "perhaps with .a or .b for the phase; false_recall, empty, coverage."
         )
     usually = "b" if kind == "precision" else "a"
     return kind, k, "B" if (match[3] or usually) == "b" else "A"

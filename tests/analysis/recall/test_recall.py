@@ -66,7 +66,10 @@ def random_rankings(count: int, seed: int = 0) -> list[Ranking]:
 def test_measures_are_those_of_trec_eval_on_random_labels() -> None:
     found = random_rankings(60)
     asked = {str(n): one for n, one in enumerate(found) if one.judged.relevant}
-    names = {"recall@10": "recall_10", "hit@5": "success_5", "mrr": "recip_rank", "ndcg": "ndcg", "precision@5": "P_5"}
+    names = {
+        "recall@10": "recall_10", "hit@5": "success_5", "mrr": "recip_rank", "ndcg": "ndcg", "precision@5": "P_5",
+        "ndcg@5": "ndcg_cut_5",
+    }  # fmt: skip
     oracle = pytrec_eval.RelevanceEvaluator(
         {n: dict(one.judged.grades) for n, one in asked.items()}, set(names.values())
     )
@@ -98,7 +101,7 @@ def test_false_recall_empty_recall_and_coverage_are_counted_over_their_own_queri
     assert none.queries == 0 and np.isnan(none.share.value)
 
 
-@pytest.mark.parametrize("name", ["recall", "mrr@0", "false_recall@3", "recall@10.c", "speed@3", ""])
+@pytest.mark.parametrize("name", ["recall", "mrr@0", "false_recall@3", "ndcg@x", "recall@10.c", "speed@3", ""])
 def test_a_measure_that_there_is_not_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="is no measure"):
         measured([], [name])
