@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,9 +70,7 @@ def picture(folder: Path, into: Path) -> str:
     shares = learned.pivot_table(index=["arm", "seed"], columns="epoch", values=measure, sort=False)
     found = conditions(plan, epochs)
     last = found[found["epoch"] == found["epoch"].max()] if len(found) else found
-    look = {"svg.hashsalt": file.name, "text.color": GREY, "axes.labelcolor": GREY, "axes.edgecolor": GREY,
-            "xtick.color": GREY, "ytick.color": GREY, "legend.labelcolor": GREY}  # fmt: skip
-    with pyplot.rc_context(look):
+    with pyplot.rc_context(_look(file)):
         figure, (curves, dots) = pyplot.subplots(1, 2, figsize=(11, 4), width_ratios=(3, 2), layout="constrained")
         for colour, (arm, part) in zip(COLOURS, shares.groupby(level="arm", sort=False), strict=False):
             low, high = seed_interval(part.to_numpy(dtype=np.float64))
@@ -87,14 +87,55 @@ def picture(folder: Path, into: Path) -> str:
         dots.set_yticks(range(len(names)), names[::-1], fontsize=8)
         dots.axvline(0, color=GREY, linewidth=1)
         dots.set(xlabel="difference in the last epoch, points", ylim=(-0.6, len(names) - 0.4))
-        for axes_ in (curves, dots):
-            axes_.spines[["top", "right"]].set_visible(False)
-        figure.savefig(file, transparent=True, metadata={"Date": None})
-        pyplot.close(figure)
+        _save(figure, file)
     means = ", ".join(
         f"{arm} {100 * part.mean().iloc[-1]:.0f} %" for arm, part in shares.groupby(level="arm", sort=False)
     )
     alt = f"What is solved in each epoch, with 95 % intervals over seeds; in the last: {means}. Right: the differences."
+    return f"\n\n![{alt}]({file.name})"
+
+
+def _look(file: Path) -> dict[Any, Any]:
+    greys = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "legend.labelcolor")
+    return {"svg.hashsalt": file.name, **dict.fromkeys(greys, GREY)}
+
+
+def _save(figure: Any, file: Path) -> None:
+    from matplotlib import pyplot
+
+    for panel in figure.axes:
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, transparent=True, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def picture_of_gains(rows: pd.DataFrame, names: Sequence[str], file: Path) -> str:
+    """Draw the gain in the first and the last epoch by each parameter, the mean over the others, and link it."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    ends = (int(rows["epoch"].min()), int(rows["epoch"].max()))
+    with pyplot.rc_context(_look(file)):
+        figure, panels = pyplot.subplots(
+            1, len(names), figsize=(11, 3.4), sharey=True, squeeze=False, layout="constrained"
+        )
+        for name, panel in zip(names, panels[0], strict=True):
+            found = gains(rows, [name, "epoch"])
+            for shift, epoch, colour in zip((-0.08, 0.08), ends, COLOURS, strict=False):
+                part = found[found["epoch"] == epoch]
+                at = np.arange(len(part)) + shift
+                panel.vlines(at, 100 * part["low"], 100 * part["high"], color=colour, linewidth=2)
+                panel.plot(at, 100 * part["difference"], "o", color=colour, label=f"epoch {epoch}")
+            panel.axhline(0, color=GREY, linewidth=1)
+            panel.set(
+                xlabel=name, xticks=range(len(part)), xticklabels=part[name].astype(str), xlim=(-0.5, len(part) - 0.5)
+            )
+        panels[0, 0].set_ylabel("difference, points")
+        panels[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
+        _save(figure, file)
+    alt = f"The difference by {', '.join(names)}, with 95 % intervals over seeds, in epochs {ends[0]} and {ends[1]}."
     return f"\n\n![{alt}]({file.name})"
 
 
@@ -111,6 +152,8 @@ def study(folder: Path) -> str:
             f"\n\n**{arm} against {part['against'].iloc[0]}:** the interval of the difference lies above 0 in "
             f"{above} of {len(found)} conditions and below in {below}; without a difference 1 in 20 would lie outside."
         )
+        if not several and axes(plan):
+            text += picture_of_gains(part, list(axes(plan)), RESULTS / f"{folder.resolve().name}.svg")
         for name in () if several else axes(plan):
             text += f"\n\nBy {name}, the mean over the other parameters, in percentage points:\n\n" + _by(part, name)
     if "spread" in axes(plan):

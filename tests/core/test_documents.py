@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from typer.main import get_command
@@ -17,6 +18,8 @@ from typer.main import get_command
 from memrl_core.bank import MemoryBank
 from memrl_core.cli.main import app
 from memrl_core.experiments.executors import run_experiment
+from memrl_core.experiments.plan import Plan
+from memrl_core.experiments.toml_files import read_model
 from memrl_core.policies import POLICIES
 from tests.experiments import tiny_experiment
 
@@ -156,6 +159,16 @@ def test_a_page_of_an_experiment_has_a_picture_of_its_arms_and_the_same_results_
     drawn = (tmp_path / "tiny.svg").read_bytes()
     assert "(tiny.svg)" in linked and "no memory" in linked and "MemRL" in linked
     assert results.picture(tmp_path / "tiny", tmp_path) == linked and (tmp_path / "tiny.svg").read_bytes() == drawn
+
+
+@pytest.mark.slow
+def test_the_page_of_conditions_has_the_picture_that_its_results_give(tmp_path: Path) -> None:
+    results = script("write_results")
+    plan = read_model(ROOT / "sample_data" / "experiments" / f"{results.STUDY}.toml", Plan)
+    rows = results.by_seed(plan, pd.read_parquet(results.DATA))
+    linked = results.picture_of_gains(rows, ["spread", "noise", "repeat"], tmp_path / f"{results.STUDY}.svg")
+    assert linked in (results.RESULTS / f"{results.STUDY}.md").read_text(encoding="utf-8")
+    assert (tmp_path / f"{results.STUDY}.svg").read_bytes() == (results.RESULTS / f"{results.STUDY}.svg").read_bytes()
 
 
 @pytest.mark.slow
