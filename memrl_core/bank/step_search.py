@@ -30,7 +30,8 @@ class StepQuery:
     a memory that was in the pool. `follows` asks for steps with memories in the prompt whose answer follows one of
     them, or is known to follow none, `invalid` for steps with an answer that is not on the list offered, or without
     one. `better` asks for steps in whose pool a memory that was not selected had a higher q than all that were, or for
-    those in which none had. `words` is part of what was asked, sent, answered or observed, or of a reward's reason.
+    those in which none had. `pooled` asks for steps with one of these memories in the pool. `words` is part of what was
+    asked, sent, answered or observed, or of a reward's reason.
     """
 
     task: str = ""
@@ -45,6 +46,7 @@ class StepQuery:
     words: str = ""
     steps: tuple[int, int] | None = None
     invalid: bool | None = None
+    pooled: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ def matching_steps(database: Database, run: str, query: StepQuery) -> list[int]:
     """The numbers of the finished steps that the query lets in, in their order."""
     statement = select(_S.step).where(*_conditions(database, run, query)).order_by(_S.step)
     steps = [step for (step,) in database.rows(statement)]
+    if query.pooled is not None:
+        # Of any number of memories: more than a statement takes.
+        pools = select(_C.step, _C.memory_id).where(_C.run == run, _POOLED)
+        having = {step for step, memory_id in database.rows(pools) if memory_id in query.pooled}
+        steps = [step for step in steps if step in having]
     return _with_words(database, run, steps, query.words) if query.words.strip() else steps
 
 

@@ -312,8 +312,14 @@ def _source(view: View, layout: MapLayout, acted: bool) -> StageSource:
         layout=layout.id,
         nearest=_nearest(bank, run, view.place.memory),
         now=bank.utilities_of(run, cast),
+        metadata=_metadata(bank, bank.state, run),
         recorded={} if view.moment.next_phase is not None else recorded,
     )
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _metadata(_bank: MemoryBank, state: str, run: str) -> dict[str, Mapping[str, Any]]:
+    return _bank.metadata(run)
 
 
 def _nearest(bank: MemoryBank, run: str, memory_id: str | None) -> dict[str, list[tuple[str, float]]]:

@@ -18,7 +18,7 @@ function whole(table, update) {
     return known.get(key);
   });
   const memories = { ...more, intents };
-  for (const name of ["id", "label", "x", "y", "outcome", "step", "run"]) {
+  for (const name of ["id", "label", "x", "y", "outcome", "step", "run", "about"]) {
     memories[name] = [...table.memories[name].slice(0, first), ...more[name]];
   }
   memories.intent = [...table.memories.intent.slice(0, first), ...more.intent.map((at) => (at === null ? null : numbers[at]))];

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_labels, memory_named
+from memrl_core.analysis.memory.relations import known_of
 from memrl_core.analysis.recall.uses import used_in_steps
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.step_search import FoundStep, StepQuery
@@ -59,11 +60,25 @@ def _asked(run: str) -> StepQuery:
     epochs = _range(field("Epoch", placeholder="epoch: 2 or 2-4", key="epoch", width=130), "An epoch")
     pooled = field("Memory in the pool", placeholder="memory in pool: #7", key="pooled", width=170)
     memory = memory_named(pooled, run)
+    about = _about(run)
     words = field("Words", placeholder="words in task, prompt, answer, reason", key="words", width=290)
     return StepQuery(
         task.strip(), chosen["outcome"], chosen["by"], chosen["empty"], chosen["reranked"], memory, epochs,
-        chosen["follows"], chosen["better"], words.strip(), window,
+        chosen["follows"], chosen["better"], words.strip(), window, pooled=about,
     )  # fmt: skip
+
+
+def _about(run: str) -> frozenset[str] | None:
+    """The memories with the metadata that a person asks for; None where nothing is asked or no memory has any."""
+    metadata = {name: known_of(known) for name, known in bank.metadata(run).items()}
+    if not metadata:
+        return None
+    values = sorted({value for known in metadata.values() for value in known})
+    asked = st.multiselect(
+        "Metadata of a memory in the pool", values, key="about", placeholder="metadata in pool: any", width=240,
+        label_visibility="collapsed", bind="query-params",
+    )  # fmt: skip
+    return frozenset(name for name, known in metadata.items() if set(asked) <= set(known)) if asked else None
 
 
 def _range(text: str, name: str) -> tuple[int, int] | None:
@@ -79,6 +94,7 @@ def _range(text: str, name: str) -> tuple[int, int] | None:
 def _clear() -> None:
     for name in ("task", "window", "epoch", "pooled", "words"):
         st.session_state[name] = ""
+    st.session_state["about"] = []
     for name, words in CHOICES.items():
         st.session_state[name] = next(iter(words))
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
+from memrl_core import Recorder
+from memrl_core.agent.preferences import banks_folder
+from memrl_core.bank import MemoryBank
 from tests.builders import numbers
 from tests.pages.screen import Stored, Visit
 
@@ -35,3 +38,21 @@ def test_what_no_step_passes_says_so_and_leaves_a_way_back(visit: Visit, demo: P
     assert app.info
     assert app.button(key="steps_clear")
     assert app.get("download_button")[0].proto.disabled
+
+
+def test_steps_are_filtered_by_what_is_known_of_the_memories_in_their_pool(visit: Visit) -> None:
+    with MemoryBank.create(str(banks_folder() / "users"), "two", 2) as bank:
+        recorder = Recorder(bank, "r")
+        for user in (7, 8):
+            about = {"user": user, "tags": ["kitchen"]}
+            recorder.remember("egg", f"as {user} likes it", [1.0, 0.0], memory_id=f"m{user}", metadata=about)
+        for hits in (["m7"], ["m8"], ["m7", "m8"], []):
+            with recorder.step("egg", embedding=[1.0, 0.0]) as s:
+                s.recalled(hits)
+    app = visit("steps", bank="users", run="r", about="user: 7")
+    assert reported(app) == ["2", "4"] and set(app.dataframe[0].value["step"]) == {1, 3}
+    app.multiselect(key="about").set_value(["user: 8", "tags: kitchen"]).run()
+    assert set(app.dataframe[0].value["step"]) == {2, 3}
+    app.button(key="steps_clear").click().run()
+    assert reported(app) == ["4", "4"]
+    assert not visit("steps", bank="demo", run="household").multiselect, "of what nobody knows nothing is asked"

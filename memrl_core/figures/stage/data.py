@@ -3,7 +3,7 @@
 Memories are named by their place in the table `memories`; what is not known is null.
 
     {run:      {id, bank, policy, environment, model, simulated, q: [low, middle, high]},
-     memories: {id, label, x, y, intent, outcome, step, run: a list each; intents: [[text, family]]; layout;
+     memories: {id, label, x, y, intent, outcome, step, run, about: a list each; intents: [[text, family]]; layout;
                 texts: {n: text}; histories: {n: [[step, q]]}; nearest: {n: [[n, similarity]]}; now: {n: q}},
      before:   [[q, visits] | null]        a memory each: what the run believed before the first of `steps`
      moves:    {step: [[n, q, visits]]}    what was believed otherwise when that step had ended; q null: seen no more
@@ -46,6 +46,7 @@ from memrl_core.analysis.decision.explain import credited_because, followed, upd
 from memrl_core.analysis.decision.labels import SHORT_REASONS, memory_label, own_score, reason_sentence
 from memrl_core.analysis.decision.outline import line, operation_line, passages, reply_notes
 from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
+from memrl_core.analysis.memory.relations import KNOWN_APART, known_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.layouts import Point
 from memrl_core.errors import SettingsError
@@ -111,8 +112,9 @@ class StageSource:
     texts go along, None for all. `next_phase` is the phase that the last of the traces waits for, None when it has
     ended. `families` has those of tasks that are not in `traces`, `histories` how some q came about, where `known`
     begins too late to tell; `nearest` the memories most similar to some, best first, with their similarity; `now` what
-    the bank holds of some, whatever step is shown. `strip` and `film` are the whole run, where it goes along (strip.py,
-    film.py). `recorded` are the traces, by step, as they were when their step ended, where these are as they count now.
+    the bank holds of some, whatever step is shown; `metadata` what is known of some besides their texts. `strip` and
+    `film` are the whole run, where it goes along (strip.py, film.py). `recorded` are the traces, by step, as they were
+    when their step ended, where these are as they count now.
     """
 
     run: RunInfo
@@ -129,6 +131,7 @@ class StageSource:
     layout: str = ""
     nearest: Mapping[str, Sequence[tuple[str, float]]] = field(default_factory=dict)
     now: Mapping[str, Utility] = field(default_factory=dict)
+    metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     strip: Mapping[str, Any] | None = None
     film: Mapping[str, Any] | None = None
     recorded: Mapping[int, StepTrace] = field(default_factory=dict)
@@ -344,6 +347,7 @@ class _Table:
             "outcome": [*(memory.outcome for memory in shown), *nobody],
             "step": [*(memory.step for memory in shown), *nobody],
             "run": [*(memory.run for memory in shown), *nobody],
+            "about": [*(self._about(memory.id) for memory in shown), *nobody],
             "intents": [list(key) for key in intents],
             "texts": {str(self.number(memory.id)): _cut(memory.experience, LONGEST_TEXT) for memory in whole},
             "histories": {
@@ -356,6 +360,10 @@ class _Table:
             },
             "now": {str(self.number(name)): known.q for name, known in source.now.items()},
         }
+
+    def _about(self, memory_id: str) -> str | None:
+        known = self.source.metadata.get(memory_id)
+        return _cut(KNOWN_APART.join(known_of(known)), LONGEST_INTENT) if known else None
 
 
 def _rounded(place: Point | None) -> tuple[float | None, float | None]:

@@ -118,6 +118,7 @@ def source_of_run(bank: MemoryBank, run: str) -> StageSource:
     name = Path(bank.uri).stem if is_local(bank.uri) else shown(bank.uri)
     return StageSource(
         info, name, traces, memories, places, queries, known, nearest=_nearest(bank, memories),
+        metadata=bank.metadata(run),
         strip=strip_data(run_strip(bank, run), info, _ghost(bank, info)), film=film_data(bank, run),
     )  # fmt: skip
 

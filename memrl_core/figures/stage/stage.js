@@ -217,7 +217,7 @@ class Stage {
       this.redraw();
     });
     choice("size", "Size of the map's points", ["uses", "none"], (value) => this.map.sizeBy(value));
-    this.search = set(el("input", "stage-search", tools), { type: "search", placeholder: "search", "aria-label": "Search the texts of memories", maxlength: 200 });
+    this.search = set(el("input", "stage-search", tools), { type: "search", placeholder: "search", "aria-label": "Search the texts and metadata of memories", maxlength: 200 });
     this.search.addEventListener("input", () => {
       this.find(this.search.value);
       this.callbacks.onLook?.();
@@ -1000,6 +1000,7 @@ class Stage {
     fact("updates", String(moved.visits));
     if (table.outcome[n]) fact("written", `${table.step[n] > 0 ? `step ${table.step[n]}` : "given before the first step"}, ${table.outcome[n]}`);
     if (model.family(n)) fact("family", model.family(n));
+    if (table.about[n]) fact("metadata", table.about[n]);
     if (candidate?.why) el("p", `stage-why ${candidate.selected ? "stage-why-in" : ""}`, card, `${candidate.selected ? "Selected" : "Not selected"}: ${candidate.why}.`);
     else if (!candidate) el("p", "stage-why", card, "Not among the memories that phase A looked at closely in this step.");
     if (candidate?.taken) el("p", "stage-why", card, this.rangesOf(candidate));
@@ -1178,13 +1179,13 @@ class Stage {
       return;
     }
     const { model } = this;
-    const { intents, intent, texts } = model.data.memories;
+    const { intents, intent, texts, about } = model.data.memories;
     const inIntent = intents.map(([text]) => text.toLowerCase().includes(wanted));
     const { q } = model.before(this.index);
     const hits = new Set();
     for (let n = 0; n < model.count; n++) {
       if (Number.isNaN(q[n])) continue;
-      if (inIntent[intent[n]] || texts[n]?.toLowerCase().includes(wanted) || model.labels[n].toLowerCase() === wanted) hits.add(n);
+      if (inIntent[intent[n]] || texts[n]?.toLowerCase().includes(wanted) || about[n]?.toLowerCase().includes(wanted) || model.labels[n].toLowerCase() === wanted) hits.add(n);
     }
     this.found.textContent = `${hits.size.toLocaleString("en")} found`;
     this.map.mark(hits);

@@ -187,7 +187,14 @@ def test_a_memory_that_is_pointed_at_lights_up_in_all_parts_and_a_click_opens_it
 
 
 def test_search_and_lasso_find_what_is_there(demo: MemoryBank, demo_data: Any, play: Play) -> None:
-    page = play(demo_data, "step=30&phase=7")
+    table = demo_data["memories"]
+    about = [*table["about"]]
+    about[3] = "user: 7 · tags: kitchen"
+    page = play({**demo_data, "memories": {**table, "about": about}}, f"step=30&phase=7&memory={table['id'][3]}")
+    expect(page.locator(".stage-card")).to_contain_text("user: 7")
+    page.get_by_label("Search the texts").fill("User: 7")
+    expect(page.get_by_text("1 found")).to_be_visible()
+    page.keyboard.press("Escape")
     known = demo.utilities(demo.runs()[0].id, as_of=29)
     word = max(demo.memory(next(iter(known))).intent.split(), key=len)
     page.get_by_label("Search the texts").fill(word.upper())
