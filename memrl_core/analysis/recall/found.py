@@ -16,10 +16,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # Its parts are loaded where they are first used.
 
 from memrl_core.analysis.recall.grades import Judged
 from memrl_core.analysis.recall.queries import Query
-from memrl_core.analysis.run.metrics import Estimate, seed_interval
+from memrl_core.analysis.run.metrics import LEVEL, Estimate, score_interval
 from memrl_core.errors import InputError
 
 Phase = Literal["A", "B"]
@@ -28,6 +29,8 @@ LEAST_COVERAGE = 0.5
 RANKED = {"hit": "Success", "recall": "R", "precision": "P", "mrr": "RR", "ndcg": "nDCG"}
 """Our names to those of `ir_measures`."""
 NEED_K = ("hit", "recall", "precision")
+FLAT = 1e-12
+"""A variance below this is that of equal values."""
 PLAIN = ("false_recall", "empty", "coverage")
 _NAME = re.compile(r"(hit|recall|precision|mrr|ndcg|false_recall|empty|coverage)(?:@([1-9]\d{0,3}))?(?:\.([ab]))?")
 
@@ -77,11 +80,6 @@ def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
     covered = coverage(found)
     thin = len(covered) > 0 and float(covered.mean()) < LEAST_COVERAGE
     values = _values(found, parsed)
-    ranked = [place for place, (kind, _, _) in enumerate(parsed) if kind in RANKED]
-    # They are about the same queries, so one set of draws serves them all.
-    means = (
-        dict(zip(ranked, _means(np.column_stack([values[place] for place in ranked])), strict=True)) if ranked else {}
-    )
     made = []
     for place, ((kind, _, phase), name) in enumerate(zip(parsed, names, strict=True)):
         notes = []
@@ -89,23 +87,26 @@ def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
             notes.append("one query: no interval")
         if kind in RANKED and len(values[place]) and thin:
             notes.append(f"only {covered.mean():.0%} of the memories given are labelled")
-        share = means[place] if place in means else mean_of(values[place])
-        made.append(Measure(name, phase, share, len(values[place]), tuple(notes)))
+        made.append(Measure(name, phase, mean_of(values[place]), len(values[place]), tuple(notes)))
     return made
 
 
 def mean_of(values: npt.NDArray[np.float64]) -> Estimate:
-    """The mean over queries (n,) with its 95 % interval by drawing queries anew; nan where there is none."""
-    (found,) = _means(values[:, None])
-    return found
+    """The mean over queries (n,) of values from 0 to 1 with its 95 % interval; nan where there is none.
 
-
-def _means(values: npt.NDArray[np.float64]) -> list[Estimate]:
-    """The mean of each column over queries (n, measures), with its interval."""
-    if not len(values):
-        return [Estimate(*[float("nan")] * 3)] * values.shape[1]
-    low, high = seed_interval(values)
-    return [Estimate(*map(float, ends)) for ends in zip(values.mean(axis=0), low, high, strict=True)]
+    It is Wilson's interval with the variance of the values in the place of that of a share, and Student's quantile: a
+    mean of values with the variance s² is as certain as a share of m(1 − m) / s² · n outcomes. Where all are equal it
+    is that of n outcomes: a few steps without a failure do not say that there is none. Drawing queries anew says so,
+    and holds the truth in 77 to 85 % of samples of five queries instead of 92 to 99 %.
+    """
+    n = len(values)
+    if n < 2:
+        return Estimate(float(values[0]) if n else float("nan"), float("nan"), float("nan"))
+    mean, variance = float(values.mean()), float(values.var(ddof=1))
+    as_share = mean * (1 - mean) * n / (n - 1)
+    certain = n if variance < FLAT else n * as_share / variance
+    low, high = score_interval(mean, certain, float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1)))
+    return Estimate(mean, float(low), float(high))
 
 
 def _parsed(name: str) -> tuple[str, int | None, Phase]:

@@ -106,10 +106,16 @@ def wilson(share: float, clusters: npt.ArrayLike) -> tuple[float, float]:
     (Σ nᵢ)² / Σ nᵢ² independent outcomes (Kish 1965).
     """
     sizes = np.unique(np.asarray(clusters), return_counts=True)[1]
-    n = float(sizes.sum() ** 2 / (sizes**2).sum())
     z = float(scipy.stats.norm.ppf((1 + LEVEL) / 2))
-    middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-    return max(0.0, (middle - half) / (1 + z**2 / n)), min(1.0, (middle + half) / (1 + z**2 / n))
+    low, high = score_interval(share, float(sizes.sum() ** 2 / (sizes**2).sum()), z)
+    return float(low), float(high)
+
+
+def score_interval(share: npt.ArrayLike, n: npt.ArrayLike, z: float) -> tuple[Floats, Floats]:
+    """Wilson's interval (1927) of shares (...) of n (...) outcomes, `z` standard errors to either side."""
+    share, n = np.asarray(share, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    middle, half = share + z**2 / (2 * n), z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    return np.maximum(0.0, (middle - half) / (1 + z**2 / n)), np.minimum(1.0, (middle + half) / (1 + z**2 / n))
 
 
 def seed_interval(values: Floats) -> tuple[Floats, Floats]:
