@@ -28,11 +28,12 @@ BENCHMARKS: Mapping[str, str] = {
     "open": "benchmarks.opening",
     "policies": "benchmarks.policies",
     "questions": "benchmarks.questions",
+    "recall": "benchmarks.recall",
     "page": "benchmarks.page",
 }
 """Name to module; a module has `NAME` and `measure`."""
 
-DEFAULT = ("retrieval", "open", "policies", "questions")
+DEFAULT = ("retrieval", "open", "policies", "questions", "recall")
 """Those that are run when none is named: minutes, and nothing but this process."""
 
 

@@ -32,6 +32,7 @@ DEPTH = 50
 """So many of the nearest memories of a query are kept: what no pool reaches is not looked at in curves."""
 AT_ONCE = 64
 EVERYTHING = -2.0
+PRODUCT_SLACK = 1e-4
 
 Stage = Literal[
     "not stored", "other space", "below delta", "beyond k1", "kept out", "reranked away", "no room", "given"
@@ -184,6 +185,8 @@ def _query(
     if decision is not None and space is None:
         view = with_q(view, recorded_q(decision))
     seed = seed_of(trace)
+    if vector is not None and product is None:
+        product = np.asarray(view.embeddings @ vector)
     ids, similarity, q, equals = (
         nearest(view, vector, settings, seed, product) if vector is not None else ((), *_NOTHING)
     )
@@ -199,7 +202,7 @@ def _query(
         strict, pool = recalled.strict, tuple(member.memory_id for member in recalled.pool)
         selected = given = decided.selected
     fates = tuple(
-        _fate(memory_id, grade, trace, view, vector, pool, selected, given, recalled, strict)
+        _fate(memory_id, grade, trace, view, vector, product, pool, selected, given, recalled, strict)
         for memory_id, grade in known.relevant.items()
     )
     return Query(
@@ -268,6 +271,7 @@ def _fate(
     trace: StepTrace,
     view: MemoryView,
     vector: npt.NDArray[np.float32] | None,
+    product: npt.NDArray[np.float32] | None,
     pool: Sequence[str],
     selected: Collection[str],
     given: Collection[str],
@@ -275,7 +279,7 @@ def _fate(
     strict: bool,
 ) -> Fate:
     used = None if trace.follows is None else memory_id in trace.follows.memories
-    similarity, rank = _placed(memory_id, view, vector, recalled)
+    similarity, rank = _placed(memory_id, view, vector, product, recalled)
     if memory_id in given:
         return Fate(memory_id, grade, "given", similarity, rank, used)
     stage: Stage
@@ -304,22 +308,30 @@ def _missed(memory_id: str, similarity: float, trace: StepTrace, recalled: Recal
 
 
 def _placed(
-    memory_id: str, view: MemoryView, vector: npt.NDArray[np.float32] | None, recalled: RecallRecord | None
+    memory_id: str,
+    view: MemoryView,
+    vector: npt.NDArray[np.float32] | None,
+    product: npt.NDArray[np.float32] | None,
+    recalled: RecallRecord | None,
 ) -> tuple[float | None, int | None]:
-    """A memory's similarity and its rank by it; of those that phase A recorded as it was recorded."""
+    """A memory's similarity and its rank by it; of those that phase A recorded as it was recorded.
+
+    `product` (n,) is that of all vectors with `vector`, whose last digits depend on how it was computed: what lies
+    within `PRODUCT_SLACK` is compared exactly.
+    """
     seen = (*recalled.pool, *recalled.left_out) if recalled is not None else ()
     for member in seen:
         if member.memory_id == memory_id and member.signal is None and vector is not None:
             return member.similarity, member.rank_recall
-    if vector is None or not view.sees(memory_id):
+    if vector is None or product is None or not view.sees(memory_id):
         return None, None
     own = float(exact_similarity(view.embeddings[[view.position(memory_id)]], vector)[0])
-    products = np.asarray(view.embeddings @ vector)
+    ahead = product > own + PRODUCT_SLACK
+    near = (product >= own - PRODUCT_SLACK) & ~ahead
     if view.visible is not None:
-        products = np.where(view.visible, products, EVERYTHING)
-    near = np.flatnonzero(products >= own - 1e-4)
-    ahead = int((exact_similarity(view.embeddings[near], vector) > own).sum())
-    return own, 1 + ahead
+        ahead, near = ahead & view.visible, near & view.visible
+    exact = exact_similarity(view.embeddings[np.flatnonzero(near)], vector)
+    return own, 1 + int(ahead.sum()) + int((exact > own).sum())
 
 
 def weights_that_select(trace: StepTrace, memory_id: str) -> list[tuple[float, float]]:
