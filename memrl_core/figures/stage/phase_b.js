@@ -4,6 +4,8 @@
 const CLIP = 3;
 const FLAT_SD = 1e-9;
 const DIGITS = 1e9;
+const PARALLEL = 1e-12;
+const TIED = 1e-9;
 
 // The even one of two integers equally near, as numpy rounds.
 function rint(value) {
@@ -130,4 +132,29 @@ export function selectedAt(step, weight = null) {
   return reranked(step, weight)
     .slice(0, step.decision.k2)
     .map((one) => one.candidate.memory);
+}
+
+// The exact λ at which the best k2 of a pool change, as the core finds them (memrl_core/analysis/decision/spectrum.py):
+// scores are lines in λ, so it is where two of them cross at the cut. Of a step as it was decided the core has sent them.
+export function flipsOf(step) {
+  const { decision } = step;
+  if (!decision?.slides) return [];
+  if (step.known === undefined) return decision.flips;
+  const pool = step.candidates.filter((one) => one.rank_b != null);
+  const [first, last] = [0, 1].map((weight) => pool.map((one) => partsOf(one, weight).reduce((sum, part) => sum + part)));
+  const atCut = (weight, i) => {
+    const above = pool.map((_, j) => (1 - weight) * (first[j] - first[i]) + weight * (last[j] - last[i]));
+    return above.filter((by) => by > TIED).length < decision.k2 && above.filter((by) => by > -TIED).length > decision.k2;
+  };
+  const crossings = new Set();
+  for (let i = 1; i < pool.length; i++) {
+    for (let j = 0; j < i; j++) {
+      const apart = first[i] - first[j] - last[i] + last[j];
+      const weight = (first[i] - first[j]) / apart;
+      if (Math.abs(apart) > PARALLEL && weight > 0 && weight < 1 && atCut(weight, i)) crossings.add(weight);
+    }
+  }
+  const edges = [0, ...[...crossings].sort((a, b) => a - b), 1];
+  const chosen = edges.slice(1).map((edge, i) => [...selectedAt(step, (edges[i] + edge) / 2)].sort().join());
+  return edges.slice(1, -1).filter((_, i) => chosen[i] !== chosen[i + 1]);
 }

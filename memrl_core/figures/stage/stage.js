@@ -3,7 +3,7 @@ import { Film } from "./film.js";
 import { Hand } from "./hand.js";
 import { MAP_COLOURS, MemoryMap } from "./memory_map.js";
 import { Model } from "./model.js";
-import { decidedAgain, held, selectedAt } from "./phase_b.js";
+import { decidedAgain, flipsOf, held, selectedAt } from "./phase_b.js";
 import { QAxis } from "./q_axis.js";
 import { Ranks } from "./ranks.js";
 
@@ -136,7 +136,7 @@ class Stage {
     this.legend = el("div", "stage-legend", mapPanel);
     this.buildTries(set(el("div", "stage-tries", root), { role: "group", "aria-label": "Other settings for this step" }));
     this.flights = svg("svg", { class: "stage-flights", "aria-hidden": "true" }, root);
-    this.lines = svg("svg", { class: "stage-flights", "aria-hidden": "true" }, root);
+    this.lines = svg("svg", { class: "stage-flights stage-followed-lines", "aria-hidden": "true" }, root);
     root.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -388,6 +388,7 @@ class Stage {
   showStep() {
     const { step, model } = this;
     this.again = decidedAgain(step, this.tried);
+    this.flips = flipsOf(this.again);
     this.ranks.setStep(this.index, this.again);
     this.map.setStep(this.index);
     this.axis.setStep(this.index);
@@ -563,6 +564,7 @@ class Stage {
     const changed = Object.keys(TRIED).filter((name) => was[name] !== this.tried[name]);
     if (changed.some((name) => name !== "weight")) {
       this.again = decidedAgain(this.step, this.tried);
+      this.flips = flipsOf(this.again);
       this.ranks.setStep(this.index, this.again);
     }
     const { decision } = this.again;
@@ -591,12 +593,11 @@ class Stage {
     return Object.keys(TRIED).filter((name) => this.recorded(name) !== null && this.tried[name] !== null && this.tried[name] !== this.recorded(name));
   }
 
-  // The exact λ at which the choice changes: those of the recorded pool, so only beside it.
+  // The exact λ at which the choice changes, in the pool that is shown.
   showFlips() {
     const { ticks } = this.tries.weight;
     for (const tick of ticks.querySelectorAll("i:not(.stage-recorded)")) tick.remove();
-    if (this.again !== this.step) return;
-    for (const at of this.step.decision?.slides ? this.step.decision.flips : []) el("i", "", ticks).style.left = `${100 * at}%`;
+    for (const at of this.flips) el("i", "", ticks).style.left = `${100 * at}%`;
   }
 
   // What of the tried is another setting than the steps to come have.

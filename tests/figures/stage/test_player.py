@@ -22,6 +22,7 @@ from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import create_bank
 from memrl_core.agent.runs import live_run, start_run
 from memrl_core.analysis.decision.labels import FUNCTION_WORDS
+from memrl_core.analysis.decision.spectrum import spectrum
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.environments.helpdesk import Helpdesk
@@ -115,24 +116,28 @@ def test_another_k1_k2_or_delta_decides_in_the_browser_as_in_the_core(demo: Memo
         ids = data["memories"]["id"]
         held = {one.memory_id for one in (*recall.pool, *recall.left_out)}
         pool = [one.memory_id for one in again.pool]
-        expected.append((ids, held, pool, list(chosen.selected), [c.score for c in chosen.candidates][: len(pool)]))
+        scores = [c.score for c in chosen.candidates][: len(pool)]
+        expected.append((ids, held, pool, list(chosen.selected), scores, [f.weight for f in spectrum(chosen).flips]))
     page = browser.new_page()
     found = page.evaluate(
         """async ([script, cases]) => {
           const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
-          const { decidedAgain, reranked, selectedAt } = await import(address);
+          const { decidedAgain, flipsOf, reranked, selectedAt } = await import(address);
           return cases.map(({ step, tried }) => {
             const again = decidedAgain(step, tried);
             const order = reranked(again, tried.weight);
             const pool = again.candidates.filter((one) => !one.missed).map((one) => one.memory);
-            return [again.known ?? true, pool, selectedAt(again, tried.weight), order.map((one) => one.score)];
+            const scores = order.map((one) => one.score);
+            return [again.known ?? true, pool, selectedAt(again, tried.weight), scores, flipsOf(again)];
           });
         }""",
         [stage_script(), cases],
     )
     page.close()
     told = 0
-    for (ids, held, pool, selected, scores), (known, in_pool, chosen, shown) in zip(expected, found, strict=True):
+    for (ids, held, pool, selected, scores, flips), (known, in_pool, chosen, shown, ticks) in zip(
+        expected, found, strict=True
+    ):
         if not known:
             assert len(in_pool) <= len(pool)
             continue
@@ -141,6 +146,7 @@ def test_another_k1_k2_or_delta_decides_in_the_browser_as_in_the_core(demo: Memo
         assert [ids[n] for n in in_pool] == pool
         assert [ids[n] for n in chosen] == selected
         assert shown == pytest.approx(scores, abs=1e-9)
+        assert ticks == pytest.approx(flips, abs=1e-9)
     assert told > len(cases) / 2 and told < len(cases)
 
 
@@ -462,6 +468,10 @@ def test_a_line_leads_from_each_memory_that_the_answer_follows_to_the_answer(
         box = line.bounding_box()
         assert shown and box and box["y"] <= shown["y"] + shown["height"] and box["width"] > 2
     assert "not credited" in page.locator(".stage-update").inner_text()
+    page.keyboard.press("m")
+    expect(lines.first).to_be_hidden()
+    page.keyboard.press("m")
+    expect(lines.first).to_be_visible()
     page.keyboard.press("2")
     until(page, "document.querySelectorAll('.stage-followed-line').length === 0")
 
