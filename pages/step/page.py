@@ -41,8 +41,9 @@ with above:
             keys_help()
     else:
         header(place, slider=False)
-    model_banner(view)
-    follows_banner(view)
+    with st.container(key="notices"):
+        model_banner(view)
+        follows_banner(view)
     controls(view)
 if comes_again:
     # What is read below the stage would only keep the browser from drawing it.

@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,22 @@ import numpy as np
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from memrl_core.agent import Agent
 from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import create_bank
 from memrl_core.agent.runs import live_run, start_run
 from memrl_core.analysis.map.map_layout import MapLayout
+from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.folders import copy_bank
-from memrl_core.environments.tasks import sample_data_path
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_data_path, sample_tasks
+from memrl_core.models.simulated import SimulatedModel
 from memrl_core.settings import MemRLSettings
 from tests.browser.conftest import RunningApp, app, context, serve, watched_page
+from tests.browser.test_smoke import ROOM
 from tests.browser.test_story import STAGE, drawn_stage, press_step, settled, violations
+from tests.builders import a_run
 
 __all__ = ["app", "context", "serve"]
 
@@ -168,6 +176,30 @@ def test_what_is_tried_on_a_live_step_can_be_used_from_the_next_step_on(page: Pa
     # The step that is shown stays as it was decided.
     page.get_by_role("button", name="as recorded").click()
     expect(page.locator(".stage-chip")).to_have_count(len(recorded))
+
+
+@pytest.mark.slow
+def test_a_warning_takes_no_height_from_the_stage(page: Page, app: RunningApp) -> None:
+    folder = app.home / "banks" / "no-model"
+    folder.parent.mkdir(exist_ok=True)
+    embedder, model = HashingEmbedder(), SimulatedModel()
+    with MemoryBank.create(str(folder), embedder.name, embedder.dimension) as bank:
+        run = replace(a_run("r"), embedder=embedder.name, model="ollama:not-there", simulated=False)
+        bank.write.start_run(run)
+        list(Agent(bank, "r", model, embedder, make_environment("household")).run(sample_tasks("household-train")[:3]))
+    page.set_viewport_size({"width": 1024, "height": 768})
+    page.goto(f"{app.url}/step?bank=no-model")
+    drawn_stage(page)
+    settled(page)
+    warning = page.locator(".st-key-model_banner")
+    expect(warning).to_be_visible()
+    for width, height in ((1024, 768), (1440, 900)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function(f"({ROOM})()[0] === 0")
+        box, stage = page.locator(".st-key-notices").bounding_box(), page.locator(".stage").bounding_box()
+        assert box and stage and box["y"] >= stage["y"] + stage["height"] - 1 and box["y"] + box["height"] <= height
+    warning.hover()
+    page.get_by_role("button", name="Check again").click()
 
 
 @pytest.mark.slow
