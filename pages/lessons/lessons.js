@@ -239,8 +239,8 @@ export default function ({ parentElement, data }) {
       return slider;
     }));
     address(replace);
-    locked();
     settle();
+    locked();
     averages();
   }
 
@@ -341,7 +341,17 @@ export default function ({ parentElement, data }) {
       const known = worked.length ? worked : those.length ? those : run.memory.uses.map((_, id) => id);
       ids = [known.reduce((best, id) => (run.memory.uses[id] > run.memory.uses[best] ? id : best), known[0])];
     }
+    if (ids.length && !predicted()) t = begun();
     dirty = true;
+  }
+
+  // How far the curves of the lesson's memories are drawn before the prediction: two of them until either is used twice
+  // and both are written, one until its first failure. Neither shows how far q can come.
+  function begun() {
+    const written = Math.max(...ids) + 1, usesOf = (id) => run.steps.flatMap((step, at) => (step.chosen.includes(id) ? [at] : []));
+    const uses = ids.map(usesOf);
+    const ends = ids.length === 2 ? uses.map((those) => those[1]) : uses.map((those) => those.find((at) => !run.steps[at].success));
+    return Math.max(written, Math.min(UNSEEN, ...ends.map((at) => at ?? UNSEEN)));
   }
 
   function averages() {

@@ -31,19 +31,42 @@ function stateOf(search) {
   return { state, step, paused: asked.has("step"), notes };
 }
 
-function addressOf(state, step, presenting = false) {
+function addressOf(state, step, presenting = false, packed = "") {
   const parts = Object.keys(RANGES).filter((name) => state[name] !== RANGES[name][3]).map((name) => `${name}=${state[name]}`);
   if (state.shifts.join() !== "145") parts.push(`shift=${state.shifts.join(",") || "none"}`);
   if (step !== null) parts.push(`step=${step}`);
   if (presenting) parts.push("presenter=1");
+  if (packed) parts.push(`own=${packed}`);
   return parts.length ? `?${parts.join("&")}` : "";
+}
+
+// A person's own tasks in an address: deflated, in base64 without the signs that an address gives a meaning to.
+const LONGEST_IN_ADDRESS = 2000, LONGEST_PASTED = 20000;
+async function packed(text) {
+  const stream = new Blob([text]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const signs = btoa(Array.from(bytes, (one) => String.fromCharCode(one)).join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  return signs.length <= LONGEST_IN_ADDRESS ? signs : "";
+}
+// Read part by part: what unpacks to more than can be pasted is not read to its end. Throws where it cannot be read.
+async function unpacked(signs) {
+  if (signs.length > LONGEST_IN_ADDRESS) throw new RangeError("longer than a link of this page");
+  const bytes = Uint8Array.from(atob(signs.replaceAll("-", "+").replaceAll("_", "/")), (one) => one.charCodeAt(0));
+  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw")).pipeThrough(new TextDecoderStream("utf-8", { fatal: true })).getReader();
+  let text = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    text += part.value;
+    if (text.length > LONGEST_PASTED) throw new RangeError("longer than what can be pasted");
+  }
+  return text;
 }
 
 const LOCK = `<svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><path fill="currentColor" d="M17 9V7A5 5 0 0 0 7 7v2H5v13h14V9Zm-8-2a3 3 0 0 1 6 0v2H9Zm3 10.7a1.7 1.7 0 1 1 0-3.4 1.7 1.7 0 0 1 0 3.4Z"/></svg>`;
 
 const OWN_TASKS = `<label>Eight to forty short texts, one a line, in two to eight groups with a blank line between them. A line with # names its group.
   <textarea rows="12" maxlength="20000" spellcheck="false" aria-label="Tasks"></textarea></label><p role="alert"></p>
-  <button type="button" class="pg-own-use">Use them</button> <button type="button" class="pg-own-back">Back to the shipped tasks</button> <button type="button" class="pg-own-close">Close</button>`;
+  <button type="button" class="pg-own-use">Use them</button> <button type="button" class="pg-own-save">Save as a file</button> <label class="pg-own-file">Open a file <input type="file" accept=".txt,text/plain" aria-label="Open a file of tasks"></label>
+  <button type="button" class="pg-own-back">Back to the shipped tasks</button> <button type="button" class="pg-own-close">Close</button>`;
 
 // What stands on the screen; texts are this program's own, what comes from an address are numbers.
 function markup(presets) {
@@ -88,6 +111,8 @@ export default function ({ parentElement, data, setTriggerValue }) {
   const opened = stateOf(window.location.search);
   let { state } = opened, t = opened.step, playing = !opened.paused && t < LENGTH;
   let family = -1, future = false, geometry = null, held = null;
+  // The own tasks of this page, packed for its address; what was sent to be embedded; what a link asks for.
+  let ownPacked = new URLSearchParams(window.location.search).get("own") ?? "", sent = "", linked = null;
   let run, q, band, baseline, own, phase = 0, hovered = -1, places = [], marks = [], dirty = true, last = 0;
   const submit = slices();
   root.dataset.steps = String(t);
@@ -113,7 +138,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   function address() {
     clearTimeout(asked);
     asked = setTimeout(() => {
-      if (root.isConnected) history.replaceState(history.state, "", window.location.pathname + addressOf(state, playing ? null : t, root.classList.contains("pg-presenting")));
+      if (root.isConnected) history.replaceState(history.state, "", window.location.pathname + addressOf(state, playing ? null : t, root.classList.contains("pg-presenting"), ownPacked));
     }, 150);
   }
 
@@ -417,10 +442,10 @@ export default function ({ parentElement, data, setTriggerValue }) {
     changed(preset.sentence);
   });
   $(".pg-link").addEventListener("click", async () => {
-    const link = window.location.origin + window.location.pathname + addressOf(state, t);
+    const link = window.location.origin + window.location.pathname + addressOf(state, t, false, ownPacked);
     try {
       await navigator.clipboard.writeText(link);
-      $(".pg-status").textContent = TEXTS ? "The link is copied: it opens these settings, with the shipped tasks." : "The link is copied: it opens this very state.";
+      $(".pg-status").textContent = TEXTS && !ownPacked ? "The link is copied: it opens these settings with the shipped tasks. Yours are too long for an address: under Your own tasks they can be saved as a file." : "The link is copied: it opens this very state.";
     } catch {
       $(".pg-status").textContent = link;
     }
@@ -435,30 +460,73 @@ export default function ({ parentElement, data, setTriggerValue }) {
     panel.querySelector("textarea").focus();
   };
   const beginWith = (tasks, names, texts, sentence) => {
+    const { step, paused } = linked ?? { step: 0, paused: false };
+    linked = null;
     setTasks(tasks);
     [FAMILY_NAMES, TEXTS, family, own, plane] = [names, texts, -1, null, texts ? { dots: [], ghosts: [] } : data.plane];
     $(".pg-family")?.remove();
     root.dataset.own = texts ? String(texts.length) : "";
     openOwn(false);
     restart();
-    playing = true;
+    playing = !paused;
     changed(sentence);
+    if (paused) go(step);
   };
   root.take = (given) => {
     if (!given || given.number === taken) return;
     taken = given.number;
     panel.querySelector("p").textContent = given.trouble ?? "";
-    if (given.trouble) return;
+    if (given.trouble) return linked && refused(given.trouble);
+    const used = sent;
+    packed(used).then((signs) => {
+      if (used !== sent) return;
+      ownPacked = signs;
+      address();
+    });
     const { groups, embeddings } = given, texts = groups.flatMap(([, some]) => some);
     beginWith({ sizes: groups.map(([, some]) => some.length), embeddings }, groups.map(([name]) => name), texts, `${texts.length} tasks of yours in ${groups.length} families, embedded by WordLlama. The plane shows your settings alone.`);
   };
+  // What a link asks for and cannot have: the shipped tasks stay.
+  function refused(why) {
+    [linked, ownPacked] = [null, ""];
+    changed(`The tasks of this link cannot be used. ${why}`);
+  }
+  const use = (text) => {
+    sent = text;
+    setTriggerValue("own", text);
+  };
+  if (ownPacked) {
+    linked = opened;
+    playing = false;
+    unpacked(ownPacked).then((text) => {
+      panel.querySelector("textarea").value = text;
+      use(text);
+    }).catch(() => refused("It was cut off or changed: ask for it again. The tasks are the shipped ones."));
+  }
   $(".pg-own-open").addEventListener("click", () => openOwn(!panel.isConnected));
   panel.querySelector(".pg-own-close").addEventListener("click", () => openOwn(false));
   panel.querySelector(".pg-own-use").addEventListener("click", () => {
     panel.querySelector("p").textContent = "Embedding …";
-    setTriggerValue("own", panel.querySelector("textarea").value);
+    use(panel.querySelector("textarea").value);
   });
-  panel.querySelector(".pg-own-back").addEventListener("click", () => beginWith(SHIPPED, shipped, null, "The shipped tasks are back."));
+  panel.querySelector(".pg-own-save").addEventListener("click", () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([panel.querySelector("textarea").value], { type: "text/plain" }));
+    link.download = "tasks.txt";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  });
+  panel.querySelector(".pg-own-file input").addEventListener("change", async ({ target }) => {
+    const [file] = target.files;
+    if (!file) return;
+    // A little more than can be pasted, so that what is too long is refused and not cut.
+    panel.querySelector("textarea").value = await file.slice(0, LONGEST_PASTED).text();
+    target.value = "";
+  });
+  panel.querySelector(".pg-own-back").addEventListener("click", () => {
+    [sent, ownPacked, linked] = ["", "", null];
+    beginWith(SHIPPED, shipped, null, "The shipped tasks are back.");
+  });
   const hint = (canvas, box, text, event) => {
     box.hidden = !text;
     if (!text) return;

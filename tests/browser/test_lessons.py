@@ -165,6 +165,9 @@ def test_before_the_prediction_no_run_is_at_its_end_and_no_seeds_are_averaged(
     page.wait_for_timeout(300)
     assert int(page.get_by_test_id("lessons").get_attribute("data-steps") or 0) < 100
     assert page.locator(".ls-seeds canvas").is_hidden() and not page.locator(".ls-verdict").inner_text()
+    if LESSONS[key].picture in ("pair", "life"):
+        label = page.locator(".ls-picture canvas").get_attribute("aria-label") or ""
+        assert 0 < int(label.removesuffix(".").split()[-1]) <= 144, "what the memories began with is drawn"
     assert key != "10-the-gap" or page.locator(".ls-strip canvas").is_hidden()
     assert int(page.locator(".ls-at").get_attribute("max") or 0) <= 144
     shown = "document.querySelectorAll('.ls-question, .ls-choices, .ls-math').forEach((one) => one.remove())"

@@ -244,6 +244,32 @@ def test_own_tasks_become_the_families_and_bad_ones_leave_the_tasks_as_they_were
     page.locator(".pg-map canvas").click(position={"x": map_box["width"] * 0.29, "y": 90})
     expect(page.locator(".pg-family h2")).to_have_text("<img src=x onerror=alert")
     expect(page.get_by_role("slider", name="k2", exact=True)).to_have_value("2")
+    page.get_by_role("slider", name="step", exact=True).fill("30")
+    expect(page).to_have_url(re.compile("step=30&own="))
+    link, task = page.url, page.locator(".pg-task").text_content()
+    page.goto(link)
+    expect(root).to_have_attribute("data-own", "8")
+    expect(page.locator(".pg-task")).to_have_text(task or "")
+    assert page.url == link
+    page.goto(re.sub("own=.*", "own=A", link))
+    expect(page.locator(".pg-status")).to_contain_text("The tasks of this link cannot be used")
+    expect(root).to_have_attribute("data-steps", "30")
+    assert "own=" not in page.url
     page.get_by_role("button", name="Your own tasks").click()
+    # Forty texts of letters drawn anew leave nothing to compress.
+    drawn = ["".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz", k=100)) for number in range(40)]
+    long = "\n".join(["# One", *drawn[:20], "# Two", *drawn[20:]])
+    page.get_by_label("Open a file of tasks").set_input_files(
+        {"name": "t.txt", "mimeType": "text/plain", "buffer": long.encode()}
+    )
+    expect(texts).to_have_value(long)
+    page.get_by_role("button", name="Use them").click()
+    expect(root).to_have_attribute("data-own", "40")
+    assert "own=" not in page.url
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_role("button", name="Your own tasks").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as a file").click()
+    assert saved.value.path().read_text("utf-8") == long
     page.get_by_role("button", name="Back to the shipped tasks").click()
     expect(page.locator(".pg-task")).to_contain_text(re.compile(r"[A-Z][a-z]+ \d"))
