@@ -419,7 +419,8 @@ def report(
             both = agreement_of(labels)
             if both.share is not None:
                 kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
-                console.print(f"Raters agree on {percent(both.share)} of what two or more labelled{kappa}.")
+                of = counted(both.steps_rated_by_two_or_more, "item")
+                console.print(f"Raters agree on {percent(both.share)} of {of} that two or more labelled{kappa}.")
             for rater, right in on_gold(opened, name, labels).items():
                 ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
                 said = f"as the environment knows in {percent(right.share or 0.0, 0)} of {right.n:,} labels ({ends})"

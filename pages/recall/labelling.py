@@ -41,7 +41,7 @@ def labelling(place: Place) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="label_bar"):
         name_field("recall_name", row=True)
         done = sum(item in labels for item in items)
-        st.markdown(f"**{done} of {len(items)}** of step {step}", width="content")
+        st.markdown(f"**{done} of {len(items)}** memories of step {step}", width="content")
         _moves(place, trace, "" in labels, mine)
     if batch is not None:
         _end_of_batch(bank, batch)
@@ -54,7 +54,9 @@ def labelling(place: Place) -> None:
     with left:
         if items:
             at = min(at, len(items) - 1)
-            _card(bank, trace, items[at], labels.get(items[at]), key, at, len(items))
+            left_over = [n for n, item in enumerate(items) if n != at and item not in labels]
+            after = next((n for n in left_over if n > at), left_over[0] if left_over else at)
+            _card(bank, trace, items[at], labels.get(items[at]), key, at, len(items), after)
         else:
             st.info("No memory was considered in this step. Search for one that should have come.")
     with right:
@@ -85,7 +87,10 @@ def _items(bank: MemoryBank, trace: StepTrace) -> list[str]:
     return [items[place] for place in order]
 
 
-def _card(bank: MemoryBank, trace: StepTrace, memory_id: str, label: Label | None, key: str, at: int, of: int) -> None:
+def _card(
+    bank: MemoryBank, trace: StepTrace, memory_id: str, label: Label | None, key: str, at: int, of: int, after: int
+) -> None:
+    """The memory with a key per grade; a grade goes on to the item at `after`, the next without a label."""
     memory = bank.memory(memory_id)
     with st.container(border=True, key="label_card"):
         st.markdown(f"**{literal(memory_label(memory_id, trace.run))}** · {literal(memory.intent)}")
@@ -95,7 +100,7 @@ def _card(bank: MemoryBank, trace: StepTrace, memory_id: str, label: Label | Non
         for grade, meaning in enumerate(MEANING):
             st.button(
                 meaning, shortcut=str(grade), key=f"grade_{grade}", on_click=_judge,
-                args=(bank, Label(trace.run, trace.step, memory_id, grade, person()), key, at, of),
+                args=(bank, Label(trace.run, trace.step, memory_id, grade, person()), key, after),
                 type="primary" if label is not None and label.grade == grade else "secondary",
                 **within_role(bank, Role.RATE),
             )  # fmt: skip
@@ -110,11 +115,11 @@ def _go(key: str, at: int) -> None:
     st.session_state[key] = at
 
 
-def _judge(bank: MemoryBank, label: Label, key: str = "", at: int = 0, of: int = 1) -> None:
+def _judge(bank: MemoryBank, label: Label, key: str = "", after: int = 0) -> None:
     with failure_kept():
         bank.write.judgements.judge(label)
         if key:
-            st.session_state[key] = min(at + 1, of - 1)
+            st.session_state[key] = after
 
 
 def _moves(place: Place, trace: StepTrace, said: bool, mine: Sequence[tuple[Batch, int]]) -> None:

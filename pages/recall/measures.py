@@ -100,7 +100,8 @@ def _agreement(place: Place) -> None:
     both = agreement_of(labels)
     if both.share is not None:
         kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
-        st.caption(f"Raters agree on {percent(both.share)} of what two or more labelled{kappa}.")
+        of = counted(both.steps_rated_by_two_or_more, "item")
+        st.caption(f"Raters agree on {percent(both.share)} of {of} that two or more labelled{kappa}.")
     # Who still labels would learn from it which items are gold.
     mine = parts_of(place.bank, person(), place.info.id)
     if any(step not in done_steps(batch, person(), labels) for batch, step in mine):

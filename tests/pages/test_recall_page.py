@@ -34,6 +34,14 @@ def test_a_grade_is_stored_shown_and_undone(visit: Visit, bank: Stored) -> None:
     app.button(key="grade_2").click().run()
     (label,) = bank.judgements.standing(RUN, 20)
     assert (label.grade, label.source) == (2, "person")
+    # After the last memory comes the first that has no label yet.
+    at = f"label_at_{RUN}_20"
+    assert app.session_state[at] == 1
+    app.session_state[at] = 999
+    app.run()
+    app.button(key="grade_0").click().run()
+    assert app.session_state[at] == 1 and len(bank.judgements.standing(RUN, 20)) == 2
+    app.button(key="label_undo").click().run()
     app.button(key="label_nothing").click().run()
     assert {one.memory_id for one in bank.judgements.standing(RUN, 20)} == {label.memory_id, ""}
     for _ in range(2):

@@ -16,7 +16,7 @@ from memrl_core.analysis.memory.exposure import attempts
 from memrl_core.analysis.recall.queries import Query
 from memrl_core.analysis.run.metrics import RATED, UNKNOWN, Estimate, percentiles, resampled
 from memrl_core.bank import MemoryBank
-from memrl_core.numerals import percent
+from memrl_core.numerals import counted, percent
 from memrl_core.retrieval import Floats
 
 
@@ -67,11 +67,11 @@ class AgainstSuccess:
         if self.full[0]:
             failed = self.full[0] - self.full[1]
             said.append(
-                f"Of {self.full[0]:,} steps with all that could be in the prompt, {failed:,} failed: recall was "
-                "not the limit there."
+                f"Of {counted(self.full[0], 'step')} with all that could be in the prompt, {failed:,} failed: recall "
+                "was not the limit there."
             )
         if self.none[0]:
-            said.append(f"Of {self.none[0]:,} with nothing of it, {self.none[1]:,} succeeded without.")
+            said.append(f"Of {counted(self.none[0], 'step')} with none of it, {self.none[1]:,} succeeded without it.")
         return tuple(said)
 
 
@@ -84,16 +84,16 @@ def against_success(bank: MemoryBank, run: str, queries: Sequence[Query]) -> Aga
     won = np.array([outcomes[one.step] == "success" for one in asked], dtype=np.float64)
     is_better = recall >= (recall.mean() if len(recall) else 0.0) - 1e-9
 
-    def counted(which: np.ndarray) -> tuple[int, int]:
+    def won_of(which: np.ndarray) -> tuple[int, int]:
         return int(which.sum()), int(won[which].sum())
 
     return AgainstSuccess(
         _groups(asked, recall, won),
-        counted(is_better),
-        counted(~is_better),
+        won_of(is_better),
+        won_of(~is_better),
         _difference([one.task for one in asked], is_better.astype(np.float64), won),
-        counted(recall >= 1 - 1e-9),
-        counted(recall <= 1e-9),
+        won_of(recall >= 1 - 1e-9),
+        won_of(recall <= 1e-9),
     )
 
 
