@@ -46,7 +46,7 @@ from pages.step.drawers import DRAWER, KEY, open_drawer
 from pages.step.hand import AT_WORK, hand_data, heard
 
 SENT, KNOWN, HEARD, SHOWN = "stage_sent", "stage_known", "stage_heard", "stage_shown"
-STRIP, FILM = "stage_strip", "stage_film"
+STRIP, FILM, BEFORE = "stage_strip", "stage_film", "stage_before"
 AROUND = 6
 """Steps before and after the one that is shown which go along, so that a person moves among them without the server."""
 MOST_ADDED = 256
@@ -364,10 +364,10 @@ def _known(view: View, traces: Sequence[StepTrace], cast: Collection[str], folde
     if view.moment.live:
         # Nothing came after it: what it did not move is as it is now.
         now = bank.utilities(run)
-        unmoved = {name: now.get(name, known) for name, known in bank.utilities(run, as_of=first - 1).items()}
+        unmoved = {name: now.get(name, known) for name, known in _before(bank, run, first).items()}
         return as_it_counts_now(Known(unmoved, {}), bank.histories_of(run, cast), first, last)
     if not folded or view.place.last_step > MOST_FOLDED:
-        then = bank.utilities(run, as_of=first - 1)
+        then = _before(bank, run, first)
         return as_it_counts_now(Known(then, written_by(traces)), bank.histories_of(run, cast), first, last)
     key = (bank.state, run)
     held = st.session_state.get(KNOWN)
@@ -384,6 +384,18 @@ def _known(view: View, traces: Sequence[StepTrace], cast: Collection[str], folde
             else:
                 before[name] = utility
     return Known(before, {one.step: whole.moves[one.step] for one in traces if one.step in whole.moves})
+
+
+def _before(bank: MemoryBank, run: str, step: int) -> Mapping[str, Utility]:
+    """What the run believed when `step` began.
+
+    What comes later changes nothing of that, and to fold it takes long where the run is: not after every key.
+    """
+    key = (bank.handle, run, step)
+    held: tuple[Any, Mapping[str, Utility]] | None = st.session_state.get(BEFORE)
+    if held is None or held[0] != key:
+        held = st.session_state[BEFORE] = (key, bank.utilities(run, as_of=step - 1))
+    return held[1]
 
 
 def _memories(bank: MemoryBank, run: str, known: Known) -> list[Memory]:

@@ -951,3 +951,23 @@ def test_a_teacher_who_lost_the_tab_finds_the_room_from_any_other_and_puts_one_o
         assert phone.get("state").status_code == 404
     assert f"room_close_{code}" not in [button.key for button in third.button]
     assert "closed" in page_text(app.run())
+
+
+def test_what_a_run_believed_before_a_live_step_is_folded_once_for_all_rewards(
+    bank: Stored, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+    utilities = MemoryBank.utilities
+
+    def counted(self: MemoryBank, run: str, as_of: int | None = None) -> Any:
+        asked.append(as_of)
+        return utilities(self, run, as_of)
+
+    monkeypatch.setattr(MemoryBank, "utilities", counted)
+    app = visit("step", bank="demo")
+    (run,) = (info.id for info in bank.runs()[:1])
+    last = bank.next_step(run) - 1
+    assert asked.count(last - 1) == 1
+    bank.write.ratings.rate(Rating(run, last, -1.0, "ann"))
+    app.run()
+    assert [step for step in asked if step is not None] == [last - 1] and not app.error
