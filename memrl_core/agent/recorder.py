@@ -441,9 +441,8 @@ class Recorder:
                 bank.write.start_run(self._info)
         self.is_begun = True
         if bank.away(run):
-            for event in bank.events(run):
-                if event.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
-                    self._renaming(event.payload.get("replaces", ()), event.memory_ids[0])
+            for event in bank.events(run, (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)):
+                self._renaming(event.payload.get("replaces", ()), event.memory_ids[0])
 
     def __enter__(self) -> Self:
         return self

@@ -164,7 +164,7 @@ class Reader:
     @locked
     def utilities(self, run: str, as_of: int | None = None) -> Mapping[str, Utility]:
         """q and visits of every memory of the run, oldest first, now or as of a step."""
-        return dict((self._q.now(run) if as_of is None else self._q.past(run, as_of)).utilities)
+        return dict(self._q.now(run).utilities if as_of is None else self._q.earlier(run, as_of))
 
     @locked
     def utilities_of(self, run: str, memory_ids: Iterable[str]) -> Mapping[str, Utility]:
@@ -299,7 +299,8 @@ class Reader:
         if kinds:
             if run:
                 self._facts.run(run)
-            return sorted((e for e in self._facts.of_kind(*kinds) if run in (None, e.run)), key=in_ledger)
+            of_run = () if run is None else (_LEDGER.run == run,)
+            return sorted(self._facts.events_where(_LEDGER.kind.in_(kinds), *of_run), key=in_ledger)
         if run:
             return sorted(self._facts.events(run), key=in_ledger)
         return sorted(self._facts.events_where(*(() if run is None else (_LEDGER.run == "",))), key=in_ledger)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sqlalchemy import or_, select
 
 from memrl_core.bank.facts import Facts, damage
-from memrl_core.bank.storage import codec
+from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.database import chunks
-from memrl_core.learning import REWARDING, Fold, by_step, copied, folded
+from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, copied, folded
 from memrl_core.learning.fold import Origin
 from memrl_core.policies import update_rule
-from memrl_core.records import LedgerEvent, Utility, UtilityPoint
+from memrl_core.records import EventKind, LedgerEvent, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
 PASTS_KEPT = 8
@@ -29,6 +30,18 @@ _VALUES = (
     "SELECT memory_id, q, visits, place, away, pinned, inherited, origin_step, replaced, begun_anew "
     "FROM q_values WHERE run = ?"
 )
+_MOVED_SINCE = "SELECT DISTINCT memory_id FROM q_moves WHERE run = ? AND step > ?"
+_NAMED = "SELECT 1 FROM q_values WHERE run = ? AND memory_id IN"
+_LEDGER = schema.ledger.c
+_WRITES = frozenset({EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED})
+_HIDES_NOTHING = frozenset({EventKind.MEMORY_PINNED, EventKind.MEMORY_UNPINNED})
+
+
+def _changes_what_was(event: LedgerEvent, step: int) -> bool:
+    """Whether, of an event since `step`, the tables no longer tell what the run saw before it."""
+    if event.step <= step and event.kind in (EventKind.RUN_STARTED, EventKind.SETTINGS_CHANGED, *_WRITES):
+        return True
+    return event.kind in CHANGES_MEMORIES - _WRITES - _HIDES_NOTHING
 
 
 class Utilities:
@@ -159,11 +172,59 @@ class Utilities:
         key = (self._facts.version, run, step)
         if key not in self._pasts:
             with self.foldable(run):
-                until = [event for event in self._facts.events(run) if event.known_at <= step]
+                until = self._facts.events_where(_LEDGER.run == run, _LEDGER.known_at <= step)
                 self._pasts[key] = folded(self.start(run), until, self._facts.committed(until))
             while len(self._pasts) > PASTS_KEPT:
                 self._pasts.popitem(last=False)
         return self._pasts[key]
+
+    def earlier(self, run: str, step: int) -> Mapping[str, Utility]:
+        """q and visits of the memories that the run saw when `step` had ended, oldest first. Raises `UnknownRun`.
+
+        Read from the tables, less the moves since, where all that came since is rewards and new memories; else folded,
+        as is the first half of a run: little is to be folded there.
+        """
+        if 2 * step < self._facts.next_step(run):
+            return self.past(run, step).utilities
+        now = self.now(run)
+        since = self._facts.counting(
+            self._facts.events_where(_LEDGER.run == run, or_(_LEDGER.known_at > step, _LEDGER.step > step))
+        )
+        new = {i for event in since if event.kind in _WRITES for i in event.memory_ids}
+        if any(event.known_at <= step or _changes_what_was(event, step) for event in since) or self._knew(
+            run, step, new
+        ):
+            return self.past(run, step).utilities
+        late = [event for event in since if event.step <= step and event.kind in REWARDING]
+        # A credit that takes nothing back moves nothing, and names the memories that the reward in its place moved.
+        emptied = [replace(event, kind=EventKind.CREDIT_REVOKED, revokes="") for event in late]
+        known = [e for at in {event.step for event in late} for e in self._facts.at(run, at) if e.known_at <= step]
+        changed = by_step([*self._facts.counting(known), *emptied], lambda attempt: True)
+        fold, _ = self.reached(run, changed)
+        without = fold.refolded(changed, self._facts.settings_at(run))
+        if without is None:
+            return self.past(run, step).utilities
+        moved = {i for (i,) in self._facts.database.raw(_MOVED_SINCE, (run, step))} | without.keys()
+        fold = self.read(run, moved)[0]
+        fold.histories = self.histories(run, moved)
+        then = {i: fold.at_end_of(step, i, without) for i in moved if i in now.utilities and i not in new}
+        return {i: then.get(i, utility) for i, utility in now.utilities.items() if i not in new}
+
+    def _knew(self, run: str, step: int, memory_ids: Set[str]) -> bool:
+        """Whether a run had met one of these memories by `step`, or may have taken it over from its base."""
+        if not memory_ids:
+            return False
+        base = self._facts.run(run).base
+        if base is not None and any(
+            self._facts.database.raw(f"{_NAMED} ({', '.join('?' * len(some))}) LIMIT 1", (base, *some))
+            for some in chunks(memory_ids)
+        ):
+            return True
+        query = select(_LEDGER.memory_ids).where(
+            _LEDGER.run == run, _LEDGER.step <= step, _LEDGER.kind.in_(CHANGES_MEMORIES)
+        )
+        named = json.loads(f"[{', '.join(ids for (ids,) in self._facts.database.rows(query))}]")
+        return any(not memory_ids.isdisjoint(ids) for ids in named)
 
     def start(self, run: str) -> Fold:
         """A new fold of what the run knew before its first step: nothing, or what its base knew then."""

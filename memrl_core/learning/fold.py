@@ -246,7 +246,7 @@ class Fold:
             points = self.histories[memory_id]
             if memory_id in begun:
                 step, replaced = begun[memory_id].step, begun[memory_id].replaced
-                believed = _taken_over([self._at_end_of(step, old, found) for old in replaced])
+                believed = _taken_over([self.at_end_of(step, old, found) for old in replaced])
                 points = [beginning(memory_id, step, believed), *points[1:]]
             found[memory_id] = self._replayed(points, since[memory_id], named.get(memory_id, {}), settings_at)
         return found
@@ -272,7 +272,7 @@ class Fold:
                     named[memory_id][step].append(reward)
         return named
 
-    def _at_end_of(self, step: int, memory_id: str, refolded: Mapping[str, Sequence[UtilityPoint]]) -> Utility:
+    def at_end_of(self, step: int, memory_id: str, refolded: Mapping[str, Sequence[UtilityPoint]]) -> Utility:
         """q and visits of a memory that was there when a step had ended, by its new history if it has one."""
         points = refolded.get(memory_id, self.histories[memory_id])
         last = points[bisect_right(points, step, self.inherited.get(memory_id, 0), key=_step) - 1]

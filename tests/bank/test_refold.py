@@ -110,8 +110,9 @@ class Facts:
         attempt = f"{run}-{number}"
         ids = self.some(list(live(self.bank, run).utilities), 3)
         reward = self.event(run, number, EventKind.REWARD_GIVEN, ids, value=float(self.rng.normal()),
-                            source="environment", step_id=attempt)  # fmt: skip
-        written = self.event(run, number, EventKind.MEMORY_WRITTEN, [f"{run}-{number:04d}"], value=0.5, step_id=attempt)
+                            source="environment", step_id=attempt, known_at=number)  # fmt: skip
+        written = self.event(run, number, EventKind.MEMORY_WRITTEN, [f"{run}-{number:04d}"], value=0.5,
+                             step_id=attempt, known_at=number)  # fmt: skip
         self.take(reward, replace(written, seq=written.seq + 1))
         if self.rng.random() < 0.15:
             self.change(run, number)
@@ -191,6 +192,33 @@ def test_any_facts_in_any_order_are_believed_as_if_folded_at_once(seed: int) -> 
         if facts.rng.random() < 0.1:
             for one in facts.runs:
                 assert reported(stored(facts.bank, one)) == reported(anew(facts.bank, one))
+
+
+@given(st.integers(0, 1_000_000))
+@settings(max_examples=25, deadline=None)
+def test_what_was_believed_as_of_a_step_is_the_fold_of_what_was_known_then(seed: int) -> None:
+    facts = Facts(np.random.default_rng(seed))
+    facts.start("r")
+    happenings = [facts.step] * 5 + [facts.reward] * 3 + [facts.other] + [facts.change] * (seed % 2)
+    for _ in range(24):
+        for happening in facts.some(happenings):
+            happening(facts.some(facts.runs)[0])
+    for run in facts.runs:
+        for step in range(facts.newest(run) + 1):
+            folded_then = facts.bank._q.past(run, step).utilities
+            assert list(facts.bank.utilities(run, as_of=step).items()) == list(folded_then.items())
+
+
+def test_rewards_and_new_memories_since_a_step_need_no_fold_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = Facts(np.random.default_rng(0))
+    monkeypatch.setattr(Facts, "change", lambda *given: None)
+    facts.start("r")
+    for _ in range(8):
+        facts.step("r")
+        facts.reward("r")
+    then = [dict(facts.bank._q.past("r", step).utilities) for step in range(5, 9)]
+    monkeypatch.setattr(facts.bank._q, "past", None)
+    assert [facts.bank.utilities("r", as_of=step) for step in range(5, 9)] == then
 
 
 def arrays(view: MemoryView) -> list[tuple[str, float, int, bytes, int]]:

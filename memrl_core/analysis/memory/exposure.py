@@ -88,10 +88,7 @@ def left_out(uses: pd.DataFrame) -> pd.DataFrame:
 
 def rated_by_people(bank: MemoryBank, run: str) -> dict[int, float | None]:
     """Steps whose reward may be another now than when they ended, with the one that counts."""
-    finished = {row.id: row.step for row in bank.step_rows(run)}
-    given = (event for event in bank.events(run) if event.source == "person")
-    rated = {event.step for event in given if event.step == finished.get(event.step_id)}
-    return {step: bank.ratings.effective(run, step) for step in sorted(rated)}
+    return {step: bank.ratings.effective(run, step) for step in bank.ratings.steps(run)}
 
 
 # --- what they say of the memories ------------------------------------------------------------------------------------

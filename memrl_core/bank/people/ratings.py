@@ -89,6 +89,14 @@ class Ratings(Part):
         return effective_reward(self.active(run, step, row.id), self._facts.settings_at(run)(step))
 
     @locked
+    def steps(self, run: str) -> list[int]:
+        """The finished steps about which a person has ever said something, in order."""
+        steps = schema.steps.c
+        about = _LEDGER.run == run, _LEDGER.source == "person", steps.id == _LEDGER.step_id, steps.step == _LEDGER.step
+        query = select(_LEDGER.step).where(*about, steps.run == run).distinct()
+        return sorted(step for (step,) in self._facts.database.rows(query))
+
+    @locked
     def raters(self, run: str) -> set[str]:
         """Everybody in whose name there has ever been a reward in a run, whether it stands or not."""
         given = _LEDGER.run == run, _LEDGER.kind == EventKind.REWARD_GIVEN, _LEDGER.source == "person"
