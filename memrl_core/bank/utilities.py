@@ -26,6 +26,8 @@ from memrl_core.records import EventKind, LedgerEvent, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
 PASTS_KEPT = 8
+FOLDED = 0.9
+"""Up to this part of a run, what was believed is folded: little is to be read there, and much has moved since."""
 _VALUES = (
     "SELECT memory_id, q, visits, place, away, pinned, inherited, origin_step, replaced, begun_anew "
     "FROM q_values WHERE run = ?"
@@ -182,9 +184,9 @@ class Utilities:
         """q and visits of the memories that the run saw when `step` had ended, oldest first. Raises `UnknownRun`.
 
         Read from the tables, less the moves since, where all that came since is rewards and new memories; else folded,
-        as is the first half of a run: little is to be folded there.
+        as are the steps before the last part of a run (see `FOLDED`).
         """
-        if 2 * step < self._facts.next_step(run):
+        if step < FOLDED * self._facts.next_step(run):
             return self.past(run, step).utilities
         now = self.now(run)
         since = self._facts.counting(

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrl_core.bank import MemoryBank
+from memrl_core.bank import MemoryBank, utilities
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.storage import codec
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -206,7 +207,8 @@ def test_what_was_believed_as_of_a_step_is_the_fold_of_what_was_known_then(seed:
     for run in facts.runs:
         for step in range(facts.newest(run) + 1):
             folded_then = facts.bank._q.past(run, step).utilities
-            assert list(facts.bank.utilities(run, as_of=step).items()) == list(folded_then.items())
+            with patch.object(utilities, "FOLDED", 0):
+                assert list(facts.bank.utilities(run, as_of=step).items()) == list(folded_then.items())
 
 
 def test_rewards_and_new_memories_since_a_step_need_no_fold_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,6 +219,7 @@ def test_rewards_and_new_memories_since_a_step_need_no_fold_of_the_run(monkeypat
         facts.step("r")
         facts.reward("r")
     then = [dict(facts.bank._q.past("r", step).utilities) for step in range(5, 9)]
+    monkeypatch.setattr(utilities, "FOLDED", 0)
     monkeypatch.setattr(facts.bank._q, "past", None)
     assert [facts.bank.utilities("r", as_of=step) for step in range(5, 9)] == then
 
