@@ -219,9 +219,10 @@ def layouts(folders: list[Path]) -> str:
     models = " ".join(f"--model {model}" for model in dict.fromkeys(steps["model"]))
     sets = " ".join(f"--on {name}" for name in dict.fromkeys(steps["set"]))
     tasks, seeds = steps["tasks"].max(), steps["seed"].nunique()
+    shown = " ".join(f"--k2 {memories}" for memories in sorted(set(steps["memories"]) - {0}))
     return (
         "# In which layout do models use memories?\n\n"
-        f"```sh\nmemrl layouts --bank ./study {models} {sets} --tasks {tasks} --seeds {seeds}\n```\n\n"
+        f"```sh\nmemrl layouts --bank ./study {models} {sets} --tasks {tasks} --seeds {seeds} {shown}\n```\n\n"
         "The simulated model has learned a memory, which is used frozen: every model and layout gets the very same "
         "memories for the very same tasks, which nobody has met before. Each table says its tasks and seeds; with few "
         "of them it is a hint. Seconds are of a machine that did other work as well.\n\n"
