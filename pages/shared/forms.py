@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -291,6 +292,10 @@ def stand_at(key: str, value: object) -> None:
         st.session_state[key] = value
 
 
+TO_DRAW = 3.0
+"""Seconds in which a browser may still report a value that was replaced."""
+
+
 def slider_and_field(
     label: str, value: float, key: str, most: float, bounds: tuple[float, float], take: Callable[[float], None],
     step: float = 1, help: str | None = None, width: int | Literal["stretch"] = "stretch",
@@ -304,11 +309,17 @@ def slider_and_field(
     low, high = kind(bounds[0]), kind(bounds[1])
     typed, written = f"{key}_typed", "%.3f" if kind is float else None
     for widget in (key, typed):
+        shown = st.session_state.get(widget)
+        if shown is not None and shown != value:
+            st.session_state[f"{widget}_before"] = shown, time.monotonic()
         stand_at(widget, value)
 
     def changed(widget: str) -> None:
-        if st.session_state[widget] is not None:
-            take(st.session_state[widget])
+        given = st.session_state[widget]
+        before, since = st.session_state.get(f"{widget}_before", (None, 0.0))
+        # A browser that has not drawn the other's value yet reports the one of before, which nobody gave.
+        if given is not None and not (given == before and time.monotonic() - since < TO_DRAW):
+            take(given)
 
     st.slider(
         label, min(low, value), max(value, kind(most)), step=kind(step), format=written, key=key, on_change=changed,
