@@ -25,9 +25,9 @@ from memrl_core.settings import MemRLSettings
 BANK = "lab"
 
 QUESTIONS: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {
-    "Does memory help? None against MemRL": ({"k2": 0}, {}),
     "Does utility help? λ = 0 against λ = 0.5": ({"weight": 0.0}, {"weight": 0.5}),
     "How fast should q move? α = 0.05 against α = 0.9": ({"alpha": 0.05}, {"alpha": 0.9}),
+    "Does memory help? None against MemRL": ({"k2": 0}, {}),
     "Does exploration help? ε = 0 against ε = 0.2": ({"epsilon": 0.0}, {"epsilon": 0.2}),
     "Is utility enough alone? λ = 0.5 against λ = 1": ({"weight": 0.5}, {"weight": 1.0}),
 }
@@ -61,8 +61,7 @@ def opening_pair(bank: MemoryBank) -> TwinRuns:
     """The newest pair of a bank; one without any gets the first question's, whose world will shift.
 
     It is the parametric world, where every family changes, so that the shift shows, and where true chances are known,
-    so that forgetting is distinguished from luck. The agent without a memory has nothing to lose by the shift; what the
-    other one loses is what it had learned.
+    so that forgetting is distinguished from luck.
 
     Raises `BankReadOnly`, `BankFull`.
     """

@@ -151,7 +151,7 @@ def test_the_opening_pair_begins_with_its_first_step_goes_through_a_shift_and_is
     assert (twins.steps, twins.shifts, streams_of(twins)[0].marks) == (0, (), ())
     twins.step(6)
     assert (twins.shifts, [mark.at for mark in streams_of(twins)[0].marks]) == ((4,), [4])
-    assert [bank.settings(run)["k2"] for run in twins.runs] == [0, 3]
+    assert [bank.settings(run)["weight"] for run in twins.runs] == [0.0, 0.5]
     assert opening_pair(bank).runs == twins.runs
 
 
