@@ -33,7 +33,7 @@ STILLS = {
         1180,
     ),
     "tasks": ("tasks?environment=sql", ".st-key-tasks_prompt", 1000),
-    "lab": ("lab", ".plot-container", 900),
+    "lab": ("lab", "text=/^Step 1[2-9][0-9] /", 900),
 }
 """By name: the link, what has to be there, and the height."""
 
