@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from memrl_core.errors import SettingsError
 from memrl_core.policies import settings_of
 from memrl_core.settings import PolicySettings
-from pages.shared.forms import settings_fields, settings_in_use, slider_and_field
+from pages.shared.forms import settings_fields, settings_in_use
 from pages.shared.place import Place
 from pages.shared.text import literal
 
@@ -124,12 +124,30 @@ def _fields(policy: str, current: PolicySettings, supposed: PolicySettings, key:
 
 
 def _slider(field: FieldInfo, value: float, key: str, most: float) -> float:
-    """A setting as a slider and as a field for the exact number, which move together."""
-    now: float = st.session_state.setdefault(key, value)
+    """A setting as a slider and as a field for the exact number, which move together.
+
+    The slider ends at `most`, unless more is given; the field goes as far as the setting does.
+    """
+    kind, step = (int, 1) if isinstance(value, int) else (float, 0.05)
     bounds = {name: getattr(one, name) for one in field.metadata for name in ("ge", "le") if hasattr(one, name)}
-    slider_and_field(
-        field.title or key, now, f"{key}_slid", most, (bounds["ge"], bounds["le"]),
-        lambda given: st.session_state.update({key: given}), 1 if isinstance(value, int) else 0.05, field.description,
+    low, high = kind(bounds["ge"]), kind(bounds["le"])
+    slid, typed = f"{key}_slid", f"{key}_typed"
+    now: float = st.session_state.setdefault(key, value)
+
+    def take(given: str) -> None:
+        # An emptied field goes back to what it was.
+        if st.session_state[given] is not None:
+            st.session_state[key] = st.session_state[given]
+
+    st.session_state[slid] = st.session_state[typed] = now
+    label, written = field.title or key, "%.3f" if kind is float else None
+    st.slider(
+        label, low, max(now, kind(most)), step=step, format=written, key=slid, on_change=take, args=(slid,),
+        help=field.description,
+    )  # fmt: skip
+    st.number_input(
+        label, low, high, None, step=step, format=written, key=typed, on_change=take, args=(typed,),
+        label_visibility="collapsed",
     )  # fmt: skip
     return now
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import streamlit as st
 
@@ -18,14 +18,12 @@ from memrl_core.settings import MemRLSettings, Normaliser, PolicySettings
 from pages.decision import state
 from pages.decision.case import Case, case_at
 from pages.decision.catalogue import BY_KEY, QUESTIONS, Question
-from pages.shared.forms import slider_and_field, stand_at
 from pages.shared.picture import load_plotly, show_in_place, show_table
 from pages.shared.place import Place
 from pages.shared.text import errors_shown, literal
 from pages.shared.view import arm_line
 
 INTENT_SHOWN = 46
-FIELD_WIDTH = 90
 
 
 @st.fragment
@@ -263,11 +261,12 @@ def settings_tried(case: Case) -> None:
         st.caption("As recorded. Move a control to see another decision; nothing is changed by it.")
     else:
         st.badge("what-if — not applied", icon=":material/science:", color="orange")
-    _control(recorded, looked_at, "weight", "λ · weight of q", (0, 1), 1)
-    _control(recorded, looked_at, "delta", "δ · similarity gate", (-1, 1), 1)
-    _control(recorded, looked_at, "k1", "k1 · pool size", (1, 1000), max(50, 2 * recorded.k1))
-    _control(recorded, looked_at, "k2", "k2 · memories in the prompt", (0, 100), max(10, recorded.k2))
-    _control(recorded, looked_at, "alpha", "α · step size", (0.01, 1), 1)
+    _control(recorded, looked_at, "weight", "λ · weight of q", (0.0, 1.0), step=0.01)
+    _control(recorded, looked_at, "delta", "δ · similarity gate", (-1.0, 1.0), step=0.01)
+    widest = max(50, 2 * recorded.k1)
+    _control(recorded, looked_at, "k1", "k1 · pool size", (1, widest), step=1)
+    _control(recorded, looked_at, "k2", "k2 · memories in the prompt", (0, max(10, recorded.k2)))
+    _control(recorded, looked_at, "alpha", "α · step size", (0.01, 1.0), step=0.01)
     if isinstance(recorded, MemRLSettings) and isinstance(looked_at, MemRLSettings):
         _normaliser(recorded, looked_at)
     st.button(
@@ -282,7 +281,7 @@ def settings_tried(case: Case) -> None:
 
 def _normaliser(recorded: MemRLSettings, looked_at: MemRLSettings) -> None:
     key = "what_if_normaliser"
-    stand_at(key, looked_at.normaliser)
+    _stand_at(key, looked_at.normaliser)
     st.segmented_control(
         "Normaliser", NORMALISERS, key=key, required=True,
         help=MemRLSettings.model_fields["normaliser"].description,
@@ -293,15 +292,25 @@ def _normaliser(recorded: MemRLSettings, looked_at: MemRLSettings) -> None:
     )  # fmt: skip
 
 
+def _stand_at(key: str, value: object) -> None:
+    # A value that is put there goes to the browser, where by now a person may have moved the field on.
+    if st.session_state.get(key) != value:
+        st.session_state[key] = value
+
+
 def _control(
-    recorded: PolicySettings, looked_at: PolicySettings, name: str, label: str, bounds: tuple[float, float], most: float
+    recorded: PolicySettings, looked_at: PolicySettings, name: str, label: str, limits: tuple[float, float], **more: Any
 ) -> None:
     if not hasattr(recorded, name):
         return
+    key = f"what_if_{name}"
     value = getattr(looked_at, name)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        slider_and_field(
-            label, value, f"what_if_{name}", most, bounds,
-            lambda given: state.try_out(name, given, getattr(recorded, name)),
-            0.01 if isinstance(value, float) else 1, width=FIELD_WIDTH,
-        )  # fmt: skip
+    _stand_at(key, value)
+    st.slider(
+        label,
+        min(limits[0], value),
+        max(limits[1], value),
+        key=key,
+        on_change=lambda: state.try_out(name, st.session_state[key], getattr(recorded, name)),
+        **more,
+    )

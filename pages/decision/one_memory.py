@@ -22,11 +22,9 @@ from memrl_core.figures.memory.utility import history_picture
 from memrl_core.numerals import fixed, percent, signed
 from pages.decision.case import Case, chosen_step, uses_of
 from pages.shared import place as places
-from pages.shared.forms import slider_and_field
 from pages.shared.picture import show, show_table
 from pages.shared.text import literal
 
-THRESHOLD = "copies_from"
 WITHOUT = "q now without it"
 GROUPS = 200
 TWINS = 0.95
@@ -240,11 +238,7 @@ def twin(case: Case, a: str) -> None:
 
 def duplicates(case: Case) -> None:
     """Which memories are near-duplicates, and do they split the uses?"""
-    threshold = st.session_state.setdefault(THRESHOLD, TWINS)
-    slider_and_field(
-        "Near-duplicates from a cosine of", threshold, "copies_threshold", 1, (0.5, 1),
-        lambda given: st.session_state.update({THRESHOLD: given}), 0.01,
-    )  # fmt: skip
+    threshold = st.slider("Near-duplicates from a cosine of", 0.5, 1.0, TWINS, 0.01, key="copies_threshold")
     found = _copies_of(case, threshold)
     if found.empty:
         st.markdown(f"No two intents are at least {threshold:g} alike.")

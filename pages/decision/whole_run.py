@@ -34,7 +34,7 @@ from memrl_core.figures.run.reliability import funnel_picture, q_by_epoch_pictur
 from memrl_core.numerals import fixed, percent, signed
 from pages.decision.case import Case, chosen_step, over_steps, uses_of
 from pages.shared import place as places
-from pages.shared.forms import gate_of_bank, stand_at
+from pages.shared.forms import gate_of_bank
 from pages.shared.picture import chosen_row, show, show_table
 from pages.shared.text import literal
 
@@ -210,26 +210,9 @@ def changed(case: Case) -> None:
         st.info("The run has one step so far: there is nothing to compare yet.")
         return
     since = case.place.step if case.place.step is not None and case.place.step < last else first
-    key = f"changed_{case.run}_{since}"
-    slid, fields = f"{key}_slid", (f"{key}_from", f"{key}_to")
-    earlier, later = st.session_state.setdefault(key, (since, last))
-    for widget, value in zip((slid, *fields), ((earlier, later), earlier, later), strict=True):
-        stand_at(widget, value)
-
-    held = dict(zip(fields, (earlier, later), strict=True))
-
-    def typed() -> None:
-        # An emptied field goes back to what it was.
-        ends = (st.session_state[one] if st.session_state[one] is not None else old for one, old in held.items())
-        st.session_state[key] = tuple(sorted(ends))
-
-    st.slider(
-        "From the end of step … to the end of step …", first, last, key=slid,
-        on_change=lambda: st.session_state.update({key: st.session_state[slid]}),
-    )  # fmt: skip
-    with st.container(horizontal=True):
-        for widget, label in zip(fields, ("From the end of step", "to the end of step"), strict=True):
-            st.number_input(label, first, last, None, 1, key=widget, on_change=typed, width=160)
+    earlier, later = st.slider(
+        "From the end of step … to the end of step …", first, last, (since, last), key=f"changed_{case.run}_{since}"
+    )
     if earlier == later:
         st.info("Choose two different steps.")
         return

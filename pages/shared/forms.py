@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -283,52 +282,6 @@ def settings_in_use(policy: str) -> tuple[str, ...]:
     """The settings that a policy goes by."""
     found = policy_class(policy)
     return tuple(name for name in found.Settings.model_fields if name not in found.ignored)
-
-
-def stand_at(key: str, value: object) -> None:
-    """Have a widget show a value."""
-    # A value that is put there goes to the browser, where by now a person may have moved the field on.
-    if st.session_state.get(key) != value:
-        st.session_state[key] = value
-
-
-TO_DRAW = 3.0
-"""Seconds in which a browser may still report a value that was replaced."""
-
-
-def slider_and_field(
-    label: str, value: float, key: str, most: float, bounds: tuple[float, float], take: Callable[[float], None],
-    step: float = 1, help: str | None = None, width: int | Literal["stretch"] = "stretch",
-) -> None:  # fmt: skip
-    """A slider and a field for the exact number beside or below it; both show `value`, and `take` gets what is put in.
-
-    The slider ends at `most`, or at the value where that is more; the field goes as far as the `bounds`. An emptied
-    field goes back to what it was.
-    """
-    kind = int if isinstance(value, int) else float
-    low, high = kind(bounds[0]), kind(bounds[1])
-    typed, written = f"{key}_typed", "%.3f" if kind is float else None
-    for widget in (key, typed):
-        shown = st.session_state.get(widget)
-        if shown is not None and shown != value:
-            st.session_state[f"{widget}_before"] = shown, time.monotonic()
-        stand_at(widget, value)
-
-    def changed(widget: str) -> None:
-        given = st.session_state[widget]
-        before, since = st.session_state.get(f"{widget}_before", (None, 0.0))
-        # A browser that has not drawn the other's value yet reports the one of before, which nobody gave.
-        if given is not None and not (given == before and time.monotonic() - since < TO_DRAW):
-            take(given)
-
-    st.slider(
-        label, min(low, value), max(value, kind(most)), step=kind(step), format=written, key=key, on_change=changed,
-        args=(key,), help=help,
-    )  # fmt: skip
-    st.number_input(
-        f"{label}, as a number", min(low, value), max(high, value), None, step=kind(step), format=written, key=typed,
-        on_change=changed, args=(typed,), label_visibility="collapsed", width=width,
-    )  # fmt: skip
 
 
 def settings_fields(current: PolicySettings, key: str, names: tuple[str, ...] | None = None) -> dict[str, Any]:

@@ -101,26 +101,6 @@ def test_a_lambda_beyond_a_flip_shows_the_other_selection_and_changes_nothing(ba
     assert len(bank.events()) == facts
 
 
-def test_every_slider_has_a_field_for_the_exact_number(at_step: Visit) -> None:
-    app = at_step()
-    app.number_input(key="what_if_weight_typed").set_value(0.123).run()
-    assert (app.slider(key="what_if_weight").value, app.query_params["weight"]) == (0.123, "0.123")
-    app.number_input(key="what_if_weight_typed").set_value(None).run()
-    assert app.number_input(key="what_if_weight_typed").value == 0.123
-    app.slider(key="what_if_k1").set_value(7).run()
-    assert app.number_input(key="what_if_k1_typed").value == 7
-    # As a browser does that has not drawn the 7 yet.
-    app.number_input(key="what_if_k1_typed").set_value(10).run()
-    assert app.slider(key="what_if_k1").value == 7 and app.query_params["k1"] == "7"
-    app = at_step(ask="changed")
-    app.number_input[-2].set_value(9).run()
-    app.number_input[-1].set_value(12).run()
-    assert app.slider[-1].value == (9, 12)
-    app = at_step(ask="copies")
-    app.number_input[-1].set_value(0.875).run()
-    assert app.slider[-1].value == 0.875
-
-
 def test_a_link_reopens_the_settings_that_were_tried_out(at_step: Visit) -> None:
     app = at_step(weight="0.9", k1="5", normaliser="fixed")
     assert (app.slider(key="what_if_weight").value, app.slider(key="what_if_k1").value) == (0.9, 5)
