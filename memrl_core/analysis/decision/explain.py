@@ -74,8 +74,8 @@ def followed(trace: StepTrace) -> str:
 
 
 def credited_because(trace: StepTrace) -> str:
-    """Whom the reward of a step credits, and why; "" before the reward and where no memory was in the prompt."""
-    if trace.reward is None or trace.decision is None or not trace.decision.selected:
+    """Whom the reward of a step credits, and why; "" without a reward and where no memory was in the prompt."""
+    if trace.reward is None or trace.reward.reward is None or trace.decision is None or not trace.decision.selected:
         return ""
     in_prompt, credited = trace.decision.selected, trace.reward.credited
     left = memory_labels([one for one in in_prompt if one not in credited], trace.run)

@@ -204,3 +204,4 @@ def test_a_step_says_what_it_follows_and_whom_that_credits(
     assert followed(trace) == said and credited_because(trace) == why
     nothing = replace(trace, decision=replace(trace.decision, selected=())) if trace.decision else trace
     assert followed(nothing) == credited_because(nothing) == ""
+    assert credited_because(replace(trace, reward=replace(reward, reward=None))) == ""
