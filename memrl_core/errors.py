@@ -36,6 +36,7 @@ MemRLError
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -185,6 +186,7 @@ class StepError(MemRLError):
 # --- foreign text, for the inside of a sentence -----------------------------------------------------------------------
 
 LONGEST_QUOTE = 240
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 NAMED = 5
 
 
@@ -197,6 +199,11 @@ def one_line(text: str, longest: int = LONGEST_QUOTE) -> str:
     """The text in one line of at most `longest` characters, without control or direction marks."""
     line = " ".join("".join(" " if unicodedata.category(sign)[0] in "CZ" else sign for sign in text).split())
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def in_order(text: str) -> str:
+    """`text` without the signs that turn its letters round: “gnp.exe” is not to be read as “exe.png”."""
+    return _TURNING.sub("", text)
 
 
 def what_happened(error: Exception) -> str:

@@ -14,12 +14,13 @@ from plotly.offline import get_plotlyjs
 
 from memrl_core.analysis.map.map_layout import MapLayout
 from memrl_core.bank import MemoryBank
+from memrl_core.errors import in_order
 from memrl_core.exchange.safe_files import csv_bytes, for_excel
 from memrl_core.figures.picture import Picture
 from memrl_core.figures.report.document import picture_report
 from memrl_core.numerals import NOTHING, fixed, percent, signed
 from pages.shared.place import download_name
-from pages.shared.text import in_order, literal
+from pages.shared.text import literal
 
 
 def show(picture: Picture, key: str) -> None:

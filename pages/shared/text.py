@@ -19,13 +19,7 @@ _LINKED = re.compile(r"(?i)(?<=https:)(?=//)|(?<=http:)(?=//)|(?<=ftp:)(?=//)|(?
 _DRAWN = re.compile(r"(?i):(?=[a-z+-][\w+/-]*:)|(?<!\S)[<>~-](?=(?:->|[->=])(?!\S))")
 # Control characters, and what would turn the direction of the words that come after.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_TURNED = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 WORD_JOINER = "\u2060"
-
-
-def in_order(text: str) -> str:
-    """`text` without the signs that turn its letters round: “gnp.exe” is not to be read as “exe.png”."""
-    return _TURNED.sub("", text)
 
 
 def literal(text: str) -> str:

@@ -49,7 +49,7 @@ from memrl_core.analysis.decision.spectrum import Spectrum, spectrum
 from memrl_core.analysis.memory.relations import KNOWN_APART, known_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.layouts import Point
-from memrl_core.errors import SettingsError
+from memrl_core.errors import SettingsError, in_order
 from memrl_core.figures.palette import q_range
 from memrl_core.prompting import sent
 from memrl_core.records import (
@@ -371,8 +371,11 @@ def _rounded(place: Point | None) -> tuple[float | None, float | None]:
 
 
 def _cut(text: str, longest: int) -> str:
-    """The text, or its beginning with a word on how much more there is; what is no Unicode is replaced."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    """The text, or its beginning with a word on how much more there is; what is no Unicode is replaced.
+
+    Signs that turn the letters after them round are left out: other words stand in the same line.
+    """
+    text = in_order(text).encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= longest else f"{text[:longest]} … ({len(text) - longest:,} more characters)"
 
 

@@ -70,6 +70,17 @@ def test_a_memory_is_taken_in_just_the_ranges_of_the_spectrum(demo: MemoryBank, 
         assert taken == interval.selected
 
 
+def test_no_text_of_a_step_turns_the_words_after_it_round(tmp_path: Path) -> None:
+    with a_bank(tmp_path / "bank") as bank:
+        bank.write.commit_step(*a_step(1, ()))
+        source = source_of_run(bank, "r")
+    (trace,) = source.traces
+    assert trace.reward
+    reward = replace(trace.reward, reason="\u202egnp.exe", verdict="\u2066Solved.")
+    (step,) = stage_data(replace(source, traces=(replace(trace, reward=reward),)))["steps"]
+    assert (step["reward"]["reason"], step["reward"]["verdict"]) == ("gnp.exe", "Solved.")
+
+
 def test_what_was_believed_at_each_step_is_reported_by_its_moves_late_rewards_included(tmp_path: Path) -> None:
     with a_bank(tmp_path / "bank") as bank:
         for number in range(1, 5):
