@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,10 @@ MOST_LINES, MOST_LETTERS = 300, 20_000
 LARGEST = 2**18
 """Letters of a file that is read; a person writes a tenth of it."""
 
+MOST_PARTS = 16
+"""Parts of a dotted key; the time to read one grows with their square."""
+_MANY_PARTS = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MOST_PARTS},}}""")
+
 
 def read_model(path: Path, model: type[Model]) -> Model:
     """The file as a `model`.
@@ -38,6 +43,8 @@ def read_model(path: Path, model: type[Model]) -> Model:
         raise InputError(f"{path.name[:80]} {why}. Nothing was begun; check the path of the file.") from None
     if len(text) > LARGEST:
         raise InputError(f"{path.name} has more than {LARGEST:,} letters. Nothing was begun; shorten it.")
+    if _MANY_PARTS.search(text):
+        raise InputError(f"{path.name} has a key of more than {MOST_PARTS} parts. Shorten it and try again.")
     try:
         return model.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -72,6 +72,7 @@ def test_a_step_is_reported_in_one_file(bank: Path, tmp_path: Path) -> None:
         (["import", "{tmp}/bank", "--bank", f"{'x' * 5000}.toml"], "is a bank itself"),
         (["import", "x" * 5000, "--bank", "{tmp}/new"], "longer than a path may be"),
         (["export", "--bank", f"{'x' * 5000}.toml", "{tmp}/out.zip"], "longer than a path may be"),
+        (["export", "--bank", "{tmp}/foreign.toml", "{tmp}/out.zip"], "nested too deeply"),
         (["export", "--bank", "{tmp}/bank", f"{'x' * 5000}.zip"], "longer than a path may be"),
         (["report", "1", f"{'x' * 5000}.html", "--bank", "{tmp}/bank"], "longer than a path may be"),
         (["merge", "{tmp}/bank", "{tmp}/other", "--bank", "{tmp}/new"], "hashing-8"),
@@ -83,6 +84,7 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
     bank: Path, tmp_path: Path, words: list[str], says: str
 ) -> None:
     (tmp_path / "foreign.zip").write_bytes(b"PK\x03\x04 not ours")
+    (tmp_path / "foreign.toml").write_text(f"database = {'[' * 3000}{']' * 3000}", encoding="utf-8")
     with a_bank(tmp_path / "other") as other:
         other.write.commit_step(*a_step(1))
     before = sorted(path.name for path in tmp_path.iterdir())

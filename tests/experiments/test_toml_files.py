@@ -96,6 +96,8 @@ def test_a_key_is_found_on_its_line(text: str, where: tuple[str | int, ...], lin
         pytest.param('text = "a"\n', ["is missing"], id="missing key"),
         pytest.param('title = "a"\nworld = [1,\n= 3\n', ["is not TOML", "line 3"], id="not TOML"),
         pytest.param(f"title = {'[' * 3000}{']' * 3000}\n", ["too deeply"], id="lists in lists"),
+        pytest.param(f"{'a.' * 99}a = 1\n", ["more than 16 parts"], id="key of many parts"),
+        pytest.param("[" + '"a" . ' * 99 + "a]\n", ["more than 16 parts"], id="table of many parts"),
         pytest.param(f"title = {'9' * 5000}\n", ["too many digits"], id="endless number"),
     ],
 )

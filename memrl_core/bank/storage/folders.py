@@ -29,6 +29,8 @@ from memrl_core.errors import (
 from memrl_core.settings import home
 
 LONGEST_NAME = 60
+LONGEST_FILE = 2**14
+"""Letters of a file that names a bank, which has two lines."""
 IN_MEMORY = ":memory:"
 
 
@@ -111,9 +113,15 @@ def address_of(uri: str) -> Address:
 
 def _named_in(file: Path) -> Address:
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(LONGEST_FILE + 1)
+        if len(text) > LONGEST_FILE:
+            raise ValueError(f"it has more than {LONGEST_FILE:,} letters")
+        values = tomllib.loads(text)
     except FileNotFoundError:
         raise missing(str(file)) from None
+    except RecursionError:
+        raise NotABank(f"{file} is nested too deeply. Nothing was opened; check the file.") from None
     except (OSError, ValueError) as error:
         raise NotABank(f"{file} cannot be read ({error}). Nothing was opened; check the file.") from error
     named = [values.get("database"), values.get("vectors")]
