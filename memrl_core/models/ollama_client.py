@@ -259,9 +259,10 @@ def is_local(address: str) -> bool:
     """Whether `address` names this machine itself."""
     host = urlsplit(address).hostname or ""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ip = ipaddress.ip_address(host)
     except ValueError:
         return host == "localhost"
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
 
 
 def pull_command(name: str, address: str) -> str:

@@ -94,9 +94,16 @@ def test_machines_of_ones_own_network_may_be_asked(host: str) -> None:
 
 
 def test_only_what_is_surely_this_machine_counts_as_it() -> None:
-    for host in ["127.0.0.1:11434", "127.8.8.8", "[::1]:11434", "localhost:1"]:
+    for host in ["127.0.0.1:11434", "127.8.8.8", "[::1]:11434", "[::ffff:127.0.0.1]", "localhost:1"]:
         assert is_local(f"http://{host}"), host
-    for host in ["127.1:11434", "0.0.0.0:11434", "localhost.example", "127.0.0.1.example", "10.0.0.1"]:
+    for host in [
+        "127.1:11434",
+        "0.0.0.0:11434",
+        "localhost.example",
+        "127.0.0.1.example",
+        "10.0.0.1",
+        "[::ffff:10.0.0.1]",
+    ]:
         assert not is_local(f"http://{host}"), host
 
 
