@@ -350,6 +350,14 @@ def test_after_a_kill_nothing_is_missing(killed: Path) -> None:
     assert problems(killed) == {}
 
 
+def test_a_copy_with_its_log_and_without_the_mark_is_whole_each_time_it_is_opened(killed: Path) -> None:
+    (killed / "bank.db-last").unlink()
+    for _ in range(2):
+        assert problems(killed) == {}
+        with MemoryBank.open(str(killed)) as bank:
+            assert bank.missing == "" and len(bank.events("r")) == 11
+
+
 def test_a_place_that_cannot_be_written_is_read_with_its_log(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
     assert problems(killed) == {}

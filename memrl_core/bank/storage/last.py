@@ -98,8 +98,12 @@ class LastStored:
             kept = json.loads(self._file.read_text())
             return self._behind(kept["cut"]) if "cut" in kept else self._gone(kept)
         except FileNotFoundError:
-            in_use = self._database.raw("PRAGMA user_version") == [(1,)]
-            return self._behind(self._head()) if in_use and not self._database.had_log else ""
+            if self._database.raw("PRAGMA user_version") != [(1,)]:
+                return ""
+            if not self._database.had_log:
+                return self._behind(self._head())
+            self._write(self._head())  # Who opens it next finds the log merged, and could no longer tell.
+            return ""
         except (OSError, ValueError, KeyError, TypeError):  # A mark that cannot be read says nothing.
             return ""
 
