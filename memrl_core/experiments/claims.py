@@ -389,7 +389,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "README.md",
         "{} % right with the most similar memory and {} % with MemRL (+{} points, +{}…+{}, ten seeds), {} % with the "
-        "most similar success, {} % with MemRL over successes, and {} % where q only shuts out and similarity ranks",
+        "most similar success, {} % with MemRL over successes, and {} % where q only excludes memories and similarity "
+        "ranks them",
         _at_the_end,
         quick=True,
     ),

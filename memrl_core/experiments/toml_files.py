@@ -44,7 +44,7 @@ def read_model(path: Path, model: type[Model]) -> Model:
     if len(text) > LARGEST:
         raise InputError(f"{path.name} has more than {LARGEST:,} letters. Nothing was begun; shorten it.")
     if _MANY_PARTS.search(text):
-        raise InputError(f"{path.name} has a key of more than {MOST_PARTS} parts. Shorten it and try again.")
+        raise InputError(f"{path.name} has a key of more than {MOST_PARTS} parts. Nothing was begun; shorten it.")
     try:
         return model.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

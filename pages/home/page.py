@@ -91,7 +91,7 @@ def _real_model() -> str:
         f"more; in the first 80 it is {signed(100 * before.mean(), 0)}. Where failures are never recalled, it is "
         f"{percent(_by_seed(rows[last], SUCCESSES).mean(), 0)} with the most similar success, "
         f"{percent(_by_seed(rows[last], OVER_SUCCESSES).mean(), 0)} with MemRL over successes, and "
-        f"{percent(_by_seed(rows[last], ABOVE).mean(), 0)} where q only shuts out and similarity ranks."
+        f"{percent(_by_seed(rows[last], ABOVE).mean(), 0)} where q only excludes memories and similarity ranks them."
     )
 
 

@@ -86,7 +86,18 @@ def known_banks() -> dict[str, str]:
 
 
 def go(**changes: object) -> None:
-    """Move to another bank, run, step or memory; what hangs on what changed is forgotten."""
+    """Move to another bank, run, step or memory because a person asks for it on the page."""
+    st.session_state[MOVES] = moves() + 1
+    keep(**changes)
+
+
+def moves() -> int:
+    """How often a person has moved by the page, in place of by the stage, in this session."""
+    return int(st.session_state.get(MOVES, 0))
+
+
+def keep(**changes: object) -> None:
+    """Keep what is shown from now on; what hangs on what changed is forgotten."""
     stored = st.session_state.setdefault("place", {})
     for name in NAMES:
         if name in changes:
@@ -353,6 +364,7 @@ def asking(question: str, memory_id: str) -> dict[str, str]:
 
 
 PLAYING = "playing"
+MOVES = "moves"
 
 
 def play(bank: str, run: str, step: int) -> None:

@@ -137,6 +137,7 @@ def stage(view: View, acted: bool = False) -> bool:
         "replays": not view.moment.live,
         "playing": st.session_state.get(places.PLAYING) == (view.place.bank_name, view.run.id, view.place.step),
         "heard": st.session_state.get(HEARD),
+        "moves": places.moves(),
         "first_step": view.place.first_step,
         "newest": places.newest_step(view.place),
         "strip": None if first else _strip(view),
@@ -195,18 +196,18 @@ def _went() -> None:
         return
     st.session_state[HEARD] = {"of": went["of"], "count": went["count"]}
     at = st.session_state.get("place", {})
-    if not went["playing"]:
-        st.session_state.pop(places.PLAYING, None)
-    elif places.PLAYING in st.session_state:
-        # The next step of what plays is no move of a person.
-        bank, run, _ = st.session_state[places.PLAYING]
-        places.play(bank, run, went["step"])
+    playing = st.session_state.pop(places.PLAYING, None)
     shown, last = st.session_state[SHOWN]
-    if went["step"] != int(at.get("step", shown)):
-        # Beyond the finished ones there is the step under way.
-        places.go(step=went["step"] if went["step"] <= last else None)
+    # What was reported before a person moved by the page, and arrives after it, takes nobody back.
+    if went["moves"] == places.moves():
+        if went["playing"] and playing:
+            bank, run, _ = playing
+            places.play(bank, run, went["step"])
+        if went["step"] != int(at.get("step", shown)):
+            # Beyond the finished ones there is the step under way.
+            places.keep(step=went["step"] if went["step"] <= last else None)
     if went["memory"] != at.get("memory"):
-        places.go(memory=went["memory"])
+        places.keep(memory=went["memory"])
 
 
 def look_in_link() -> dict[str, str]:

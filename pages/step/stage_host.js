@@ -111,7 +111,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   own.report = (at_once) => {
     own.count += 1;
     clearTimeout(own.clock);
-    const went = { count: own.count, of: own.of, step: own.wanted ?? own.stage.step.step, memory: own.stage.pinnedId ?? null, playing: Boolean(own.playing) };
+    const went = { count: own.count, of: own.of, step: own.wanted ?? own.stage.step.step, memory: own.stage.pinnedId ?? null, playing: Boolean(own.playing), moves: own.moves };
     own.clock = setTimeout(() => own.send(went), at_once ? 0 : REPORT_AFTER);
   };
   // To a step that is not at hand; each key counts from the one that was asked for last. Whether there is one.
@@ -165,6 +165,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     const update = whole(table, data);
     const { stage } = own;
     own.replays = data.replays;
+    own.moves = data.moves;
     own.hand = data.hand;
     own.use = data.use;
     own.bank = data.bank;

@@ -62,6 +62,7 @@ def test_a_newcomer_steps_through_a_whole_task(page: Page, app: RunningApp) -> N
     page.wait_for_url(re.compile(rf"step={first + 1}(&|$)"))
     page.locator(".st-key-go_live button").click()
     drawn_stage(page)
+    settled(page)
     expect_memories(page, "40")
     press_step(page)
     for _ in range(40):

@@ -65,7 +65,11 @@ def expect_memories(page: Page, count: str) -> None:
 
 
 def press_step(page: Page) -> None:
-    page.locator(".st-key-step button").click()
+    """Press Step and wait until the button names what comes after; a page at rest may not have begun to move yet."""
+    button = page.locator(".st-key-step button")
+    named = button.inner_text()
+    button.click()
+    expect(button).not_to_have_text(named, use_inner_text=True)
     settled(page)
 
 

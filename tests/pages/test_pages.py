@@ -10,11 +10,12 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pandas as pd
 import pytest
+import streamlit as st
 from pydantic import TypeAdapter
 from streamlit.testing.v1 import AppTest
 
@@ -46,6 +47,7 @@ from memrl_core.records import EventKind, LedgerEvent, Phase, Reply
 from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import place as places
 from pages.shared.header import status_of
+from pages.step import stage
 from tests.builders import numbers
 from tests.ollama.scene import LLAMA
 from tests.ollama.server import OllamaServer
@@ -169,6 +171,31 @@ def test_a_replay_plays_until_the_person_moves_and_no_further_than_its_end(demo:
     app.button(key="move_Next").click().run()
     assert "playing" not in app.session_state and app.query_params["step"] == "4"
     assert visit("step", bank="demo", run="household", step="40").button(key="replay_play").disabled
+
+
+@pytest.mark.parametrize("playing", [True, False])
+def test_where_the_stage_was_before_a_person_left_it_takes_nobody_back(
+    monkeypatch: pytest.MonkeyPatch, playing: bool
+) -> None:
+    session: dict[str, Any] = {
+        "place": {"bank": "demo", "run": "household", "step": "20"},
+        "playing": ("demo", "household", 20),
+        stage.SHOWN: (20, 40),
+    }
+    monkeypatch.setattr(st, "session_state", session)
+
+    def reported(step: int, moves: int) -> str | None:
+        count = session.get(stage.HEARD, {"count": 0})["count"] + 1
+        went = {"of": "a", "count": count, "step": step, "memory": None, "playing": playing, "moves": moves}
+        session[stage.KEY] = {"went": went}
+        stage._went()
+        return cast("str | None", session["place"].get("step"))
+
+    assert reported(21, moves=0) == "21"
+    assert session.get("playing") == (("demo", "household", 21) if playing else None)
+    places.go(step=None)
+    assert reported(22, moves=0) is None and "playing" not in session
+    assert reported(23, moves=1) == "23"
 
 
 def test_a_run_is_rewound_to_a_step_under_other_settings_and_goes_on_with_others_yet(
