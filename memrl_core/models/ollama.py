@@ -18,6 +18,7 @@ from memrl_core.errors import (
     NotBound,
     OllamaDown,
     PromptTooLong,
+    ServerDown,
     one_line,
 )
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, fewest_tokens, slow, tells_no_room
@@ -244,7 +245,7 @@ def ollama_status(address: str, model: str | None = None, timeout: float = 1.0) 
             sentence = f"Ollama is not running at {address}."
         elif isinstance(error, ModelSlow):
             sentence = f"Nothing answers at {address} within {timeout:g} s."
-        elif type(error) is ModelError:  # It could not even be asked.
+        elif type(error) in (ModelError, ServerDown):  # It could not even be asked.
             return OllamaStatus("not_running", str(error), "")
         return OllamaStatus("not_running", f"{sentence} Replay and demo still work.", _how_to_start(address))
     version, loaded = _version(address, timeout), _loaded(address, timeout)

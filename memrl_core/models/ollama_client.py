@@ -17,7 +17,15 @@ import httpx
 
 from memrl_core.errors import InputError, ModelError, ModelInterrupted, ModelMissing, ModelSlow, OllamaDown, one_line
 from memrl_core.models.base import Cancelled
-from memrl_core.models.proxies import CERTIFICATES, OddValue, must_be_sendable, odd_values, proxy_for, without_secrets
+from memrl_core.models.proxies import (
+    CERTIFICATES,
+    OddValue,
+    must_be_sendable,
+    odd_values,
+    proxy_for,
+    silent_proxy,
+    without_secrets,
+)
 from memrl_core.models.stream import MOST_BYTES, Ask, Bounded, Part, ReplyTooLong, Stream
 from memrl_core.records import Message
 
@@ -300,7 +308,12 @@ def failure(error: Exception, address: str, model: str, timeout: float, partial:
             return ModelInterrupted(
                 f"Ollama gave up on {name}: “{one_line(reason)}”. {kept}; try again or take another model.", partial
             )
-    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) or type(error) is ConnectionError:
+    if (
+        isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError))
+        or type(error) is ConnectionError
+    ):
+        if unreached := silent_proxy(address, kept):
+            return unreached
         there = "" if is_local(address) else " on that machine"
         return OllamaDown(
             f"Ollama is not running at {address}. {kept}; start it{there} with `{serve_command(address)}` and try "

@@ -41,7 +41,7 @@ from memrl_core.models.ollama_client import (
     openai_address,
     what_is_kept,
 )
-from memrl_core.models.proxies import must_be_sendable
+from memrl_core.models.proxies import must_be_sendable, silent_proxy
 from memrl_core.models.stream import Arriving, Broken, Stream
 from memrl_core.records import Message, Reply
 
@@ -303,8 +303,8 @@ def failure(
 ) -> ModelError:
     """One of `ALL_FAILURES` as an error whose sentence a person can act on; the key is not in it."""
     name, kept = PREFIX + one_line(model) if model else address, what_is_kept(partial)
-    if isinstance(error.__cause__, (httpx2.ConnectError, httpx2.ConnectTimeout)):
-        return ServerDown(
+    if isinstance(error.__cause__, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)):
+        return silent_proxy(address, kept) or ServerDown(
             f"No server answers at {address}. {kept}; start it, or name another with OPENAI_BASE_URL, and try again. "
             "Replay and demo still work."
         )

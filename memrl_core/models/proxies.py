@@ -9,8 +9,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import urlsplit
@@ -18,7 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from memrl_core.errors import ModelError, one_line
+from memrl_core.errors import ModelError, ServerDown, one_line
 
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 CERTIFICATES = "SSL_CERT_FILE"
@@ -42,19 +44,39 @@ def proxy_for(address: str) -> str | None:
 
     Raises `ModelError` where it names one that cannot be used.
     """
-    parts = urlsplit(address)
-    named = getproxies()
-    scheme = next((one for one in (parts.scheme, "all") if named.get(one)), None)
-    if scheme is None or _goes_straight(parts.netloc, parts.hostname or ""):
-        return None
-    proxy = _as_url(named[scheme])
-    if wrong := _wrong_with(proxy):
-        variable = next((name for name in os.environ if name.lower() == f"{scheme}_proxy"), "The system's proxy")
+    variable, proxy = _named_for(address)
+    if proxy and (wrong := _wrong_with(proxy)):
         raise ModelError(
             f"{variable}, the proxy for {address}, cannot be used: {wrong}. Nothing was sent; set it right, or name "
             "the host in NO_PROXY."
         )
-    return proxy
+    return proxy or None
+
+
+def silent_proxy(address: str, kept: str) -> ServerDown | None:
+    """The error for an `address` to which no connection came about, where it is asked through a proxy; else None.
+
+    `kept` begins the second sentence: what a person still has.
+    """
+    variable, proxy = _named_for(address)
+    if not proxy:
+        return None
+    return ServerDown(
+        f"The proxy “{one_line(without_secrets(proxy))}” of {variable}, through which {address} is asked, gives no "
+        f"connection. {kept}; set it right, or name the host in NO_PROXY, and try again. Replay and demo still work."
+    )
+
+
+def _named_for(address: str) -> tuple[str, str]:
+    """The variable that names a proxy for `address`, and the proxy; two empty texts where it is asked directly."""
+    parts = urlsplit(address)
+    named = getproxies()
+    scheme = next((one for one in (parts.scheme, "all") if named.get(one)), None)
+    host = parts.hostname or ""
+    if scheme is None or _is_this_machine(host) or _goes_straight(parts.netloc, host):
+        return "", ""
+    variable = next((name for name in os.environ if name.lower() == f"{scheme}_proxy"), "The system's proxy")
+    return variable, _as_url(named[scheme])
 
 
 def odd_values() -> Iterator[OddValue]:
@@ -124,6 +146,15 @@ def _wrong_with(proxy: str) -> str:
             return f"{shown} is a kind of proxy that is not supported (http, https, socks5 and socks5h are)"
         return f"{shown} is not the address of a proxy"
     return f"{shown} {NEEDS_SOCKSIO}" if parts.scheme in SOCKS and find_spec("socksio") is None else ""
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether a host is a loopback address in any spelling that a system reads: 127.1, 2130706433, a.localhost."""
+    name = host.rstrip(".").lower()
+    with suppress(OSError, ValueError):
+        ip = ipaddress.ip_address(name if ":" in name else socket.inet_aton(name))
+        return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+    return f".{name}".endswith(".localhost")  # RFC 6761: no other machine has such a name.
 
 
 def _goes_straight(netloc: str, host: str) -> bool:

@@ -15,7 +15,7 @@ import pytest
 
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.embedders.openai import OpenAIEmbedder
-from memrl_core.errors import InputError, ModelError
+from memrl_core.errors import InputError, ModelError, ServerDown
 from memrl_core.models import proxies
 from memrl_core.models.base import ModelOptions
 from memrl_core.models.ollama import OllamaModel, ollama_status
@@ -26,7 +26,7 @@ from memrl_core.models.ollama_client import (
     odd_environment,
     ollama_client,
 )
-from memrl_core.models.openai import client
+from memrl_core.models.openai import OpenAIModel, client
 from memrl_core.models.proxies import proxy_for
 from memrl_core.records import Message
 from tests.ollama.server import OllamaServer
@@ -207,7 +207,7 @@ def test_only_the_proxy_of_an_addresss_own_scheme_stands_in_its_way(no_proxies: 
 @pytest.mark.parametrize(
     ("value", "address", "direct"),
     [
-        ("localhost,[::1]", "http://[::1]:8", True),
+        ("localhost,[fd00::1]", "http://[fd00::1]:8", True),
         ("fd00::/8, 10.0.0.0/8", "http://[fd00::5]:8", True),
         ("fd00::/8, 10.0.0.0/8", "http://10.1.2.3", True),
         ("fd00::/8, 10.0.0.0/8", "http://11.1.2.3", False),
@@ -224,6 +224,29 @@ def test_no_proxy_is_understood_with_brackets_and_networks(
     assert (proxy_for(address) is None) == direct
     assert ollama_client(address, 1)
     assert [odd.variable for odd in odd_environment()] == (["no_proxy"] if "::1::" in value else [])
+
+
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "0x7f.1", "a.localhost", "localhost.", "[::ffff:127.0.0.1]"])
+def test_no_spelling_of_this_machine_is_asked_through_a_proxy(no_proxies: pytest.MonkeyPatch, host: str) -> None:
+    no_proxies.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    assert proxy_for(f"http://{host}:11434") is None
+
+
+@pytest.mark.parametrize("host", ["10.1", "127.1.example", "localhost.example", "notlocalhost", "[::ffff:10.0.0.1]"])
+def test_another_machine_is_asked_through_the_proxy(no_proxies: pytest.MonkeyPatch, host: str) -> None:
+    no_proxies.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    assert proxy_for(f"http://{host}:11434") == "http://proxy.example:3128"
+
+
+@pytest.mark.parametrize("kind", ["ollama", "openai"])
+def test_a_proxy_that_gives_no_connection_is_named_and_not_the_server(
+    no_proxies: pytest.MonkeyPatch, nobody: str, kind: str
+) -> None:
+    no_proxies.setenv("HTTP_PROXY", nobody)
+    model = OllamaModel("llama3.2", FAR) if kind == "ollama" else OpenAIModel("openai:some", f"{FAR}/v1")
+    with pytest.raises(ServerDown, match=f"The proxy “{nobody}” of HTTP_PROXY, through which {FAR}"):
+        model.chat([Message("user", "hello")], ModelOptions())
+    assert nobody in ollama_status(FAR).sentence and "not running" not in ollama_status(FAR).sentence
 
 
 def test_certificates_and_keys_that_cannot_be_used_are_named(no_proxies: pytest.MonkeyPatch) -> None:
