@@ -12,6 +12,7 @@ from memrl_core.bank.facts import BRINGS_IN
 from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.codec import Inserted
+from memrl_core.bank.storage.folders import DEVICE, is_reserved
 from memrl_core.errors import PolicyFailed
 from memrl_core.learning import Fold, in_ledger
 from memrl_core.policies import POLICIES
@@ -26,15 +27,15 @@ WRITING = {
 }
 """The operations that write a memory, and the events that tell of them."""
 RUN_NAME = (
-    "A run's name has 1 to 200 letters, digits, “-”, “_” and “.” only, and begins with a letter, a digit or “_”: it "
-    "becomes a part of commands, links and names of files."
+    "A run's name has 1 to 200 letters (A to Z), digits, “-”, “_” and “.” only, begins with a letter, a digit or “_”, "
+    f"and is no {DEVICE}: it becomes a part of commands, links and names of files."
 )
 CHANGED_SINCE = "what it was about is pinned, was changed or was forgotten meanwhile"
 
 
 def is_run_name(name: str) -> bool:
     """Whether a run may have this name (`RUN_NAME`)."""
-    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name) is not None
+    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name) is not None and not is_reserved(name)
 
 
 def readable(trace: StepTrace) -> StepTrace:

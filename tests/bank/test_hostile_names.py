@@ -54,7 +54,9 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     return opened
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", ".x", "-rf", "--", "a/b", "a b", "a\n", "ü", "x" * 201])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".x", "-rf", "--", "a/b", "a b", "a\n", "ü", "x" * 201, "con", "NUL", "Com1.txt"]
+)
 def test_no_run_gets_a_name_that_means_something_to_a_shell_or_a_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -170,7 +170,7 @@ def test_a_table_is_read_by_its_heading(tmp_path: Path, separator: str) -> None:
 @pytest.mark.parametrize(
     ("table", "where", "says"),
     [
-        (b"question,reference\nWhat?,4", "line 1", "no key “question”"),
+        (b"question,reference\nWhat?,4", "line 1", "“question” is no key of a task; those are "),
         (b"reference,checker\n4,exact", "line 1", "no column “intent”"),
         (b"intent,intent\na,b", "line 1", "two columns"),
         (b'intent,reference\nWhat?,"4\nNext?,5', "line 2", "look for a quote"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import tomllib
 import uuid
@@ -32,6 +33,7 @@ LONGEST_NAME = 60
 LONGEST_FILE = 2**14
 """Letters of a file that names a bank, which has two lines."""
 IN_MEMORY = ":memory:"
+DEVICE = "device of Windows (CON, NUL, COM1 …)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +196,19 @@ def list_banks(folder: Path) -> list[BankSummary]:
     return [BankSummary(path.name, str(path)) for path in sorted(found)]
 
 
+def is_reserved(name: str) -> bool:
+    """Whether Windows takes `name`, whatever ending it has, for a device: no file there can have it."""
+    return re.match(r"(con|prn|aux|nul|(com|lpt)[0-9])(\.|$)", name, re.IGNORECASE) is not None
+
+
 def valid_name(name: str) -> str:
     """`name` as the name of a folder. Raises `InputError` when it cannot be one."""
     text = name.strip()
     odd = any(not (c.isascii() and (c.isalnum() or c in "-_.")) for c in text)
-    if not text or len(text) > LONGEST_NAME or text[0] in ".-" or odd:
+    if not text or len(text) > LONGEST_NAME or text[0] in ".-" or odd or is_reserved(text):
         raise InputError(
-            f"A bank's name has 1 to {LONGEST_NAME} letters, digits, “-”, “_” or “.” and does not begin with “.” or "
-            "“-”. Nothing was changed; choose another name."
+            f"A bank's name has 1 to {LONGEST_NAME} letters (A to Z), digits, “-”, “_” or “.”, does not begin with “.” "
+            f"or “-”, and is no {DEVICE}. Nothing was changed; choose another name."
         )
     return text
 

@@ -73,7 +73,8 @@ def check_keys(given: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in given:
         if key not in known:
             near = get_close_matches(key[:80], known, n=1)
-            faults.append(f"There is no key “{key[:80]}”" + (f"; is it “{near[0]}”?" if near else "."))
+            meant = f"is it “{near[0]}”?" if near else f"those are {', '.join(known)}."
+            faults.append(f"“{key[:80]}” is no key of a task; {meant}")
     if faults:
         raise InputError(" ".join(faults))
 
