@@ -63,6 +63,8 @@ def test_nothing_at_the_place_is_said(tmp_path: Path) -> None:
         ("UPDATE ledger SET actor = 'ann' WHERE position = 1", "ledger", "of run r"),
         ("UPDATE runs SET info = replace(info, '\"memrl\"', '\"memento\"')", "runs", "run r"),
         ("UPDATE runs SET settings = replace(settings, 'k1', 'k7')", "runs", "run r"),
+        ("UPDATE runs SET info = json_set(info, '$.extra', hex(zeroblob(99)))", "runs", "run r"),
+        ("UPDATE runs SET info = json_set(info, '$.settings.extra', 1)", "runs", "run r"),
     ],
 )
 def test_a_row_that_is_not_as_it_was_written_is_named(bank: Path, statement: str, name: str, row: str) -> None:
@@ -270,6 +272,8 @@ def test_places_that_an_earlier_version_added_are_no_fault(everything: Path) -> 
         ("CREATE TRIGGER extra AFTER INSERT ON steps BEGIN DELETE FROM steps; END", "trigger extra"),
         ("CREATE VIRTUAL TABLE extra USING fts5(a)", "table extra"),
         ("ANALYZE", "table sqlite_stat1"),
+        ("PRAGMA user_version = 7", "user_version 7"),
+        ("PRAGMA application_id = 252006674", "application_id 252006674"),
     ],
 )
 def test_a_schema_that_is_not_that_of_a_bank_is_named_before_any_row_is_read(

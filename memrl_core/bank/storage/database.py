@@ -34,6 +34,8 @@ AT_ONCE = 500
 """So many values stand in one IN (...)."""
 PARTS_READ = 1000
 """Parts of a schema that are compared; a bank has some thirty."""
+HEADER = {"application_id": (0,), "user_version": (0, 1)}
+"""What the numbers in the header of SQLite's file may be: none of another program's, and whether the bank is in use."""
 
 
 class Database:
@@ -153,7 +155,12 @@ class Database:
             return []
         query = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master LIMIT ?"
         found = {(kind, name): (table, sql) for kind, name, table, sql in self.raw(query, (PARTS_READ,))}
-        return schema.foreign_parts(found, only)
+        parts = schema.foreign_parts(found, only)
+        for name, own in () if only else HEADER.items():
+            ((number,),) = self.raw(f"PRAGMA {name}")
+            if number not in own:
+                parts.append(f"{name} {number} in the header")
+        return parts
 
     def description(self) -> dict[str, str]:
         """What `create` was given. Raises `BankMissing` where there is no table at all, `NotABank`, `BankTooNew`,
