@@ -16,7 +16,7 @@ from lancedb.table import LanceTable
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.begun import BegunStep, StepMark
 from memrl_core.bank.storage import connecting
-from memrl_core.bank.storage.folders import copy_bank, delete_bank, list_banks, valid_name
+from memrl_core.bank.storage.folders import copy_bank, delete_bank, disk_sentences, list_banks, valid_name
 from memrl_core.errors import BankError, BankFull, BankMisplaced, BankMissing, BankReadOnly, InputError, NotABank
 from memrl_core.exchange.bring_in import read_any
 from tests.builders import a_bank, a_step
@@ -199,3 +199,10 @@ def test_a_toml_file_that_names_a_path_that_cannot_be_is_said(tmp_path: Path, ke
         with pytest.raises(NotABank, match="path may be"):
             door(str(file))
     assert [path.name for path in tmp_path.iterdir()] == ["team.toml"]
+
+
+def test_the_folder_that_cannot_be_written_is_named_and_no_draft_in_it(tmp_path: Path) -> None:
+    with pytest.raises(BankReadOnly) as refused, disk_sentences(tmp_path / ".new-1a2b" / "bank.db"):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / ".new-1a2b"))
+    assert str(refused.value).startswith(f"{tmp_path} cannot be changed (Read-only file system).")
+    assert ".new" not in str(refused.value)

@@ -276,6 +276,9 @@ def disk_sentences(path: Path) -> Iterator[None]:
         if getattr(error, "errno", None) in full or any(f"[Errno {number}]" in text for number in full):
             raise BankFull(f"The disk is full: {path} could not be written. Free some space and try again.") from error
         elsewhere = ", or set MEMRL_HOME to another folder," if path.is_relative_to(home()) else ""
+        # What was to be made has a name for the time of its making, which nobody knows.
+        there = next((one for one in (path, *path.parents) if os.path.exists(one)), path)
+        reason = getattr(error, "strerror", None) or text[:200]
         raise BankReadOnly(
-            f"{path} cannot be changed ({text[:200]}). Make the folder writable{elsewhere} and try again."
+            f"{there} cannot be changed ({reason}). Make the folder writable{elsewhere} and try again."
         ) from error
