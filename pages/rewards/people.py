@@ -22,11 +22,11 @@ from memrl_core.bank.people.batches import LONGEST_BATCH_NAME, Batch
 from memrl_core.bank.people.roles import NEWCOMERS, Role
 from memrl_core.numerals import fixed, percent, signed
 from pages.rewards.queue import SHOWN, show_queue, wanted
-from pages.rewards.recall_batches import my_part, new_recall_batch, recall_batch_row
+from pages.rewards.recall_batches import batch_head, my_part, new_recall_batch, recall_batch_row
 from pages.shared.person import MAY, allowed, person, within_role
 from pages.shared.picture import show_table
 from pages.shared.place import Place
-from pages.shared.text import errors_shown, failure_kept, literal, minute
+from pages.shared.text import errors_shown, literal, minute
 
 ABOUT = {
     Role.LOOK: "see everything, change nothing",
@@ -200,19 +200,8 @@ def batches(place: Place, facts: list[RatedStep], bounds: tuple[float, float]) -
 
 def _batch(bank: MemoryBank, batch: Batch, facts: list[RatedStep], middle: float) -> None:
     steps = {step for part in batch.parts.values() for step in part}
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(
-            literal(
-                f"{batch.name} · {len(steps):,} steps, {len(batch.gold):,} of them gold · {batch.overlap} ratings each "
-                f"· seed {batch.seed} · made by {batch.made_by}, {minute(batch.created)}"
-            ),
-            width="stretch",
-        )
-        st.button(
-            "Close", key=f"close_{batch.id}", icon=":material/done_all:", type="tertiary",
-            on_click=_close, args=(bank, batch.id),
-            **within_role(bank, Role.MANAGE, help="It asks for no more ratings. Those that were given stay."),
-        )  # fmt: skip
+    about = f"{len(steps):,} steps, {len(batch.gold):,} of them gold · {batch.overlap} ratings each"
+    batch_head(bank, batch, about, "ratings")
     parts = batch_progress(batch, facts, middle)
     rating = any(part.rater == person() and part.done < part.steps for part in parts)
     show_table(
@@ -271,8 +260,3 @@ def _new(bank: MemoryBank, run: str, facts: list[RatedStep], people: list[str], 
         )  # fmt: skip
         bank.write.batches.make(batch, person())
         st.rerun()
-
-
-def _close(bank: MemoryBank, batch_id: str) -> None:
-    with failure_kept():
-        bank.write.batches.close(batch_id, person())

@@ -41,24 +41,32 @@ def my_part(bank: MemoryBank, run: str = "") -> None:
             st.switch_page("pages/recall/page.py")
 
 
+def batch_head(bank: MemoryBank, batch: Batch, about: str, given: str) -> None:
+    """What a batch is, with a button that closes it; `given` is what its people give: ratings or labels."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        made = f"seed {batch.seed} · made by {batch.made_by}, {minute(batch.created)}"
+        st.markdown(literal(f"{batch.name} · {about} · {made}"), width="stretch")
+        st.button(
+            "Close", key=f"close_{batch.id}", icon=":material/done_all:", type="tertiary",
+            on_click=_close, args=(bank, batch.id),
+            **within_role(bank, Role.MANAGE, help=f"It asks for no more {given}. Those that were given stay."),
+        )  # fmt: skip
+
+
+def _close(bank: MemoryBank, batch_id: str) -> None:
+    with failure_kept():
+        bank.write.batches.close(batch_id, person())
+
+
 def recall_batch_row(bank: MemoryBank, batch: Batch) -> None:
     """Who labels a batch, how far each is, how far they agree; on gold items only for who is through."""
     steps, twice = {step for part in batch.parts.values() for step in part}, _doubled(batch)
     labels = bank.judgements.standing(batch.run)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(
-            literal(
-                f"{batch.name} · recall of {counted(len(steps), 'step')}, {len(batch.grades):,} of them gold, "
-                f"{twice:,} labelled twice · pooled over {', '.join(batch.methods)} · seed {batch.seed} · made by "
-                f"{batch.made_by}, {minute(batch.created)}"
-            ),
-            width="stretch",
-        )
-        st.button(
-            "Close", key=f"close_{batch.id}", icon=":material/done_all:", type="tertiary",
-            on_click=_close, args=(bank, batch.id),
-            **within_role(bank, Role.MANAGE, help="It asks for no more labels. Those that were given stay."),
-        )  # fmt: skip
+    about = (
+        f"recall of {counted(len(steps), 'step')}, {len(batch.grades):,} of them gold, {twice:,} labelled twice · "
+        f"pooled over {', '.join(batch.methods)}"
+    )
+    batch_head(bank, batch, about, "labels")
     parts = recall_progress(batch, labels)
     labelling = any(part.rater == person() and part.done < part.steps for part in parts)
     rows = []
@@ -151,8 +159,3 @@ def new_recall_batch(place: Place, known_people: Sequence[str]) -> None:
             st.session_state[f"{ASKED}_open"] = False
             bank.write.batches.make(made, person())
             st.rerun()
-
-
-def _close(bank: MemoryBank, batch_id: str) -> None:
-    with failure_kept():
-        bank.write.batches.close(batch_id, person())

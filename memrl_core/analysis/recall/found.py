@@ -96,8 +96,9 @@ def mean_of(values: npt.NDArray[np.float64]) -> Estimate:
 
     It is Wilson's interval with the variance of the values in the place of that of a share, and Student's quantile: a
     mean of values with the variance s² is as certain as a share of m(1 − m) / s² · n outcomes. Where all are equal it
-    is that of n outcomes: a few steps without a failure do not say that there is none. Drawing queries anew says so,
-    and holds the truth in 77 to 85 % of samples of five queries instead of 92 to 99 %.
+    is that of n outcomes: a few steps without a failure do not say that there is none. Drawing queries anew would say
+    so, and contains the mean of all in fewer samples of five queries. Where one value is rare and far from others that
+    are close together, the interval is too short: `tests/analysis/recall/test_recall.py` has how often.
     """
     n = len(values)
     if n < 2:

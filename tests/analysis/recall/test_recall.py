@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from memrl_core.analysis.recall.tune import (
     why_not,
 )
 from memrl_core.analysis.recall.uses import UseCounts, use_counts, used_in_steps, words_shared
-from memrl_core.analysis.run.metrics import rate
+from memrl_core.analysis.run.metrics import Estimate, rate
 from memrl_core.bank.people.judgements import Label, Use
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import environment_class
@@ -108,11 +109,22 @@ def test_a_measure_that_there_is_not_is_refused(name: str) -> None:
         measured([], [name])
 
 
-def held(population: npt.NDArray[np.float64], size: int, draws: int) -> float:
+def held(
+    population: npt.NDArray[np.float64],
+    size: int,
+    draws: int,
+    interval: Callable[[npt.NDArray[np.float64]], Estimate] = mean_of,
+) -> float:
     """In what share of samples of a population the interval contains the mean of all of it."""
     rng, mean = np.random.default_rng(size), population.mean()
-    intervals = [mean_of(rng.choice(population, size)) for _ in range(draws)]
+    intervals = [interval(rng.choice(population, size)) for _ in range(draws)]
     return float(np.mean([one.low <= mean <= one.high for one in intervals]))
+
+
+def drawn_anew(values: npt.NDArray[np.float64]) -> Estimate:
+    """The mean with the percentile bootstrap's interval."""
+    means = np.random.default_rng(0).choice(values, (1000, len(values))).mean(axis=1)
+    return Estimate(float(values.mean()), *map(float, np.quantile(means, (0.025, 0.975))))
 
 
 @pytest.mark.parametrize("size", [5, 10, 40])
@@ -120,6 +132,11 @@ def test_an_interval_contains_the_truth_as_often_as_it_says_also_with_few_querie
     rng = np.random.default_rng(3)
     for values in ([0, 0, 0.1, 0.3, 0.5, 1], [0, 1, 1, 1], [0.3, 0.4, 0.5, 0.6], [0] + [1] * 19):
         assert held(rng.choice(values, 2000), size, 500) >= 0.9
+
+
+def test_an_interval_is_too_short_where_a_rare_value_is_far_from_others_that_are_close_together() -> None:
+    rare = np.append(np.random.default_rng(0).uniform(0.09, 0.11, 97), [1.0] * 3)
+    assert held(rare, 20, 1000) < 0.5
 
 
 def test_a_few_steps_without_a_failure_do_not_say_that_there_is_none() -> None:
@@ -401,6 +418,9 @@ def test_the_interval_of_each_measure_contains_that_of_all_queries_of_forty_seed
     values = np.array([[one.share.value for one in measured([query], names)] for query in asked])
     found = {name: held(values[:, column], size, 1000) for column, name in enumerate(names)}
     assert min(found.values()) >= 0.9, found
+    if size == 5:
+        anew = {name: held(values[:, column], size, 300, drawn_anew) for column, name in enumerate(names)}
+        assert max(anew.values()) < 0.9, anew
 
 
 def test_how_far_a_memory_comes_is_counted_with_what_people_say_before_what_is_followed(tmp_path: Path) -> None:
