@@ -87,8 +87,9 @@ def read_any(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Conte
     if path.suffix.lower() == ".csv" and path.exists():
         what = "is a table for people, without vectors"
     raise InputError(
-        f"{path.name} {what}. {NOTHING} Choose a bank that was exported here as a zip, JSON lines or Parquet, or a "
-        "checkpoint folder, a trace or a run of the official MemRL code. Of the memories of another program a bank is "
+        f"{path.name} {what}. {NOTHING} Choose a bank that was exported here as a zip, JSON lines or Parquet; a "
+        "checkpoint folder, a trace or a run of the official MemRL code; or spans of OpenInference or OpenTelemetry, "
+        "each with the id of its trace. Of the memories of another program a bank is "
         "made by: memrl open FILE --bank NEW"
     )
 
