@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -280,29 +280,31 @@ def check(
     """
     bars = [_bar(one, "--min") for one in least or []] + [_bar(one, "--max") for one in most or []]
     measured([], [name for name, _, _ in bars])  # A wrong name is said before anything is embedded.
-    found = read_set(file)
-    with _any_bank(bank) as opened:
-        name = run_of(opened, run)
-        embedder, problem = _embedder(opened)
-        came, notes = answered(found, opened, name, embedder, rule)
-        settings = opened.settings(name)
-        k1, k2 = int(settings.get("k1", 10)), int(settings.get("k2", 3))
-        names = list(dict.fromkeys([*(name for name, _, _ in bars), *usual(k1, k2)]))
-        if not came:
-            raise InputError(problem or f"No query of {file.name[:80]} can be asked. Nothing was checked.")
-        values = measured(came, names)
-    _list("Corrected", found.notes)
-    _list("Skipped", found.skipped)
-    _list("Worth knowing", [*([problem] if problem else []), *notes])
-    _print_measures(values, f"{file.name}: {counted(len(came), 'query')}")
-    by_name = {measure.name: measure for measure in values}
-    results = [(bar, by_name[bar[0]], _held(bar, by_name[bar[0]])) for bar in bars]
-    for (bar_name, sign, value), measure, held in results:
-        now = "cannot be computed" if math.isnan(measure.share.value) else f"{measure.share.value:.4f}"
-        said = f"{bar_name} {sign} {value:g}: {now}, {'held' if held else 'missed'}."
-        console.print(escape(said), style="green" if held else "red")
-    if junit is not None:
-        _write_junit(junit, file.name, results)
+    # A place that cannot be written is said before any query is asked.
+    with drafted(junit, overwrite=True) if junit is not None else nullcontext() as report:
+        found = read_set(file)
+        with _any_bank(bank) as opened:
+            name = run_of(opened, run)
+            embedder, problem = _embedder(opened)
+            came, notes = answered(found, opened, name, embedder, rule)
+            settings = opened.settings(name)
+            k1, k2 = int(settings.get("k1", 10)), int(settings.get("k2", 3))
+            names = list(dict.fromkeys([*(name for name, _, _ in bars), *usual(k1, k2)]))
+            if not came:
+                raise InputError(problem or f"No query of {file.name[:80]} can be asked. Nothing was checked.")
+            values = measured(came, names)
+        _list("Corrected", found.notes)
+        _list("Skipped", found.skipped)
+        _list("Worth knowing", [*([problem] if problem else []), *notes])
+        _print_measures(values, f"{file.name}: {counted(len(came), 'query')}")
+        by_name = {measure.name: measure for measure in values}
+        results = [(bar, by_name[bar[0]], _held(bar, by_name[bar[0]])) for bar in bars]
+        for (bar_name, sign, value), measure, held in results:
+            now = "cannot be computed" if math.isnan(measure.share.value) else f"{measure.share.value:.4f}"
+            said = f"{bar_name} {sign} {value:g}: {now}, {'held' if held else 'missed'}."
+            console.print(escape(said), style="green" if held else "red")
+        if report is not None:
+            report.write(_junit(file.name, results))
     if not all(held for *_, held in results):
         raise typer.Exit(1)
 
@@ -328,7 +330,8 @@ def _held(bar: Bar, measure: Measure) -> bool:
     return not math.isnan(share) and (share >= value - 1e-9 if sign == "≥" else share <= value + 1e-9)
 
 
-def _write_junit(path: Path, name: str, results: Sequence[tuple[Bar, Measure, bool]]) -> None:
+def _junit(name: str, results: Sequence[tuple[Bar, Measure, bool]]) -> bytes:
+    """The bars and what became of them in the XML of JUnit."""
     failures = sum(not held for *_, held in results)
     suite = ElementTree.Element("testsuite", name="memrl recall", tests=str(len(results)), failures=str(failures))
     for (bar_name, sign, value), measure, held in results:
@@ -336,8 +339,8 @@ def _write_junit(path: Path, name: str, results: Sequence[tuple[Bar, Measure, bo
         if not held:
             said = f"{bar_name} is {measure.share.value:.4f} over {measure.queries} queries, not {sign} {value:g}"
             ElementTree.SubElement(case, "failure", message=said)
-    with drafted(path, overwrite=True) as file:
-        file.write(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+    written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return written
 
 
 @contextmanager

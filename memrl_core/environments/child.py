@@ -185,7 +185,7 @@ class _Process:
 
 
 def serve(answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-    """Answer questions until there are no more, in the child.
+    """Answer questions until there are no more, in the child; it ends with all that it has started.
 
     What else is printed goes to standard error, and what else is read from standard input is empty.
     """
@@ -196,13 +196,12 @@ def serve(answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
     sys.stdout = sys.stderr
     heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_questions, args=(questions, heard), daemon=True).start()
-    try:
+    with contextlib.suppress(BrokenPipeError):
         while line := heard.get():
             replies.write(_line(answer(json.loads(line))))
             replies.flush()
-    except BrokenPipeError:
-        # Whoever asked is gone. To end here would leave behind what this process has started, should that hang.
-        threading.Event().wait()
+    # Whoever asked is gone. To end here would leave behind what this process has started, should that hang.
+    threading.Event().wait()
 
 
 def _read_questions(questions: IO[bytes], heard: queue.SimpleQueue[bytes]) -> None:

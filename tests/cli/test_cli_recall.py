@@ -167,7 +167,12 @@ def test_the_guard_ends_with_1_where_a_bar_is_missed_and_with_0_where_all_hold(b
     only = [row for row in rows if row["step"] == 5]
     Path(file).write_text("\n".join(json.dumps(row) for row in only), encoding="utf-8")
     assert memrl("recall", "check", file, "--bank", bank, "--max", "false_recall=1")[0] == 1
-    for bad in (["--min", "speed=1"], ["--min", "recall@10"], ["--min", "recall@10=7"]):
+    for bad in (
+        ["--min", "speed=1"],
+        ["--min", "recall@10"],
+        ["--min", "recall@10=7"],
+        ["--junit", str(tmp_path / "missing" / "bars.xml")],
+    ):
         assert memrl("recall", "check", file, "--bank", bank, *bad)[0] == 2
 
 

@@ -467,15 +467,19 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_a_killed_program_even_if_java_hangs() -> None:
+@pytest.mark.parametrize(
+    "goes_on", ["while True: world._play(actions := [*actions, 'wait'])", "import time; time.sleep(99)"]
+)
+def test_nothing_is_left_of_a_killed_program_even_if_java_hangs(goes_on: str) -> None:
     program = (
+        "import time\n"
         "from memrl_core.environments.games.scienceworld import ScienceWorld\n"
         "from memrl_core.records import Task\n"
         "world = ScienceWorld(max_turns=200)\n"
         "world.reset(Task('t', 'Boil.', 'scienceworld', 'boil', {'task': 'boil', 'variation': 0}), seed=0, at_step=1)\n"
         "print(world._child.pid, flush=True)\n"
         "actions = []\n"
-        "while True: world._play(actions := [*actions, 'wait'])\n"
+        f"{goes_on}\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as running:
         process = int(running.stdout.readline())
