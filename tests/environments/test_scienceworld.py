@@ -467,9 +467,7 @@ def test_an_episode_goes_on_after_java_was_killed_or_hung_and_java_never_outlive
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "goes_on", ["while True: world._play(actions := [*actions, 'wait'])", "import time; time.sleep(99)"]
-)
+@pytest.mark.parametrize("goes_on", ["while True: world._play(actions := [*actions, 'wait'])", "time.sleep(99)"])
 def test_nothing_is_left_of_a_killed_program_even_if_java_hangs(goes_on: str) -> None:
     program = (
         "import time\n"
