@@ -65,9 +65,13 @@ class Claim:
 
     def stated(self, text: str) -> list[float] | None:
         """The numbers as they stand in the document; None where the words are not there."""
-        words = [r"\s+".join(map(re.escape, part.split(" "))) for part in self.says.split("{}")]
-        found = re.search(NUMBER.join(words), text)
+        found = self.found(text)
         return None if found is None else [float(number.replace("−", "-")) for number in found.groups()]
+
+    def found(self, text: str) -> re.Match[str] | None:
+        """Where the words stand in the text of the document."""
+        words = [r"\s+".join(map(re.escape, part.split(" "))) for part in self.says.split("{}")]
+        return re.search(NUMBER.join(words), text)
 
 
 def exactly(value: float, digits: int = 0) -> Interval:
@@ -319,6 +323,12 @@ def _at_the_end(results: Path | None) -> list[Interval]:
     return [by_similarity[0], learned, *gain, *(_ahead(arm)(last)(results)[0] for arm in (ALONE, OVER, ABOVE))]
 
 
+def _in_whole_percents(results: Path | None) -> list[Interval]:
+    """The same shares of the five arms, without the gain."""
+    similar, learned, _, _, _, *over_successes = map(fmean, _at_the_end(results))
+    return [exactly(share) for share in (similar, learned, *over_successes)]
+
+
 ALONE, OVER, ABOVE = "successes alone", "MemRL over successes", "successes above a learned threshold"
 AHEAD = {
     "{} messages": _ahead(ALONE, "λ = 0", "MemRL"),
@@ -347,13 +357,19 @@ def _mean_with_interval(values: pd.Series) -> tuple[float, float, float]:
     return float(values.mean()), float(low), float(high)
 
 
-def _lab(results: Path | None) -> list[Interval]:
-    """By how much the share solved falls at the shift of the pair that the Lab opens with, left and right."""
+@cache
+def _falls_in_the_lab() -> list[tuple[float, float]]:
+    """By how many points the share solved falls at the shift of the Lab's first pair in each seed, left and right."""
     falls = []
     for seed in range(SEEDS):
         with tempfile.TemporaryDirectory() as folder, lab_bank(Path(folder) / "bank") as bank:
             falls.append(fall_at_the_shift(seed, bank))
-    sides = [(fmean(side), 1.96 * stdev(side) / SEEDS**0.5) for side in zip(*falls, strict=True)]
+    return falls
+
+
+def _lab(results: Path | None) -> list[Interval]:
+    """The mean of either side, and half of its 95 % interval."""
+    sides = [(fmean(side), 1.96 * stdev(side) / SEEDS**0.5) for side in zip(*_falls_in_the_lab(), strict=True)]
     return [exactly(number) for mean_and_half in sides for number in mean_and_half]
 
 
@@ -395,6 +411,20 @@ CLAIMS: tuple[Claim, ...] = (
         quick=True,
     ),
     Claim(
+        "docs/real-models.md",
+        "SmolLM2 gets {} % right with the most similar memory, {} % with MemRL, {} % with the most similar success, "
+        "{} % with MemRL over successes, and {} % where q only excludes",
+        _in_whole_percents,
+        quick=True,
+    ),
+    Claim(
+        "docs/results/index.md",
+        "it gets {} % right by similarity, {} % with MemRL, {} % by similarity over successes alone, {} % with MemRL "
+        "over successes and {} % where q only excludes",
+        _in_whole_percents,
+        quick=True,
+    ),
+    Claim(
         "pages/home/page.py",
         "of its first {} of {} messages it got {} right, of the last {} it got {}",
         _demo,
@@ -418,6 +448,7 @@ CLAIMS: tuple[Claim, ...] = (
         quick=True,
     ),
     Claim("docs/screens.md", "falls by {} ± {} points at λ = 0 and by {} ± {} at λ = ½", _lab),
+    Claim("pages/lab/twins.py", 'falls by {} ± {} points at " "λ = 0 and by {} ± {} at λ = ½', _lab),
     _row("when-utility-helps", WIDE_AND_NOISY, 5),
     _row("what-decides", "tasks parametric-far", 5, ("λ = 0.0, k2 = 1", "λ = 0.5, k2 = 1")),
     _row("other-families", "middle", 1, ("λ = 0.0, δ = 0.2", "λ = 1.0, δ = 0.2")),
