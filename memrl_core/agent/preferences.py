@@ -102,7 +102,7 @@ def save_preferences(preferences: Preferences) -> None:
 
 
 def keep_options(model: str, options: Mapping[str, Any]) -> None:
-    """Begin every new run of `model` on this machine with these options, those of before forgotten.
+    """Begin every new run of `model` on this machine with these options, in place of earlier ones.
 
     Raises `SettingsError` for what is no option, and `InputError` where the preferences cannot be written.
     """

@@ -175,7 +175,7 @@ def _texts(trace: str) -> Iterator[str]:
 
 
 def _of_trace(database: Database, *path: str) -> ColumnElement[Any]:
-    """A text or a list in a trace's JSON; null where there is none. A bank of before has no column for it."""
+    """A text or a list in a trace's JSON; null where there is none. An older bank has no column for it."""
     if database.is_sqlite:
         return func.json_extract(_S.trace, "$." + ".".join(path))
     part: Any = cast(func.replace(_S.trace, schema.NUL, schema.BLANK), JSON)

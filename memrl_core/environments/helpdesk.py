@@ -1,7 +1,7 @@
 """A help desk: pass each message to the team that takes care of such things in this house.
 
 One turn, a closed list of teams, and house rules that nobody could guess: which kind of complaint goes to which team is
-drawn from the number of the house. A handbook of earlier cases, of which a stated share follows the rules of before,
+drawn from the number of the house. A handbook of earlier cases, of which a stated share follows earlier rules,
 can be written into a run's memory at its start. The rules may change on a day, and what becomes of a message may be
 reported wrongly with a stated chance. Nothing knows which memory, if any, was used.
 """
@@ -85,7 +85,11 @@ class HelpdeskOptions(EnvironmentOptions):
     )
     entries: int = Field(5, ge=1, le=20, title="Entries of the handbook", description="For each kind of message.")
     stale: float = Field(
-        0.4, ge=0, le=1, title="Stale share", description="Of these entries, that much follows the rules of before."
+        0.4,
+        ge=0,
+        le=1,
+        title="Stale share",
+        description="Of these entries, that much follows rules that no longer hold.",
     )
     noise: float = Field(
         0.0,

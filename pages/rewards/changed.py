@@ -83,7 +83,7 @@ def _selections(bank: MemoryBank, run: str, found: RewardEffect, last: int) -> N
     show_table(
         [_selection_row(bank, run, one, "without", "now") for one in differing],
         "changed_selections",
-        "The tasks that would get other memories, with those of before and now",
+        "The tasks that would get other memories, with the earlier and the present ones",
     )
     _rerun(bank, run, differing)
 

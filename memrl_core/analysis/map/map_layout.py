@@ -330,7 +330,7 @@ class MapLayout:
                 self._save(layout)
 
     def _trust(self, ids: Sequence[str], before: Layout, places: Plane) -> tuple[float, float]:
-        """The trustworthiness of the map of before and of these places, on the memories that are on both."""
+        """The trustworthiness of the earlier map and of these places, on the memories that are on both."""
         rows = [row for row, memory_id in enumerate(ids) if memory_id in before.coordinates]
         shared = [ids[row] for row in rows]
         vectors = self._vectors(shared)

@@ -94,7 +94,7 @@ FOLLOWS = {
     f"(replace(trace, '{NUL}', '{BLANK}')::json -> 'follows' ->> 'memories') STORED",
 }
 """The memories that an answer follows, as a JSON list, null where that is not known: what the trace says, as a column
-for whoever asks the tables. Banks of before get it with the first that is written; no row is stored otherwise."""
+for whoever asks the tables. Older banks get it with the first that is written; no row is stored otherwise."""
 ADD_FOLLOWS = "ALTER TABLE steps ADD COLUMN "
 COMPUTES = sqlite3.sqlite_version_info >= (3, 31)
 """Whether this SQLite knows columns that it computes; without them a bank is the same, but for that column."""
@@ -240,7 +240,7 @@ JUDGEMENTS = {
     for dialect, (memory_id, source) in _JUDGED.items()
 }
 """The labels of recall that stand: of each memory in a step by each rater and source the newest, if it was not
-withdrawn. A label of the query itself has no `memory_id`. Banks of before get the view with what is written next."""
+withdrawn. A label of the query itself has no `memory_id`. Older banks get the view with what is written next."""
 for _dialect, _view in JUDGEMENTS.items():
     event.listen(ledger, "after_create", DDL(_view).execute_if(dialect=_dialect))  # type: ignore[no-untyped-call]
 event.listen(ledger, "before_drop", DDL(f"DROP VIEW IF EXISTS {VIEW}"))  # type: ignore[no-untyped-call]
@@ -259,7 +259,7 @@ def foreign_parts(found: Mapping[tuple[str, str], tuple[str, str]], only: str = 
     ours, theirs = _own_schema(), {key: (table, _plain_sql(sql)) for key, (table, sql) in found.items()}
     if theirs.get(_STEPS_PART) == _steps_before():
         theirs[_STEPS_PART] = ours[_STEPS_PART]
-    theirs.setdefault(_VIEW_PART, ours[_VIEW_PART])  # A bank of before, to which nothing was written since.
+    theirs.setdefault(_VIEW_PART, ours[_VIEW_PART])  # An older bank, to which nothing was written since.
     if only:
         theirs, ours = ({key: parts[key] for key in parts if key[1] == only} for parts in (theirs, ours))
     odd = [("not a bank's own", key) for key in sorted(theirs.keys() - ours.keys())]
