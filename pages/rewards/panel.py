@@ -76,7 +76,7 @@ def rating_panel(panel: Panel, scale: Scale) -> None:
         literal(mapping_words(panel.scales, scale, *panel.bounds)), help="How a rating becomes a reward R: Rules"
     )
     if not panel.named:
-        st.info("Somebody else is here too. Type your name above, so that your rewards can be told from theirs.")
+        st.info("Somebody else is here too. Type your name above, so that your rewards are known as yours.")
     elif not panel.may:
         st.info("You may look at this bank, not rate. Someone who manages it can change that under People.")
     if scale == "rubric":

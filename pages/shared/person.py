@@ -53,7 +53,7 @@ def person() -> str:
 
 
 def is_distinct() -> bool:
-    """Whether what this person does can be told from what others do: they have a name, or everybody else has one.
+    """Whether what this person does is known as theirs: they have a name, or everybody else has one.
 
     Others are sessions that are connected now, in another browser: not a page that was closed or loaded anew.
     """
