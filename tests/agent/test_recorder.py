@@ -307,7 +307,7 @@ def test_a_bad_call_of_a_strict_recorder_is_a_sentence_and_the_step_keeps_what_i
         (lambda r: r.remember("egg", "x", a_vector(1), visits=-1), "visits"),
         (lambda r: r.remember("egg", "x", a_vector(1), memory_id="a\nb"), "printable characters"),
         (lambda r: r.remember("egg", "another", a_vector(1), memory_id="taken"), "another memory “taken”"),
-        (lambda r: Recorder(r.bank, "a b"), "letters, digits"),
+        (lambda r: Recorder(r.bank, "a b"), "A run.s name"),
     ],
 )
 def test_a_bad_request_to_a_strict_recorder_is_a_sentence_and_nothing_is_stored(
