@@ -126,6 +126,9 @@ def test_any_view_reopens_by_its_address_and_as_the_file_that_share_writes(
             page.get_by_label(f"{symbol} as a number").press("Enter")
         page.get_by_label("Colour of the map").select_option(rng.choice(["q", "outcome", "family"]))
         page.get_by_label("Search the texts").fill(rng.choice(["", "letter", "pot & <pan>"]))
+        # The page follows a view once the hand rests.
+        host = STAGE.removesuffix(".stage")
+        page.wait_for_function(f"JSON.stringify({STAGE}.look) === JSON.stringify({host}.look)")
         settled(page)
         page.wait_for_function(f"{STAGE}.t === {STAGE}.goal")
         link = page.evaluate(f"{STAGE}.callbacks.link()")
