@@ -110,7 +110,7 @@ class Agent:
     def as_of(self, step: int) -> MemoryView:
         """What the run saw when a step had ended; kept for the steps of one mini-batch."""
         if self._seen is None or self._seen[0] != step:
-            self._seen = step, self.bank.as_of(self.run_id, step)
+            self._seen = step, self.bank.view(self.run_id, step)
         return self._seen[1]
 
     def begin(self, task: Task, epoch: int = 1) -> Episode:
@@ -515,7 +515,7 @@ class Episode:
 
     def _moves(self, rewards: Sequence[Earned]) -> tuple[ValueChange, ...]:
         """How the rewards move q, one after the other."""
-        values = dict(self._agent.bank.utilities_of(self.trace.run, self.credited))
+        values = dict(self._agent.bank.utilities(self.trace.run, of=self.credited))
         # A memory may have been forgotten since it was selected.
         known = [memory_id for memory_id in self.credited if memory_id in values]
         changes: list[ValueChange] = []

@@ -46,7 +46,7 @@ def view_before(bank: MemoryBank, trace: StepTrace, policy: str = "") -> MemoryV
     """What a finished step recalled from, with what its policy, or another, had learned by then."""
     until = bank.seen_until(trace.run, trace.step, trace.epoch)
     return replace(
-        bank.as_of(trace.run, until),
+        bank.view(trace.run, until),
         asked=asked_by(trace) if trace.embed is not None else None,
         learned=learned_before(bank, trace.run, until + 1, policy),
     )

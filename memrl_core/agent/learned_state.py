@@ -142,7 +142,7 @@ def _begin(bank: MemoryBank, run: str, name: str) -> Any:
         return policy.start(())
     if bank.run(info.base).policy == name or name != info.policy:
         return learned_before(bank, info.base, info.base_step + 1, name)
-    seen = bank.as_of(info.base, info.base_step)
+    seen = bank.view(info.base, info.base_step)
     return policy.start([seen.memories[seen.ids[position]] for position in seen.positions().tolist()])
 
 

@@ -35,7 +35,8 @@ class Waiting:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._generates = False
-        self.begin("")
+        self._doing, self.text, self._tokens = "", "", 0
+        self._since = self._first = time.monotonic()
 
     def begin(self, doing: str) -> None:
         """Something else runs from now on."""

@@ -637,7 +637,7 @@ class Recorder:
                 memory = self.bank.memory(taken)
             if (memory.intent, memory.experience) != (asked, words):
                 raise InputError(f"This bank has another memory “{taken[:80]}” already. {UNCHANGED}")
-            if not self.bank.utilities_of(self.run, [taken]):
+            if not self.bank.utilities(self.run, of=[taken]):
                 event = LedgerEvent(
                     id=uuid.uuid4().hex,
                     seq=self.bank.clock + 1,
@@ -1083,10 +1083,10 @@ class RecordedStep:
         """The utilities of those of `ids` that the run knows."""
         if not self._recorder.is_begun:
             return {}
-        known = self._bank.utilities_of(self._run, ids)
+        known = self._bank.utilities(self._run, of=ids)
         if len(known) < len(ids):
             self._bank.refresh()
-            known = self._bank.utilities_of(self._run, ids)
+            known = self._bank.utilities(self._run, of=ids)
         if unknown := [f"“{one[:80]}”" for one in ids if one not in known]:
             what = f"the memory {unknown[0]}" if len(unknown) == 1 else f"the memories {few(unknown)}"
             self._not_used(
@@ -1172,7 +1172,7 @@ class RecordedStep:
                 credited=credited,
             ),
             update=UpdateRecord(
-                () if reward is None else policy.update(credited, reward, bank.utilities_of(run, credited))
+                () if reward is None else policy.update(credited, reward, bank.utilities(run, of=credited))
             ),
             write=self._write(settings, outcome, lacks),
             origin="recorder",

@@ -93,17 +93,14 @@ class Reader:
         """A sentence where something that was stored in this bank is not in it any more, else ""."""
         return self._last.missing
 
-    @property
-    def last_saved(self) -> datetime | None:
-        """When this handle last appended something; None when it has not."""
-        return self._facts.last_saved
-
-    def saved(self, run: str) -> datetime | None:
-        """When something was last stored, as far as is known: by this handle, else the newest step of `run`."""
-        with self._lock:
-            row = self._facts.step_row(run, self.next_step(run) - 1)
-        if self.last_saved is not None or row is None:
-            return self.last_saved
+    @locked
+    def saved(self, run: str | None = None) -> datetime | None:
+        """When this handle last stored something; before it has, when the newest step of `run` was stored."""
+        if self._facts.last_saved is not None or run is None:
+            return self._facts.last_saved
+        row = self._facts.step_row(run, self.next_step(run) - 1)
+        if row is None:
+            return None
         try:
             at = datetime.fromisoformat(row.created)
         except ValueError:  # A step may come from a file.
@@ -127,14 +124,9 @@ class Reader:
         return self._facts.facts
 
     @locked
-    def view(self, run: str) -> MemoryView:
-        """What the run sees now."""
-        return self._q.view(run)
-
-    @locked
-    def as_of(self, run: str, step: int) -> MemoryView:
-        """What the run saw when step `step` had ended and the next had not begun; 0 is its start."""
-        return self._facts.memories.view(self._q.past(run, step))
+    def view(self, run: str, as_of: int | None = None) -> MemoryView:
+        """What the run sees now, or saw when step `as_of` had ended and the next had not begun; 0 is its start."""
+        return self._q.view(run) if as_of is None else self._facts.memories.view(self._q.past(run, as_of))
 
     @locked
     def seen_until(self, run: str, step: int, epoch: int) -> int:
@@ -145,7 +137,7 @@ class Reader:
         return seen_until(self._facts, run, step, epoch)
 
     def walk(self, run: str) -> Iterator[tuple[int, MemoryView]]:
-        """Every finished step with what it recalled from: `as_of(run, seen_until(run, step, epoch))`, in one pass.
+        """Every finished step with what it recalled from: `view(run, seen_until(run, step, epoch))`, in one pass.
 
         The view changes in place from one to the next. Steps that end meanwhile are not met. Raises `UnknownRun`.
         """
@@ -162,16 +154,19 @@ class Reader:
                 following = next(steps, None)
 
     @locked
-    def utilities(self, run: str, as_of: int | None = None) -> Mapping[str, Utility]:
-        """q and visits of every memory of the run, oldest first, now or as of a step."""
-        return dict(self._q.now(run).utilities if as_of is None else self._q.earlier(run, as_of))
+    def utilities(
+        self, run: str, as_of: int | None = None, *, of: Iterable[str] | None = None
+    ) -> Mapping[str, Utility]:
+        """q and visits of every memory that the run sees, oldest first, now or as of a step.
 
-    @locked
-    def utilities_of(self, run: str, memory_ids: Iterable[str]) -> Mapping[str, Utility]:
-        """q and visits now of those of `memory_ids` that the run knows; does not look at the others."""
-        wanted = list(memory_ids)
-        known = self._q.known(run, wanted).utilities
-        return {memory_id: known[memory_id] for memory_id in wanted if memory_id in known}
+        With the ids `of` some memories, in the order given, the others are left out, and now they are not read.
+        """
+        wanted = None if of is None else list(of)
+        if as_of is not None:
+            known = self._q.earlier(run, as_of)
+        else:
+            known = (self._q.now(run) if wanted is None else self._q.known(run, wanted)).utilities
+        return dict(known) if wanted is None else {i: known[i] for i in wanted if i in known}
 
     @locked
     def memory_count(self, run: str, as_of: int | None = None) -> int:
@@ -208,16 +203,14 @@ class Reader:
         return dict(self._q.now(run).away)
 
     @locked
-    def histories(self, run: str) -> dict[str, Sequence[UtilityPoint]]:
-        """How every q of the run came about; what it began with has the step before its first."""
-        return self._q.beginning_before(run, self._q.histories(run))
+    def histories(self, run: str, of: Iterable[str] | None = None) -> dict[str, Sequence[UtilityPoint]]:
+        """How every q of the run came about, or those of the ids in `of`, in the order given.
 
-    @locked
-    def histories_of(self, run: str, memory_ids: Iterable[str]) -> dict[str, Sequence[UtilityPoint]]:
-        """The same, of those of `memory_ids` that the run has ever known."""
-        wanted = list(memory_ids)
+        What the run began with has the step before its first.
+        """
+        wanted = None if of is None else list(of)
         known = self._q.histories(run, wanted)
-        return self._q.beginning_before(run, {i: known[i] for i in wanted if i in known})
+        return self._q.beginning_before(run, known if wanted is None else {i: known[i] for i in wanted if i in known})
 
     @locked
     def history(self, run: str, memory_id: str, as_of: int | None = None) -> list[UtilityPoint]:

@@ -133,7 +133,7 @@ def mcp_server(memory: Memory) -> MCPServer[Any]:
 
         def give() -> dict[str, Any]:
             memory.reward(step, value, reason)
-            moved = bank.utilities_of(run, bank.credits.of(run, step))
+            moved = bank.utilities(run, of=bank.credits.of(run, step))
             return {"step": step, "q": {name: known.q for name, known in moved.items()}}
 
         return await done(give)

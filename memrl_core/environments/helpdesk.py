@@ -132,6 +132,7 @@ class Helpdesk(Environment):
         self._options = HelpdeskOptions(**chosen)
         self._shifts, self._teams = steps_of_change(self._options.shift_at), TEAMS[: self._options.teams]
         self._task: Task | None = None
+        self._right, self._flipped = "", False
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`. Raises `InputError` when the task is not one of a help desk."""

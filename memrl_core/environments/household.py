@@ -145,6 +145,12 @@ class Household(Environment):
         self.shifts = tuple(steps_of_change(options.shift_at))
         rng = np.random.default_rng([options.house, 0])
         self._swapped = {treatment: bool(options.house) and bool(rng.random() < 0.5) for treatment in TREATMENTS}
+        self._object = self._target = self._treatment = self._holding = ""
+        self._wanted = self._delivered = self._turns = self._at_step = 0
+        self._where: dict[str, str] = {}
+        self._appliances: dict[str, list[str]] = {}
+        self._searched: list[str] = []
+        self._treated, self._ended = False, True
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`. Raises `InputError` when the task is not one of this household."""

@@ -113,6 +113,8 @@ class Parametric(Environment):
         spread = np.linspace(options.mean - options.spread, options.mean + options.spread, options.ways)
         self._chances = np.clip(spread, 0, 1)
         self._task: Task | None = None
+        self._chance_of: Mapping[str, float] = {}
+        self._luck, self._flipped = 0.0, False
 
     def reliabilities(self, family: int, at_step: int) -> Mapping[str, float]:
         """Way to the true chance that it works for tasks of `family` at `at_step`: for studies, never for an agent.

@@ -51,6 +51,7 @@ class Reasoning(Environment):
     max_turns = 1
 
     def __init__(self) -> None:
+        self._dataset: Any = None
         self._entry: Any = None
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:

@@ -470,7 +470,7 @@ class _Course:
         tainted = not self._tainted.isdisjoint(memories_in_prompts(trace))
         if tainted and trace.write is not None:
             self._tainted.update(op.memory_id for op in trace.write.operations if op.op not in ("DELETE", "NOOP"))
-        poison_left = [known.q for known in self._bank.utilities_of(trace.run, self._poisoned).values()]
+        poison_left = [known.q for known in self._bank.utilities(trace.run, of=self._poisoned).values()]
         cost = step_cost(trace)
         self.seconds.append((sum(trace.seconds.values()), cost.seconds))
         valid, choices = valid_answers(trace)

@@ -187,6 +187,7 @@ class Room:
         self._number = 0
         self._asked: list[Question] = []
         self._stage: Stage = "predict"
+        self._question = question
         self.ask(question)
 
     @property

@@ -9,6 +9,7 @@ import streamlit as st
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.decision.labels import SHORT_REASONS, own_score
 from memrl_core.analysis.decision.spectrum import spectrum
+from memrl_core.analysis.decision.whatif import chosen_from
 from memrl_core.figures.decision.decision_diagram import decision_diagram
 from memrl_core.figures.picture import Picture
 from memrl_core.learning import memrl_rule
@@ -72,7 +73,7 @@ def _about(case: Case) -> None:
         under = "the settings tried out" if case.changed else "the settings of this run"
         st.markdown(
             f":material/functions: Ours, not the agent's: under {under} {literal(title)} would have chosen "
-            f"**{literal(explain.names(ours.greedy, case.run))}** of all that the run knew. What a setting, a q or "
+            f"**{literal(explain.names(ours.greedy, case.run))}** of {chosen_from(trace)}. What a setting, a q or "
             "another normaliser would change is computed for this choice; the pool below is the agent's."
         )
 

@@ -144,7 +144,7 @@ def case_at(place: Place) -> Case:
         return Case(place, None, recorded, settings, None, "", *stored)
     found = situation(bank, bank.handle, run, step)
     if isinstance(found, str):
-        ours = situation(bank, bank.handle, run, step, ours=True) if trace.origin == "recorder" else ""
+        ours = situation(bank, bank.handle, run, step, ours=True) if trace.origin != "agent" else ""
         if isinstance(ours, str) or None in stored:
             return Case(place, trace, recorded, recorded, None, found, *stored)
         return Case(place, trace, recorded, settings, ours, "", *stored, is_ours=True)

@@ -75,7 +75,7 @@ def _items(bank: MemoryBank, trace: StepTrace) -> list[str]:
     """
     considered = [one.memory_id for one in trace.decision.candidates] if trace.decision is not None else []
     if trace.embed is not None and not trace.embed.decided_by:
-        view = bank.as_of(trace.run, bank.seen_until(trace.run, trace.step, trace.epoch))
+        view = bank.view(trace.run, bank.seen_until(trace.run, trace.step, trace.epoch))
         places_seen = view.positions()
         vector = np.asarray(trace.embed.embedding, dtype=np.float32)
         similarity = exact_similarity(view.embeddings[places_seen], vector)

@@ -128,7 +128,7 @@ def what_it_would_do(panel: Panel, scale: Scale, blind: bool, both: str = "") ->
         return
     values = _ends(panel, scale, both)
     ends = {name: panel.bank.ratings.supposed(panel.rating(value, {})) for name, value in values.items()}
-    now = panel.bank.histories_of(panel.trace.run, credited)
+    now = panel.bank.histories(panel.trace.run, credited)
     rows = []
     for memory_id in credited:
         row = {"memory": memory_label(memory_id, panel.trace.run)}

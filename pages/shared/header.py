@@ -68,7 +68,7 @@ def _about(place: Place) -> None:
     status = model_status(run.model) if run and not run.simulated and can_go_on(run) else None
     unmoved = place.bank.unmoved(run.id) if run else ""
     fails = bool(unmoved) or (status is not None and status.state != "running")
-    saved = place.bank.saved(run.id) if run else place.bank.last_saved
+    saved = place.bank.saved(run.id if run else None)
     with (
         st.container(key="memory_count", width="content"),
         st.popover(_memories(place), icon=f":material/{'warning' if fails else 'database'}:", type="tertiary"),

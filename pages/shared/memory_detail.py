@@ -93,7 +93,7 @@ def memory_changes(view: View, memory: Memory) -> None:
     with st.container(horizontal=True, gap="small", vertical_alignment="center", key="memory_changes"):
         if pinned:
             st.badge("pinned", icon=":material/keep:", color="blue", help="Not to be forgotten until it is unpinned")
-        if memory.id in bank.utilities_of(run, [memory.id]):
+        if memory.id in bank.utilities(run, of=[memory.id]):
             if st.button("Change", icon=":material/edit:", key="change_memory", type="tertiary", **look):
                 _dialog(view, memory, pinned)
         elif memory.id in bank.away(run) and st.button(

@@ -35,7 +35,7 @@ from memrl_core.analysis.decision.outline import (
     valid_answers,
     value_label,
 )
-from memrl_core.analysis.decision.whatif import would_choose
+from memrl_core.analysis.decision.whatif import chosen_from, would_choose
 from memrl_core.analysis.people.reward_effect import compiled, marked
 from memrl_core.errors import BankError
 from memrl_core.models.base import ModelOptions
@@ -189,7 +189,7 @@ def _retrievals(view: View) -> None:
         chosen = literal(memory_labels(ours, run) if ours else "no memory")
         st.caption(
             f":material/functions: Ours, not the agent's: under the settings of this run {literal(view.trace.policy)} "
-            f"would have chosen **{chosen}** of all that the run knew."
+            f"would have chosen **{chosen}** of {chosen_from(view.trace)}."
         )
 
 
@@ -319,7 +319,7 @@ def _marked(view: View) -> None:
     """Says so when the rewards as they stand now would have put other memories before the model."""
     trace, bank = view.trace, view.place.bank
     choices = compiled(bank, view.run.id, (trace.step, trace.step))
-    for step in marked(choices, bank.histories_of(view.run.id, view.moment.pool)) if choices else ():
+    for step in marked(choices, bank.histories(view.run.id, view.moment.pool)) if choices else ():
         would = memory_labels(step.would, view.run.id)
         st.info(
             f"Rewards that came later changed the q of this pool: by what is known now of the steps before, this one "
@@ -547,7 +547,7 @@ def _update(view: View) -> None:
     of_q = trace.update.of_q
     if because := credited_because(trace):
         st.markdown(literal(because))
-    now = view.place.bank.utilities_of(view.run.id, [change.memory_id for change in of_q])
+    now = view.place.bank.utilities(view.run.id, of=[change.memory_id for change in of_q])
     if of_q:
         st.dataframe(
             [

@@ -90,7 +90,7 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
     bank, step = view.place.bank, int(act["step"])
     bank.refresh()
     credited = bank.credits.of(view.run.id, step) if bank.has_step(view.run.id, step) else ()
-    before = bank.histories_of(view.run.id, credited)
+    before = bank.histories(view.run.id, credited)
     match act["do"]:
         case "rate":
             _rate(view, act)
@@ -109,7 +109,7 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
             bank.write.judgements.judge_use(Use(*about, act["used"], person(), str(act.get("reason", ""))))
         case "skip":
             move(view, partial(LiveRun.finish, unrated=True))
-    after = bank.histories_of(view.run.id, credited)
+    after = bank.histories(view.run.id, credited)
     if after != before:
         st.session_state[LATER] = _Act(view.run.id, step, before, after, refolded_later(before, after, step))
 

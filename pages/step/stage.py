@@ -309,10 +309,10 @@ def _source(view: View, layout: MapLayout, acted: bool) -> StageSource:
         whole=cast,
         next_phase=view.moment.next_phase,
         families=families_of(view.run.tasks),
-        histories=bank.histories_of(run, cast),
+        histories=bank.histories(run, cast),
         layout=layout.id,
         nearest=_nearest(bank, run, view.place.memory),
-        now=bank.utilities_of(run, cast),
+        now=bank.utilities(run, of=cast),
         metadata=_metadata(bank, bank.state, run),
         recorded={} if view.moment.next_phase is not None else recorded,
     )
@@ -366,10 +366,10 @@ def _known(view: View, traces: Sequence[StepTrace], cast: Collection[str], folde
         # Nothing came after it: what it did not move is as it is now.
         now = bank.utilities(run)
         unmoved = {name: now.get(name, known) for name, known in _before(bank, run, first).items()}
-        return as_it_counts_now(Known(unmoved, {}), bank.histories_of(run, cast), first, last)
+        return as_it_counts_now(Known(unmoved, {}), bank.histories(run, cast), first, last)
     if not folded or view.place.last_step > MOST_FOLDED:
         then = _before(bank, run, first)
-        return as_it_counts_now(Known(then, written_by(traces)), bank.histories_of(run, cast), first, last)
+        return as_it_counts_now(Known(then, written_by(traces)), bank.histories(run, cast), first, last)
     key = (bank.state, run)
     held = st.session_state.get(KNOWN)
     if held is None or held[0] != key:

@@ -33,7 +33,7 @@ def test_walking_shows_what_each_step_saw_when_it_began(tmp_path: Path, seed: in
         walked = {step: _seen(view) for step, view in bank.walk(run)}
         assert list(walked) == [row.step for row in bank.step_rows(run)]
         for step, seen in walked.items():
-            assert seen == _seen(bank.as_of(run, step - 1))
+            assert seen == _seen(bank.view(run, step - 1))
             believed = believed_by_definition(bank, run, step - 1)
             assert {i: q for i, (q, *_) in seen.items()} == pytest.approx({i: q for i, (q, _) in believed.items()})
             assert {i: n for i, (_, n, *_) in seen.items()} == {i: n for i, (_, n) in believed.items()}

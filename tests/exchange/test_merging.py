@@ -69,7 +69,7 @@ def test_the_merged_run_keeps_what_was_known_when_its_sources_go_on(tmp_path: Pa
     bank.write.commit_step(*a_step(3, ("a-0001",), -1.0, "a"))
     assert bank.utilities("a")["a-0001"] != before["a-0001"]
     assert bank.utilities(done.run) == before
-    assert bank.as_of(done.run, 0).size == 3
+    assert bank.view(done.run, 0).size == 3
 
 
 def test_of_two_beliefs_about_one_memory_the_more_visited_counts(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memrl_core.analysis.decision.whatif import would_choose
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -191,6 +192,17 @@ def test_each_retrieval_of_a_trace_is_kept_with_its_query_and_scores(tmp_path: P
     found = [[(hit.memory_id, hit.score, hit.known) for hit in one.hits] for one in step.retrievals]
     assert found == [[("m1", 0.82, True), ("m2", 12.5, True)], [("m2", 0.2, True), ("m9", None, False)]]
     assert step.recall and [one.memory_id for one in step.recall.pool] == ["m1", "m2"]
+
+
+def test_beside_a_traced_choice_stands_what_our_rules_would_have_chosen(tmp_path: Path) -> None:
+    far = [{"document.id": "m3", "document.content": "Lives in Riga"}]
+    other = span("r", "RETRIEVER", 1, trace="0x7", **{"input.value": "Is vegetarian", "retrieval.documents": far})
+    imported(lines(tmp_path / "s.jsonl", RECALL, other), tmp_path / "bank")
+    _, second = steps(tmp_path / "bank")
+    assert second.decision and second.decision.selected == ("m3",)
+    with MemoryBank.open(str(tmp_path / "bank")) as bank:
+        chosen = would_choose(bank, second)
+        assert chosen and chosen[0] == "m2", "which the traces name as well, and it is the very question"
 
 
 def test_a_persons_annotation_becomes_their_reward(tmp_path: Path) -> None:

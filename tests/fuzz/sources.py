@@ -154,7 +154,7 @@ def can_be_looked_at(bank: MemoryBank) -> None:
         utilities = bank.utilities(info.id)
         view = bank.view(info.id)
         histories = bank.histories(info.id)
-        past = bank.as_of(info.id, 2)
+        past = bank.view(info.id, 2)
         for memory_id, utility in (*utilities.items(), *bank.away(info.id).items()):
             assert math.isfinite(utility.q), f"the q of {memory_id} in {info.id} is {utility.q}"
             assert histories[memory_id][-1].after == utility.q

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,16 @@ from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.compare.counterfactual import BY_OTHERS, counterfactual
 from memrl_core.analysis.decision.whatif import situation_of
 from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
+from memrl_core.exchange.foreign.traces import read_spans
 from memrl_core.exchange.official.reader import read_official
+from memrl_core.records import Phase
 from pages.decision.catalogue import BY_KEY
 from tests.builders import a_bank, a_step, a_vector, an_agent_after
 from tests.exchange.official_writer import CheckpointWriter, Written, a_selected, an_llb_record, write_lines
-from tests.pages.screen import Visit, plain
+from tests.pages.screen import Visit, opened, plain
 
 ABOUT_CHOICE = {"flips", "normalisers", "draw", "gate", "required"}
 
@@ -63,6 +67,27 @@ def test_beside_a_choice_by_other_rules_stands_what_ours_would_have_chosen(recor
         assert asked_texts(app, ABOUT_CHOICE) == {f"{BY_KEY[one].group} · {BY_KEY[one].text}" for one in wanted}
         assert any("Ours, not the agent's" in one.value for one in app.caption) and not app.exception
     assert chosen == {"1": 1, "2": 2}
+
+
+def test_beside_the_choice_of_a_trace_stands_what_ours_would_have_chosen(home: Path, visit: Visit) -> None:
+    spans = [
+        {
+            "trace_id": query, "span_id": "r", "start_time": f"2026-05-01T10:00:0{number}Z",
+            "attributes": {
+                "openinference.span.kind": "RETRIEVER", "input.value": query,
+                "retrieval.documents": [{"document.id": f"d{number}", "document.content": text}],
+            },
+        }
+        for number, (query, text) in enumerate([("Is vegetarian", "Lives in Riga"), ("lunch", "Is vegetarian")])
+    ]  # fmt: skip
+    (home / "spans.jsonl").write_text("\n".join(map(json.dumps, spans)), encoding="utf-8")
+    contents = read_spans(home / "spans.jsonl", HashingEmbedder(64))
+    assert contents is not None
+    (run,) = bring_in(contents, str(home / "banks" / "traced")).runs
+    decision = plain(visit("decision", bank="traced", run=run, step="1", ask="flips"))
+    assert "Given to the model: **d0**" in decision
+    for screen in (decision, plain(opened(visit("step", bank="traced", run=run, step="1"), Phase.RECALL))):
+        assert "would have chosen **d1" in screen and "all documents that the traces of this run name" in screen
 
 
 def test_why_a_recorded_memory_was_selected_is_not_made_up(recorded: MemoryBank, visit: Visit) -> None:

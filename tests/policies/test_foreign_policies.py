@@ -255,7 +255,7 @@ def test_a_run_of_a_policy_that_is_not_installed_can_be_looked_at_and_not_contin
         agent.bank.close()
     bank = MemoryBank.open(agent.bank.uri)
     assert bank.traces("r") == traces
-    assert (bank.view("r").size, bank.as_of("r", 2).size) == (4, 2)
+    assert (bank.view("r").size, bank.view("r", 2).size) == (4, 2)
     assert update_rule("newest") is unmoved
     assert bank.utilities("r") == believed
     assert any(change.after != change.before for trace in traces if trace.update for change in trace.update.changes)

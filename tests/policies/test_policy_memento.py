@@ -342,7 +342,7 @@ def test_the_network_learns_from_step_to_step_then_decides_and_is_replayed_bit_f
     reported = [scores_of(last)[memory_id] for memory_id in last.decision.selected]
     assert state.rows["predicted"][-len(reported) :] == pytest.approx(reported, rel=1e-12)
     view = replace(
-        agent.bank.as_of("r", last.step - 1),
+        agent.bank.view("r", last.step - 1),
         asked=Asked(np.asarray(last.embed.embedding, np.float32)),
         learned=learned_before(agent.bank, "r", last.step),
     )

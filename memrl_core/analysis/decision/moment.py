@@ -176,7 +176,7 @@ def _update_now(bank: MemoryBank, trace: StepTrace, active: list[LedgerEvent]) -
     then = trace.update
     settings, rule = bank.settings(trace.run, trace.step), update_rule(trace.policy)
     recorded = {(c.memory_id, c.before, c.after, c.reward): c for c in (then.of_q if then else ())}
-    histories = bank.histories_of(trace.run, (memory_id for event in active for memory_id in event.memory_ids))
+    histories = bank.histories(trace.run, (memory_id for event in active for memory_id in event.memory_ids))
     moved = []
     for memory_id, points in histories.items():
         for point in points:

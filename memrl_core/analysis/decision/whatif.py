@@ -59,7 +59,7 @@ def situation_of(bank: MemoryBank, trace: StepTrace) -> Situation:
     situation = situation_for_ours(bank, trace)
     if trace.decision is None or trace.recall is None:
         raise InputError(NOT_REPLAYABLE.format(what="without a decision"))
-    if trace.origin == "recorder" and not _explains(situation, trace.recall, trace.decision):
+    if trace.origin != "agent" and not _explains(situation, trace.recall, trace.decision):
         raise InputError(NOT_REPLAYABLE.format(what="by an agent that selects by rules of its own"))
     return situation
 
@@ -73,11 +73,21 @@ def situation_for_ours(bank: MemoryBank, trace: StepTrace) -> Situation:
         raise InputError(NOT_REPLAYABLE.format(what="without the embedding of its intent"))
     if trace.embed.decided_by:
         raise InputError(NOT_REPLAYABLE.format(what=f"with the similarities of {trace.embed.decided_by[:80]}"))
-    if trace.origin == "import":
+    if not knows_its_memory(trace):
         raise InputError(NOT_REPLAYABLE.format(what="without the memory as it was then"))
     decision = trace.decision
     view = with_q(view_before(bank, trace), recorded_q(decision) if decision is not None else {})
     return Situation(trace.policy, trace.settings, view, 0 if decision is None else decision.seed)
+
+
+def knows_its_memory(trace: StepTrace) -> bool:
+    """Whether the run holds what a step could recall from; a file of the official code has its memory at the end."""
+    return trace.origin != "import" or bool(trace.retrievals)
+
+
+def chosen_from(trace: StepTrace) -> str:
+    """In words, the memories that `would_choose` chooses from; traces do not say which were stored at which time."""
+    return "all documents that the traces of this run name" if trace.origin == "import" else "all that the run knew"
 
 
 def would_choose(bank: MemoryBank, trace: StepTrace) -> tuple[str, ...] | None:
@@ -85,7 +95,7 @@ def would_choose(bank: MemoryBank, trace: StepTrace) -> tuple[str, ...] | None:
 
     None in a step of our own, and in one that was recorded without what is needed.
     """
-    if trace.origin != "recorder" or not trace.retrievals:
+    if trace.origin == "agent" or not trace.retrievals:
         return None
     try:
         return decided(situation_for_ours(bank, trace))[1].greedy

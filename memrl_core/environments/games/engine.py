@@ -33,6 +33,11 @@ class EngineWorld(Environment):
         self.max_turns = max_turns
         self._child = Child(self.child)
         self._ended = True
+        self._turns = 0
+        self._question: Mapping[str, Any] = {}
+        self._answer: dict[str, Any] = {}
+        self._actions: list[str] = []
+        self._came: list[str] = []
 
     def step(self, action: str) -> StepResult:
         """Do one action. What the game does not know costs a turn.
@@ -97,9 +102,7 @@ class EngineWorld(Environment):
 
     def _start(self, question: Mapping[str, Any]) -> None:
         """Begin a game. Raises `EnvironmentFailed`."""
-        self._question, self._turns = question, 0
-        self._actions: list[str] = []
-        self._came: list[str] = []
+        self._question, self._turns, self._actions, self._came = question, 0, [], []
         was_running = self._child.running
         try:
             self._answer = self._play([])

@@ -115,6 +115,7 @@ class ScienceWorld(EngineWorld):
         super().__init__(max_turns)
         self.simplifications = simplifications
         self.most_offered = most_offered
+        self._intent = ""
 
     def reset(self, task: Task, *, seed: int, at_step: int) -> str:
         """Begin `task`; the engine is started where none is running. There is no luck in it.

@@ -99,7 +99,7 @@ def test_a_step_as_it_counts_has_the_reward_and_the_moves_of_the_fold_and_undo_g
         moves = [(c.memory_id, c.before, c.after) for c in as_it_counts(bank, trace).update.of_q]
         in_fold = [
             (point.memory_id, point.before, point.after)
-            for points in bank.histories_of(
+            for points in bank.histories(
                 "r", rated.reward.credited if trace is rated else trace.reward.credited
             ).values()
             for point in points

@@ -86,7 +86,7 @@ def test_any_sequence_of_actions_equals_the_reference(
             assert _near(handle.utilities("r", step)) == list(model.believed(step).seen.items())
             assert list(handle.utilities("r", step).items()) == before
         for step, view in handle.walk("r"):
-            assert _shown(view) == _shown(handle.as_of("r", step - 1))
+            assert _shown(view) == _shown(handle.view("r", step - 1))
 
 
 def _act(bank: MemoryBank, model: Lifecycle, what: str, one: int, two: int, text: str, begun: dict[int, Any]) -> None:
@@ -162,7 +162,7 @@ def test_the_old_wording_stays_as_it_was_for_replays(bank: MemoryBank) -> None:
     again = MemoryBank.open(bank.uri)
     assert (again.memory(TWO), again.utilities("r", as_of=3)) == (memory, past)
     assert again.embedding(TWO).tobytes() == vector.tobytes()
-    assert [i for i in again.as_of("r", 3).ids if i == TWO] == [TWO]
+    assert [i for i in again.view("r", 3).ids if i == TWO] == [TWO]
 
 
 def test_a_wording_of_a_wording_gets_the_next_number(bank: MemoryBank) -> None:

@@ -98,7 +98,7 @@ def notes_and_links(watching: Watching) -> LinkGraph:
     """
     state = watching.after()
     assert isinstance(state, Notes)
-    seen = watching.bank.as_of(watching.run, watching.step)
+    seen = watching.bank.view(watching.run, watching.step)
     places = state.places(seen)
     notes = {at: note for i, note in state.notes.items() if (at := followed(i, places, seen)) is not None}
     age = {memory_id: number for number, memory_id in enumerate(notes)}
@@ -116,7 +116,7 @@ def edits(watching: Watching) -> list[NoteEdit]:
     """The neighbours that the step has edited, before and after."""
     state = watching.before()
     assert isinstance(state, Notes)
-    places = state.places(watching.bank.as_of(watching.run, watching.step - 1))
+    places = state.places(watching.bank.view(watching.run, watching.step - 1))
     return [
         NoteEdit(old, op.memory_id, _changed(state.note(old, places), note_of(op.data)))
         for op in _operations(watching)
@@ -156,7 +156,7 @@ def reflections(watching: Watching) -> list[tuple[Memory, bool]]:
     """
     bank, run, task = watching.bank, watching.run, watching.trace.task.id
     last = watching.method().settings.last
-    seen = bank.as_of(run, watching.step)
+    seen = bank.view(run, watching.step)
     own = [seen.memories[seen.ids[position]] for position in seen.positions().tolist()]
     newest = [memory for memory in reversed(own) if memory.task == task]
     return [(memory, place < last) for place, memory in enumerate(newest)]
