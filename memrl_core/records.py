@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 Outcome = Literal["success", "failure", "unrated"]
 Role = Literal["system", "user", "assistant", "tool"]
@@ -664,6 +664,20 @@ class RunInfo:
     first_step: int = 1
     model_options: Mapping[str, Any] = field(default_factory=dict)
     model_facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_others(
+        cls,
+        id: str,
+        environment: str,
+        settings: Mapping[str, Any],
+        model: str,
+        embedder: str,
+        created: str,
+        policy: str = "memrl",
+    ) -> Self:
+        """A run whose steps another program decides: without tasks of ours, a seed or a run that it goes on from."""
+        return cls(id, environment, "", policy, settings, 0, model, False, embedder, None, 0, created)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,20 +101,7 @@ class Memory:
         with bank.write.alone():
             if run not in {info.id for info in bank.runs()}:
                 bank.write.start_run(
-                    RunInfo(
-                        id=run,
-                        environment=ENVIRONMENT,
-                        tasks="",
-                        policy=policy,
-                        settings=chosen,
-                        seed=0,
-                        model="unknown",
-                        simulated=False,
-                        embedder=bank.embedder.name,
-                        base=None,
-                        base_step=0,
-                        created=now(),
-                    )
+                    RunInfo.of_others(run, ENVIRONMENT, chosen, "unknown", bank.embedder.name, now(), policy)
                 )
         return cls(bank, run, made)
 

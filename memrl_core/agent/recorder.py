@@ -408,20 +408,8 @@ class Recorder:
         self._model = _checked(TEXT, model, "a model's name")
         self._renamed: dict[str, str] = {}
         self._unused = _Unused(strict, self._renamed)
-        self._info = RunInfo(
-            id=run,
-            environment=ENVIRONMENT,
-            tasks="",
-            policy="memrl",
-            settings=(settings or MemRLSettings()).model_dump(),
-            seed=0,
-            model=self._model,
-            simulated=False,
-            embedder=bank.embedder.name,
-            base=None,
-            base_step=0,
-            created=now(),
-        )
+        chosen = (settings or MemRLSettings()).model_dump()
+        self._info = RunInfo.of_others(run, ENVIRONMENT, chosen, self._model, bank.embedder.name, now())
         self.is_begun = False
         try:
             self._begin()

@@ -392,20 +392,8 @@ def _memory(name: str, one: Found) -> Memory:
 
 def _run(looked: Look, bank: MemoryBank) -> RunInfo:
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", looked.source.name).strip("-.")[:40]
-    return RunInfo(
-        id=f"opened-{plain}" if plain else "opened",
-        environment=ENVIRONMENT,
-        tasks="",
-        policy="memrl",
-        settings=MemRLSettings().model_dump(),
-        seed=0,
-        model=UNKNOWN,
-        simulated=False,
-        embedder=bank.embedder.name,
-        base=None,
-        base_step=0,
-        created=now(),
-    )
+    name, settings = f"opened-{plain}" if plain else "opened", MemRLSettings().model_dump()
+    return RunInfo.of_others(name, ENVIRONMENT, settings, UNKNOWN, bank.embedder.name, now())
 
 
 __all__ = ["Look", "look", "open_memories", "report_of", "source_of"]

@@ -733,20 +733,7 @@ def _count(span: Span, *paths: str) -> int | None:
 
 def run_of_traces(name: str, model: str, created: str, embedder: str) -> RunInfo:
     """The run that steps of traces belong to."""
-    return RunInfo(
-        id=name,
-        environment=ENVIRONMENT,
-        tasks="",
-        policy="memrl",
-        settings=MemRLSettings().model_dump(),
-        seed=0,
-        model=model,
-        simulated=False,
-        embedder=embedder,
-        base=None,
-        base_step=0,
-        created=created,
-    )
+    return RunInfo.of_others(name, ENVIRONMENT, MemRLSettings().model_dump(), model, embedder, created)
 
 
 def read_spans(

@@ -166,19 +166,13 @@ def _run_id(name: str, taken: Taken, reported: list[ReportedStep]) -> str:
 def _run(run: str, stores: Stores, reported: list[ReportedStep]) -> RunInfo:
     models = {item.metadata.model for item in stores.cube.values() if isinstance(item.metadata.model, str)}
     models = (models | {step.model for step in reported}) - {UNKNOWN}
-    return RunInfo(
-        id=run,
-        environment=reported[0].task.environment if reported else "imported",
-        tasks="",
-        policy="memrl",
-        settings=_settings(None),
-        seed=0,
-        model=text_of(models.pop()) if len(models) == 1 else UNKNOWN,
-        simulated=False,
-        embedder=UNKNOWN,
-        base=None,
-        base_step=0,
-        created=stores.created or (reported[0].started if reported else ""),
+    return RunInfo.of_others(
+        run,
+        reported[0].task.environment if reported else "imported",
+        _settings(None),
+        text_of(models.pop()) if len(models) == 1 else UNKNOWN,
+        UNKNOWN,
+        stores.created or (reported[0].started if reported else ""),
     )
 
 
