@@ -202,7 +202,7 @@ def _tasks(name: str) -> tuple[Task, ...]:
             of_family = lexicon[WORDS * (family + 1) :][:WORDS]
             words = [*of_family[: SETS[name]], *shared[SETS[name] :], own[number * FAMILIES + family]]
             # The order says nothing about the family.
-            intent = " ".join(words[place] for place in rng.permutation(len(words)))
+            intent = " ".join(words[index] for index in rng.permutation(len(words)))
             tasks.append(
                 Task(f"{name}-{family}-{number:03d}", intent, Parametric.name, f"family {family}", {"family": family})
             )

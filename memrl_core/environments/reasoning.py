@@ -89,13 +89,13 @@ class Reasoning(Environment):
         seed, count = SETS[name]
         return [
             Task(
-                f"{name}-{family}-{place:02d}",
-                " ".join(_dataset(family, seed)[place]["question"].split()),
+                f"{name}-{family}-{index:02d}",
+                " ".join(_dataset(family, seed)[index]["question"].split()),
                 cls.name,
                 family,
-                {"family": family, "seed": seed, "place": place},
+                {"family": family, "seed": seed, "place": index},
             )
-            for place in range(count)
+            for index in range(count)
             for family in FAMILIES
         ]
 

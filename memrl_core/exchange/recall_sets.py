@@ -508,22 +508,22 @@ def labels_for(found: RecallSet, bank: MemoryBank, run: str, rater: str, by: str
     lost = []
     for query in found.queries:
         named, _, number = query.id.rpartition("/")
-        places: list[tuple[str, int]] = []
+        steps: list[tuple[str, int]] = []
         if query.run in runs and bank.has_step(query.run, query.step):
-            places = [(query.run, query.step)]
+            steps = [(query.run, query.step)]
         elif not query.run and named in runs and number.isdecimal() and bank.has_step(named, int(number)):
-            places = [(named, int(number))]
+            steps = [(named, int(number))]
         elif query.id in by_name:
-            places = [(run, step) for step in by_name[query.id]]
+            steps = [(run, step) for step in by_name[query.id]]
         elif query.text:
             if by_text is None:
                 by_text = defaultdict(list)
                 for trace in bank.each_trace(run):
                     by_text[trace.task.intent].append(trace.step)
-            places = [(run, step) for step in by_text.get(query.text, ())]
-        if not places:
+            steps = [(run, step) for step in by_text.get(query.text, ())]
+        if not steps:
             lost.append(query.id)
-        for name, step in places:
+        for name, step in steps:
             labels += [
                 Label(
                     name, step, here.names.get(one.memory, ""), one.grade, one.rater or rater, "import", one.reason,

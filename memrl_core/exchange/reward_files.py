@@ -122,9 +122,9 @@ def read_rewards(
         lines.append(judge.line(number, fields))
     # Of several good lines about one step by one rater the last one counts.
     last = {(r.run, r.step, r.rater): line.number for line in lines if (r := line.rating)}
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if (r := line.rating) and (counts := last[r.run, r.step, r.rater]) != line.number:
-            lines[place] = replace(line, effect=Effect.DOUBLED, then=f"line {counts:,} counts instead")
+            lines[index] = replace(line, effect=Effect.DOUBLED, then=f"line {counts:,} counts instead")
     return RewardFile(tuple(lines), tuple(printable(key) for key in keys if key and key not in KNOWN))
 
 

@@ -280,12 +280,12 @@ class Policy(Generic[S]):
         )
         k1 = self.settings.k1
         order, pool = list(best_first(everything.pool)), everything.pool
-        missed = [replace(pool[place], reason=Reason.BEYOND_K1) for place in sorted(order[k1 : k1 + NEAR_MISSES])]
+        missed = [replace(pool[index], reason=Reason.BEYOND_K1) for index in sorted(order[k1 : k1 + NEAR_MISSES])]
         return replace(
             everything,
             k1=k1,
             memories=view.size,
-            pool=tuple(pool[place] for place in sorted(order[:k1])),
+            pool=tuple(pool[index] for index in sorted(order[:k1])),
             left_out=(*missed, *everything.left_out),
         )
 

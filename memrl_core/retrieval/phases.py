@@ -247,8 +247,8 @@ def _ranked(
     near, exact = _measured(query, view, np.union1d(near, members), seed)
     member = (exact > delta if strict else exact >= delta) & of_chosen[near]
     inside, outside = np.flatnonzero(member), np.flatnonzero(~member)[:NEAR_MISSES]
-    places = np.concatenate((inside, outside))
-    return near[places], exact[places], places + 1, len(inside)
+    rows = np.concatenate((inside, outside))
+    return near[rows], exact[rows], rows + 1, len(inside)
 
 
 def _measured(
@@ -268,8 +268,8 @@ def turns_of(positions: Positions, view: MemoryView, seed: int) -> Positions:
 
     It goes by the place that a memory has by age among those of the run, so other runs in the bank change nothing.
     """
-    places = positions if view.visible is None else np.flatnonzero(view.visible).searchsorted(positions)
-    return drawn_keys(places, seed, "recall")
+    indices = positions if view.visible is None else np.flatnonzero(view.visible).searchsorted(positions)
+    return drawn_keys(indices, seed, "recall")
 
 
 def standardised_pool(

@@ -83,8 +83,8 @@ class Alignment:
 
     def reordered(self, line: int) -> bool:
         """Whether a line met the tasks of the rows in another order than the first."""
-        places = {(s.run, s.step): place for place, s in enumerate(self.lines[line].steps)}
-        order = [places[row.steps[line].run, row.steps[line].step] for row in self.rows]
+        index_of = {(s.run, s.step): index for index, s in enumerate(self.lines[line].steps)}
+        order = [index_of[row.steps[line].run, row.steps[line].step] for row in self.rows]
         return order != sorted(order)
 
 

@@ -433,8 +433,8 @@ _MEANS: tuple[tuple[str, str, Callable[[ComparedStep], float | None]], ...] = (
 
 def _table(rows: Sequence[Row], values: Sequence[Sequence[float | None]]) -> Floats:
     """Values of the rows as (lines, tasks, occurrences); nan where there is none, or where some line has none."""
-    tasks = {key: place for place, key in enumerate(dict.fromkeys((row.task, row.intent) for row in rows))}
-    occurrences = {number: place for place, number in enumerate(sorted({row.occurrence for row in rows}))}
+    tasks = {key: index for index, key in enumerate(dict.fromkeys((row.task, row.intent) for row in rows))}
+    occurrences = {number: index for index, number in enumerate(sorted({row.occurrence for row in rows}))}
     table = np.full((len(rows[0].steps), len(tasks), len(occurrences)), np.nan)
     for row, of_lines in zip(rows, values, strict=True):
         if None not in of_lines:
@@ -507,7 +507,7 @@ def cumulative_reward(alignment: Alignment) -> CumulativeReward | None:
     rewards = np.array([[step.reward for step in row.steps] for row in rows], dtype=float).T
     positions = np.unique(np.linspace(1, len(rows), min(POINTS, len(rows))).round().astype(np.int64))
     totals = rewards.cumsum(axis=1)[:, positions - 1]
-    tasks = {key: place for place, key in enumerate(dict.fromkeys((row.task, row.intent) for row in rows))}
+    tasks = {key: index for index, key in enumerate(dict.fromkeys((row.task, row.intent) for row in rows))}
     task = np.array([tasks[row.task, row.intent] for row in rows])
     gained = rewards[1:] - rewards[0]
     ends = np.full((2, len(gained), len(positions)), np.nan)

@@ -339,7 +339,7 @@ def _tied(decision: Decision) -> tuple[list[str], list[str], set[str]]:
     score = np.array([one.score or 0.0 for one in ranked]).round(DIGITS)
     similarity = np.array([one.similarity for one in ranked])
     tied = tied_at_cut(range(len(ranked)), size, score, similarity)
-    return ids, ids[:size], {ids[place] for place in tied}
+    return ids, ids[:size], {ids[index] for index in tied}
 
 
 def _chance(decision: Decision, selected: Collection[str]) -> float:
@@ -347,8 +347,8 @@ def _chance(decision: Decision, selected: Collection[str]) -> float:
     ids, best, tied = _tied(decision)
     if not set(selected) <= set(ids) or len(selected) != len(best):
         return 0.0
-    place = {memory_id: number for number, memory_id in enumerate(ids)}
-    sets = [[place[i] for i in some] for some in (selected, best, tied)]
+    index_of = {memory_id: number for number, memory_id in enumerate(ids)}
+    sets = [[index_of[i] for i in some] for some in (selected, best, tied)]
     return decision.epsilon / comb(len(ids), len(best)) + (1 - decision.epsilon) * chance_by_ties(*sets)
 
 

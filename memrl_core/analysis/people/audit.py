@@ -182,8 +182,8 @@ class Sentences:
             action = self._action(event)
             group = self._together.get(event.payload.get(TOGETHER, ""), [event])
             # An action of several events is taken back from its last to its first.
-            place = next((n for n, member in enumerate(group) if member.id == event.id), 0)
-            taken_back = action[-1 - place] if place < len(action) else None
+            index = next((n for n, member in enumerate(group) if member.id == event.id), 0)
+            taken_back = action[-1 - index] if index < len(action) else None
             return f"undid: {self._plain(taken_back)}" if taken_back else "undid something that is not in this bank"
         return f"did again: {self._plain(event)}" if REDOES in event.payload else self._plain(event)
 

@@ -81,13 +81,13 @@ def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
     thin = len(covered) > 0 and float(covered.mean()) < LEAST_COVERAGE
     values = _values(found, parsed)
     made = []
-    for place, ((kind, _, phase), name) in enumerate(zip(parsed, names, strict=True)):
+    for index, ((kind, _, phase), name) in enumerate(zip(parsed, names, strict=True)):
         notes = []
-        if len(values[place]) == 1:
+        if len(values[index]) == 1:
             notes.append("one query: no interval")
-        if kind in RANKED and len(values[place]) and thin:
+        if kind in RANKED and len(values[index]) and thin:
             notes.append(f"only {covered.mean():.0%} of the memories given are labelled")
-        made.append(Measure(name, phase, mean_of(values[place]), len(values[place]), tuple(notes)))
+        made.append(Measure(name, phase, mean_of(values[index]), len(values[index]), tuple(notes)))
     return made
 
 

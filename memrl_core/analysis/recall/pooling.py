@@ -129,7 +129,7 @@ def recall_batch(
     if not candidates:
         raise InputError(f"These raters have labelled every finished step of the run. {UNCHANGED}; name others.")
     rng = np.random.default_rng(seed)
-    mixed = [candidates[place] for place in rng.permutation(len(candidates)).tolist()]
+    mixed = [candidates[index] for index in rng.permutation(len(candidates)).tolist()]
     count = min(count, len(mixed))
     wanted_gold = round(gold_share * count)
     gold = _gold_steps(bank, run, mixed, known, said, wanted_gold) if wanted_gold else []

@@ -247,12 +247,12 @@ def nearest(
 
 def _in_space(view: MemoryView, space: Space) -> MemoryView:
     """What the run saw, with other vectors of the memories' intents."""
-    places = view.positions()
-    ids = [view.ids[place] for place in places.tolist()]
+    positions = view.positions()
+    ids = [view.ids[place] for place in positions.tolist()]
     dimension = len(next(iter(space.values())))
     vectors = np.array([space[view.memories[i].intent] for i in ids], dtype=np.float32).reshape(-1, dimension)
     rows = {memory_id: row for row, memory_id in enumerate(ids)}
-    q, visits, groups = view.q[places], view.visits[places], view.intent_groups[places]
+    q, visits, groups = view.q[positions], view.visits[positions], view.intent_groups[positions]
     return MemoryView(ids, vectors, q, visits, groups, rows, memories=view.memories)
 
 

@@ -152,10 +152,10 @@ def _taken(score: Floats, inside: Bools, k2: int) -> npt.NDArray[np.int64]:
     """Columns of the best k2 of each row, best first (queries, k2); −1 where there are no more. Of equals the left."""
     rows, left = np.arange(len(score)), np.where(inside, score, _CLOSED)
     taken = np.full((len(score), k2), -1, dtype=np.int64)
-    for place in range(min(k2, score.shape[1])):
+    for rank in range(min(k2, score.shape[1])):
         best = left.argmax(axis=1)
         there = left[rows, best] > _CLOSED
-        taken[there, place] = best[there]
+        taken[there, rank] = best[there]
         left[rows, best] = _CLOSED
     return taken
 
@@ -297,12 +297,12 @@ def over_delta(pools: Pools, point: Point) -> dict[str, Curve]:
             score[rows, best] = _CLOSED
     # At the similarity of its member `size` a pool shrinks from `size` members to one less.
     there = np.isfinite(cut.sim)
-    rows, places = np.nonzero(there)
-    edges = cut.sim[rows, places]
+    rows, columns = np.nonzero(there)
+    edges = cut.sim[rows, columns]
     is_empty = selected == 0
 
     def change(table: Floats) -> Floats:
-        return table[rows, places] - table[rows, places + 1]
+        return table[rows, columns] - table[rows, columns + 1]
 
     steps = Outcomes(
         change(hits), change(pool_hits), change(is_empty.astype(np.float64)), change((pool > 0).astype(np.float64))

@@ -103,10 +103,10 @@ def calibrated_bins(
 ) -> pd.DataFrame:
     """The row of each bin of [`low`, `high`] that is not empty (see `Calibration`), of uses (n,) in clusters (n,)."""
     q, won, cluster = np.asarray(q, dtype=np.float64), np.asarray(won, dtype=np.float64), np.asarray(cluster)
-    edges, place = np.linspace(low, high, BINS + 1), _places(q, low, high)
+    edges, bin_of = np.linspace(low, high, BINS + 1), _places(q, low, high)
     rows = []
-    for number in np.unique(place).tolist():
-        members = place == number
+    for number in np.unique(bin_of).tolist():
+        members = bin_of == number
         share = float(won[members].mean())
         ends = wilson(share, cluster[members])
         steps = len(np.unique(cluster[members]))
@@ -114,11 +114,11 @@ def calibrated_bins(
     return pd.DataFrame(rows, columns=["low", "high", "q", "n", "steps", "success", "success_low", "success_high"])
 
 
-def _by_steps(q: Floats, won: Floats, step: npt.NDArray[np.int64], place: npt.NDArray[np.int64], steps: int) -> Floats:
+def _by_steps(q: Floats, won: Floats, step: npt.NDArray[np.int64], bin_of: npt.NDArray[np.int64], steps: int) -> Floats:
     """The 95 % ends of r per use and of r per bin, (2, 2), when steps are drawn anew; nan where r is never defined."""
     ones = np.ones_like(q)
     moments = np.stack([np.bincount(step, x, steps) for x in (ones, q, won, q * q, won * won, q * won)], axis=1)
-    cell = step * BINS + place
+    cell = step * BINS + bin_of
     of_bins = [np.bincount(cell, x, steps * BINS).reshape(steps, BINS) for x in (ones, q, won)]
 
     def both(counts: Floats) -> Floats:

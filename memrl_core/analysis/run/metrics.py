@@ -357,9 +357,9 @@ def binned_correlation(q: Floats, outcome: Floats, low: float, high: float, bins
     if bins < 1 or not low < high:
         raise InputError("Bins need a lower end below the upper one, and there is at least one of them.")
     inside = ~np.isnan(outcome) & (q >= low) & (q <= high)
-    place = np.searchsorted(np.linspace(low, high, bins + 1)[1:-1], q[inside], side="right")
-    counts = np.bincount(place, minlength=bins)
-    mean_q, mean_outcome = (_share(np.bincount(place, side[inside], bins), counts) for side in (q, outcome))
+    bin_of = np.searchsorted(np.linspace(low, high, bins + 1)[1:-1], q[inside], side="right")
+    counts = np.bincount(bin_of, minlength=bins)
+    mean_q, mean_outcome = (_share(np.bincount(bin_of, side[inside], bins), counts) for side in (q, outcome))
     full = counts > 0
     return pearson(mean_q[full], mean_outcome[full])
 

@@ -144,7 +144,7 @@ class JudgementsWriter(Judgements, WritingPart):
         if len(steps) > 1:
             found = [event for event in self._facts.of_kind(*LABELS) if (event.run, event.step) in steps]
         else:
-            found = [event for place in steps for event in self._facts.at(*place) if event.kind in LABELS]
+            found = [event for at in steps for event in self._facts.at(*at) if event.kind in LABELS]
         return sorted(found, key=in_ledger)
 
     def _event(self, label: Label, together: dict[str, str]) -> LedgerEvent:

@@ -291,11 +291,11 @@ def choices(valid: Sequence[str], intent: str, most: int) -> list[str]:
     ordered = sorted(set(valid), key=lambda action: (-len(wanted.intersection(_WORD.findall(action.lower()))), action))
     given: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []
-    for place, action in enumerate(ordered):
+    for index, action in enumerate(ordered):
         verb = action.partition(" ")[0]
-        turns.append((given[verb], place))
+        turns.append((given[verb], index))
         given[verb] += 1
-    return [ordered[place] for place in sorted(place for _, place in sorted(turns)[:most])]
+    return [ordered[index] for index in sorted(index for _, index in sorted(turns)[:most])]
 
 
 # --- memories ---------------------------------------------------------------------------------------------------------
@@ -314,9 +314,9 @@ def experience(intent: str, turns: Sequence[Turn], outcome: Outcome) -> str:
         wrong, avoid = f"“{lost}” ended the game and took all points.", [lost]
         done = done[: -2 if done[-1][0] != lost else -1]
     changed = _that_changed(done)
-    last_gain = max((place for place, (_, observed) in enumerate(done) if _points(observed)[1] > 0), default=-1)
-    kept = [done[place][0] for place in changed if place <= last_gain]
-    tried = list(dict.fromkeys(done[place][0] for place in changed))
+    last_gain = max((index for index, (_, observed) in enumerate(done) if _points(observed)[1] > 0), default=-1)
+    kept = [done[index][0] for index in changed if index <= last_gain]
+    tried = list(dict.fromkeys(done[index][0] for index in changed))
     if points >= ALL_POINTS:
         wrong, avoid = "", []
     if (outcome == "failure" and not wrong) or (outcome != "failure" and not changed):
@@ -337,18 +337,18 @@ def _points(observation: str) -> tuple[int, int]:
 
 def _that_changed(done: Sequence[tuple[str, str]]) -> list[int]:
     """The places of the actions that gained points, or may have changed something."""
-    places = []
-    for place, (action, observed) in enumerate(done):
+    indices = []
+    for index, (action, observed) in enumerate(done):
         first = observed.partition("\n")[0]
         if first.startswith(_WHICH):
-            following = done[place + 1 : place + 2]
+            following = done[index + 1 : index + 2]
             idle = not any(number.isdecimal() and not response.startswith(REFUSED) for number, response in following)
         else:
             looks = action.partition(" ")[0].lower() in _ONLY_LOOKS
             idle = looks or first.startswith(REFUSED) or any(words in first for words in _WITHOUT_EFFECT)
         if action and (not idle or _points(observed)[1] > 0):
-            places.append(place)
-    return places
+            indices.append(index)
+    return indices
 
 
 # --- in the process of its own ----------------------------------------------------------------------------------------

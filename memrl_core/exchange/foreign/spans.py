@@ -374,12 +374,14 @@ def document_scores(row: Raw) -> Iterator[tuple[str, int | None, Score]]:
     own = _id(_first({**row, **inner(row, "context")}, "span_id", "spanId", "context.span_id", "id"))
     held = [parsed(row.get(key)) for key in ("data", *_OF_DOCUMENTS)]
     for one in [row, *(one for part in held if isinstance(part, list) for one in part)]:
-        place = _first(one, "document_position", "documentPosition") if isinstance(one, Mapping) else None
-        if place is not None:
-            known = not isinstance(place, bool) and isinstance(place, int | float | str) and str(place).isdecimal()
+        position = _first(one, "document_position", "documentPosition") if isinstance(one, Mapping) else None
+        if position is not None:
+            known = (
+                not isinstance(position, bool) and isinstance(position, int | float | str) and str(position).isdecimal()
+            )
             yield (
                 _id(_first(one, "span_id", "spanId", "context.span_id")) or own,
-                int(place) if known else None,
+                int(position) if known else None,
                 _score(one),
             )
 

@@ -48,13 +48,13 @@ def reward_picture(rewards: CumulativeReward, names: Sequence[str]) -> Picture:
     for (colour, dash), name, total in zip(cycle(DASHED_LINES), names, rewards.totals, strict=False):
         look = {"dash": dash, "width": 2.5, "hovertemplate": "%{x} tasks: %{y:+.3f}"}
         figure.add_trace(curve(positions, total, plain(name), colour, **look), row=1, col=1)
-    for place, difference in enumerate(rewards.differences):
-        colour, dash = DASHED_LINES[(place + 1) % len(DASHED_LINES)]
-        if not np.isnan(rewards.low[place]).any():
-            around = band(positions, rewards.low[place], rewards.high[place], pale(colour))
+    for index, difference in enumerate(rewards.differences):
+        colour, dash = DASHED_LINES[(index + 1) % len(DASHED_LINES)]
+        if not np.isnan(rewards.low[index]).any():
+            around = band(positions, rewards.low[index], rewards.high[index], pale(colour))
             figure.add_trace(around, row=2, col=1)
         look = {"dash": dash, "width": 2.5, "showlegend": False, "hovertemplate": "%{x} tasks: Δ %{y:+.3f}"}
-        figure.add_trace(curve(positions, difference, plain(names[place + 1]), colour, **look), row=2, col=1)
+        figure.add_trace(curve(positions, difference, plain(names[index + 1]), colour, **look), row=2, col=1)
     figure.add_hline(y=0, line={"color": CUT, "width": 1, "dash": "dot"}, row=2, col=1)
     figure.update_layout(bare_layout(height=400, showlegend=True))
     figure.update_xaxes(title_text="tasks met by all, in lockstep", row=2, col=1)
@@ -98,9 +98,9 @@ def _uses(points: Sequence[UtilityPoint]) -> str:
 
 def _reward_title(rewards: CumulativeReward, names: Sequence[str]) -> str:
     parts = []
-    for place, name in enumerate(names[1:]):
-        sentence = f"{name} has {signed(float(rewards.differences[place][-1]))} reward against {names[0]}"
-        low, high = float(rewards.low[place][-1]), float(rewards.high[place][-1])
+    for index, name in enumerate(names[1:]):
+        sentence = f"{name} has {signed(float(rewards.differences[index][-1]))} reward against {names[0]}"
+        low, high = float(rewards.low[index][-1]), float(rewards.high[index][-1])
         if np.isnan(low):
             parts.append(f"{sentence} on one task: no interval")
             continue
@@ -112,11 +112,11 @@ def _reward_title(rewards: CumulativeReward, names: Sequence[str]) -> str:
 
 def _reward_table(rewards: CumulativeReward, names: Sequence[str]) -> pd.DataFrame:
     columns = {"tasks met": rewards.positions, **dict(zip(names, rewards.totals, strict=True))}
-    for place, name in enumerate(names[1:]):
+    for index, name in enumerate(names[1:]):
         columns |= {
-            f"Δ {name}": rewards.differences[place],
-            f"Δ {name}, from": rewards.low[place],
-            f"Δ {name}, to": rewards.high[place],
+            f"Δ {name}": rewards.differences[index],
+            f"Δ {name}, from": rewards.low[index],
+            f"Δ {name}, to": rewards.high[index],
         }
     return pd.DataFrame(columns)
 
@@ -190,13 +190,13 @@ def _panel(part: pd.DataFrame, across: Sequence[float], along: Sequence[float], 
 
 def _handles(cells: go.Heatmap) -> dict[str, Any]:
     """What is pointed at and clicked: a marker one cannot see on every cell, with the cell's numbers."""
-    places = [(x, y, n, m) for n, y in enumerate(cells.y) for m, x in enumerate(cells.x)]
+    handles = [(x, y, n, m) for n, y in enumerate(cells.y) for m, x in enumerate(cells.x)]
     hover = (
         "%{customdata[0]}<br>%{customdata[6]:+.1f} points (%{customdata[1]:+.1f}…%{customdata[2]:+.1f})<br>"
         "%{customdata[3]:.1f} % → %{customdata[4]:.1f} %, %{customdata[5]:d} seeds"
     )
-    known = [[*cells.customdata[n][m], cells.z[n][m]] for *_, n, m in places]
-    x, y = [x for x, *_ in places], [y for _, y, *_ in places]
+    known = [[*cells.customdata[n][m], cells.z[n][m]] for *_, n, m in handles]
+    x, y = [x for x, *_ in handles], [y for _, y, *_ in handles]
     return marks(x, y, "", CLEAR, hover, symbol="square", size=34, customdata=known)
 
 

@@ -58,15 +58,15 @@ def csr_picture(curves: Sequence[MethodCurve], luck: MethodCurve | None = None) 
     down = -(-len(curves) // across)
     names = [_labelled(curve) for curve in curves]
     panel: dict[str, Any] = {}
-    places = [[panel if across * row + place < len(curves) else None for place in range(across)] for row in range(down)]
+    places = [[panel if across * row + index < len(curves) else None for index in range(across)] for row in range(down)]
     figure = make_subplots(
         rows=down, cols=across, shared_yaxes=True, subplot_titles=names, specs=places,
         horizontal_spacing=0.03, vertical_spacing=min(0.12, 0.4 / down),
     )  # fmt: skip
-    for place, one in enumerate(curves):
-        lines = [] if luck is None else _lines(luck, "Pass@e without memory", NEUTRAL, LUCK_BAND, "dot", place == 0)
-        lines += _lines(one, "CSR", SELECTED, ARM_BANDS[0], "solid", place == 0)
-        figure.add_traces(lines, rows=place // across + 1, cols=place % across + 1)
+    for index, one in enumerate(curves):
+        lines = [] if luck is None else _lines(luck, "Pass@e without memory", NEUTRAL, LUCK_BAND, "dot", index == 0)
+        lines += _lines(one, "CSR", SELECTED, ARM_BANDS[0], "solid", index == 0)
+        figure.add_traces(lines, rows=index // across + 1, cols=index % across + 1)
     figure.update_layout(bare_layout(height=110 + 170 * down, showlegend=True), legend={**BELOW, "y": -0.25 / down})
     figure.update_annotations(font_size=TITLE_SIZE)
     figure.update_xaxes(tick0=1, dtick=max(1, max(len(c.value) for c in curves) // 5), zeroline=False)
@@ -88,7 +88,7 @@ def gain_picture(rows: Sequence[MethodRow]) -> Picture:
     looks = ((True, "beyond chance", SELECTED, "circle"), (False, "may be chance", NEUTRAL, "circle-open"))
     traces = []
     for wanted, name, colour, symbol in looks:
-        members = [(place, row) for place, row in enumerate(shown) if clear[place] is wanted]
+        members = [(index, row) for index, row in enumerate(shown) if clear[index] is wanted]
         if members:
             gains = _dots(members, lambda row: row.gain, name, colour, symbol, "%{customdata}: %{x:+.1%}")
             traces.append(gains)
@@ -203,7 +203,7 @@ def _dots(
     estimates = [(of(row).value, of(row).low, of(row).high) for _, row in rows]
     value, low, high = np.array(estimates, dtype=np.float64).T
     look = {"error_x": interval_bars(value, low, high, colour), "customdata": [_labelled(row) for _, row in rows]}
-    return marks(value, [place + beside for place, _ in rows], name, colour, hover, symbol=symbol, size=9, **look)
+    return marks(value, [index + beside for index, _ in rows], name, colour, hover, symbol=symbol, size=9, **look)
 
 
 def _rows_layout(shown: Sequence[MethodRow]) -> dict[str, Any]:

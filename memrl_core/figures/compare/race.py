@@ -83,6 +83,6 @@ def _memory(memory: Memory, known: Utility, run: str, world: Helpdesk, at_step: 
     kind = "failure"
     if shown and topic:
         kind = "right" if shown[0] == world.right_team(topic, at_step) else "wrong"
-    place = list(MESSAGES).index(topic) if topic else None
+    index = list(MESSAGES).index(topic) if topic else None
     label = memory_label(memory.id, run)
-    return [memory.id, label, place, kind, round(known.q, 4), known.visits, memory.step == 0]
+    return [memory.id, label, index, kind, round(known.q, 4), known.visits, memory.step == 0]

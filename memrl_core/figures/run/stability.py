@@ -123,15 +123,15 @@ def curves_picture(arms: Sequence[Arm]) -> Picture:
 def moving_accuracy_picture(arms: Sequence[Stream], window: int) -> Picture:
     """The share solved of the last `window` steps, at every step, with its band; unrated steps do not count."""
     traces, tables, sentence = [], [], []
-    for place, arm in enumerate(arms):
+    for index, arm in enumerate(arms):
         solved, rated = (_last(of, window) for of in (arm.outcomes == 1, ~np.isnan(arm.outcomes)))
         low, high = _interval(solved, rated)
         share = np.divide(solved, rated, out=np.full(len(rated), np.nan), where=rated > 0)
         steps, known = np.arange(1, len(share) + 1), rated > 0
-        line = {"dash": DASHES[place], "width": 2.5, "hovertemplate": "step %{x}: %{y:.1%}"}
+        line = {"dash": DASHES[index], "width": 2.5, "hovertemplate": "step %{x}: %{y:.1%}"}
         traces += [
-            band(steps[known], low[known], high[known], ARM_BANDS[place]),
-            curve(steps, share, plain(arm.name), ARMS[place], **line),
+            band(steps[known], low[known], high[known], ARM_BANDS[index]),
+            curve(steps, share, plain(arm.name), ARMS[index], **line),
         ]
         counts = {"arm": arm.name, "step": steps, "solved": solved, "of": rated}
         tables.append(pd.DataFrame({**counts, "share": share, "95 % from": low, "95 % to": high}))
@@ -234,7 +234,7 @@ def _mark_lines(marks: Sequence[Mark], axis: str, colour: str = CUT) -> tuple[li
     look = {"color": colour, "dash": "dot", "width": 1.5}
     above = {"xref": axis, **_ABOVE, "font": {"size": 10}}
     return [{**line, "x0": mark.at, "x1": mark.at, "line": look} for mark in marks], [
-        note(mark.at, 1, plain(mark.text), yshift=13 * (place % LINES), **above) for place, mark in enumerate(marks)
+        note(mark.at, 1, plain(mark.text), yshift=13 * (index % LINES), **above) for index, mark in enumerate(marks)
     ]
 
 

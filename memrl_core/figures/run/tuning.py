@@ -77,7 +77,7 @@ def success_picture(found: AgainstSuccess) -> Picture:
     names = [f"{plain(one.name, 24)} (n = {one.steps:,})" for one in groups]
     x, y = [one.recall for one in groups], [one.success for one in groups]
     hover = "%{text}: recall %{x:.2f}, success %{y:.2f}"
-    order = {row: place for place, row in enumerate(sorted(range(len(x)), key=lambda row: (y[row], x[row])))}
+    order = {row: index for index, row in enumerate(sorted(range(len(x)), key=lambda row: (y[row], x[row])))}
     above = ["bottom center" if order[row] % 2 else "top center" for row in range(len(x))]
     dots = marks(x, y, "groups", SELECTED, hover, size=11, text=names, textposition=above, cliponaxis=False)
     figure = drawn(
@@ -116,8 +116,8 @@ def curves_picture(curves: Mapping[str, Curve], symbol: str, low: float, high: f
     )
     best = ""
     if "recall" in known:
-        place = int(np.argmax(known["recall"].round(9)))
-        best = f": recall in the selection is highest at {symbol} {at[place]:.2f} ({known['recall'][place]:.2f})"
+        index = int(np.argmax(known["recall"].round(9)))
+        best = f": recall in the selection is highest at {symbol} {at[index]:.2f} ({known['recall'][index]:.2f})"
     title = f"What another {symbol} would have recalled{best}"
     table = pd.DataFrame({symbol: at, **{NAMES[name]: values for name, values in known.items()}})
     return Picture(figure, table, title, f"Lines of {', '.join(NAMES[name] for name in known)} over {symbol}. {title}.")

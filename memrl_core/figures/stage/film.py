@@ -28,20 +28,20 @@ def film_data(bank: MemoryBank, run: str) -> dict[str, Any]:
     the memories that the run sees no longer, with the step that took them away. Raises `UnknownRun`.
     """
     histories = bank.histories(run)
-    places = {memory_id: place for place, memory_id in enumerate(histories)}
-    points = [(point.step, places[name], point.after) for name, history in histories.items() for point in history]
+    index_of = {memory_id: index for index, memory_id in enumerate(histories)}
+    points = [(point.step, index_of[name], point.after) for name, history in histories.items() for point in history]
     points.sort(key=lambda point: point[0])
     steps, memories, after = zip(*points, strict=True) if points else ((), (), ())
     packed = (np.array(after, "<f8"), np.array(steps, "<i4"), np.array(memories, "<i4"))
     moves = base64.b64encode(b"".join(array.tobytes() for array in packed)).decode("ascii")
-    return {"ids": list(histories), "count": len(points), "moves": moves, "gone": _gone(bank, run, places)}
+    return {"ids": list(histories), "count": len(points), "moves": moves, "gone": _gone(bank, run, index_of)}
 
 
-def _gone(bank: MemoryBank, run: str, places: dict[str, int]) -> list[list[int]]:
+def _gone(bank: MemoryBank, run: str, index_of: dict[str, int]) -> list[list[int]]:
     away = bank.away(run)
     if not away:
         return []
     gone: dict[str, int] = {}
     for event in bank.events(run, _TAKES_AWAY):
         gone |= {name: max(event.step, gone.get(name, 0)) for name in named_by(event) if name in away}
-    return [[places[name], step] for name, step in gone.items() if name in places]
+    return [[index_of[name], step] for name, step in gone.items() if name in index_of]

@@ -129,8 +129,8 @@ class AMem(Policy[AMemSettings]):
             TermColumn("similarity", similarity),
             TermColumn("linked", np.array([float(i in linked) for i in ids], dtype=np.float64), weight=0.0),
         ]
-        places = [ids.index(memory_id) for memory_id in chosen]
-        taken = Chosen(places, "greedy" if ids else "fallback", greedy=places)
+        indices = [ids.index(memory_id) for memory_id in chosen]
+        taken = Chosen(indices, "greedy" if ids else "fallback", greedy=indices)
         note = f"Chosen for a link with a nearer note: {', '.join(by_link)}." if by_link else ""
         # Ties go by the order of the recall, which the seed has drawn.
         return ranked(recalled, view, terms, k2=k2, seed=seed, ties="older", chosen=taken, note=note)

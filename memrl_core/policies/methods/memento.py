@@ -277,9 +277,9 @@ class Memento(Policy[MementoSettings]):
         """Q_EC of each case in this state before and after its new use."""
         after, _ = episodic_values(cases, asked, used, self.settings.bandwidth)
         changes = []
-        for place, memory_id in enumerate(used):
-            now, weight = float(after[place]), weights[place]
-            before = predicted[place] if weight > 0 else UNUSED_Q
+        for index, memory_id in enumerate(used):
+            now, weight = float(after[index]), weights[index]
+            before = predicted[index] if weight > 0 else UNUSED_Q
             uses = len(cases.of([memory_id])[1])
             cases.worth[memory_id] = now
             formula = (
@@ -376,12 +376,12 @@ class Cases:
 
     def of(self, memory_ids: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """The uses of these cases: which of them each belongs to (n,), and its row (n,)."""
-        places = np.full(len(self.numbers), -1, dtype=np.int64)
-        for place, memory_id in enumerate(memory_ids):
+        indices = np.full(len(self.numbers), -1, dtype=np.int64)
+        for index, memory_id in enumerate(memory_ids):
             if memory_id in self.numbers:
-                places[self.numbers[memory_id]] = place
+                indices[self.numbers[memory_id]] = index
         rows = self.rows
-        of = places[rows["case"]]
+        of = indices[rows["case"]]
         return of[of >= 0], rows[of >= 0]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cases:

@@ -145,8 +145,8 @@ class Rememberer(Policy[RemembererSettings]):
         """The k2 best by the weighted similarity of task and observation; ties go to the record with more tries."""
         weight, pool = self.settings.task_weight, recalled.pool
         states, observation, tries, order = self._scored(pool, view)
-        taken = [place for place in order if states[place] is not None][: self.settings.k2]
-        unknown = {place: Reason.COLD_START for place, state in enumerate(states) if state is None}
+        taken = [index for index in order if states[index] is not None][: self.settings.k2]
+        unknown = {index: Reason.COLD_START for index, state in enumerate(states) if state is None}
         terms = [
             TermColumn("task similarity", similarities(recalled), weight),
             TermColumn("observation similarity", observation, 1 - weight),
@@ -154,7 +154,7 @@ class Rememberer(Policy[RemembererSettings]):
         ]
         mode: Literal["greedy", "cold", "fallback"] = "greedy" if taken else "cold" if pool else "fallback"
         chosen = Chosen(taken, mode, reasons=unknown, greedy=taken, order=order)
-        exemplars = [state for place in taken if (state := states[place]) is not None]
+        exemplars = [state for index in taken if (state := states[index]) is not None]
         note = invented_note([advice_for(state, view.asked) for state in exemplars])
         return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
 
@@ -203,15 +203,15 @@ class Rememberer(Policy[RemembererSettings]):
             known = table.states.get(key)
             if known is None or not view.sees(known.memory_id):
                 met.setdefault(key, (turn, exchange.turn.reply.text))
-        ids = [new.memory_id if place == 0 else new.fresh_id() for place in range(len(met))]
+        ids = [new.memory_id if index == 0 else new.fresh_id() for index in range(len(met))]
         kept = sum(view.sees(state.memory_id) for state in table.states.values())
         written = []
-        for place, (memory_id, (key, (turn, action))) in enumerate(zip(ids, met.items(), strict=True), start=1):
+        for index, (memory_id, (key, (turn, action))) in enumerate(zip(ids, met.items(), strict=True), start=1):
             data = {"task": key[0], "observation": key[1], "action": action}
             text, parents = record_text(*key, action), memories_in_prompts(new.trace)
             why = f"a state met for the first time, before turn {turn}"
             one = added(new, memory_id, text, parents=parents, data=data, why=why)
-            if kept + place > self.settings.capacity:
+            if kept + index > self.settings.capacity:
                 full = one.but(op="NOOP", memory_id="", why=f"{self.settings.capacity} states are kept already")
                 one = Written(full.operation)
             written.append(one)
@@ -521,8 +521,8 @@ def advising(memory: Memory, state: State, asked: Asked | None) -> Memory:
 def invented_note(exemplars: Sequence[Sequence[Advice]]) -> str:
     """The invented ones among each exemplar's advice, in words; empty where nothing is invented."""
     invented = [
-        f"{one.heading.lower()} “{one.actions[0]}”, value {one.value:.2f} (exemplar {place})"
-        for place, advice in enumerate(exemplars, start=1)
+        f"{one.heading.lower()} “{one.actions[0]}”, value {one.value:.2f} (exemplar {number})"
+        for number, advice in enumerate(exemplars, start=1)
         for one in advice
         if one.invented
     ]

@@ -73,7 +73,7 @@ def ranks(decision: Decision) -> tuple[Ranks, ...]:
         np.array([candidate.similarity for candidate in pool]),
         np.array([candidate.rank_recall for candidate in pool]),
     )
-    adapted = {pool[place].memory_id: rank for rank, place in enumerate(by_adapters.tolist(), start=1)}
+    adapted = {pool[index].memory_id: rank for rank, index in enumerate(by_adapters.tolist(), start=1)}
     return tuple(
         Ranks(one.memory_id, one.rank_recall, adapted[one.memory_id], rank) for rank, one in enumerate(pool, start=1)
     )

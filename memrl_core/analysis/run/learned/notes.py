@@ -99,10 +99,10 @@ def notes_and_links(watching: Watching) -> LinkGraph:
     state = watching.after()
     assert isinstance(state, Notes)
     seen = watching.bank.view(watching.run, watching.step)
-    places = state.places(seen)
-    notes = {at: note for i, note in state.notes.items() if (at := followed(i, places, seen)) is not None}
+    rows = state.places(seen)
+    notes = {at: note for i, note in state.notes.items() if (at := followed(i, rows, seen)) is not None}
     age = {memory_id: number for number, memory_id in enumerate(notes)}
-    pairs = [pair for pair in linked_pairs(state, places, seen) if age.get(pair[0], -1) > age.get(pair[1], len(age))]
+    pairs = [pair for pair in linked_pairs(state, rows, seen) if age.get(pair[0], -1) > age.get(pair[1], len(age))]
     return LinkGraph(
         notes,
         tuple(sorted(pairs, key=lambda pair: (age[pair[0]], age[pair[1]]))),
@@ -116,9 +116,9 @@ def edits(watching: Watching) -> list[NoteEdit]:
     """The neighbours that the step has edited, before and after."""
     state = watching.before()
     assert isinstance(state, Notes)
-    places = state.places(watching.bank.view(watching.run, watching.step - 1))
+    rows = state.places(watching.bank.view(watching.run, watching.step - 1))
     return [
-        NoteEdit(old, op.memory_id, _changed(state.note(old, places), note_of(op.data)))
+        NoteEdit(old, op.memory_id, _changed(state.note(old, rows), note_of(op.data)))
         for op in _operations(watching)
         if op.op == "UPDATE" and op.data
         for old in op.replaces
@@ -159,4 +159,4 @@ def reflections(watching: Watching) -> list[tuple[Memory, bool]]:
     seen = bank.view(run, watching.step)
     own = [seen.memories[seen.ids[position]] for position in seen.positions().tolist()]
     newest = [memory for memory in reversed(own) if memory.task == task]
-    return [(memory, place < last) for place, memory in enumerate(newest)]
+    return [(memory, index < last) for index, memory in enumerate(newest)]
