@@ -97,7 +97,8 @@ def _picker(
     draw: Callable[..., Any], label: str, options: Sequence[str], shown: str, take: Callable[[str], None], **look: Any
 ) -> None:
     """One of the `options` in a row of controls, standing at what is `shown`."""
-    key = f"header_{label.lower()}"
+    # With what is shown in its name: what the browser sent before it learns of a move by the stage is no choice.
+    key = f"header_{label.lower()}_{shown}"
     st.session_state[key] = shown
     draw(label, options, key=key, label_visibility="collapsed", on_change=_picked, args=(key, shown, take), **look)
 

@@ -109,6 +109,12 @@ def key_starting(app: AppTest, start: str):
     return found
 
 
+def picker(app: AppTest, label: str):
+    """The field of the header that chooses another bank or run."""
+    (found,) = [field for field in app.selectbox if field.label == label]
+    return found
+
+
 def press(app: AppTest, digit: str) -> AppTest:
     """Rate what is shown with a digit."""
     return key_starting(app, f"rate_{digit}_").click().run()

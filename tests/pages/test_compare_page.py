@@ -23,7 +23,7 @@ from memrl_core.settings import MemRLSettings
 from tests.analysis.lockstep import begun, commit, go_on
 from tests.builders import a_bank as bank_with_a_run
 from tests.builders import a_vector
-from tests.pages.screen import Download, Visit, a_bank, click, page_text, plain
+from tests.pages.screen import Download, Visit, a_bank, click, page_text, picker, plain
 from tests.small_banks import give_reward
 
 HOSTILE = (
@@ -92,7 +92,7 @@ def test_a_link_to_no_other_run_asks_for_one(mine: Path, compared: Visit, agains
 
 def test_changing_to_the_other_run_turns_the_comparison_round(mine: Path, compared: Visit) -> None:
     app = compared(against="fork")
-    app.selectbox(key="header_run").select("fork").run()
+    picker(app, "Run").select("fork").run()
     assert app.query_params["run"] == "fork"
     assert app.multiselect(key="against").value == ["base"]
     assert finding(comparison_of(mine, "fork", "base")) in plain(app)

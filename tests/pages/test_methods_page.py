@@ -16,7 +16,7 @@ from pages.decision.catalogue import QUESTIONS
 from pages.methods.learned import DRAWN
 from pages.shared.text import literal
 from tests.analysis.many_methods import STEPS, a_bank_of
-from tests.pages.screen import Visit, opened, page_text, shown
+from tests.pages.screen import Visit, opened, page_text, picker, shown
 
 UNLIKE_MEMRL = ("none", "memp", "rememberer", "memento", "rmm_reranker", "a_mem", "webcoach")
 
@@ -107,7 +107,7 @@ def charts(app: AppTest) -> int:
 def test_what_a_runs_own_method_has_learned_can_be_opened_for_every_method(seen: Visit) -> None:
     app = seen("memrl")
     for name in POLICIES:
-        app = settled(app.selectbox(key="header_run").set_value(name).run())
+        app = settled(picker(app, "Run").set_value(name).run())
         reported = page_text(app)
         assert f"**Step {STEPS}**" in reported, name
         assert app.selectbox(key="by").value == "own", name

@@ -198,6 +198,13 @@ def test_where_the_stage_was_before_a_person_left_it_takes_nobody_back(
     assert reported(23, moves=1) == "23"
 
 
+def test_what_the_browser_sends_before_it_learns_of_a_move_is_of_another_field(demo: Path, visit: Visit) -> None:
+    """A field that stands at what was shown before would else be taken for a choice, and lead back there."""
+    by_place = [visit("step", bank="demo", run="household", **at) for at in ({}, {"step": "40"})]
+    live, replay = ([one.key for one in app.segmented_control if one.label == "Mode"] for app in by_place)
+    assert len(live) == len(replay) == 1 and live != replay
+
+
 def test_a_run_is_rewound_to_a_step_under_other_settings_and_goes_on_with_others_yet(
     demo: Path, visit: Visit, bank: Stored
 ) -> None:

@@ -35,6 +35,7 @@ from tests.pages.screen import (
     key_starting,
     known_as,
     page_text,
+    picker,
     plain,
     press,
     rewards,
@@ -300,7 +301,7 @@ def test_an_empty_queue_says_why_and_has_no_bar(bank: Stored, visit: Visit, queu
 def test_a_bank_without_a_run_says_what_to_do_and_can_be_left(demo: Path, visit: Visit) -> None:
     app = visit("rewards", bank=a_bank(runs=False))
     assert "has no run" in plain(app)
-    app.selectbox(key="header_bank").set_value("demo").run()
+    picker(app, "Bank").set_value("demo").run()
     assert far(app).startswith("**0 of 40** rated")
 
 
