@@ -348,8 +348,9 @@ class Facts:
         self.last_saved = datetime.now(UTC)
         started = [codec.run_of(event.payload) for event in events if event.kind is EventKind.RUN_STARTED]
         self.database.insert(schema.runs, [codec.run_row(info) for info in started])
-        self.database.insert(schema.steps, [codec.step_row(trace, created) for trace in traces])
-        self.database.insert(schema.candidates, [row for trace in traces for row in codec.candidate_rows(trace)])
+        for some in chunks(traces):  # The rows of a long run take as much memory as its steps.
+            self.database.insert(schema.steps, [codec.step_row(trace, created) for trace in some])
+            self.database.insert(schema.candidates, [row for trace in some for row in codec.candidate_rows(trace)])
         self.database.insert(schema.ledger, [codec.event_row(event) for event in events])
         if started:
             self._ids = None

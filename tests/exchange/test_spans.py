@@ -15,6 +15,7 @@ from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import Arrival, bring_in
+from memrl_core.exchange.foreign import traces
 from memrl_core.exchange.foreign.traces import has_spans, read_spans
 from memrl_core.records import StepTrace, ToolCall
 
@@ -331,6 +332,14 @@ def test_what_is_odd_about_a_span_is_a_sentence_of_the_step(changed: Any, says: 
     imported(lines(tmp_path / "s.jsonl", ROOT, CHAT, {**RECALL, **changed}), tmp_path / "bank")
     (step,) = steps(tmp_path / "bank")
     assert sum(says in lack for lack in step.lacks) == 1
+
+
+def test_a_file_of_spans_that_takes_too_much_memory_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "LARGEST", 100)
+    with pytest.raises(InputError, match="Split it"):
+        read_spans(lines(tmp_path / "s.jsonl", RECALL), HashingEmbedder(64))
 
 
 def test_a_file_without_a_usable_trace_is_refused(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ NO_INTENT = "(no intent was reported)"
 SPANS = "spans"
 """Under which name the task of a step holds the ids of the spans that it was made of."""
 AT_ONCE, OFTEN = 64, 256
+LARGEST = 2**30
+"""Bytes of a file whose spans are read together, in any order: it takes seven times as much memory."""
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "human": "user",
                               "assistant": "assistant", "ai": "assistant", "model": "assistant"}  # fmt: skip
 _MAIN = ("reward", "success", "correctness", "correct", "qa_correctness", "user_feedback", "user-feedback", "score")
@@ -749,6 +751,12 @@ def read_spans(
     same ids. Raises `InputError` for a file that holds none, and `ModelError`.
     """
     source, gathered = source_of(str(path)), Gathered()
+    if path.is_file() and (size := path.stat().st_size) > LARGEST:
+        raise InputError(
+            f"{path.name} has {size / 2**30:.1f} GB, and the spans of at most {LARGEST / 2**30:g} GB can be read "
+            f"together. {NOTHING} Split it so that the spans of a trace stay in one file, and import the files: each "
+            "is a run of its own. Or send the spans to memrl app --otlp PORT."
+        )
     for number, (where, row, done) in enumerate(source.rows(), start=1):
         if number % OFTEN == 0:
             on_progress(done, source.size)
