@@ -304,18 +304,14 @@ def _control(
 ) -> None:
     if not hasattr(recorded, name):
         return
+    key = f"what_if_{name}"
     value = getattr(looked_at, name)
-    # The field is another one for each value: one that is told a value may tell it back after the slider has moved on.
-    slid, typed = f"what_if_{name}", f"what_if_{name}_as_number_{value}"
-    low, high = min(limits[0], value), max(limits[1], value)
-    _stand_at(slid, value)
-
-    def tried(key: str) -> None:
-        state.try_out(name, st.session_state[key], getattr(recorded, name))
-
-    left, right = st.columns([3, 1], vertical_alignment="bottom", gap="small")
-    left.slider(label, low, high, key=slid, on_change=tried, args=(slid,), **more)
-    right.number_input(
-        f"{label}, as a number", low, high, value, key=typed, on_change=tried, args=(typed,),
-        label_visibility="collapsed", format="%d" if isinstance(value, int) else "%.3f", **more,
-    )  # fmt: skip
+    _stand_at(key, value)
+    st.slider(
+        label,
+        min(limits[0], value),
+        max(limits[1], value),
+        key=key,
+        on_change=lambda: state.try_out(name, st.session_state[key], getattr(recorded, name)),
+        **more,
+    )

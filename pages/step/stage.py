@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,9 @@ from pages.shared.view import View, families_of
 from pages.step.drawers import DRAWER, KEY, open_drawer
 from pages.step.hand import AT_WORK, hand_data, heard
 
-SENT, KNOWN, HEARD, SHOWN = "stage_sent", "stage_known", "stage_heard", "stage_shown"
+SENT, KNOWN, HEARD, SHOWN, ASKED = "stage_sent", "stage_known", "stage_heard", "stage_shown", "stage_asked"
+PATIENCE = 10.0
+"""Seconds after which nothing is done any more that the stage has asked for."""
 STRIP, FILM, BEFORE = "stage_strip", "stage_film", "stage_before"
 AROUND = 6
 """Steps before and after the one that is shown which go along, so that a person moves among them without the server."""
@@ -148,12 +151,12 @@ def stage(view: View, acted: bool = False) -> bool:
         "use": _to_come(view),
         "hand": finite(hand_data(view, source.traces)),
     }
-    shown = _stage(
-        key=KEY, data=data, on_went_change=_went, on_look_change=_nothing, on_asked_change=_nothing,
+    _stage(
+        key=KEY, data=data, on_went_change=_went, on_look_change=_nothing, on_asked_change=_asked,
         on_acts_change=_acted, on_drawer_change=open_drawer, height="content",
     )  # fmt: skip
-    if shown.asked:
-        what, about = shown.asked
+    if asked := _to_do():
+        what, about = asked
         _ask(what, about, data["film"], view)
     if st.session_state.get(FILM) == data["film"] != st.session_state.get(f"{FILM}_taken"):
         film = film_data(view.place.bank, source.run.id)
@@ -186,6 +189,18 @@ def _nothing() -> None:
 
 def _acted() -> None:
     heard(KEY)
+
+
+def _asked() -> None:
+    # Kept until it is done: a run of the page that is cut short, by a report that comes right behind, forgets it.
+    if asked := st.session_state[KEY].get("asked"):
+        st.session_state[ASKED] = time.monotonic(), asked
+
+
+def _to_do() -> Any:
+    """What the stage has asked for lately and was not done yet; None without it."""
+    at, asked = st.session_state.pop(ASKED, (0.0, None))
+    return asked if time.monotonic() - at < PATIENCE else None
 
 
 def _went() -> None:

@@ -101,16 +101,6 @@ def test_a_lambda_beyond_a_flip_shows_the_other_selection_and_changes_nothing(ba
     assert len(bank.events()) == facts
 
 
-def test_a_number_beside_a_slider_is_tried_out_exactly(at_step: Visit) -> None:
-    app = at_step()
-    app.number_input(key="what_if_weight_as_number_0.5").set_value(0.472).run()
-    assert app.slider(key="what_if_weight").value == 0.472 and app.query_params["weight"] == "0.472"
-    app.slider(key="what_if_weight").set_value(0.7).run()
-    assert app.number_input(key="what_if_weight_as_number_0.7").value == 0.7
-    app.number_input(key="what_if_k1_as_number_10").set_value(4).run()
-    assert app.slider(key="what_if_k1").value == 4 and app.query_params["k1"] == "4"
-
-
 def test_a_link_reopens_the_settings_that_were_tried_out(at_step: Visit) -> None:
     app = at_step(weight="0.9", k1="5", normaliser="fixed")
     assert (app.slider(key="what_if_weight").value, app.slider(key="what_if_k1").value) == (0.9, 5)

@@ -198,6 +198,19 @@ def test_where_the_stage_was_before_a_person_left_it_takes_nobody_back(
     assert reported(23, moves=1) == "23"
 
 
+def test_what_the_stage_asks_for_is_done_once_even_if_the_page_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: dict[str, Any] = {stage.KEY: {"asked": ["film", ""]}}
+    monkeypatch.setattr(st, "session_state", session)
+    stage._asked()
+    session[stage.KEY] = {"asked": None}  # The next run of the page has forgotten it.
+    stage._asked()
+    assert stage._to_do() == ["film", ""] and stage._to_do() is None
+    session[stage.KEY] = {"asked": ["film", ""]}
+    stage._asked()
+    monkeypatch.setattr(stage, "PATIENCE", 0.0)
+    assert stage._to_do() is None
+
+
 def test_what_the_browser_sends_before_it_learns_of_a_move_is_of_another_field(demo: Path, visit: Visit) -> None:
     """A field that stands at what was shown before would else be taken for a choice, and lead back there."""
     by_place = [visit("step", bank="demo", run="household", **at) for at in ({}, {"step": "40"})]
@@ -993,9 +1006,9 @@ def test_what_a_run_believed_before_a_live_step_is_folded_once_for_all_rewards(
     asked: list[int | None] = []
     utilities = MemoryBank.utilities
 
-    def counted(self: MemoryBank, run: str, as_of: int | None = None) -> Any:
+    def counted(self: MemoryBank, run: str, as_of: int | None = None, **of: Any) -> Any:
         asked.append(as_of)
-        return utilities(self, run, as_of)
+        return utilities(self, run, as_of, **of)
 
     monkeypatch.setattr(MemoryBank, "utilities", counted)
     app = visit("step", bank="demo")
