@@ -263,7 +263,8 @@ DRAWN = "drawn_facts"
 
 def follow_others(place: Place) -> None:
     """Draw the page anew when something is appended that it does not show yet; to be called at its end."""
-    st.session_state[DRAWN] = place.bank.facts
+    # What came while the page was drawn may not be on it.
+    st.session_state[DRAWN] = place.facts
     others(place, DRAWN)
 
 

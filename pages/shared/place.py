@@ -31,7 +31,8 @@ _HANGS_ON = {"bank": ("run", "step", "memory"), "run": ("step",), "step": (), "m
 class Place:
     """A bank of this machine, one of its runs, and a finished step of it; `step` is None at the live end.
 
-    The run has the steps `first_step` to `last_step`; both are 0 while it has none.
+    The run has the steps `first_step` to `last_step`; both are 0 while it has none. `facts` is how many facts the bank
+    had when the page began to read it.
     """
 
     bank_name: str
@@ -41,6 +42,7 @@ class Place:
     first_step: int
     last_step: int
     memory: str | None
+    facts: int
 
     @property
     def info(self) -> RunInfo:
@@ -158,7 +160,7 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
         return None
     bank = opened(banks[name])
     bank.refresh()
-    runs = bank.runs()
+    facts, runs = bank.facts, bank.runs()
     run = next((info for info in runs if info.id == asked["run"]), None) if "run" in asked else (None, *runs)[-1]
     if run is None and "run" in asked:
         sentence = f"There is no run “{asked['run']}” in the bank {name}. Nothing is shown in its place."
@@ -178,6 +180,7 @@ def current(keep: Mapping[str, str] | None = None, *, stop: bool = True) -> Plac
         first,
         last,
         _memory(bank, asked.get("memory")),
+        facts,
     )
     st.session_state["place"] = place.link
     at = f"step-{place.step}" if place.step else f"after-step-{last}"

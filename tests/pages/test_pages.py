@@ -47,6 +47,7 @@ from memrl_core.records import EventKind, LedgerEvent, Phase, Reply
 from memrl_core.settings import PRESETS, MemRLSettings
 from pages.shared import place as places
 from pages.shared.header import status_of
+from pages.shared.view import View
 from pages.step import stage
 from tests.builders import numbers
 from tests.ollama.scene import LLAMA
@@ -196,6 +197,21 @@ def test_where_the_stage_was_before_a_person_left_it_takes_nobody_back(
     places.go(step=None)
     assert reported(22, moves=0) is None and "playing" not in session
     assert reported(23, moves=1) == "23"
+
+
+def test_what_comes_while_a_page_is_drawn_has_it_drawn_anew(
+    bank: Stored, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    def drawer(view: View) -> None:
+        drawn.append(view.place.bank.facts)
+        if len(drawn) == 1:  # As another session does.
+            view.place.bank.write.ratings.rate(Rating(view.run.id, 7, -1.0, "ann"))
+
+    monkeypatch.setattr("pages.step.drawers.drawer", drawer)
+    visit("step", bank="demo", step="7")
+    assert drawn == [bank.facts - 1, bank.facts]
 
 
 def test_what_the_stage_asks_for_is_done_once_even_if_the_page_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
