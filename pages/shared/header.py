@@ -261,10 +261,13 @@ SECONDS = 1.5
 DRAWN = "drawn_facts"
 
 
-def follow_others(place: Place) -> None:
-    """Draw the page anew when something is appended that it does not show yet; to be called at its end."""
-    # What came while the page was drawn may not be on it.
-    st.session_state[DRAWN] = place.facts
+def follow_others(place: Place, drawn: int | None = None) -> None:
+    """Draw the page anew when something is appended that it does not show yet; to be called at its end.
+
+    A page that appends nothing itself while it is drawn says how many facts it has `drawn`: those that there were when
+    it began to read. What others append meanwhile may not be on it.
+    """
+    st.session_state[DRAWN] = place.bank.facts if drawn is None else drawn
     others(place, DRAWN)
 
 

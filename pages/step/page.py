@@ -54,4 +54,4 @@ layout_choice(view, layout)
 if not view.busy:
     count_later(view)
     with st.container(key="below_stage"):
-        follow_others(place)
+        follow_others(place, place.facts)
