@@ -40,6 +40,7 @@ from memrl_core.analysis.people.reward_effect import compiled, marked
 from memrl_core.errors import BankError
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import dimensions, fixed, signed
+from memrl_core.policies import make_policy
 from memrl_core.prompting import offered, sent
 from memrl_core.records import (
     Candidate,
@@ -187,9 +188,10 @@ def _retrievals(view: View) -> None:
     ours = would_choose(view.place.bank, view.trace)
     if ours is not None:
         chosen = literal(memory_labels(ours, run) if ours else "no memory")
+        title = make_policy(view.trace.policy, view.trace.settings).spec.title
         st.caption(
-            f":material/functions: Ours, not the agent's: under the settings of this run {literal(view.trace.policy)} "
-            f"would have chosen **{chosen}** of {chosen_from(view.trace)}."
+            f":material/functions: Ours, not the agent's: under the settings of this run {literal(title)} would have "
+            f"chosen **{chosen}** of {chosen_from(view.trace)}."
         )
 
 

@@ -20,7 +20,7 @@ from memrl_core.policies import settings_of
 from memrl_core.records import Message, Reply, StepTrace, Task
 
 SMOLLM2 = "gguf:smollm2"
-TASKS = sample_tasks("household-train")[:4]
+TASKS = sample_tasks("household-train")[:6]
 OPTIONS = ModelOptions(num_ctx=2048, num_predict=32)
 
 
@@ -99,5 +99,5 @@ def test_nearly_all_its_answers_are_among_the_lines_offered(played: dict[str, li
 
 
 def test_with_a_memory_of_the_task_it_solves_more_than_without(played: dict[str, list[StepTrace]]) -> None:
-    assert solved(played["expert"]) >= 3, "the memories are worth following"
-    assert solved(played["memory"]) >= solved(played["none"]) + 2
+    assert solved(played["expert"]) >= 5, "the memories are worth following"
+    assert solved(played["memory"]) >= solved(played["none"]) + 3

@@ -87,7 +87,7 @@ def test_beside_the_choice_of_a_trace_stands_what_ours_would_have_chosen(home: P
     decision = plain(visit("decision", bank="traced", run=run, step="1", ask="flips"))
     assert "Given to the model: **d0**" in decision
     for screen in (decision, plain(opened(visit("step", bank="traced", run=run, step="1"), Phase.RECALL))):
-        assert "would have chosen **d1" in screen and "all documents that the traces of this run name" in screen
+        assert "MemRL would have chosen **d1" in screen and "all documents that the traces of this run name" in screen
 
 
 def test_why_a_recorded_memory_was_selected_is_not_made_up(recorded: MemoryBank, visit: Visit) -> None:

@@ -461,7 +461,7 @@ class Database:
 
 
 def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """The values, so many at a time as stand in one IN (...)."""
+    """The values in lists of `AT_ONCE`, so many as stand in one IN (...)."""
     listed = list(values)
     for start in range(0, len(listed), AT_ONCE):
         yield listed[start : start + AT_ONCE]

@@ -80,7 +80,7 @@ SPANS = "spans"
 """Under which name the task of a step holds the ids of the spans that it was made of."""
 AT_ONCE, OFTEN = 64, 256
 LARGEST = 2**30
-"""Bytes of a file whose spans are read together, in any order: it takes seven times as much memory."""
+"""Bytes of a file whose spans are read together, in any order: it takes several times as much memory."""
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "human": "user",
                               "assistant": "assistant", "ai": "assistant", "model": "assistant"}  # fmt: skip
 _MAIN = ("reward", "success", "correctness", "correct", "qa_correctness", "user_feedback", "user-feedback", "score")
