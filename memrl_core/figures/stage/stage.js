@@ -23,6 +23,8 @@ const LOW = 540;
 const WIDE = 1060;
 const NARROW = 640;
 const MOST_WORDS = 6;
+// Letters of the name on a chip.
+const LONGEST_CHIP = 10;
 // Settings that are tried on a step, by their sliders: in the address, symbol, name, places of their numbers.
 const TRIED = {
   weight: { at: "lambda", symbol: "λ", name: "Weight λ of q in phase B", places: 3, step: 0.005, least: 0, most: 1 },
@@ -460,7 +462,7 @@ class Stage {
     for (const n of selected) {
       const chip = set(el("button", "stage-chip", this.chips), { type: "button", "data-memory": model.ids[n] });
       if (!recorded.has(n)) chip.classList.add("stage-chip-new");
-      el("b", "", chip, ending(model.labels[n], 10));
+      el("b", "", chip, ending(model.labels[n], LONGEST_CHIP));
       el("span", "", chip, shortened(model.intent(n), 34));
       if (step.follows?.includes(n)) chip.setAttribute("data-followed", "true");
       this.link(chip, n);
@@ -468,7 +470,7 @@ class Stage {
     for (const n of recorded) {
       if (selected.includes(n)) continue;
       const chip = set(el("button", "stage-chip stage-chip-gone", this.chips), { type: "button", "data-memory": model.ids[n] });
-      el("b", "", chip, ending(model.labels[n], 10));
+      el("b", "", chip, ending(model.labels[n], LONGEST_CHIP));
       this.link(chip, n);
     }
     if (!selected.length && !recorded.size) el("p", "stage-caption", this.chips, step.decision ? "no memory" : (step.missing[3] ?? ""));
@@ -477,7 +479,7 @@ class Stage {
   }
 
   showAnswer() {
-    const { step } = this;
+    const { step, model } = this;
     this.answer.replaceChildren();
     this.arriving = this.waiting = null;
     this.words = [];
@@ -491,7 +493,10 @@ class Stage {
       this.letters += text.length;
     };
     this.letters = 0;
-    this.followed.textContent = step.followed;
+    // By the names that the chips have; the longest first, which others may be parts of.
+    const names = (step.follows ?? []).map((n) => model.labels[n]).sort((one, two) => two.length - one.length);
+    this.followed.textContent = names.reduce((text, name) => text.replaceAll(name, ending(name, LONGEST_CHIP)), step.followed);
+    this.followed.title = step.followed;
     this.followed.hidden = !step.followed;
     const turns = step.answer?.turns ?? [];
     this.turnsShown = turns.length;

@@ -476,6 +476,19 @@ def test_a_line_leads_from_each_memory_that_the_answer_follows_to_the_answer(
     until(page, "document.querySelectorAll('.stage-followed-line').length === 0")
 
 
+def test_what_an_answer_follows_has_the_name_that_its_chip_has(demo_data: Any, play: Play) -> None:
+    data = copy.deepcopy(demo_data)
+    step = next(one for one in data["steps"] if one["follows"])
+    n = step["follows"][0]
+    label, data["memories"]["label"][n] = data["memories"]["label"][n], "household-0022"
+    step["followed"] = step["followed"].replace(label, "household-0022")
+    page = play(data, f"step={step['step']}&phase=7", reduced_motion="reduce")
+    chip = page.locator(f".stage-chip[data-memory='{data['memories']['id'][n]}'] b")
+    assert chip.inner_text() == "h22"
+    said = page.locator(".stage-followed")
+    assert said.inner_text().startswith("follows h22") and "household-0022" in (said.get_attribute("title") or "")
+
+
 def test_of_the_pool_one_row_takes_the_focus_and_the_arrows_go_on_from_it(demo_data: Any, play: Play) -> None:
     page = play(demo_data, "step=11&phase=7", reduced_motion="reduce")
     # An element of SVG that listens to the focus takes it in Chromium, with a tabindex or without.
