@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.figures.palette import Mark
 from memrl_core.figures.run.stability import Arm, Stream
+from memrl_core.records import StepTrace
 from memrl_core.retrieval import Floats
 from memrl_core.settings import MemRLSettings
 
@@ -193,8 +195,20 @@ def _chances(twins: TwinRuns, run: str, finished: int) -> Sequence[float | None]
     """By step, from the traces; each is read once, since no step changes once it is finished."""
     known = twins.chances[run]
     if len(known) < finished:
-        known += [twins.chance(trace) for trace in twins.bank.traces(run, (len(known) + 1, finished))]
+        known += [_chance(twins, trace) for trace in twins.bank.traces(run, (len(known) + 1, finished))]
     return known[:finished]
+
+
+def _chance(twins: TwinRuns, trace: StepTrace) -> float | None:
+    """The true chance of what was answered; None in worlds that do not know it.
+
+    nan where it failed without a memory in the prompt: such an answer is luck, and an agent that is given no memory
+    forgets nothing.
+    """
+    found = twins.chance(trace)
+    has_memory = trace.decision is not None and bool(trace.decision.selected)
+    has_failed = trace.reward is not None and trace.reward.outcome == "failure"
+    return math.nan if found is not None and has_failed and not has_memory else found
 
 
 def _outcomes(bank: MemoryBank, run: str) -> Floats:

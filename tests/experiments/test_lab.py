@@ -15,6 +15,7 @@ from memrl_core.agent.twins import Side, TwinRuns, open_twins, start_twins
 from memrl_core.bank import MemoryBank
 from memrl_core.experiments import lab
 from memrl_core.experiments.lab import QUESTIONS, arms_of, lab_bank, opening_pair, pairs_in, settings_for, streams_of
+from memrl_core.figures.run.stability import grid_picture
 from memrl_core.settings import MemRLSettings
 
 TASKS = 5
@@ -164,7 +165,18 @@ def test_the_opening_pair_is_known_by_its_settings_and_its_fall_is_that_of_its_e
     twins = open_twins(bank, *pairs_in(bank)[0])
     arms = arms_of(twins)
     assert falls == tuple(100 * (arm.success[0].mean() - arm.success[1].mean()) for arm in arms)
-    assert all(arm.chance is not None and not np.isnan(arm.chance).any() for arm in arms)
+    assert all(arm.chance is not None and not np.isnan(arm.chance[arm.success == 1]).any() for arm in arms)
     assert lab.opens_the_lab(twins)
     twins.change(1, alpha=0.9)
     assert not lab.opens_the_lab(twins) and not lab.opens_the_lab(a_pair(bank, 0))
+
+
+def test_an_agent_without_memories_forgets_nothing_and_one_with_them_does(bank: MemoryBank) -> None:
+    sides = Side(MemRLSettings(k2=0)), Side(MemRLSettings())
+    twins = start_twins(
+        bank, sides, seed=3, environment="parametric", tasks="parametric-far", task_count=12, shift_at=[12 * 3 + 1]
+    )
+    twins.step(12 * 6)
+    without, with_memories = grid_picture(arms_of(twins)).table.filter(like="epoch").to_numpy().reshape(2, -1)
+    assert "failed by luck" in without and not any(said.startswith("forgotten") for said in without)
+    assert any(said.startswith("forgotten") for said in with_memories)

@@ -80,7 +80,8 @@ class Arm:
     """A run by epochs: `success` (epochs, tasks) is 1 solved, 0 failed, nan not attempted or not rated.
 
     `marks` are changes on the axis of epochs. `tasks` names the columns of `success`; without names they are numbered.
-    `chance` (epochs, tasks) is the true chance that what was answered works, None in worlds that do not know it.
+    `chance` (epochs, tasks) is the true chance that what was answered works, nan where that is luck whatever it is, as
+    no memory was in the prompt; None in worlds that do not know it.
     """
 
     name: str
