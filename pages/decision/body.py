@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections.abc import Mapping
+from typing import get_args
 
 import streamlit as st
 
@@ -262,12 +263,10 @@ def settings_tried(case: Case) -> None:
         st.caption("As recorded. Move a control to see another decision; nothing is changed by it.")
     else:
         st.badge("what-if — not applied", icon=":material/science:", color="orange")
-    _control(recorded, looked_at, "weight", "λ · weight of q", (0.0, 1.0), step=0.01)
-    _control(recorded, looked_at, "delta", "δ · similarity gate", (-1.0, 1.0), step=0.01)
-    widest = max(50, 2 * recorded.k1)
-    _control(recorded, looked_at, "k1", "k1 · pool size", (1, widest), step=1)
-    _control(recorded, looked_at, "k2", "k2 · memories in the prompt", (0, max(10, recorded.k2)))
-    _control(recorded, looked_at, "alpha", "α · step size", (0.01, 1.0), step=0.01)
+    controls = _controls(recorded)
+    for name, (label, limits, step) in controls.items():
+        _control(recorded, looked_at, name, label, limits, step)
+    _numbers(recorded, looked_at, controls)
     if isinstance(recorded, MemRLSettings) and isinstance(looked_at, MemRLSettings):
         _normaliser(recorded, looked_at)
     st.button(
@@ -299,11 +298,21 @@ def _stand_at(key: str, value: object) -> None:
         st.session_state[key] = value
 
 
+def _controls(recorded: PolicySettings) -> dict[str, tuple[str, tuple[float, float], float]]:
+    """The label of each setting that can be tried out, its limits and its step."""
+    known = {
+        "weight": ("λ · weight of q", (0.0, 1.0), 0.01),
+        "delta": ("δ · similarity gate", (-1.0, 1.0), 0.01),
+        "k1": ("k1 · pool size", (1, max(50, 2 * getattr(recorded, "k1", 0))), 1),
+        "k2": ("k2 · memories in the prompt", (0, max(10, getattr(recorded, "k2", 0))), 1),
+        "alpha": ("α · step size", (0.01, 1.0), 0.01),
+    }
+    return {name: control for name, control in known.items() if hasattr(recorded, name)}
+
+
 def _control(
-    recorded: PolicySettings, looked_at: PolicySettings, name: str, label: str, limits: tuple[float, float], **more: Any
+    recorded: PolicySettings, looked_at: PolicySettings, name: str, label: str, limits: tuple[float, float], step: float
 ) -> None:
-    if not hasattr(recorded, name):
-        return
     key = f"what_if_{name}"
     value = getattr(looked_at, name)
     _stand_at(key, value)
@@ -312,6 +321,32 @@ def _control(
         min(limits[0], value),
         max(limits[1], value),
         key=key,
+        step=step,
         on_change=lambda: state.try_out(name, st.session_state[key], getattr(recorded, name)),
-        **more,
     )
+
+
+def _numbers(
+    recorded: PolicySettings,
+    looked_at: PolicySettings,
+    controls: Mapping[str, tuple[str, tuple[float, float], float]],
+) -> None:
+    """The same settings as fields to type into. They lie in a popover: beside the sliders, fields that follow them make
+    the browser lose presses of a key that is held down.
+    """
+    keys = {name: f"what_if_number_{name}_{getattr(looked_at, name)}" for name in controls}
+
+    def try_all() -> None:
+        for name, key in keys.items():
+            state.try_out(name, st.session_state[key], getattr(recorded, name))
+
+    with (
+        st.popover("Type numbers", icon=":material/keyboard:", width="stretch", key="what_if_numbers"),
+        st.form("what_if_typed", border=False),
+    ):
+        for name, (label, limits, step) in controls.items():
+            value = getattr(looked_at, name)
+            low, high = min(limits[0], value), max(limits[1], value)
+            digits = None if isinstance(step, int) else "%.3f"
+            st.number_input(f"{label} as a number", low, high, value, step, digits, key=keys[name])
+        st.form_submit_button("Try these", on_click=try_all, width="stretch")

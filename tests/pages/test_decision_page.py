@@ -107,6 +107,17 @@ def test_a_link_reopens_the_settings_that_were_tried_out(at_step: Visit) -> None
     assert (app.query_params["weight"], app.query_params["normaliser"]) == ("0.9", "fixed")
 
 
+def test_settings_can_be_typed_in_and_are_tried_out_together(at_step: Visit) -> None:
+    app = at_step(k1="5")
+    app.number_input(key="what_if_number_weight_0.5").set_value(0.437)
+    app.number_input(key="what_if_number_k1_5").set_value(7)
+    submit(app, "Try these")
+    assert (app.slider(key="what_if_weight").value, app.slider(key="what_if_k1").value) == (0.437, 7)
+    assert (app.query_params["weight"], app.query_params["k1"]) == ("0.437", "7")
+    assert app.number_input(key="what_if_number_weight_0.437").value == 0.437
+    assert "not applied" in plain(app)
+
+
 @pytest.mark.parametrize("broken", [{"weight": "7"}, {"k1": "x"}, {"normaliser": "<b>"}, {"k1": "2", "k2": "5"}])
 def test_a_link_with_settings_that_cannot_be_shows_the_recorded_ones(at_step: Visit, broken: dict[str, str]) -> None:
     app = at_step(**broken)
