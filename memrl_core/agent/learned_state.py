@@ -132,7 +132,7 @@ def _was_abandoned(bank: MemoryBank, run: str, growing: _Growing) -> bool:
     if not growing.begun:
         return False
     following = growing.step + 1
-    return not bank.has_step(run, following) or bank.trace(run, following).id != growing.begun
+    return not bank.steps.has(run, following) or bank.trace(run, following).id != growing.begun
 
 
 def _begin(bank: MemoryBank, run: str, name: str) -> Any:
@@ -147,7 +147,7 @@ def _begin(bank: MemoryBank, run: str, name: str) -> Any:
 
 
 def _read(bank: MemoryBank, run: str, first: int, last: int) -> Iterator[StepTrace]:
-    if last == first and bank.has_step(run, last):
+    if last == first and bank.steps.has(run, last):
         yield bank.trace(run, last)
         return
     yield from bank.each_trace(run, (first, last))

@@ -189,7 +189,7 @@ class Memory:
         if outcome not in (None, "success", "failure", "unrated"):
             raise InputError(f"“{outcome!s:.80}” is none of success, failure and unrated. Nothing was written.")
         with bank.write.alone():
-            if not bank.has_step(run, step):
+            if not bank.steps.has(run, step):
                 raise InputError(f"Run {run} has no step {step}. Nothing was written.")
             trace = bank.trace(run, step)
             if trace.embed is None:

@@ -428,7 +428,7 @@ class Recorder:
             if run not in {info.id for info in bank.runs()}:
                 bank.write.start_run(self._info)
         self.is_begun = True
-        if bank.away(run):
+        if bank.editing.away(run):
             for event in bank.events(run, (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)):
                 self._renaming(event.payload.get("replaces", ()), event.memory_ids[0])
 
@@ -511,7 +511,7 @@ class Recorder:
                 if row is None:
                     raise InputError(f"Run {run} has no step with the id “{step[:80]}”. {UNCHANGED}")
                 step = row.step
-            if not bank.has_step(run, step):
+            if not bank.steps.has(run, step):
                 raise InputError(f"Run {run} has no step {step}. {UNCHANGED}")
             if rater:
                 bank.write.ratings.rate(Rating(run, step, value, rater, reason))

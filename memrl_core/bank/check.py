@@ -309,7 +309,7 @@ def _utilities(bank: MemoryBank, database: Database) -> Finding:
     for info in bank.runs():
         if not is_installed(info.policy):
             unknown.append(info.id)
-            unmoved.append(bank.unmoved(info.id))
+            unmoved.append(bank.credits.unmoved(info.id))
             continue
         made = bank._q.anew(info.id)
         values = {row["memory_id"]: [row] for row in _derived(database, schema.q_values, info.id)}

@@ -23,7 +23,8 @@ from sqlalchemy import select
 from memrl_core.bank.matrix import Matrix
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import Inserted, StepRow
-from memrl_core.bank.storage.database import Database, chunks
+from memrl_core.bank.storage.connecting import chunks
+from memrl_core.bank.storage.database import Database
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.errors import BankDamaged, InputError, MemRLError, UnknownRun
 from memrl_core.learning import Fold, SettingsAt, order_key

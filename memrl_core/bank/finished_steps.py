@@ -35,6 +35,11 @@ class Steps(Part):
     """What is known of the finished steps of a run without reading their traces. All raise `UnknownRun`."""
 
     @locked
+    def has(self, run: str, step: int) -> bool:
+        """Whether the run has a finished step of this number."""
+        return self._facts.step_row(run, step) is not None
+
+    @locked
     def matching(self, run: str, query: StepQuery) -> list[int]:
         """The numbers of the finished steps of a run that the query lets in, in their order."""
         return matching_steps(self._facts.database, run, query)

@@ -19,6 +19,7 @@ from memrl_core.bank.utilities import Utilities
 from memrl_core.errors import InputError, NotAllowed
 from memrl_core.learning import assigned_credit, in_ledger, order_key
 from memrl_core.learning.scales import RatingScales
+from memrl_core.policies import is_installed
 from memrl_core.records import EventKind, LedgerEvent
 
 LONGEST_NOTE = 4000
@@ -253,6 +254,20 @@ class Credits(Part):
     def of(self, run: str, step: int) -> tuple[str, ...]:
         """The memories that were in the prompt of a finished step: those that its rewards go to."""
         return self._facts.credited(run, step)
+
+    @locked
+    def unmoved(self, run: str) -> str:
+        """A sentence where no q of a run follows its rewards, as the policy that says how is not installed; else ""."""
+        info = self._facts.run(run)
+        if is_installed(info.policy):
+            return ""
+        rewards, moves = self._q.followed(run)
+        if not rewards or moves:
+            return ""
+        return (
+            f"No reward has moved a q of run “{run[:80]}”: its policy “{info.policy[:80]}”, which says how they move, "
+            "is not installed here, so each q stands as it began."
+        )
 
 
 class CreditsWriter(Credits, WritingPart):

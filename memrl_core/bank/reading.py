@@ -32,7 +32,6 @@ from memrl_core.bank.utilities import Utilities
 from memrl_core.bank.walk import seen_until, walk
 from memrl_core.errors import BankError
 from memrl_core.learning import in_ledger
-from memrl_core.policies import is_installed
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
@@ -177,31 +176,6 @@ class Reader:
         ((count,),) = self._database.raw("SELECT count(*) FROM q_values WHERE run = ? AND NOT away", (run,))
         return int(count)
 
-    def unmoved(self, run: str) -> str:
-        """A sentence where no q of a run follows its rewards, as the policy that says how is not installed; else ""."""
-        info = self.run(run)
-        if is_installed(info.policy):
-            return ""
-        with self._lock:
-            rewards, moves = self._q.followed(run)
-        if not rewards or moves:
-            return ""
-        return (
-            f"No reward has moved a q of run “{run[:80]}”: its policy “{info.policy[:80]}”, which says how they move, "
-            "is not installed here, so each q stands as it began."
-        )
-
-    @locked
-    def pinned(self, run: str) -> frozenset[str]:
-        """Of the memories that the run sees, those that it must not forget."""
-        fold = self._q.now(run)
-        return frozenset(fold.pinned.intersection(fold.utilities))
-
-    @locked
-    def away(self, run: str) -> Mapping[str, Utility]:
-        """q and visits of every memory that the run knew once and no longer sees."""
-        return dict(self._q.now(run).away)
-
     @locked
     def histories(self, run: str, of: Iterable[str] | None = None) -> dict[str, Sequence[UtilityPoint]]:
         """How every q of the run came about, or those of the ids in `of`, in the order given.
@@ -245,11 +219,6 @@ class Reader:
         """The ids of all memories that a run has come to know, oldest first."""
         named = self._facts.named()
         return [memory_id for memory_id in self._facts.memories if memory_id in named]
-
-    @locked
-    def has_step(self, run: str, step: int) -> bool:
-        """Whether the run has a finished step of this number."""
-        return self._facts.step_row(run, step) is not None
 
     @locked
     def metadata(self, run: str) -> dict[str, Mapping[str, Any]]:

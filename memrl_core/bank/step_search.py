@@ -11,7 +11,8 @@ from sqlalchemy import JSON, ColumnElement, Select, Subquery, and_, case, cast, 
 
 from memrl_core.bank.storage import schema
 from memrl_core.bank.storage.codec import trace_of
-from memrl_core.bank.storage.database import AT_ONCE, Database
+from memrl_core.bank.storage.connecting import AT_ONCE
+from memrl_core.bank.storage.database import Database
 from memrl_core.records import MISSED, EventKind
 
 _S, _C, _L = schema.steps.c, schema.candidates.c, schema.ledger.c

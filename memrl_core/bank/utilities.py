@@ -18,7 +18,7 @@ from sqlalchemy import or_, select
 
 from memrl_core.bank.facts import Facts, damage
 from memrl_core.bank.storage import codec, schema
-from memrl_core.bank.storage.database import chunks
+from memrl_core.bank.storage.connecting import chunks
 from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, copied, folded
 from memrl_core.learning.fold import Origin
 from memrl_core.policies import update_rule

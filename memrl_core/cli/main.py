@@ -337,7 +337,7 @@ def show(
         trace = memory.trace(run_of(memory, run_id), step)
         for part in terminal.step_parts(trace, {i: memory.memory(i) for i in terminal.memories_in(trace)}):
             console.print(part)
-        if unmoved := memory.unmoved(trace.run):
+        if unmoved := memory.credits.unmoved(trace.run):
             console.print(escape(unmoved), style="yellow")
         if weights := weights_label(memory.run(trace.run).model_facts):
             console.print(escape(f"{memory.run(trace.run).model}: {weights}"), style="dim")

@@ -187,7 +187,7 @@ def mcp_server(memory: Memory) -> MCPServer[Any]:
 
 def _why(memory: Memory, step: int) -> dict[str, Any]:
     bank, run = memory.bank, memory.run
-    if not bank.has_step(run, step):
+    if not bank.steps.has(run, step):
         raise InputError(f"Run {run} has no step {step}.")
     trace = bank.trace(run, step)
     if trace.recall is None or trace.decision is None:

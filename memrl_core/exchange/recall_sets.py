@@ -509,9 +509,9 @@ def labels_for(found: RecallSet, bank: MemoryBank, run: str, rater: str, by: str
     for query in found.queries:
         named, _, number = query.id.rpartition("/")
         steps: list[tuple[str, int]] = []
-        if query.run in runs and bank.has_step(query.run, query.step):
+        if query.run in runs and bank.steps.has(query.run, query.step):
             steps = [(query.run, query.step)]
-        elif not query.run and named in runs and number.isdecimal() and bank.has_step(named, int(number)):
+        elif not query.run and named in runs and number.isdecimal() and bank.steps.has(named, int(number)):
             steps = [(named, int(number))]
         elif query.id in by_name:
             steps = [(run, step) for step in by_name[query.id]]
@@ -576,7 +576,7 @@ def answered(
     notes = list(here.notes)
     if said := unknown_sentence(here.unknown, len(here.names) + len(here.unknown)):
         notes.append(f"{said} They count as memories that did not come.")
-    gone = bank.away(run)
+    gone = bank.editing.away(run)
     if since := [name for name in dict.fromkeys(here.names.values()) if name in gone]:
         named = ", ".join(since[:NAMED])
         notes.append(
@@ -601,4 +601,4 @@ def _asked(query: SetQuery, bank: MemoryBank, policy: Policy[Any], embedder: Emb
 
 
 def _has_step(bank: MemoryBank, query: SetQuery) -> bool:
-    return any(info.id == query.run for info in bank.runs()) and bank.has_step(query.run, query.step)
+    return any(info.id == query.run for info in bank.runs()) and bank.steps.has(query.run, query.step)

@@ -588,7 +588,7 @@ def prune(bank: MemoryBank, run: str, q_below: float, visits: int) -> list[str]:
 
     Memories that people pinned stay.
     """
-    pinned = bank.pinned(run)
+    pinned = bank.editing.pinned(run)
     doomed = [
         memory_id
         for memory_id, utility in bank.utilities(run).items()

@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from memrl_core.agent.preferences import REAL_DEMO, RECORDINGS
@@ -78,12 +77,6 @@ def exactly(value: float, digits: int = 0) -> Interval:
     """The numbers that are `value` when it is rounded to so many digits."""
     half = 0.5 * 10**-digits + 1e-9
     return value - half, value + half
-
-
-def mean_over_seeds(values: Sequence[float]) -> Interval:
-    """The 95 % interval of the mean."""
-    low, high = seed_interval(np.asarray(values, dtype=np.float64))
-    return float(low), float(high)
 
 
 # --- lessons ----------------------------------------------------------------------------------------------------------

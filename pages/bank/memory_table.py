@@ -154,7 +154,7 @@ def _show_all() -> None:
 def _away(view: View) -> None:
     """Memories that were forgotten or replaced: to be read, and restored."""
     bank, run = view.place.bank, view.run.id
-    away = bank.away(run) if view.moment.live else {}
+    away = bank.editing.away(run) if view.moment.live else {}
     if not away:
         return
     with st.expander(f"{len(away):,} that the run no longer sees"):

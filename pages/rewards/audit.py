@@ -77,7 +77,7 @@ def _shown(row: dict[str, Any]) -> dict[str, str | int]:
 def _of_memory(place: Place) -> None:
     st.subheader("Who made q what it is", anchor=False)
     run = place.info.id
-    ids = [*place.bank.away(run), *place.bank.utilities(run)]
+    ids = [*place.bank.editing.away(run), *place.bank.utilities(run)]
     if not ids:
         st.caption("This run knows no memory yet.")
         return

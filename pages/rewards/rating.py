@@ -417,7 +417,7 @@ def _by_action(bank: MemoryBank, session: RatingSession, act: Callable[[str], Ac
 
 def _return_to(bank: MemoryBank, session: RatingSession, action: Action) -> None:
     """Look at what an action was about; it counts as rated in this session where the person's reward stands now."""
-    steps = tuple(dict.fromkeys((e.run, e.step) for e in action.events if bank.has_step(e.run, e.step)))
+    steps = tuple(dict.fromkeys((e.run, e.step) for e in action.events if bank.steps.has(e.run, e.step)))
     in_pairs = st.session_state[SESSION][0][-1] == "pairs"
     about: tuple[Any, ...] = steps
     if in_pairs:

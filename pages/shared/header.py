@@ -66,7 +66,7 @@ def _about(place: Place) -> None:
     """World, method, model and embedder of the run, under the number of its memories."""
     run = place.run
     status = model_status(run.model) if run and not run.simulated and can_go_on(run) else None
-    unmoved = place.bank.unmoved(run.id) if run else ""
+    unmoved = place.bank.credits.unmoved(run.id) if run else ""
     fails = bool(unmoved) or (status is not None and status.state != "running")
     saved = place.bank.saved(run.id if run else None)
     with (

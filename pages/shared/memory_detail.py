@@ -36,7 +36,7 @@ def memory_detail(view: View) -> None:
             st.markdown(f"#### Memory {literal(memory_label(memory_id, view.run.id))}")
             st.button("Close", key="close_memory", type="tertiary", on_click=places.go, kwargs={"memory": None})
         if known is None:
-            gone = memory_id in bank.away(view.run.id)
+            gone = memory_id in bank.editing.away(view.run.id)
             st.info(
                 "The run no longer sees this memory: it was forgotten, or another took its place."
                 if gone and view.moment.live
@@ -89,14 +89,14 @@ def memory_changes(view: View, memory: Memory) -> None:
     """What can be done to a memory from the next step on, and the undo of what this person did to memories last."""
     bank, run = view.place.bank, view.run.id
     look = within_role(bank, Role.MANAGE)
-    pinned = memory.id in bank.pinned(run)
+    pinned = memory.id in bank.editing.pinned(run)
     with st.container(horizontal=True, gap="small", vertical_alignment="center", key="memory_changes"):
         if pinned:
             st.badge("pinned", icon=":material/keep:", color="blue", help="Not to be forgotten until it is unpinned")
         if memory.id in bank.utilities(run, of=[memory.id]):
             if st.button("Change", icon=":material/edit:", key="change_memory", type="tertiary", **look):
                 _dialog(view, memory, pinned)
-        elif memory.id in bank.away(run) and st.button(
+        elif memory.id in bank.editing.away(run) and st.button(
             "Restore", icon=":material/restore_from_trash:", key="restore_memory", type="tertiary",
             **within_role(bank, Role.MANAGE, help="The run sees it again from its next step on, with the q it had"),
         ):  # fmt: skip

@@ -89,7 +89,7 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
         raise InputError(ELSEWHERE)
     bank, step = view.place.bank, int(act["step"])
     bank.refresh()
-    credited = bank.credits.of(view.run.id, step) if bank.has_step(view.run.id, step) else ()
+    credited = bank.credits.of(view.run.id, step) if bank.steps.has(view.run.id, step) else ()
     before = bank.histories(view.run.id, credited)
     match act["do"]:
         case "rate":
@@ -143,7 +143,7 @@ def _under_way(view: View, act: Mapping[str, Any]) -> bool:
     live = view.live
     if live is None or live.episode is None or live.episode.trace.id != act["id"]:
         return False
-    return not view.place.bank.has_step(view.run.id, int(act["step"]))
+    return not view.place.bank.steps.has(view.run.id, int(act["step"]))
 
 
 def _save(view: View, act: Mapping[str, Any], value: float, given: Mapping[str, Any], reason: str) -> None:
@@ -151,7 +151,7 @@ def _save(view: View, act: Mapping[str, Any], value: float, given: Mapping[str, 
     if _under_way(view, act):
         assert view.live is not None
         view.live.rate(value, person(), reason, given)
-    elif bank.has_step(view.run.id, step):
+    elif bank.steps.has(view.run.id, step):
         bank.write.ratings.rate(Rating(view.run.id, step, value, person(), reason, given, str(act["id"])))
     else:
         raise StepError("This step was dropped. The reward was not saved.")
@@ -263,7 +263,7 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
     if environment is None and view.awaits_reward and view.live is not None and view.live.episode is not None:
         environment = view.live.episode.environment_reward
     mine = _mine(active)
-    credit = bank.credits.standing(run, trace.step) if bank.has_step(run, trace.step) else None
+    credit = bank.credits.standing(run, trace.step) if bank.steps.has(run, trace.step) else None
     whose = [", ".join(part.raters) if part.source == "person" else "environment" for part in parts]
     return {
         "id": trace.id,
@@ -276,14 +276,14 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         "reason": mine.reason if mine is not None else "",
         "people": [[event.rater, event.value, event.reason] for event in people if event is not mine],
         "note": _note(view, trace),
-        "credited": list(bank.credits.of(run, trace.step)) if bank.has_step(run, trace.step) else [],
+        "credited": list(bank.credits.of(run, trace.step)) if bank.steps.has(run, trace.step) else [],
         "credit": dict(credit.payload["rewards"]) if credit is not None else None,
         "credit_by": credit.rater if credit is not None else "",
         "undo": mine is not None,
         "redo": (run, trace.step) in again,
         "labels": _labels(view, trace),
         "uses": _uses(view, trace),
-        "label_off": "" if bank.has_step(run, trace.step) else NOT_ENDED,
+        "label_off": "" if bank.steps.has(run, trace.step) else NOT_ENDED,
     }
 
 

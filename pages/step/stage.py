@@ -416,7 +416,7 @@ def _before(bank: MemoryBank, run: str, step: int) -> Mapping[str, Utility]:
 
 def _memories(bank: MemoryBank, run: str, known: Known) -> list[Memory]:
     """All that the run ever knew, those first that are in the table which the browser has, in its order."""
-    ever = {**bank.utilities(run), **bank.away(run), **known.before}
+    ever = {**bank.utilities(run), **bank.editing.away(run), **known.before}
     sent = st.session_state.get(SENT)
     first: list[str] = sent[1] if sent is not None and sent[0].startswith(f"{bank.handle}·{run}·") else []
     fresh = ever.keys() - set(first)

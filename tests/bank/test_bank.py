@@ -130,7 +130,7 @@ def test_a_batch_keeps_other_writers_out_and_shows_them_what_was_stored_before(
     monkeypatch.setattr("memrl_core.bank.writing.PACE", 60.0)
     with other.write.batch(4):
         kept = other.write.commit_step(*a_step(1))
-        assert bank.step_rows("r") == [] and other.has_step("r", 1)
+        assert bank.step_rows("r") == [] and other.steps.has("r", 1)
         with pytest.raises(BankError, match="Another process"):
             bank.write.commit_step(*a_step(1))
         with pytest.raises(RunMoved):
@@ -147,7 +147,7 @@ def test_a_step_of_a_batch_that_takes_long_is_stored_by_itself(
     monkeypatch.setattr("memrl_core.bank.writing.PACE", 0.0)
     with bank.write.batch(4):
         bank.write.commit_step(*a_step(1))
-        assert MemoryBank.open(bank.uri).has_step("r", 1)
+        assert MemoryBank.open(bank.uri).steps.has("r", 1)
 
 
 def test_a_later_step_takes_as_few_statements_as_an_early_one(bank: MemoryBank) -> None:
@@ -413,5 +413,5 @@ def test_a_mark_of_a_waiting_process_that_was_killed_stops_nobody(tmp_path: Path
     with a_bank(tmp_path / "bank") as bank:
         waits.touch()
         bank.write.commit_step(*a_step(1))
-        assert bank.has_step("r", 1)
+        assert bank.steps.has("r", 1)
     assert not waits.exists()

@@ -128,7 +128,7 @@ def test_any_sequence_of_operations_equals_the_reference(
         assert list(found) == list(expected)
         assert [u.visits for u in found.values()] == [visits for _, visits in expected.values()]
         assert [u.q for u in found.values()] == pytest.approx([q for q, _ in expected.values()])
-        assert handle.pinned("r") == pinned
+        assert handle.editing.pinned("r") == pinned
         for step, view in handle.walk("r"):
             assert [view.ids[i] for i in view.positions()] == list(handle.utilities("r", step - 1))
             assert list(handle.utilities("r", step - 1).items()) == before[step]
@@ -152,12 +152,12 @@ def test_a_pinned_memory_is_not_deleted_and_the_record_says_so(bank: MemoryBank)
 def test_a_pin_goes_on_with_what_took_the_place_and_can_be_undone_there(bank: MemoryBank) -> None:
     bank.write.editing.pin("r", [ONE], "ann")
     new = updated(bank, 5, updated(bank, 4, ONE, "r-0004"), "r-0005")
-    assert bank.pinned("r") == {new}
+    assert bank.editing.pinned("r") == {new}
     bank.write.undo.undo("ann")
-    assert bank.pinned("r") == set()
+    assert bank.editing.pinned("r") == set()
     bank.write.undo.redo("ann")
     for handle in both(bank):
-        assert handle.pinned("r") == {new}
+        assert handle.editing.pinned("r") == {new}
 
 
 def test_undoing_one_pin_keeps_what_another_pin_is_in(bank: MemoryBank) -> None:
@@ -165,9 +165,9 @@ def test_undoing_one_pin_keeps_what_another_pin_is_in(bank: MemoryBank) -> None:
     bank.write.editing.pin("r", [ONE], "ann")
     bank.write.commit_step(*doing(4, an_operation("MERGE", "r-0004", [ONE, TWO])))
     bank.write.undo.undo("ann")
-    assert bank.pinned("r") == {"r-0004"}
+    assert bank.editing.pinned("r") == {"r-0004"}
     bank.write.undo.undo("bo")
-    assert bank.pinned("r") == set()
+    assert bank.editing.pinned("r") == set()
 
 
 @pytest.mark.parametrize("op", ["UPDATE", "MERGE", "DELETE"])

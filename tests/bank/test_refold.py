@@ -389,11 +389,11 @@ def test_what_took_a_place_before_a_fork_began_follows_no_reward_of_the_fork(
     bank.write.editing.restore("fork", [TWO], "ann")
     bank.write.commit_step(*a_step(1, (ONE, TWO), 1.0, "fork"))
     third = reworded(bank, TWO, "otherwise", "fork")
-    before = bank.away("fork")[new], bank.utilities("fork")[third]
+    before = bank.editing.away("fork")[new], bank.utilities("fork")[third]
     patched = request.getfixturevalue("never_folded")
     bank.write.ratings.rate(Rating("fork", 1, -1.0, "bob"))
-    assert bank.away("fork")[new] == before[0]
-    assert bank.utilities("fork")[third] == bank.away("fork")[TWO] != before[1]
+    assert bank.editing.away("fork")[new] == before[0]
+    assert bank.utilities("fork")[third] == bank.editing.away("fork")[TWO] != before[1]
     patched.undo()
     assert (
         reported(live(bank, "fork"))

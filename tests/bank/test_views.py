@@ -57,7 +57,10 @@ def test_the_q_of_a_run_are_read_once_until_this_handle_or_another_changes_them(
         with MemoryBank.open(bank.uri) as fresh:
             stored = believed(fresh)
         assert believed(bank) == believed(other) == stored and list(believed(other)) == list(stored)
-        assert (bank.away("r"), bank.pinned("r")) == (other.away("r"), other.pinned("r"))
+        assert (bank.editing.away("r"), bank.editing.pinned("r")) == (
+            other.editing.away("r"),
+            other.editing.pinned("r"),
+        )
 
     raw = Database.raw
     monkeypatch.setattr(

@@ -147,7 +147,7 @@ def _next_step(scene: Scene, bank: MemoryBank, run: str) -> list[str]:
     number = bank.next_step(run)
     (trace,) = agent_of(bank, run).run(list(islice(tasks_from(number), 1)))
     scene.reported.append(stored_by([trace]))
-    if trace.step != number or not bank.has_step(run, number):
+    if trace.step != number or not bank.steps.has(run, number):
         return [f"Step {number} of {run} could not be done again."]
     return []
 

@@ -155,7 +155,7 @@ def can_be_looked_at(bank: MemoryBank) -> None:
         view = bank.view(info.id)
         histories = bank.histories(info.id)
         past = bank.view(info.id, 2)
-        for memory_id, utility in (*utilities.items(), *bank.away(info.id).items()):
+        for memory_id, utility in (*utilities.items(), *bank.editing.away(info.id).items()):
             assert math.isfinite(utility.q), f"the q of {memory_id} in {info.id} is {utility.q}"
             assert histories[memory_id][-1].after == utility.q
         assert len(view.positions()) == len(utilities)

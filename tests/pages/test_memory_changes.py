@@ -56,7 +56,7 @@ def test_a_new_wording_takes_the_place_of_a_memory_with_its_q_and_is_taken_back(
     app = change(memory(visit), change_experience="do it <b>better</b>", change_reason="**clearer**")
     assert app.query_params["memory"] == f"{ONE}.2" and what_became(app) == ["What became of it · 2"]
     assert "#7.2: **clearer**" in plain(app)
-    assert bank.utilities(RUN)[f"{ONE}.2"] == q and ONE in bank.away(RUN)
+    assert bank.utilities(RUN)[f"{ONE}.2"] == q and ONE in bank.editing.away(RUN)
     assert bank.memory(f"{ONE}.2").experience == "do it <b>better</b>"
     click(app, "undo_change")
     assert app.query_params["memory"] == ONE and ONE in seen(bank) and f"{ONE}.2" not in seen(bank)

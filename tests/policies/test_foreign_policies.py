@@ -300,11 +300,11 @@ def test_a_run_that_arrives_without_its_package_says_that_its_rewards_moved_noth
     copy = str(tmp_path / "copy")
     bring_in(contents, copy)
     with MemoryBank.open(str(tmp_path / "bank")) as kept, MemoryBank.open(copy) as arrived:
-        assert kept.unmoved("r") == ""
-        assert "newest" in arrived.unmoved("r") and arrived.utilities("r") != believed
+        assert kept.credits.unmoved("r") == ""
+        assert "newest" in arrived.credits.unmoved("r") and arrived.utilities("r") != believed
     (finding,) = [finding for finding in check(copy) if not finding.ok]
     assert (finding.name, "--rebuild" in finding.remedy) == ("utilities", True)
     with installed(monkeypatch, newest=Newest):
         rebuild(copy)
         with MemoryBank.open(copy) as rebuilt:
-            assert (rebuilt.unmoved("r"), dict(rebuilt.utilities("r"))) == ("", believed)
+            assert (rebuilt.credits.unmoved("r"), dict(rebuilt.utilities("r"))) == ("", believed)

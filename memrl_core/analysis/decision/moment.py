@@ -118,7 +118,7 @@ def later_reward(bank: MemoryBank, trace: StepTrace) -> str | None:
 
     None for a step that is not stored yet: what the ledger holds of it does not count before it is.
     """
-    if trace.reward is None or not bank.has_step(trace.run, trace.step):
+    if trace.reward is None or not bank.steps.has(trace.run, trace.step):
         return None
     now = bank.ratings.effective(trace.run, trace.step)
     if now == trace.reward.reward:
@@ -140,7 +140,7 @@ def as_it_counts(bank: MemoryBank, trace: StepTrace) -> StepTrace:
 
     All else stays as it was recorded, and so does a step that is not stored yet.
     """
-    if not bank.has_step(trace.run, trace.step):
+    if not bank.steps.has(trace.run, trace.step):
         return trace
     active = bank.ratings.active(trace.run, trace.step, trace.id)
     return replace(trace, reward=_reward_now(bank, trace, active), update=_update_now(bank, trace, active))

@@ -266,7 +266,7 @@ def reward_effect(bank: MemoryBank, run: str, event_ids: Collection[str]) -> Rew
     return RewardEffect(
         dict(sorted(((i, q) for i, q in moved.items() if q[0] != q[1]), key=lambda one: -abs(one[1][1] - one[1][0]))),
         without,
-        {memory_id: utility.q for memory_id, utility in (*bank.away(run).items(), *seen.items())},
+        {memory_id: utility.q for memory_id, utility in (*bank.editing.away(run).items(), *seen.items())},
     )
 
 

@@ -6,7 +6,7 @@ A memory is never changed: an edit or a merge writes a new one in the place of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -22,7 +22,7 @@ from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
 from memrl_core.learning import Fold, in_ledger, named_by
 from memrl_core.policies.base import intent_key
-from memrl_core.records import EventKind, LedgerEvent, Memory
+from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
 
 LONGEST_TEXT = 20_000
 NONE_CHOSEN = "No memory was chosen. Nothing was changed."
@@ -51,6 +51,17 @@ class Editing(Part):
             related.update(i for event in chosen if event.payload.get("replaces") for i in named_by(event))
             found.append(chosen)
         return found[-1]
+
+    @locked
+    def pinned(self, run: str) -> frozenset[str]:
+        """Of the memories that the run sees, those that it must not forget."""
+        fold = self._q.now(run)
+        return frozenset(fold.pinned.intersection(fold.utilities))
+
+    @locked
+    def away(self, run: str) -> Mapping[str, Utility]:
+        """q and visits of every memory that the run knew once and no longer sees."""
+        return dict(self._q.now(run).away)
 
     def _events_behind(self, run: str) -> list[LedgerEvent]:
         """The events behind what a run sees, with those of the run that it started from."""

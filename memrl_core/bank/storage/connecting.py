@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any
 
 PATIENCE = 60.0
 """Seconds that a writer waits for another one."""
+AT_ONCE = 500
+"""So many values stand in one IN (...)."""
 WORK, WORK_PER_BYTE, WORK_AT_ONCE = 10_000_000, 200, 10_000
 """Instructions of SQLite that reading a whole bank may take: so many, more for each byte of it (one of our own takes a
 quarter), and after so many it is asked whether to go on."""
@@ -90,3 +92,10 @@ def size(path: Path) -> int:
 
 def _as_uri(path: str, options: str) -> str:
     return f"{Path(path).absolute().as_uri()}?{options}"
+
+
+def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
+    """The values in lists of `AT_ONCE`, so many as stand in one IN (...)."""
+    listed = list(values)
+    for start in range(0, len(listed), AT_ONCE):
+        yield listed[start : start + AT_ONCE]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Executable, Table, create_engine, inspect, select, text
+from sqlalchemy import Connection, Engine, Executable, Table, create_engine, inspect, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
@@ -30,8 +30,6 @@ LAST = "-last"
 """What follows the name of the database in that of the file that names what was stored last."""
 ONE_WRITER = 0x6D656D726C
 """The advisory lock that every writing transaction of PostgreSQL takes, so that positions are committed in order."""
-AT_ONCE = 500
-"""So many values stand in one IN (...)."""
 PARTS_READ = 1000
 """Parts of a schema that are compared; a bank has some thirty."""
 HEADER = {"application_id": (0,), "user_version": (0, 1)}
@@ -90,6 +88,11 @@ class Database:
         return self._open
 
     @property
+    def driver(self) -> Any:
+        """The connection of Python's own `sqlite3`, or of the driver of PostgreSQL."""
+        return self._connection.connection.driver_connection
+
+    @property
     def is_sqlite(self) -> bool:
         """Whether this is SQLite, on this machine."""
         return self._engine.dialect.name == "sqlite"
@@ -119,14 +122,15 @@ class Database:
         """Bring the checksums in `meta` up to date, within the transaction of the caller. A bank of an earlier version
         gets them so: until then, its description and its maps have none.
         """
-        found = self._described()
+        found = self.described()
         for table in schema.SEALED:
             last, before = schema.sealed(found, table)
             rows = list(self.numbered(table, last))
             found[table.name] = f"{rows[-1][0] if rows else last} {chained(before, (row for _, row in rows))}"
-        self._describe(found)
+        self.describe(found)
 
-    def _describe(self, values: dict[str, str]) -> None:
+    def describe(self, values: dict[str, str]) -> None:
+        """Store what there is to say of the bank, with the checksum of all of it."""
         values["digest"] = digest(values)
         self.put(schema.meta, [{"key": key, "value": value} for key, value in values.items()])
 
@@ -137,7 +141,8 @@ class Database:
         for position, *cells in self.raw(query, (after, count)):
             yield position, dict(zip(names, (int(c) if isinstance(c, bool) else c for c in cells), strict=True))
 
-    def _described(self) -> dict[str, str]:
+    def described(self) -> dict[str, str]:
+        """What is said of the bank, by key, as it is stored."""
         return {str(key): str(value) for key, value in self.rows(select(schema.meta.c.key, schema.meta.c.value))}
 
     def is_made(self) -> bool:
@@ -174,7 +179,7 @@ class Database:
             raise NotABank(f"{self.shown} holds no bank. Nothing was changed; choose the folder of a bank.")
         if self.foreign_parts(only=schema.meta.name):  # A view of this name may never come to an end.
             raise damaged(self.shown, "its description")
-        values = self._described()
+        values = self.described()
         schema.must_be_readable(values, self.shown)
         return values
 
@@ -215,7 +220,7 @@ class Database:
         if not self.is_sqlite:
             return self._connection.exec_driver_sql(statement, values).cursor
         # For the few rows of a step, SQLAlchemy's way to the cursor takes longer than SQLite.
-        driver: Any = self._connection.connection.driver_connection
+        driver = self.driver
         return driver.executemany(statement, values) if isinstance(values, list) else driver.execute(statement, values)
 
     def _inserting(self, table: Table, columns: tuple[str, ...], replace: bool) -> tuple[str, Sequence[str] | None]:
@@ -395,35 +400,6 @@ class Database:
         self._version = version
         return changed
 
-    def copy_to(self, path: Path) -> None:
-        """Write a SQLite copy of all tables as they are at this moment, whoever writes meanwhile."""
-        with self.lock, self._sentences("the database"):
-            target = sqlite3.connect(path, isolation_level=None)
-            try:
-                if self.is_sqlite:
-                    source: Any = self._connection.connection.driver_connection
-                    source.backup(target)
-                    target.execute("PRAGMA journal_mode = DELETE")
-                    target.execute("PRAGMA user_version = 0")
-                    return
-            finally:
-                target.close()
-        copy = Database.at(str(path), str(path))
-        copy.create({})
-        with self.snapshot():
-            found = self._described()
-            for table in schema.SEALED:
-                last, checksum = schema.sealed(found, table)
-                found[table.name] = f"{sum(position <= last for position, _ in self.numbered(table))} {checksum}"
-            copy._describe(found)
-            # Numbered anew: a transaction that a server did not commit leaves a gap.
-            for table in filter(lambda one: one is not schema.meta, schema.metadata.sorted_tables):
-                columns = [column for column in table.c if column.name != "position"]
-                rows = self.rows(select(*columns).order_by(*table.primary_key))
-                copy.insert(table, [dict(row._mapping) for row in rows])
-        copy.execute(text("PRAGMA journal_mode = DELETE"))
-        copy.close()
-
     def raw(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
         """All rows of a statement with ? for each value, as plain tuples: quicker where it is asked each step."""
         with self.lock, self._sentences("a table"):
@@ -458,13 +434,6 @@ class Database:
 
     def _sentences(self, part: str) -> AbstractContextManager[None]:
         return sentences(self.shown, part, self._folder)
-
-
-def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """The values in lists of `AT_ONCE`, so many as stand in one IN (...)."""
-    listed = list(values)
-    for start in range(0, len(listed), AT_ONCE):
-        yield listed[start : start + AT_ONCE]
 
 
 def _identity(file: Path | None) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, shown
+from memrl_core.bank.storage.copying import copy_database
 from memrl_core.bank.storage.database import FILE, LAST, TURNS, Database
 from memrl_core.bank.storage.failures import missing
 from memrl_core.bank.storage.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
@@ -247,7 +248,7 @@ def copy_bank(source: str | Path, target: Path) -> None:
 def write_parts(database: Database, vectors: Vectors, target: Path) -> None:
     """Write the two parts of a bank into a new folder: the facts of one moment, and the memories they name."""
     target.mkdir()
-    database.copy_to(target / FILE)
+    copy_database(database, target / FILE)
     # Read afterwards: every memory that the facts name is there by now.
     copy = LanceVectors.create(str(target / FOLDER), vectors.dimension)
     rows = vectors.read()

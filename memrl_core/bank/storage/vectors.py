@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from memrl_core.bank.storage.addresses import connect, is_local, remote_failure, shown
 from memrl_core.bank.storage.codec import embeddings_apart, table_schema
-from memrl_core.bank.storage.database import chunks
+from memrl_core.bank.storage.connecting import chunks
 from memrl_core.bank.storage.failures import HARD_LINKS, lacks, misplaced
 from memrl_core.bank.storage.lance_files import LeadsElsewhere, must_stay_inside
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank

@@ -38,7 +38,7 @@ def film_data(bank: MemoryBank, run: str) -> dict[str, Any]:
 
 
 def _gone(bank: MemoryBank, run: str, index_of: dict[str, int]) -> list[list[int]]:
-    away = bank.away(run)
+    away = bank.editing.away(run)
     if not away:
         return []
     gone: dict[str, int] = {}

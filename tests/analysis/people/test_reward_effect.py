@@ -360,7 +360,7 @@ def test_what_rewards_moved_goes_on_in_the_memory_that_takes_the_place_of_anothe
     assert first not in found.moved
     assert found.moved[new.id] == (pytest.approx(without[first][0]), rated_bank.utilities("r")[new.id].q)
     assert found.without[first][-1].after == pytest.approx(without[first][0])
-    assert found.q[first] == rated_bank.away("r")[first].q
+    assert found.q[first] == rated_bank.editing.away("r")[first].q
 
 
 # --- selections -------------------------------------------------------------------------------------------------------

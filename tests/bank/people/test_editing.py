@@ -57,7 +57,7 @@ def merged(bank: MemoryBank, *memory_ids: str, intent: str = "task 2") -> str:
 
 
 def state(bank: MemoryBank) -> Any:
-    return list(bank.utilities("r").items()), sorted(bank.pinned("r"))
+    return list(bank.utilities("r").items()), sorted(bank.editing.pinned("r"))
 
 
 # --- any sequence -----------------------------------------------------------------------------------------------------
@@ -79,8 +79,8 @@ def test_any_sequence_of_actions_equals_the_reference(
     for handle in (bank, MemoryBank.open(bank.uri)):
         expected = model.believed()
         assert _near(handle.utilities("r")) == list(expected.seen.items())
-        assert dict(_near(handle.away("r"))) == expected.away
-        assert handle.pinned("r") == expected.pinned & expected.seen.keys()
+        assert dict(_near(handle.editing.away("r"))) == expected.away
+        assert handle.editing.pinned("r") == expected.pinned & expected.seen.keys()
         assert (len(handle.undo.done("ann")), len(handle.undo.undone("ann"))) == (len(model.done), len(model.undone))
         for step, before in begun.items():
             assert _near(handle.utilities("r", step)) == list(model.believed(step).seen.items())
@@ -211,14 +211,14 @@ def test_a_pin_given_after_an_undone_edit_is_not_the_undone_wordings(bank: Memor
     bank.utilities("r")
     bank.write.editing.restore("r", [new], "ann")
     bank.utilities("r")
-    assert bank.pinned("r") == MemoryBank.open(bank.uri).pinned("r") == {TWO}
+    assert bank.editing.pinned("r") == MemoryBank.open(bank.uri).editing.pinned("r") == {TWO}
 
 
 def test_what_is_pinned_already_stays_the_action_of_whoever_pinned_it(bank: MemoryBank) -> None:
     bank.write.editing.pin("r", [TWO], "ann")
     assert bank.write.editing.pin("r", [ONE, TWO], "bob").memory_ids == (ONE,)
     bank.write.undo.undo("bob")
-    assert bank.pinned("r") == {TWO}
+    assert bank.editing.pinned("r") == {TWO}
 
 
 # --- restoring --------------------------------------------------------------------------------------------------------
@@ -408,4 +408,4 @@ def test_a_replaced_and_a_forgotten_memory_are_not_restored_in_one_go(bank: Memo
     bank.write.editing.forget("r", [ONE], "ann")
     with pytest.raises(InputError, match="“r-0002”"):
         bank.write.editing.restore("r", [ONE, TWO], "ann")
-    assert set(bank.away("r")) == {ONE, TWO}
+    assert set(bank.editing.away("r")) == {ONE, TWO}

@@ -348,7 +348,7 @@ def test_each_kind_of_action_is_undone_as_if_the_other_were_not_there(
             bank.write.ratings.rate(Rating("r", 2, number / 14, "ann"))
             rewards.rate(2, "ann", number / 14)
         elif action == "pin":
-            pinned = "r-0001" in bank.pinned("r")
+            pinned = "r-0001" in bank.editing.pinned("r")
             (bank.write.editing.unpin if pinned else bank.write.editing.pin)("r", ["r-0001"], "ann")
             pins.rate(1, "ann", None if pinned else 1.0)
         else:
@@ -358,7 +358,7 @@ def test_each_kind_of_action_is_undone_as_if_the_other_were_not_there(
     for handle in (bank, MemoryBank.open(bank.uri)):
         mine = handle.ratings.mine("r", 2, "ann")
         assert (mine.value if mine else None) == rewards.standing.get((2, "ann"))
-        assert ("r-0001" in handle.pinned("r")) == ((1, "ann") in pins.standing)
+        assert ("r-0001" in handle.editing.pinned("r")) == ((1, "ann") in pins.standing)
         for kinds, reference in ((REWARDS, rewards), (MEMORIES, pins)):
             counts = len(handle.undo.done("ann", kinds)), len(handle.undo.undone("ann", kinds))
             assert counts == (len(reference.done.get("ann", [])), len(reference.undone.get("ann", [])))
