@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def _card(
         for grade, meaning in enumerate(MEANING):
             st.button(
                 meaning, shortcut=str(grade), key=f"grade_{grade}", on_click=_judge,
-                args=(bank, Label(trace.run, trace.step, memory_id, grade, person()), key, after),
+                args=(bank, Label(trace.run, trace.step, memory_id, grade, ""), key, after),
                 type="primary" if label is not None and label.grade == grade else "secondary",
                 **within_role(bank, Role.RATE),
             )  # fmt: skip
@@ -116,8 +117,9 @@ def _go(key: str, at: int) -> None:
 
 
 def _judge(bank: MemoryBank, label: Label, key: str = "", after: int = 0) -> None:
+    """Give a label under the name that stands there now: what was typed last comes with the press."""
     with failure_kept():
-        bank.write.judgements.judge(label)
+        bank.write.judgements.judge(replace(label, rater=person()))
         if key:
             st.session_state[key] = after
 
@@ -126,7 +128,7 @@ def _moves(place: Place, trace: StepTrace, said: bool, mine: Sequence[tuple[Batc
     bank = place.bank
     st.button(
         "Nothing should come", shortcut="x", key="label_nothing", icon=":material/block:", on_click=_judge,
-        args=(bank, Label(trace.run, trace.step, "", None if said else 0, person())),
+        args=(bank, Label(trace.run, trace.step, "", None if said else 0, "")),
         type="primary" if said else "secondary", **within_role(bank, Role.RATE),
     )  # fmt: skip
     done = bank.undo.done(person(), JUDGED)
@@ -187,7 +189,7 @@ def _missing(bank: MemoryBank, trace: StepTrace, items: Sequence[str], labels: d
                 st.button(
                     "should have come" if given is None else f"labelled {given.grade}", key=f"should_{memory.id}",
                     disabled=memory.id in items, on_click=_judge,
-                    args=(bank, Label(trace.run, trace.step, memory.id, 2, person(), reason="should have come")),
+                    args=(bank, Label(trace.run, trace.step, memory.id, 2, "", reason="should have come")),
                 )  # fmt: skip
         if len(known) > FOUND:
             st.caption(f"{len(known) - FOUND:,} more have these words.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import segno
 import streamlit as st
 
-from memrl_core.errors import MemRLError
+from memrl_core.errors import InputError, MemRLError
 from memrl_core.figures.compare.comparison import results_picture
 from memrl_core.lessons.lesson import load_shelf
 from memrl_core.lessons.room import QUESTIONS, OpenRoom, Overview, Question, Room, Stage, network_address, question_of
@@ -21,6 +21,7 @@ PHONE = {
     "core.js": FILES.parent / "playground" / "core.js",
 }
 OWN = "Write my own question"
+INCOMPLETE = "A question and at least two choices are needed."
 CODE = "room_code"
 LOOK_EVERY = 1.0
 NEXT: dict[Stage, tuple[str, Stage]] = {
@@ -44,9 +45,10 @@ def _opened() -> OpenRoom | None:
     return opened
 
 
-def _open(question: Question, to_network: bool) -> None:
+def _open() -> None:
     with failure_kept():
-        opened = OpenRoom(Room(question), PHONE, network_address() if to_network else "127.0.0.1")
+        address = network_address() if st.session_state["room_network"] else "127.0.0.1"
+        opened = OpenRoom(Room(_must_be_whole(_question())), PHONE, address)
         _open_rooms()[opened.room.code] = opened
         st.query_params["room"] = opened.room.code
 
@@ -64,34 +66,68 @@ def _close(code: str) -> None:
         opened.close()
 
 
+def _ask(room: Room, asked: int) -> None:
+    with failure_kept():
+        room.ask(_must_be_whole(_question(asked)))
+
+
+def _put_out(room: Room) -> None:
+    if name := st.session_state["room_out_name"]:
+        room.put_out(name)
+
+
 def _question_form(asked: Collection[str] = ()) -> Question | None:
     """The question that was chosen or written; None while it cannot be asked. `asked` are titles of those before."""
-    shelf = load_shelf()
-    ours = {f"Lesson: {shelf.lessons[key].title}": key for key in sorted(shelf.own)}
-    titles = [*QUESTIONS, *ours, OWN]
+    titles = [*QUESTIONS, *_of_own_lessons(), OWN]
     # The first that was not asked yet.
     begun = next((at for at, one in enumerate(titles) if one not in asked), 0)
-    title = st.selectbox("What the class is asked", titles, begun, key=f"room_question{len(asked) or ''}")
-    if title in QUESTIONS:
-        return QUESTIONS[title]
-    if title in ours:
-        return question_of(shelf.lessons[ours[title]])
-    text = st.text_area("Question", key="room_text", max_chars=500)
-    choices = st.text_area("Choices, one per line", key="room_choices", max_chars=1000)
-    lines = tuple(line.strip() for line in choices.splitlines() if line.strip())
-    right = st.selectbox("Which is right", ["none: there is no right answer", *lines], key="room_right")
+    title = st.selectbox("What the class is asked", titles, begun, key=_chosen(len(asked)))
+    if title == OWN:
+        st.text_area("Question", key="room_text", max_chars=500)
+        st.text_area("Choices, one per line", key="room_choices", max_chars=1000)
+        st.selectbox("Which is right", ["none: there is no right answer", *_lines()], key="room_right")
+    question = _question(len(asked))
+    if question is None:
+        st.caption(INCOMPLETE)
+    return question
+
+
+def _question(asked: int = 0) -> Question | None:
+    """What the form holds now, when so many were asked: with a press comes what was typed last."""
+    title, ours = st.session_state[_chosen(asked)], _of_own_lessons()
+    if title in QUESTIONS or title in ours:
+        return QUESTIONS[title] if title in QUESTIONS else ours[title]
+    lines, right = _lines(), st.session_state.get("room_right")
     try:
-        return Question(text, lines, lines.index(right) if right in lines else None)
+        return Question(st.session_state.get("room_text", ""), lines, lines.index(right) if right in lines else None)
     except MemRLError:
-        st.caption("A question and at least two choices are needed.")
         return None
+
+
+def _must_be_whole(question: Question | None) -> Question:
+    if question is None:
+        raise InputError(f"{INCOMPLETE} Nothing was asked.")
+    return question
+
+
+def _chosen(asked: int) -> str:
+    return f"room_question{asked or ''}"
+
+
+def _lines() -> tuple[str, ...]:
+    """The choices of an own question."""
+    return tuple(line.strip() for line in st.session_state.get("room_choices", "").splitlines() if line.strip())
+
+
+def _of_own_lessons() -> dict[str, Question]:
+    """Questions by their titles."""
+    shelf = load_shelf()
+    return {f"Lesson: {shelf.lessons[key].title}": question_of(shelf.lessons[key]) for key in sorted(shelf.own)}
 
 
 def _asked(room: Room) -> tuple[str, ...]:
     """The titles of the questions that this room was asked, shipped ones and those of own lessons."""
-    shelf = load_shelf()
-    own = {f"Lesson: {shelf.lessons[key].title}": question_of(shelf.lessons[key]) for key in sorted(shelf.own)}
-    return tuple(title for title, question in {**QUESTIONS, **own}.items() if question in room.asked)
+    return tuple(title for title, question in {**QUESTIONS, **_of_own_lessons()}.items() if question in room.asked)
 
 
 def _on_the_phones(question: Question) -> None:
@@ -125,7 +161,7 @@ def _door() -> None:
     form, phone = st.columns([3, 2], gap="large")
     with form:
         question = _question_form()
-        to_network = st.toggle(
+        st.toggle(
             "Let phones of this network join",
             key="room_network",
             help="Without it only browsers of this machine can. With it the room, and nothing else of this app, can be "
@@ -138,7 +174,6 @@ def _door() -> None:
             key="room_open",
             disabled=question is None,
             on_click=_open,
-            args=(question, to_network),
         )
         st.caption(
             "1 · They predict, and cannot change it.  2 · You reveal what happens over many seeds.  3 · Every phone "
@@ -186,7 +221,7 @@ def _live(opened: OpenRoom) -> None:
 def _people(room: Room) -> None:
     name = st.selectbox("Who", room.names(), index=None, placeholder="Nobody chosen", key="room_out_name")
     st.caption("Their prediction and result go with them, and their phone cannot join again.")
-    st.button("Put out", key="room_out", disabled=name is None, on_click=room.put_out, args=(name,))
+    st.button("Put out", key="room_out", disabled=name is None, on_click=_put_out, args=(room,))
 
 
 opened = _opened()
@@ -203,10 +238,11 @@ else:
         _live(opened)
     with st.container(horizontal=True, key="room_moves"):
         with st.popover("Another question", icon=":material/quiz:"):
-            following = _question_form(_asked(opened.room))
+            asked = _asked(opened.room)
+            following = _question_form(asked)
             if following is not None:
                 st.markdown(literal(following.text))
-                st.button("Ask it", key="room_ask", on_click=opened.room.ask, args=(following,))
+                st.button("Ask it", key="room_ask", on_click=_ask, args=(opened.room, len(asked)))
         with st.popover("Put somebody out", icon=":material/person_remove:", key="room_people"):
             _people(opened.room)
         st.button(

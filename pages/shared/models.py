@@ -151,7 +151,7 @@ def _at_hand(status: OllamaStatus) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.button(
             "Use it in a new run", icon=":material/add:", key="use_model", disabled=not can,
-            on_click=_use_in_a_run, args=(chosen,), help=None if can else "It makes embeddings and cannot answer.",
+            on_click=_use_in_a_run, help=None if can else "It makes embeddings and cannot answer.",
         )  # fmt: skip
         asked = st.text_input("Try it", "Name three things in a kitchen.", key="try_prompt", max_chars=2000)
         if st.button("Ask", icon=":material/send:", key="try_model", disabled=not (can and asked.strip())):
@@ -189,8 +189,8 @@ def _row(model: InstalledModel, loaded: LoadedModel | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _use_in_a_run(name: str) -> None:
-    st.session_state["new_run_model"] = name
+def _use_in_a_run() -> None:
+    name = st.session_state["new_run_model"] = st.session_state["panel_model"]
     st.toast(literal(f"{name} is chosen: go on with “Start a live run”."), icon=":material/add:")
 
 

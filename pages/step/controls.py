@@ -69,8 +69,8 @@ def controls(view: View) -> None:
             # Under a new name it is a new one, which is closed: it would stay open over the page while the tasks run.
             opened = st.session_state.setdefault(RUNS_STARTED, 0)
             with st.popover("Run n tasks", icon=":material/repeat:", key=f"run_menu_{opened}", **look):
-                count = st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
-                st.button("Run", key="run_many", on_click=_run_many, args=(view, int(count)), **look)
+                st.number_input("How many tasks", 1, 10_000, 20, key="run_count")
+                st.button("Run", key="run_many", on_click=_run_many, args=(view,), **look)
                 st.caption("Each step is saved as it ends. Stop keeps what is done.")
         under_way = view.live is not None and view.live.under_way
         next_settings_form(view.place, under_way, disabled=view.busy)
@@ -124,7 +124,8 @@ def _finish(view: View) -> None:
         move(view, LiveRun.finish)
 
 
-def _run_many(view: View, count: int) -> None:
+def _run_many(view: View) -> None:
+    count = int(st.session_state["run_count"])  # What was typed last: it comes with the press.
     st.session_state[RUNS_STARTED] += 1
     move(view, lambda live: live.run_many(count))
 

@@ -993,6 +993,34 @@ def test_a_teacher_who_comes_back_from_another_screen_finds_the_room_and_can_clo
     assert not app.button(key="room_open").disabled
 
 
+def test_a_room_asks_the_question_that_was_typed_last_also_where_it_comes_with_the_press(visit: Visit) -> None:
+    app = visit("room")
+    app.selectbox(key="room_question").select("Write my own question").run()
+    app.text_area(key="room_text").set_value("First?").run()
+    app.text_area(key="room_choices").set_value("yes\nno").run()
+    app.text_area(key="room_text").set_value("Second?")
+    app.button(key="room_open").click().run()
+    assert app.subheader[0].value == "Second?"
+    app.text_area(key="room_text").set_value("Third?").run()
+    app.text_area(key="room_choices").set_value("only one")
+    app.button(key="room_ask").click().run()
+    assert app.subheader[0].value == "Second?" and any("at least two choices" in one.value for one in app.error)
+    app.button(key="room_close").click().run()
+
+
+def test_as_many_tasks_are_run_as_were_typed_last_also_where_that_comes_with_the_press(
+    bank: Stored, visit: Visit
+) -> None:
+    app = visit("step", bank="demo", run=RUN)
+    before = bank.next_step(RUN)
+    app.number_input(key="run_count").set_value(2)
+    app.button(key="run_many").click().run()
+    live = places.live_runs()[bank.uri, RUN]
+    assert live.wait(30) and (live.done, live.total) == (2, 2)
+    bank.refresh()
+    assert bank.next_step(RUN) == before + 2
+
+
 def test_a_teacher_who_lost_the_tab_finds_the_room_from_any_other_and_puts_one_out_and_closes_it(visit: Visit) -> None:
     app = visit("room")
     app.button(key="room_open").click().run()

@@ -49,6 +49,15 @@ def test_a_grade_is_stored_shown_and_undone(visit: Visit, bank: Stored) -> None:
     assert bank.judgements.standing(RUN, 20) == [] and not app.exception
 
 
+def test_a_label_has_the_name_that_was_typed_last_also_where_that_comes_with_the_press(
+    visit: Visit, bank: Stored
+) -> None:
+    app = visit("recall", bank="demo", run=RUN, step="20", recall_view="Label")
+    app.text_input(key="recall_name").set_value("Ada")
+    app.button(key="grade_2").click().run()
+    assert [label.rater for label in bank.judgements.standing(RUN, 20)] == ["Ada"]
+
+
 def test_what_should_have_come_is_found_by_its_words(visit: Visit, bank: Stored) -> None:
     app = visit("recall", bank="demo", run=RUN, step="30", recall_view="Label")
     app.text_input(key="label_search").set_value("put").run()
