@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.storage import connecting
 from memrl_core.errors import BankError, BankFull, InputError
 from tests.analysis.eventful import an_eventful_bank
 from tests.builders import DIMENSION, a_bank, a_step
@@ -121,7 +122,7 @@ def test_alone_keeps_another_process_out_until_it_is_done(tmp_path: Path, monkey
     )
     try:
         assert holder.stdout.readline() == "alone\n"
-        bank._database._connection.exec_driver_sql("PRAGMA busy_timeout = 200")
+        monkeypatch.setattr(connecting, "PATIENCE", 0.2)
         with pytest.raises(BankError, match="process"), bank.write.alone():
             pass
         holder.communicate("\n", timeout=20)
