@@ -138,7 +138,7 @@ def test_every_name_in_what_people_did_follows_a_renaming(bank: MemoryBank, tmp_
         name = arrival.renamed_runs.get(run, run)
         seen = {arrival.renamed_memories.get(i, i): u for i, u in bank.utilities(run).items()}
         assert there.utilities(name) == seen
-        assert there.pinned(name) == {arrival.renamed_memories.get(i, i) for i in bank.editing.pinned(run)}
+        assert there.editing.pinned(name) == {arrival.renamed_memories.get(i, i) for i in bank.editing.pinned(run)}
     new = [e for e in there.events() if e.run in {arrival.renamed_runs.get(run, run) for run in ("r", "s")}]
     steps = {row.id for event in new for row in there.step_rows(event.run)}
     for event in new:
