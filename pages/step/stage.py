@@ -140,7 +140,7 @@ def stage(view: View, acted: bool = False) -> bool:
         "replays": not view.moment.live,
         "playing": st.session_state.get(places.PLAYING) == (view.place.bank_name, view.run.id, view.place.step),
         "heard": st.session_state.get(HEARD),
-        "moves": places.moves(),
+        "moved_by_page": places.moves(),
         "first_step": view.place.first_step,
         "newest": places.newest_step(view.place),
         "strip": None if first else _strip(view),

@@ -165,7 +165,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     const update = whole(table, data);
     const { stage } = own;
     own.replays = data.replays;
-    own.moves = data.moves;
+    own.moves = data.moved_by_page;
     own.hand = data.hand;
     own.use = data.use;
     own.bank = data.bank;

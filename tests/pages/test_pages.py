@@ -150,6 +150,21 @@ def test_the_prompt_is_shown_before_it_is_sent(demo: Path, visit: Visit) -> None
     assert "will be sent" in text and "[memory household-" in text
 
 
+def test_the_stage_of_a_replay_has_every_move_of_a_q_that_the_bank_has(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="24").run()
+    sent = on_stage(app)
+    ids = [*app.session_state[stage.SENT][1], *sent["memories"]["id"]]
+    steps = [step["step"] for step in sent["steps"]]
+    assert len(steps) > 10
+    moved = {(int(step), ids[n]): (q, visits) for step, moves in sent["moves"].items() for n, q, visits in moves}
+    with sqlite3.connect(f"file:{bank.uri}/bank.db?mode=ro", uri=True) as database:
+        query = "SELECT step, memory_id, after, visits FROM q_moves WHERE run = ? AND step BETWEEN ? AND ?"
+        stored = {
+            (at, name): (q, visits) for at, name, q, visits in database.execute(query, (RUN, steps[0], steps[-1]))
+        }
+    assert len(stored) > 20 and moved == stored
+
+
 def test_the_prompt_names_the_q_that_its_memories_had_at_the_decision(bank: Stored, visit: Visit) -> None:
     app = opened(visit("step", bank="demo", step="11"), Phase.GENERATE)
     trace = bank.trace("household", 11)
