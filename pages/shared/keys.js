@@ -77,6 +77,8 @@ export default function ({ setTriggerValue, setStateValue }) {
   const first = (event) => {
     const at = event.target;
     if (!(at instanceof Element) || event.ctrlKey || event.metaKey || event.altKey) return;
+    // What covers the page has its own keys.
+    if (document.querySelector("[data-testid=stDialog]")) return;
     if (typed !== null && (event.key.length === 1 || event.key === "Backspace")) {
       typed = event.key === "Backspace" ? typed.slice(0, -1) : typed + event.key;
       event.preventDefault();
@@ -121,6 +123,7 @@ export default function ({ setTriggerValue, setStateValue }) {
     const left = ".st-key-reason_box, .st-key-rewards_name, .st-key-header_step";
     if (types && event.key === "Enter" && at.closest(left)) at.blur();
     if (types || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("[data-testid=stDialog]")) return;
     if (event.key === "m" || event.key === "M") window.memrlStage?.act(event);
     if (event.key === "?") setTriggerValue("asked", true);
     if (event.key === "/" && location.pathname.endsWith("/decision")) { event.preventDefault(); search(); }

@@ -39,6 +39,9 @@ function arrived(key, wanted) {
   });
 }
 
+// What is typed is saved by the way: a press need not wait for it.
+const FIELDS = ["name", "reason"];
+const HAS_REASON = ["rate", "reason"];
 window.memrlStageParts = { MemoryMap, Model, el, themeOf };
 
 // How long an answer to an act of the hand may take before it counts as lost.
@@ -80,9 +83,10 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   };
   own.answered = (done) => {
     if (done?.of !== own.of || !own.acts.length) return;
-    const before = own.acts.length;
+    const answered = own.acts.filter((one) => one.n <= done.count);
     own.acts = own.acts.filter((one) => one.n > done.count);
-    if (own.acts.length < before) own.stage.hand.answered(done.error);
+    const saved = answered.some((one) => HAS_REASON.includes(one.do));
+    if (answered.length) own.stage.hand.answered(done.error, saved, own.acts.some((one) => !FIELDS.includes(one.do)));
   };
   // What is open of a phase is drawn by the page and laid over a panel that it is not about.
   own.open = (phase) => {

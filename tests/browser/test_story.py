@@ -329,6 +329,63 @@ def test_a_reward_by_key_moves_on_the_stage_what_it_moves_in_the_bank_and_undo_m
     assert expect_stage_as_stored(page, app, names) == begun
 
 
+def test_what_is_typed_right_before_a_reward_goes_with_it_and_takes_no_press_away(page: Page, app: RunningApp) -> None:
+    def given() -> list[tuple[float, str, str]]:
+        with closing(sqlite3.connect(f"file:{bank}?mode=ro", uri=True)) as database:
+            query = (
+                "SELECT value, rater, reason FROM ledger WHERE run = 'household' AND step = 21 AND source = 'person' "
+                "AND kind = 'reward_given' ORDER BY position"
+            )
+            return [tuple(row) for row in database.execute(query)]
+
+    page.goto(f"{app.url}/step?bank=demo&step=21")
+    drawn_stage(page)
+    settled(page)
+    (bank,) = app.home.glob("**/demo*/bank.db")
+    name, reason = page.locator(".stage-name"), page.locator(".stage-reason")
+    good, bad = (page.locator(f"[data-testid=hand] [data-value='{value}']") for value in ("1", "-1"))
+    before = given()
+    name.fill("Zoe")
+    bad.click(delay=90)
+    expect(hand(page)).to_contain_text("you −1.000")
+    assert given() == [*before, (-1.0, "Zoe", "")]
+    reason.fill("the right one")
+    good.click(delay=90)
+    expect(hand(page)).to_contain_text("you +1.000")
+    settled(page)
+    assert given()[len(before) + 1 :] == [(1.0, "Zoe", "the right one")]
+    reason.fill("no, wrong")
+    reason.press("Enter")
+    page.keyboard.press("1")
+    expect(hand(page)).to_contain_text("you −1.000")
+    settled(page)
+    assert given()[len(before) + 2 :] == [(-1.0, "Zoe", "no, wrong")]
+    # Alone it is kept with the reward that stands.
+    reason.fill("quite wrong")
+    reason.press("Enter")
+    page.wait_for_timeout(2 * QUIET)
+    settled(page)
+    assert given()[len(before) + 3 :] == [(-1.0, "Zoe", "quite wrong")]
+    # As it was then nobody had said anything; a list that covers the page takes no reward.
+    page.get_by_role("button", name="as it was then").click()
+    expect(hand(page)).not_to_contain_text("you ")
+    page.get_by_role("button", name="as it was then").click()
+    expect(hand(page)).to_contain_text("you −1.000")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("5")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    settled(page)
+    assert len(given()) == len(before) + 4
+    for _ in range(3):
+        page.keyboard.press("u")
+        settled(page)
+    name.fill("")
+    name.press("Enter")
+    settled(page)
+
+
 @pytest.mark.slow
 def test_two_tabs_that_rate_one_step_show_what_the_bank_holds(context: BrowserContext, app: RunningApp) -> None:
     expect.set_options(timeout=EXPECT_TIMEOUT)

@@ -4,6 +4,8 @@ import { el, set, signed } from "./dom.js";
 // scale. It only asks: what is shown as given is what has been stored.
 
 const LISTED = 4;
+// Milliseconds in which a press takes along the reason that was typed before it.
+const REASON_WAITS = 700;
 
 export class Hand {
   constructor(box, on) {
@@ -18,8 +20,18 @@ export class Hand {
     this.reason = set(el("input", "stage-reason", words), { type: "text", maxlength: 2000, placeholder: "Reason · E", "aria-label": "Reason (optional), key E" });
     this.name = set(el("input", "stage-name", words), { type: "text", maxlength: 60, "aria-label": "Your name: rewards are kept under it", title: "Rewards are kept under this name. It is no proof of who you are: without a login anybody can type it." });
     this.reason.addEventListener("input", () => this.reasons.set(this.id, this.reason.value));
-    this.reason.addEventListener("change", () => this.stands?.mine != null && this.reason.value !== this.stands.reason && this.ask({ do: "reason", reason: this.reason.value }));
-    this.name.addEventListener("change", () => this.ask({ do: "name", name: this.name.value }));
+    this.reason.addEventListener("change", () => {
+      clearTimeout(this.reasonClock);
+      this.reasonClock = setTimeout(() => this.tellReason(), REASON_WAITS);
+    });
+    this.name.addEventListener("change", () => this.on.act({ do: "name", name: this.name.value }));
+    // Buttons that are drawn anew between down and up would take the press with them.
+    this.choices.addEventListener("pointerdown", () => (this.held = true));
+    this.letGo = () => setTimeout(() => {
+      this.held = false;
+      if (this.late && this.stands) this.build();
+    });
+    for (const up of ["pointerup", "pointercancel"]) window.addEventListener(up, this.letGo);
     for (const field of [this.reason, this.name]) {
       field.addEventListener("keydown", (event) => {
         if (event.key === "Enter" || event.key === "Escape") field.blur();
@@ -32,19 +44,27 @@ export class Hand {
     this.failure = "";
   }
 
-  // `hand` is what pages/step/hand.py sends, null where nobody can rate; `step` the one that is shown.
-  show(hand, step) {
-    const stands = (this.stands = hand?.steps[step.step] ?? null);
-    const id = stands?.id ?? step.id;
+  destroy() {
+    for (const up of ["pointerup", "pointercancel"]) window.removeEventListener(up, this.letGo);
+    clearTimeout(this.reasonClock);
+  }
+
+  // `hand` is what pages/step/hand.py sends, null where nobody can rate; `step` the one that is shown, `asThen` as it
+  // was when it had ended, before people gave rewards of their own.
+  show(hand, step, asThen = false) {
+    const shown = hand?.steps[step.step] ?? null;
+    const id = shown?.id ?? step.id;
+    if (id !== this.id) this.tellReason();
+    const stands = (this.stands = shown);
     if (id !== this.id) [this.marks, this.failure] = [{}, this.pending ? this.failure : ""];
-    [this.hand, this.step, this.id] = [hand, step, id];
+    [this.hand, this.step, this.id, this.asThen] = [hand, step, id, asThen];
     this.choices.hidden = this.reason.parentElement.hidden = !stands;
     this.said.replaceChildren();
     const reward = step.reward;
     const counts = stands ? stands.counts : (reward?.reward ?? null);
     set(this.box, { "data-reward": counts ?? "" });
     const environment = stands ? stands.environment : (reward?.environment ?? null);
-    const others = stands?.people ?? [];
+    const others = asThen ? [] : (stands?.people ?? []);
     const chip = (name, value) => {
       const part = set(el("span", "stage-given", this.said), { "data-of": name });
       part.append(`${name} `);
@@ -53,13 +73,14 @@ export class Hand {
     if (environment != null) chip("environment", environment);
     for (const [name, value] of others.slice(0, LISTED)) chip(name, value);
     if (others.length > LISTED) el("span", "stage-caption", this.said, `and ${others.length - LISTED} more`);
-    if (stands?.mine != null) chip("you", stands.mine);
-    if (stands?.whose && (others.length || stands.mine != null)) el("span", "stage-caption stage-counts", this.said, `counts: ${stands.whose}`);
+    if (stands?.mine != null && !asThen) chip("you", stands.mine);
+    if (stands?.whose && !asThen && (others.length || stands.mine != null)) el("span", "stage-caption stage-counts", this.said, `counts: ${stands.whose}`);
     if (stands) this.build();
     this.tell();
   }
 
   build() {
+    if ((this.late = Boolean(this.held))) return;
     const { hand, stands, off } = this;
     this.choices.replaceChildren();
     const press = (parent, text, name, act, look = {}) => {
@@ -71,7 +92,7 @@ export class Hand {
     for (const [key, label, value] of hand.scale.options) {
       const button = press(this.choices, label, `${label}: ${signed(value)} · key ${key}`, { do: "rate", key }, { "data-value": value, "data-key": key });
       if (label !== String(key)) el("kbd", "", button, String(key));
-      set(button, { "aria-pressed": stands.mine === value });
+      set(button, { "aria-pressed": !this.asThen && stands.mine === value });
     }
     if (hand.scale.name === "graded") {
       const fields = el("span", "stage-grade", this.choices);
@@ -146,20 +167,34 @@ export class Hand {
   ask(act, button = null) {
     if (act === null) return this.mark(button);
     if (this.pending) return;
+    if (act.do === "rate") {
+      clearTimeout(this.reasonClock);
+      this.reasonClock = null;
+      act = { ...act, reason: this.reason.value };
+    } else this.tellReason();
     this.pending = true;
     this.failure = "";
     if (button) set(button, { "data-pending": "true" });
-    if (act.do === "rate") act = { ...act, reason: this.reason.value };
     this.on.act({ ...act, step: this.step.step, id: this.id });
     this.tell();
   }
 
-  // The answer to what was asked last: "" where it was done, else why not.
-  answered(failure) {
-    this.pending = false;
+  // The reason that waits, of a reward that stands: what is pressed next need not wait until it is saved.
+  tellReason() {
+    if (!this.reasonClock) return;
+    clearTimeout(this.reasonClock);
+    this.reasonClock = null;
+    const reason = this.reason.value;
+    if (this.stands?.mine != null && reason !== this.stands.reason) this.on.act({ do: "reason", reason, step: this.step.step, id: this.id });
+  }
+
+  // The answer to what was asked: "" where it was done, else why not. `saved` says whether a reason was among it, and
+  // `waits` whether a press has still no answer.
+  answered(failure, saved = true, waits = false) {
+    this.pending = waits;
     this.failure = failure;
     for (const button of this.choices.querySelectorAll("[data-pending]")) button.removeAttribute("data-pending");
-    if (!failure) this.reasons.delete(this.id);
+    if (!failure && saved && !this.reasonClock) this.reasons.delete(this.id);
     this.tell();
   }
 

@@ -77,6 +77,7 @@ class Stage {
     this.scheme.removeEventListener("change", this.recolour);
     cancelAnimationFrame(this.frame);
     this.film?.close();
+    this.hand.destroy();
     this.root.remove();
   }
 
@@ -401,7 +402,7 @@ class Stage {
     this.showChips();
     this.showAnswer();
     const { reward, update } = this.counted;
-    this.hand.show(this.callbacks.hand?.() ?? null, { ...step, reward });
+    this.hand.show(this.callbacks.hand?.() ?? null, { ...step, reward }, this.asThen);
     this.thenButton.hidden = !this.hand.stands || step.next !== null;
     this.linkButton.hidden = !this.callbacks.link;
     this.hand.verdict.textContent = reward ? rewardSaid(reward) : (step.missing[5] ?? "");
