@@ -187,8 +187,10 @@ def model_rows(preferences: Preferences) -> list[DoctorRow]:
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(ollama_status, preferences.ollama_address)
         listed = pool.submit(openai_models, preferences)
-    status = asked.result()
-    rows = [DoctorRow("Ollama", "ok" if status.state != "not_running" else "optional", status.sentence, status.remedy)]
+    status, odd = asked.result(), {one.variable: one.remedy for one in odd_environment()}
+    is_there = status.state != "not_running"
+    remedy = status.remedy or ("" if is_there else odd.get("OLLAMA_HOST", ""))
+    rows = [DoctorRow("Ollama", "ok" if is_there else "optional", status.sentence, remedy)]
     for name in PACKAGED:
         try:
             rows.append(DoctorRow(f"{PREFIX}{name}", "ok", f"The weights are at {weights_of(PREFIX + name)}.", ""))
@@ -199,8 +201,8 @@ def model_rows(preferences: Preferences) -> list[DoctorRow]:
         if names := listed.result():
             rows.append(DoctorRow(what, "ok", f"It lists {', '.join(map(one_line, names[:MODELS_NAMED]))}.", ""))
     except MemRLError as error:
-        remedy = f"# start the server of that address, or name another:\nOPENAI_BASE_URL={preferences.openai_address}"
-        rows.append(DoctorRow(what, "optional", str(error), remedy))
+        start = f"# start the server of that address, or name another:\nOPENAI_BASE_URL={preferences.openai_address}"
+        rows.append(DoctorRow(what, "optional", str(error), odd.get("OPENAI_BASE_URL", start)))
     return rows
 
 

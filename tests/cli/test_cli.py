@@ -228,6 +228,13 @@ ENVIRONMENTS = [
 ]
 
 
+def test_the_remedy_for_an_address_that_cannot_be_is_never_that_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OLLAMA_HOST", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(variable, "::::")
+    remedies = {row.what.partition(" ")[0]: row.remedy for row in terminal.model_rows(Preferences())}
+    assert (remedies["Ollama"], remedies["OpenAI-compatible"]) == ("unset OLLAMA_HOST", "unset OPENAI_BASE_URL")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda one: next(iter(one)))
 def test_nothing_in_the_environment_stops_a_command(home: Path, environment: dict[str, str]) -> None:

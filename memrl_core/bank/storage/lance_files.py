@@ -197,7 +197,7 @@ def _walk(data: bytes, message: _Message) -> None:
         if number not in message.parts and (
             number <= message.last or (isinstance(value, bytes) and _PLACE.search(value))
         ):
-            raise LeadsElsewhere(f"field {number} is not one that a bank's table has")
+            raise LeadsElsewhere(f"it may name a folder or a server elsewhere (field {number}), as no bank does")
         if part is None:
             continue
         if not isinstance(value, bytes):
