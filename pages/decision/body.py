@@ -347,6 +347,6 @@ def _numbers(
         for name, (label, limits, step) in controls.items():
             value = getattr(looked_at, name)
             low, high = min(limits[0], value), max(limits[1], value)
-            digits = None if isinstance(step, int) else "%.3f"
+            digits = None if isinstance(step, int) else "%.4f"
             st.number_input(f"{label} as a number", low, high, value, step, digits, key=keys[name])
         st.form_submit_button("Try these", on_click=try_all, width="stretch")
