@@ -814,17 +814,22 @@ class Stage {
   // A line from each memory that the answer follows to the answer: its height says where the action came from.
   drawFollowed(phases) {
     const chips = phases[4] >= 1 && !this.waiting ? [...this.chips.querySelectorAll("[data-followed]")] : [];
-    const shown = [this.step.step, chips.length, this.size, this.root.clientWidth, this.chips.scrollTop, this.chosen].join();
+    const shown = [this.step.step, chips.length, this.size, this.root.clientWidth, this.root.clientHeight, this.chips.scrollTop, this.chosen].join();
     if (shown === this.linesShown) return;
     this.linesShown = shown;
     this.lines.replaceChildren();
     const root = this.root.getBoundingClientRect();
     const to = this.followed.getBoundingClientRect();
     const list = this.chips.getBoundingClientRect();
+    // Where there is little room the list is cut off by what it stands in.
+    let end = list.bottom;
+    for (let box = this.chips.parentElement; box !== this.root; box = box.parentElement) {
+      if (getComputedStyle(box).overflowY !== "visible") end = Math.min(end, box.getBoundingClientRect().bottom);
+    }
     for (const chip of chips) {
       const from = chip.getBoundingClientRect();
       if (!to.width || from.bottom < list.top || from.top > list.bottom) continue;
-      const [x, y] = [from.right - root.left, from.top + from.height / 2 - root.top];
+      const [x, y] = [from.right - root.left, Math.min(from.top + from.height / 2, end) - root.top];
       const endY = to.top + to.height / 2 - root.top;
       // The answer stands below the memories or, in a middle stage, beside them.
       const beside = to.left >= from.right;

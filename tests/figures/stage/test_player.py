@@ -468,6 +468,17 @@ def test_a_line_leads_from_each_memory_that_the_answer_follows_to_the_answer(
         box = line.bounding_box()
         assert shown and box and box["y"] <= shown["y"] + shown["height"] and box["width"] > 2
     assert "not credited" in page.locator(".stage-update").inner_text()
+    # Where the stage gets another height they go along.
+    height = page.viewport_size["height"]  # type: ignore[index]
+    for now in (height - 120, height):
+        page.set_viewport_size({"width": width, "height": now})
+        until(page, "!document.getAnimations().length")
+        page.wait_for_timeout(300)
+        said = page.locator(".stage-followed").bounding_box()
+        for line in lines.all():
+            box = line.bounding_box()
+            middle = said["y"] + said["height"] / 2 if said else 0.0
+            assert box and min(abs(box["y"] - middle), abs(box["y"] + box["height"] - middle)) < 6
     page.keyboard.press("m")
     expect(lines.first).to_be_hidden()
     page.keyboard.press("m")
