@@ -280,6 +280,21 @@ def _help_desk(epochs: slice) -> Callable[[Path | None], list[Interval]]:
     return found
 
 
+def _without_memory(epochs: slice) -> Callable[[Path | None], list[Interval]]:
+    """What SmolLM2 got right at the help desk without memory in some epochs, and by how much λ = 0 is ahead of it."""
+
+    def found(results: Path | None) -> list[Interval]:
+        rows = pd.read_parquet(sample_data_path() / "real-models.parquet")
+        chosen = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[epochs])]
+        by_arm = chosen.pivot_table(index="seed", columns="arm", values="accuracy")
+        without, similar = by_arm["no memory"], by_arm["λ = 0, k2 = 1"]
+        low, high = paired_interval(similar.to_numpy(), without.to_numpy())
+        values = [*_mean_with_interval(without), (similar - without).mean(), float(low), float(high)]
+        return [exactly(100 * float(value), 1) for value in values]
+
+    return found
+
+
 def _demo(results: Path | None) -> list[Interval]:
     """Of the recorded run of a real model: how many messages, and how many of the first and the last 80 were right."""
     with tempfile.TemporaryDirectory() as folder:
@@ -391,6 +406,15 @@ CLAIMS: tuple[Claim, ...] = (
             "docs/real-models.md",
             f"| {name} | {{}} % ({{}}…{{}}) | {{}} % ({{}}…{{}}) | {{}} points ({{}}…{{}}) | {{}} of {{}} |",
             _help_desk(epochs),
+            quick=True,
+        )
+        for name, epochs in WINDOWS
+    ),
+    *(
+        Claim(
+            "docs/real-models.md",
+            f"| {name}, no memory | {{}} % ({{}}…{{}}) | {{}} points ({{}}…{{}}) |",
+            _without_memory(epochs),
             quick=True,
         )
         for name, epochs in WINDOWS
