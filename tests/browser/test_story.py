@@ -75,8 +75,12 @@ def press_step(page: Page) -> None:
 
 def choose(page: Page, model: str, bank: str) -> None:
     """Fill in the form of a new run: what answers, and where it is kept."""
-    settled(page)  # A list closes when the form around it is drawn anew.
-    page.locator(".st-key-new_run_model").get_by_role("combobox").click()
+    settled(page)
+    models = page.locator(".st-key-new_run_model").get_by_role("combobox")
+    # A list closes when the form around it scrolls or is drawn anew.
+    models.scroll_into_view_if_needed()
+    page.wait_for_timeout(QUIET)
+    models.click()
     page.get_by_role("option", name=model, exact=True).click()
     settled(page)
     page.locator(".st-key-new_run_bank input").fill(bank)
