@@ -23,7 +23,7 @@ APP = "memrl_core.cli.main app --headless --port {}"
 PROBED = re.compile(
     r"/(playground|step|steps|recall|decision|rewards|tasks|methods|compare|race|lab|lessons|bank)/_stcore/(health|host-config)$"
 )
-MENDED = re.compile(r"Bad delta path index \d+")
+RELOADED = re.compile(r"Bad delta path index \d+")
 
 
 @dataclass
@@ -106,7 +106,7 @@ def watched_page(context: BrowserContext, app: RunningApp) -> Iterator[Page]:
 
     def complain(text: str) -> None:
         # An animation of Plotly that another one takes the place of is rejected without a reason.
-        if text != "undefined" and not MENDED.search(text):
+        if text != "undefined" and not RELOADED.search(text):
             complaints.append(text)
 
     def note(message: ConsoleMessage) -> None:
