@@ -23,12 +23,19 @@ export class Hand {
     this.reason.addEventListener("change", () => {
       clearTimeout(this.reasonClock);
       this.reasonClock = setTimeout(() => this.tellReason(), REASON_WAITS);
+      if (this.elsewhere) this.tellReason();
     });
     this.name.addEventListener("change", () => this.on.act({ do: "name", name: this.name.value }));
     // Buttons that are drawn anew between down and up would take the press with them.
     this.choices.addEventListener("pointerdown", () => (this.held = true));
+    // Who presses elsewhere may leave the page: what was typed is saved before.
+    this.pressed = (event) => {
+      this.elsewhere = !this.choices.contains(event.target);
+      if (this.elsewhere) this.tellReason();
+    };
+    window.addEventListener("pointerdown", this.pressed, true);
     this.letGo = () => setTimeout(() => {
-      this.held = false;
+      this.held = this.elsewhere = false;
       if (this.late && this.stands) this.build();
     });
     for (const up of ["pointerup", "pointercancel"]) window.addEventListener(up, this.letGo);
@@ -45,6 +52,7 @@ export class Hand {
   }
 
   destroy() {
+    window.removeEventListener("pointerdown", this.pressed, true);
     for (const up of ["pointerup", "pointercancel"]) window.removeEventListener(up, this.letGo);
     clearTimeout(this.reasonClock);
   }
