@@ -14,7 +14,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from memrl_core.agent.preferences import load_preferences, save_preferences
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import COVERS, LONGEST_NAME, SOMEONE, Role, person_name
-from memrl_core.errors import MemRLError
+from memrl_core.errors import InputError, MemRLError
 from memrl_core.records import LedgerEvent
 from pages.shared.text import literal
 
@@ -137,9 +137,12 @@ def _by_login() -> str:
 
 def _remembered() -> str:
     """The name that this browser gave last; else the machine's, unless another session goes by it."""
-    given = unquote(st.context.cookies.get(COOKIE, ""))
-    if given:
-        return given[:LONGEST_NAME]
+    given = unquote(st.context.cookies.get(COOKIE, ""))[:LONGEST_NAME]
+    try:
+        if given and person_name(given) != SOMEONE:
+            return given
+    except InputError:
+        pass  # A cookie may hold anything.
     name = load_preferences().rater
     return name if name and _taken().setdefault(name, _session()) == _session() else ""
 

@@ -82,8 +82,9 @@ def act_on(view: View) -> bool:
 
 
 def _do(view: View, act: Mapping[str, Any]) -> None:
-    if act["do"] == "name":
+    if "name" in act:
         rename(str(act["name"]))
+    if act["do"] == "name":
         return
     if act["run"] != view.run.id:
         raise InputError(ELSEWHERE)

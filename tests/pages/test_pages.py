@@ -299,6 +299,15 @@ def test_one_key_saves_a_reward_that_the_stage_shows_and_undo_and_redo_move_it_b
     assert dict(bank.utilities("household")) == moved and stands(app)["mine"] == -1.0
 
 
+def test_a_reward_that_comes_with_a_name_is_kept_under_it_or_refused_with_it(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="22")
+    by_hand(app, key=1, name="*")
+    assert stands(app)["mine"] is None and "Nothing was saved" in on_stage(app)["hand"]["done"]["error"]
+    by_hand(app, key=1, name="Zoe")
+    given = bank.ratings.active("household", 22, str(stands(app)["id"]))
+    assert [event.rater for event in given if event.source == "person"] == ["Zoe"]
+
+
 def test_the_steps_that_follow_a_reward_are_named_with_those_that_would_choose_otherwise(
     bank: Stored, visit: Visit
 ) -> None:

@@ -125,7 +125,8 @@ export class Hand {
     const kept = this.reasons.get(this.id);
     if (document.activeElement !== this.reason) this.reason.value = kept ?? stands.reason;
     this.reason.disabled = Boolean(off);
-    if (document.activeElement !== this.name) this.name.value = hand.rater === "someone" ? "" : hand.rater;
+    this.rater = hand.rater === "someone" ? "" : hand.rater;
+    if (document.activeElement !== this.name) this.name.value = this.rater;
     set(this.name, { placeholder: "someone" });
     this.name.disabled = hand.login;
   }
@@ -180,6 +181,8 @@ export class Hand {
       this.reasonClock = null;
       act = { ...act, reason: this.reason.value };
     } else this.tellReason();
+    // A name that was typed a moment ago is that of the press, or the press is refused with it.
+    if (this.name.value !== this.rater) act = { ...act, name: this.name.value };
     this.pending = true;
     this.failure = "";
     if (button) set(button, { "data-pending": "true" });
