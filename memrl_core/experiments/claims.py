@@ -262,35 +262,48 @@ WINDOWS = (("first 80", slice(None, 2)), ("last 80", slice(-2, None)), ("all 320
 """Of the 320 messages of a seed, by epochs of 40."""
 
 
-def _help_desk(epochs: slice) -> Callable[[Path | None], list[Interval]]:
-    """What SmolLM2 got right at the help desk in some epochs, λ = 0 and MemRL at k2 = 1, by the results that ship; and
-    in how many of the seeds MemRL was ahead.
+SMOLLM2 = "gguf:smollm2"
+
+
+def _help_desk(epochs: slice, model: str = SMOLLM2) -> pd.DataFrame:
+    """The share right by seed (rows) and arm that a model got in some epochs of the help desk, as the results say that
+    ship.
     """
+    rows = pd.read_parquet(sample_data_path() / "real-models.parquet").query("model == @model")
+    chosen = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[epochs])]
+    return chosen.pivot_table(index="seed", columns="arm", values="accuracy")
+
+
+def _gained(one: pd.Series, other: pd.Series) -> tuple[float, float, float]:
+    """By how much `one` is ahead of `other`, and the interval, paired by the seeds that both have."""
+    one, other = one.dropna().align(other.dropna(), join="inner")
+    low, high = paired_interval(one.to_numpy(), other.to_numpy())
+    return float((one - other).mean()), float(low), float(high)
+
+
+def _in_percents(values: Sequence[float]) -> list[Interval]:
+    return [exactly(100 * value, 1) for value in values]
+
+
+def _pair(k2: int, model: str, epochs: slice) -> Callable[[Path | None], list[Interval]]:
+    """What λ = 0 and MemRL got right, the difference, and in how many of the seeds MemRL was ahead."""
 
     def found(results: Path | None) -> list[Interval]:
-        rows = pd.read_parquet(sample_data_path() / "real-models.parquet")
-        chosen = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[epochs])]
-        by_arm = chosen.pivot_table(index="seed", columns="arm", values="accuracy")
-        one, other = by_arm["λ = 0, k2 = 1"], by_arm["MemRL, k2 = 1"]
-        low, high = paired_interval(other.to_numpy(), one.to_numpy())
-        values = [*_mean_with_interval(one), *_mean_with_interval(other), (other - one).mean(), float(low), float(high)]
-        counts = [float((other > one).sum()), float(len(one))]
-        return [*(exactly(100 * float(value), 1) for value in values), *(exactly(count, 0) for count in counts)]
+        by_arm = _help_desk(epochs, model)[[f"λ = 0, k2 = {k2}", f"MemRL, k2 = {k2}"]].dropna()
+        one, other = (by_arm[arm] for arm in by_arm)
+        values = [*_mean_with_interval(one), *_mean_with_interval(other), *_gained(other, one)]
+        return [*_in_percents(values), exactly(float((other > one).sum()), 0), exactly(float(len(one)), 0)]
 
     return found
 
 
 def _without_memory(epochs: slice) -> Callable[[Path | None], list[Interval]]:
-    """What SmolLM2 got right at the help desk without memory in some epochs, and by how much λ = 0 is ahead of it."""
+    """What SmolLM2 got right without memory, and by how much λ = 0 is ahead of it."""
 
     def found(results: Path | None) -> list[Interval]:
-        rows = pd.read_parquet(sample_data_path() / "real-models.parquet")
-        chosen = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[epochs])]
-        by_arm = chosen.pivot_table(index="seed", columns="arm", values="accuracy")
-        without, similar = by_arm["no memory"], by_arm["λ = 0, k2 = 1"]
-        low, high = paired_interval(similar.to_numpy(), without.to_numpy())
-        values = [*_mean_with_interval(without), (similar - without).mean(), float(low), float(high)]
-        return [exactly(100 * float(value), 1) for value in values]
+        by_arm = _help_desk(epochs)
+        without, similar = by_arm["no memory"], by_arm[SIMILAR]
+        return _in_percents([*_mean_with_interval(without), *_gained(similar, without)])
 
     return found
 
@@ -306,18 +319,13 @@ def _demo(results: Path | None) -> list[Interval]:
 
 
 def _ahead(arm: str, *others: str) -> Callable[[slice], Callable[[Path | None], list[Interval]]]:
-    """What SmolLM2 got right at the help desk in an arm at k2 = 1, and by how much that is ahead of others."""
+    """What SmolLM2 got right at the help desk in an arm, and by how much that is ahead of others."""
 
     def in_epochs(epochs: slice) -> Callable[[Path | None], list[Interval]]:
         def found(results: Path | None) -> list[Interval]:
-            rows = pd.read_parquet(sample_data_path() / "real-models.parquet")
-            chosen = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[epochs])]
-            by_arm = chosen.pivot_table(index="seed", columns="arm", values="accuracy")
-            one, values = by_arm[f"{arm}, k2 = 1"], [*_mean_with_interval(by_arm[f"{arm}, k2 = 1"])]
-            for other in (by_arm[f"{name}, k2 = 1"] for name in others):
-                low, high = paired_interval(one.to_numpy(), other.to_numpy())
-                values += [(one - other).mean(), float(low), float(high)]
-            return [exactly(100 * float(value), 1) for value in values]
+            by_arm = _help_desk(epochs)
+            gains = [gain for other in others for gain in _gained(by_arm[arm], by_arm[other])]
+            return _in_percents([*_mean_with_interval(by_arm[arm].dropna()), *gains])
 
         return found
 
@@ -327,7 +335,7 @@ def _ahead(arm: str, *others: str) -> Callable[[slice], Callable[[Path | None], 
 def _at_the_end(results: Path | None) -> list[Interval]:
     """What the arms get right of the last 80 messages: λ = 0, MemRL and its gain, and three over successes."""
     last = WINDOWS[1][1]
-    by_similarity, (learned, _, _, *gain) = _ahead("λ = 0")(last)(results), _ahead("MemRL", "λ = 0")(last)(results)
+    by_similarity, (learned, _, _, *gain) = _ahead(SIMILAR)(last)(results), _ahead(LEARNED, SIMILAR)(last)(results)
     return [by_similarity[0], learned, *gain, *(_ahead(arm)(last)(results)[0] for arm in (ALONE, OVER, ABOVE))]
 
 
@@ -337,10 +345,12 @@ def _in_whole_percents(results: Path | None) -> list[Interval]:
     return [exactly(share) for share in (similar, learned, *over_successes)]
 
 
-ALONE, OVER, ABOVE = "successes alone", "MemRL over successes", "successes above a learned threshold"
+SIMILAR, LEARNED = "λ = 0, k2 = 1", "MemRL, k2 = 1"
+ALONE, OVER = "successes alone, k2 = 1", "MemRL over successes, k2 = 1"
+ABOVE = "successes above a learned threshold, k2 = 1"
 AHEAD = {
-    "{} messages": _ahead(ALONE, "λ = 0", "MemRL"),
-    "{}, over successes": _ahead(OVER, ALONE, "MemRL", "λ = 0"),
+    "{} messages": _ahead(ALONE, SIMILAR, LEARNED),
+    "{}, over successes": _ahead(OVER, ALONE, LEARNED, SIMILAR),
     "{}, above a threshold": _ahead(ABOVE, ALONE, OVER),
 }
 """The rows of three tables of docs/real-models.md."""
@@ -353,9 +363,7 @@ def _real_model(stream: str) -> Callable[[Path | None], list[Interval]]:
         rows = pd.read_parquet(sample_data_path() / "real-worlds.parquet")
         by_arm = rows[rows["stream"] == stream].pivot_table(index="seed", columns="arm", values="accuracy")
         values = [value for arm in ("no memory", "similarity", "MemRL") for value in _mean_with_interval(by_arm[arm])]
-        low, high = paired_interval(by_arm["MemRL"].to_numpy(), by_arm["similarity"].to_numpy())
-        values += [(by_arm["MemRL"] - by_arm["similarity"]).mean(), float(low), float(high)]
-        return [exactly(100 * float(value), 1) for value in values]
+        return _in_percents([*values, *_gained(by_arm["MemRL"], by_arm["similarity"])])
 
     return found
 
@@ -405,7 +413,7 @@ CLAIMS: tuple[Claim, ...] = (
         Claim(
             "docs/real-models.md",
             f"| {name} | {{}} % ({{}}…{{}}) | {{}} % ({{}}…{{}}) | {{}} points ({{}}…{{}}) | {{}} of {{}} |",
-            _help_desk(epochs),
+            _pair(1, SMOLLM2, epochs),
             quick=True,
         )
         for name, epochs in WINDOWS

@@ -76,7 +76,7 @@ def _unusable(_bank: MemoryBank, state: str, run: str) -> int:
 @st.cache_data(show_spinner=False)
 def _real_model() -> str:
     """What a real language model gets right at the help desk by similarity and with utility, over all and successes."""
-    rows = pd.read_parquet(sample_data_path() / "real-models.parquet")
+    rows = pd.read_parquet(sample_data_path() / "real-models.parquet").query("model == 'gguf:smollm2'")
     arms = [f"{name}, k2 = 1" for name in ("λ = 0", "MemRL")]
     last, first = rows["epoch"] > rows["epoch"].max() - 2, rows["epoch"] <= 2
     similar, learned = (_by_seed(rows[last], arm) for arm in arms)
