@@ -1,11 +1,13 @@
 """Write the site's tables from measurements: `python docs/write_results.py FOLDER ... BENCH.json ...`.
 
-A folder is one of `memrl experiment`, or of `memrl layouts`; all of these go to one page.
+A folder is one of `memrl experiment`, or of `memrl layouts`; all of these go to one page. Finished cells of
+real-models.toml with a language model are added to those in sample_data instead, and the pictures drawn anew.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memrl_core.analysis.run.metrics import seed_interval
+from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.analysis.run.theory import order_probability, visits_to_order
 from memrl_core.environments.parametric import FAMILIES, Parametric
 from memrl_core.experiments.cells import LEARN
@@ -24,13 +26,14 @@ from memrl_core.experiments.prompt_layouts import Layouts, layout_reports
 from memrl_core.experiments.report_table import difference, markdown
 from memrl_core.figures.palette import DASHED_LINES, NAMED_LINES
 
-RESULTS = Path(__file__).parent / "results"
+PAGES = Path(__file__).parent
+RESULTS = PAGES / "results"
 STUDY = "when-utility-helps"
 DATA = Path(__file__).parents[1] / "sample_data" / f"{STUDY}.parquet"
 """The study's results, which the Lab shows."""
-REAL = "real-models"
-SHOWN = ["stream", "arm", "seed", "epoch", "tasks", "accuracy"]
-"""What Home reads of the results with a real model."""
+REAL = DATA.with_name("real-models.parquet")
+"""The results with real models that the page of this name, Home and the claims read, of every model (see `keep`)."""
+SHOWN = ["model", "stream", "arm", "seed", "epoch", "tasks", "accuracy"]
 ALPHA = 0.3
 GREY = "#7f858e"
 """Read on the light and on the dark page alike."""
@@ -43,8 +46,6 @@ def experiment(folder: Path) -> str:
     command = f"memrl experiment sample_data/experiments/{folder.name}.toml --out ./{folder.name}"
     report = (folder / "report.md").read_text(encoding="utf-8")
     scale = f"{plan['seeds']} seeds, {plan['epochs']} epochs, model: {plan['model']}, embedder: {plan['embedder']}."
-    if folder.name == REAL:
-        pd.read_parquet(folder / "results.parquet", columns=SHOWN).to_parquet(DATA.with_name(f"{REAL}.parquet"))
     findings = study(folder) if "conditions" in plan.get("report", ()) else ""
     head = f"# {plan['title']}\n\n{plan['question']}\n\n```sh\n{command}\n```\n\n{scale}"
     shown = picture(folder, RESULTS) if (folder / "results.parquet").exists() else ""
@@ -56,11 +57,6 @@ def picture(folder: Path, into: Path) -> str:
 
     Nothing is drawn of several streams: their shares have no common floor and ceiling.
     """
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
     plan = Plan.model_validate(json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["plan"])
     epochs, file = pd.read_parquet(folder / "results.parquet"), into / f"{folder.resolve().name}.svg"
     learned = epochs[epochs["phase"] == LEARN]
@@ -70,6 +66,24 @@ def picture(folder: Path, into: Path) -> str:
     shares = learned.pivot_table(index=["arm", "seed"], columns="epoch", values=measure, sort=False)
     found = conditions(plan, epochs)
     last = found[found["epoch"] == found["epoch"].max()] if len(found) else found
+    _draw(shares, last, ("epoch", "difference in the last epoch, points"), file)
+    means = ", ".join(
+        f"{arm} {100 * part.mean().iloc[-1]:.0f} %" for arm, part in shares.groupby(level="arm", sort=False)
+    )
+    alt = f"What is solved in each epoch, with 95 % intervals over seeds; in the last: {means}. Right: the differences."
+    return f"\n\n![{alt}]({file.name})"
+
+
+def _draw(shares: pd.DataFrame, last: pd.DataFrame, axes: tuple[str, str], file: Path) -> None:
+    """Draw the share of each arm over the columns of `shares` (rows: arm, seed), and the differences beside it.
+
+    `last` has a row for each difference: arm, against, difference, low, high.
+    """
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
     with pyplot.rc_context(_look(file)):
         figure, (curves, dots) = pyplot.subplots(1, 2, figsize=(11, 4), width_ratios=(3, 2), layout="constrained")
         for colour, (arm, part) in zip(COLOURS, shares.groupby(level="arm", sort=False), strict=False):
@@ -78,21 +92,48 @@ def picture(folder: Path, into: Path) -> str:
             curves.fill_between(part.columns, 100 * low, 100 * high, color=colour, alpha=0.2, linewidth=0)
         for value in (0, 100):
             curves.axhline(value, color=GREY, linestyle=":", linewidth=1)
-        curves.set(xlabel="epoch", ylabel="solved, %", ylim=(-4, 104), xticks=shares.columns)
-        curves.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.96))
+        curves.set(xlabel=axes[0], ylabel="solved, %", ylim=(-4, 104), xticks=shares.columns)
+        figure.legend(*curves.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower left", ncols=4)
         for row, one in enumerate(reversed(last.to_dict("records"))):
             dots.plot([100 * one["low"], 100 * one["high"]], [row, row], color=COLOURS[0], linewidth=2)
             dots.plot(100 * one["difference"], row, "o", color=COLOURS[0])
         names = [f"{arm}\nagainst {other}" for arm, other in zip(last["arm"], last["against"], strict=True)]
         dots.set_yticks(range(len(names)), names[::-1], fontsize=8)
         dots.axvline(0, color=GREY, linewidth=1)
-        dots.set(xlabel="difference in the last epoch, points", ylim=(-0.6, len(names) - 0.4))
+        dots.set(xlabel=axes[1], ylim=(-0.6, len(names) - 0.4))
         _save(figure, file)
-    means = ", ".join(
-        f"{arm} {100 * part.mean().iloc[-1]:.0f} %" for arm, part in shares.groupby(level="arm", sort=False)
-    )
-    alt = f"What is solved in each epoch, with 95 % intervals over seeds; in the last: {means}. Right: the differences."
-    return f"\n\n![{alt}]({file.name})"
+
+
+def keep(folder: Path) -> None:
+    """Add the finished cells of an experiment with a language model to those that ship, in place of the same ones."""
+    plan = Plan.model_validate(json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["plan"])
+    found = pd.read_parquet(folder / "results.parquet").query("phase == @LEARN")
+    found["model"] = re.sub("gguf:.*/", "gguf:", plan.model)
+    rows = pd.concat([pd.read_parquet(REAL), found[SHOWN]], ignore_index=True)
+    rows.drop_duplicates(["model", "stream", "arm", "seed", "epoch"], keep="last").to_parquet(REAL, index=False)
+
+
+def draw_real_models() -> None:
+    """Draw what each model gets right at the help desk with as many memories in its prompt, and print the links."""
+    rows = pd.read_parquet(REAL)
+    rows["k2"] = rows["arm"].str.extract(r"k2 = (\d+)")[0].fillna("1")
+    for (model, k2), part in rows.groupby(["model", "k2"], sort=False):
+        messages = part["epoch"] * part["tasks"]
+        part = part.assign(messages=messages, arm=part["arm"].str.replace(f", k2 = {k2}", ""))
+        shares = part.pivot_table(index=["arm", "seed"], columns="messages", values="accuracy", sort=False)
+        last = shares.iloc[:, -2:].mean(axis="columns").unstack("arm")[list(part["arm"].unique())]
+        similar = "λ = 0"
+        found = []
+        for arm in last.columns.drop(similar):
+            both = last[[arm, similar]].dropna()
+            low, high = paired_interval(both[arm].to_numpy(), both[similar].to_numpy())
+            found.append((arm, similar, (both[arm] - both[similar]).mean(), low, high))
+        columns = ["arm", "against", "difference", "low", "high"]
+        picture = PAGES / f"{REAL.stem}-{re.sub('[^a-z0-9.]+', '-', model)}-{k2}.svg"
+        _draw(shares, pd.DataFrame(found, columns=columns), ("messages", "difference in the last 80, points"), picture)
+        means = ", ".join(f"{arm} {100 * last[arm].mean():.0f} %" for arm in last.columns)
+        alt = f"What is right of each 40 messages, with 95 % intervals over seeds; of the last 80: {means}."
+        print(f"![{alt} Right: the differences.]({picture.name})")
 
 
 def _look(file: Path) -> dict[Any, Any]:
@@ -236,6 +277,10 @@ def main(names: list[str]) -> None:
     for path in map(Path, names):
         if path.suffix != ".json" and not (path / "experiment.json").exists():
             measured.append(path)
+            continue
+        if path.suffix != ".json" and path.resolve().name.startswith(REAL.stem):
+            keep(path)
+            draw_real_models()
             continue
         page = RESULTS / ("performance.md" if path.suffix == ".json" else f"{path.resolve().name}.md")
         page.write_text(performance(path) if path.suffix == ".json" else experiment(path), encoding="utf-8")
