@@ -206,9 +206,9 @@ def _files_of(name: str, archive: ZipFile) -> dict[str, dict[str, Any]]:
         raise InputError(f"{name} does not hold the two parts of a bank. {AGAIN}")
     # A size of less than nothing would make room for the others; one of 4,000 digits is no float.
     if not all(type(one["bytes"]) is int and 0 <= one["bytes"] < 2**63 for one in files.values()):
-        raise ValueError("the manifest gives no sizes")
+        raise InputError(f"The manifest of {name} gives a file a size that none can have. {AGAIN}")
     if not all(isinstance(one["sha256"], str) for one in files.values()):
-        raise ValueError("the manifest gives no digests")
+        raise InputError(f"The manifest of {name} gives a file no digest. {AGAIN}")
     return files
 
 

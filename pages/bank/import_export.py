@@ -106,7 +106,8 @@ def _read(path: Path, uri: str, cancelled: Cancelled) -> Contents | None:
 
 def _uploaded(file: UploadedFile, uri: str, cancelled: Cancelled) -> Contents | None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"uploaded{Path(file.name).suffix.lower()}"
+        name = Path(Path(file.name).name or "file")
+        path = Path(folder) / f"{name.stem}{name.suffix.lower()}"
         path.write_bytes(file.getbuffer())
         return _read(path, uri, cancelled)
 

@@ -89,6 +89,22 @@ def test_a_foreign_file_gets_a_sentence_and_makes_no_bank(demo: Path, visit: Vis
     assert not (banks_folder() / "odd").exists()
 
 
+def test_files_of_spans_that_are_uploaded_become_runs_of_their_own_names(demo: Path, visit: Visit) -> None:
+    for name in ("monday", "tuesday"):
+        call = {"openinference.span.kind": "LLM", "input.value": f"a question of {name}", "output.value": "an answer"}
+        span = {"trace_id": name, "span_id": "1", "name": "call", "attributes": call}
+        app = exchange(visit, bank="demo")
+        app.file_uploader(key="import_file").upload(f"{name}.JSONL", json.dumps(span).encode() + b"\n")
+        app.text_input(key="import_target").set_value("spans").run()
+        app.button(key="import").click().run()
+        if "work_import" in app.session_state:
+            assert app.session_state["work_import"][1].wait(30)
+            app.run()
+        assert not app.error and not app.exception
+    with MemoryBank.open(str(banks_folder() / "spans")) as bank:
+        assert {info.id for info in bank.runs()} == {"traces-monday", "traces-tuesday"}
+
+
 def test_two_banks_are_merged_into_a_third(bank: Stored, visit: Visit) -> None:
     name = a_bank("mine", embedder=make_embedder("wordllama", load_preferences()))
     app = exchange(visit, bank="demo")
