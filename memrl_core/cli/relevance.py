@@ -18,7 +18,7 @@ from rich.table import Table
 from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import embedder_of, is_simulated, make_model, must_be_there, new_embedder
 from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings, usual
-from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_of, judged, on_gold
+from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_sentences, judged, on_gold
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.pooling import DEPTH, recall_batch
 from memrl_core.analysis.recall.queries import funnel, labelled
@@ -419,11 +419,8 @@ def report(
                 console.print(f"{found.used:,} of those in the prompt were followed by the answer.")
             for sentence in against_success(opened, name, queries).sentences:
                 console.print(sentence)
-            both = agreement_of(labels)
-            if both.share is not None:
-                kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
-                of = counted(both.steps_rated_by_two_or_more, "item")
-                console.print(f"Raters agree on {percent(both.share)} of {of} that two or more labelled{kappa}.")
+            for sentence in agreement_sentences([one for one in labels if one.source in sources], rule):
+                console.print(escape(plain(sentence)))
             for rater, right in on_gold(opened, name, labels).items():
                 ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
                 said = f"as the environment knows in {percent(right.share or 0.0, 0)} of {right.n:,} labels ({ends})"

@@ -514,9 +514,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "docs/real-models.md",
-        "and {} ({}…{}) in the last 40 tasks. The help of memory comes from the handbook, and shrinks over the run: by "
-        "similarity {} % of the first 40 tasks are solved and {} % of the last, by MemRL {} and {}. Failures beside the "
-        "handbook are not the cause, for with successes alone it is {} and {}",
+        "and {} ({}…{}) in the last 40 tasks. The help of memory comes from the handbook, and shrinks over the run: "
+        "by similarity {} % of the first 40 tasks are solved and {} % of the last, by MemRL {} and {}. Failures beside "
+        "the handbook are not the cause, for with successes alone it is {} and {}",
         _household_ends,
         quick=True,
     ),

@@ -10,7 +10,7 @@ import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.recall.found import PLAIN, measured, rankings, usual
-from memrl_core.analysis.recall.grades import SOURCES, agreement_of, on_gold
+from memrl_core.analysis.recall.grades import SOURCES, agreement_sentences, on_gold
 from memrl_core.analysis.recall.pooling import done_steps, parts_of
 from memrl_core.analysis.recall.queries import Fate, Query, Stage, funnel
 from memrl_core.analysis.recall.success import against_success
@@ -97,11 +97,8 @@ def _sources(place: Place, derived: bool) -> str:
 
 def _agreement(place: Place) -> None:
     labels = place.bank.judgements.standing(place.info.id)
-    both = agreement_of(labels)
-    if both.share is not None:
-        kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
-        of = counted(both.steps_rated_by_two_or_more, "item")
-        st.caption(f"Raters agree on {percent(both.share)} of {of} that two or more labelled{kappa}.")
+    for sentence in agreement_sentences(labels):
+        st.caption(literal(sentence))
     # Who still labels would learn from it which items are gold.
     mine = parts_of(place.bank, person(), place.info.id)
     if any(step not in done_steps(batch, person(), labels) for batch, step in mine):

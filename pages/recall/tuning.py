@@ -20,7 +20,6 @@ from memrl_core.analysis.recall.tune import (
     pools_of,
     why_not,
 )
-from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.figures.run.tuning import NAMES, curves_picture, grid_picture
@@ -78,18 +77,17 @@ def _best(place: Place, pools: Pools, own: Point) -> None:
     except MemRLError as error:
         st.info(literal(str(error)))
         return
-    st.markdown(
-        f"δ **{best.point.delta:g}**, λ **{best.point.weight:g}** of {best.tried:,} settings: recall in the selection "
-        f"**{_words(best.value)}** instead of {_words(best.now)}, false recall {_words(best.false_recall)} instead of "
-        f"{_words(best.now_false_recall)}."
-    )
+    what, *others = best.sentences(own)
+    st.markdown(f"**{what}**")
+    for sentence in others:
+        st.markdown(sentence)
     if not pools.nothing.any():
         st.caption(":material/info: No step is labelled “nothing should come”, so false recall keeps nothing back.")
     st.caption(
         "Measured by leaving one step out: each step under the setting that all others chose, so nobody tunes on what "
         f"is reported. Without one step the choice stays the same in {best.stable:.0%} of cases."
     )
-    same = (best.point.delta, best.point.weight) == (own.delta, own.weight)
+    same = not best.gains_over(own)
     st.button(
         "Use it from the next step on", icon=":material/tune:", type="primary", key="recall_use", on_click=_use,
         args=(place, best), **within_role(place.bank, Role.MANAGE, same),
@@ -104,13 +102,6 @@ def _best(place: Place, pools: Pools, own: Point) -> None:
                 chosen = _chosen(place, best, int(first))
                 started = fork(place.bank, place.info.id, int(first), chosen, by=person())
                 places.go_to_steps(run=started.id, step=None)
-
-
-def _words(share: Estimate) -> str:
-    if not share.known:
-        return "unknown"
-    ends = "" if share.low != share.low else f" ({share.low:.2f} – {share.high:.2f})"
-    return f"{share.value:.2f}{ends}"
 
 
 def _chosen(place: Place, best: Best, step: int | None = None) -> dict[str, Any]:

@@ -79,7 +79,9 @@ SCALES = [
 def test_home_offers_the_playground_and_two_recorded_agents(visit: Visit) -> None:
     app = visit("home")
     assert {"open_playground", "play_demo", "play_demo_qwen"} <= {button.key for button in app.button}
-    measured = pd.read_parquet(sample_data_path() / "real-models.parquet").query("epoch > 6 and model == 'gguf:smollm2'")
+    measured = pd.read_parquet(sample_data_path() / "real-models.parquet").query(
+        "epoch > 6 and model == 'gguf:smollm2'"
+    )
     for arm in ("λ = 0, k2 = 1", "MemRL, k2 = 1", "successes alone, k2 = 1", "MemRL over successes, k2 = 1"):
         share = measured[measured["arm"] == arm].groupby("seed")["accuracy"].mean().mean()
         assert f"{100 * share:.0f} %" in page_text(app)

@@ -22,6 +22,7 @@ from memrl_core.analysis.recall.grades import Judged
 from memrl_core.analysis.recall.queries import Query
 from memrl_core.analysis.run.metrics import LEVEL, Estimate, score_interval
 from memrl_core.errors import InputError
+from memrl_core.numerals import counted
 
 Phase = Literal["A", "B"]
 LEAST_COVERAGE = 0.5
@@ -87,6 +88,9 @@ def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
             notes.append("one query: no interval")
         if kind in RANKED and len(values[index]) and thin:
             notes.append(f"only {covered.mean():.0%} of the memories given are labelled")
+        if kind == "false_recall" and (torn := sum(one.judged.contradicts for one in found)):
+            says = f"{counted(torn, 'step')}: the labels say that nothing should come, and that a memory should"
+            notes.append(f"{says}; the memory counts")
         made.append(Measure(name, phase, mean_of(values[index]), len(values[index]), tuple(notes)))
     return made
 

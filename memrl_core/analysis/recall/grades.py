@@ -14,6 +14,7 @@ from memrl_core.bank.people.judgements import Label, LabelSource
 from memrl_core.environments import environment_class, environment_names
 from memrl_core.environments.tasks import tasks_of_set
 from memrl_core.errors import MemRLError
+from memrl_core.numerals import counted, percent
 from memrl_core.records import Memory, RunInfo, StepTrace, Task
 
 Rule = Literal["majority", "any", "strict"]
@@ -29,11 +30,13 @@ RELEVANT = 1
 class Judged:
     """What is known of the recall of one step: grades by memory, and whether nothing should come (None: not said).
 
-    A step with a relevant memory has something that should come, whatever else was said.
+    A step with a relevant memory has something that should come, whatever else was said; `contradicts` says that the
+    same source called nothing right.
     """
 
     grades: Mapping[str, int]
     nothing: bool | None = None
+    contradicts: bool = False
 
     @property
     def relevant(self) -> dict[str, int]:
@@ -52,32 +55,74 @@ def settled(grades: Sequence[int], rule: Rule = "majority") -> int:
 def judged(
     labels: Iterable[Label], rule: Rule = "majority", sources: Sequence[LabelSource] = SOURCES
 ) -> dict[int, Judged]:
-    """The labels of one run by step; of each memory those of the first of `sources` that has any count."""
-    by_place: dict[tuple[int, str], dict[LabelSource, list[int]]] = defaultdict(lambda: defaultdict(list))
+    """The labels of one run by step; of each memory those of the first of `sources` that has any count.
+
+    Where an earlier source says that nothing should come, what a later one calls relevant is irrelevant.
+    """
+    by_step: dict[int, dict[str, dict[LabelSource, list[int]]]] = defaultdict(lambda: defaultdict(dict))
     for label in labels:
         if label.grade is not None and label.source in sources:
-            by_place[label.step, label.memory_id][label.source].append(label.grade)
-    found: dict[int, Judged] = {}
-    for (step, memory_id), by_source in by_place.items():
-        grade = settled(next(by_source[source] for source in sources if by_source[source]), rule)
-        one = found.setdefault(step, Judged({}))
-        found[step] = (
-            Judged({**one.grades, memory_id: grade}, one.nothing) if memory_id else Judged(one.grades, grade == 0)
-        )
-    return {step: Judged(one.grades, False if one.relevant else one.nothing) for step, one in found.items()}
+            by_step[label.step][label.memory_id].setdefault(label.source, []).append(label.grade)
+    return {step: _judged(by_memory, rule, sources) for step, by_memory in by_step.items()}
+
+
+def _judged(
+    by_memory: Mapping[str, Mapping[LabelSource, Sequence[int]]], rule: Rule, sources: Sequence[LabelSource]
+) -> Judged:
+    first = {memory_id: next(one for one in sources if one in by_source) for memory_id, by_source in by_memory.items()}
+    grades = {memory_id: settled(by_memory[memory_id][source], rule) for memory_id, source in first.items()}
+    something = grades.pop("", None)
+    if something == 0:
+        says = sources.index(first[""])
+        grades = {i: 0 if sources.index(first[i]) > says else grade for i, grade in grades.items()}
+    relevant = any(grade >= RELEVANT for grade in grades.values())
+    nothing = False if relevant else None if something is None else something == 0
+    return Judged(grades, nothing, relevant and something == 0 and _by_same(grades, first))
+
+
+def _by_same(grades: Mapping[str, int], first: Mapping[str, LabelSource]) -> bool:
+    return any(grade >= RELEVANT and first[memory_id] == first[""] for memory_id, grade in grades.items())
 
 
 def agreement_of(labels: Iterable[Label]) -> Agreement:
-    """How far those agree who labelled the same memories of the same steps; relevant or not is what is compared.
-
-    People go by their names; what an environment, a model or a file says by that and its source.
-    """
+    """How far people agree who labelled the same memories of the same steps; relevant or not is what is compared."""
     ratings: dict[str, dict[str, float]] = defaultdict(dict)
     for label in labels:
-        if label.grade is not None:
-            who = label.rater if label.source == "person" else f"{label.rater} ({label.source})"
-            ratings[f"{label.run}/{label.step}/{label.memory_id}"][who] = float(label.grade)
+        if label.grade is not None and label.source == "person":
+            ratings[f"{label.run}/{label.step}/{label.memory_id}"][label.rater] = float(label.grade)
     return agreement(ratings, RELEVANT / 2)
+
+
+def with_people(labels: Sequence[Label], rule: Rule = "majority") -> dict[str, Rate]:
+    """Of what a model, a file or the environment labels and people too, how much is relevant or not as people say it.
+
+    By the rater and the source, such as "llama3.2 (judge)"; people who differ are settled by `rule`.
+    """
+    people: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+    for label in labels:
+        if label.grade is not None and label.source == "person":
+            people[label.run, label.step, label.memory_id].append(label.grade)
+    alike: dict[str, list[bool]] = defaultdict(list)
+    for label in labels:
+        said = people.get((label.run, label.step, label.memory_id))
+        if said and label.grade is not None and label.source != "person":
+            same = (settled(said, rule) >= RELEVANT) == (label.grade >= RELEVANT)
+            alike[f"{label.rater} ({label.source})"].append(same)
+    return {who: rate("success" if one else "failure" for one in found) for who, found in sorted(alike.items())}
+
+
+def agreement_sentences(labels: Sequence[Label], rule: Rule = "majority") -> list[str]:
+    """How far people agree with each other, and with them whatever else labelled; [] where nobody can be compared."""
+    both, said = agreement_of(labels), []
+    if both.share is not None:
+        kappa = "" if both.kappa is None else f", κ {both.kappa:.2f}"
+        of = counted(both.steps_rated_by_two_or_more, "item")
+        said.append(f"People agree on {percent(both.share)} of {of} that two or more labelled{kappa}.")
+    for who, right in with_people(labels, rule).items():
+        ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
+        share = f"{percent(right.share or 0.0, 0)} of {counted(right.n, 'item')} that both labelled ({ends})"
+        said.append(f"{who} says relevant or not as people do in {share}.")
+    return said
 
 
 def on_gold(bank: MemoryBank, run: str, labels: Iterable[Label]) -> dict[str, Rate]:

@@ -85,6 +85,7 @@ class Query:
     strict: bool = True
     task: str = ""
     family: str = ""
+    comparable: bool = True
 
 
 def labelled(
@@ -207,7 +208,7 @@ def _query(
     )
     return Query(
         trace.run, trace.step, trace.task.intent, known, pool, selected, given, ids, similarity, q, equals, fates,
-        settings, strict, trace.task.id, trace.task.family or "",
+        settings, strict, trace.task.id, trace.task.family or "", vector is not None,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ otherwise, `why_not` says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,9 +72,9 @@ class Pools:
 
 
 def pools_of(queries: Sequence[Query], settings: Mapping[str, Any]) -> Pools:
-    """The arrays of labelled queries whose vectors are known. Raises `InputError` where there is none."""
-    known = [query for query in queries if len(query.ids)]
-    if not known:
+    """The arrays of labelled queries whose vectors are known. Raises `InputError` where none of them saw a memory."""
+    known = [query for query in queries if query.comparable]
+    if not any(len(query.ids) for query in known):
         raise InputError(NOTHING_LABELLED)
     depth = max(len(query.ids) for query in known)
     shape = len(known), depth
@@ -399,6 +400,41 @@ class Best:
     now_false_recall: Estimate
     tried: int
     stable: float
+
+    def gains_over(self, own: Point) -> bool:
+        """Whether it is another setting than `own`, and better in something: in the measure or in false recall."""
+        better = self.value.value > self.now.value or self.false_recall.value < self.now_false_recall.value
+        return (self.point.delta, self.point.weight) != (own.delta, own.weight) and better
+
+    def sentences(self, own: Point) -> list[str]:
+        """What it is, what it measures beside `own`, and what stands in the way of trusting it."""
+        setting = f"δ {self.point.delta:g}, λ {self.point.weight:g}"
+        what = f"{self.measure.replace('_', ' ')} in the selection"
+        knows_false = self.false_recall.known and self.now_false_recall.known
+        if (self.point.delta, self.point.weight) == (own.delta, own.weight):
+            said = [f"The setting of the run, {setting}, is the best of {self.tried:,}: {what} {_share(self.now)}."]
+            if knows_false:
+                said.append(f"False recall {_share(self.now_false_recall)}.")
+        else:
+            said = [f"{setting} of {self.tried:,} settings: {what} {_share(self.value)} instead of {_share(self.now)}."]
+            if knows_false:
+                said.append(f"False recall {_share(self.false_recall)} instead of {_share(self.now_false_recall)}.")
+            if not self.gains_over(own):
+                said.append(
+                    "By all steps it looks best; measured on steps that had no say in the choice it is better in "
+                    "nothing: keep what the run has."
+                )
+            if knows_false and self.false_recall.value > self.bar:
+                said.append(
+                    f"It keeps to {self.bar:g} by all steps, and not on steps that had no say in the choice: label "
+                    "more of those for which nothing should come."
+                )
+        return said
+
+
+def _share(found: Estimate) -> str:
+    ends = "" if math.isnan(found.low) else f" ({found.low:.2f} – {found.high:.2f})"
+    return f"{found.value:.2f}{ends}"
 
 
 def _deltas(pools: Pools, own: float) -> Floats:

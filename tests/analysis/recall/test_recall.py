@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,16 @@ from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates, view_before
 from memrl_core.analysis.decision.whatif import decided, situation_of
 from memrl_core.analysis.recall.found import Ranking, mean_of, measured, rankings
-from memrl_core.analysis.recall.grades import Deriver, Judged, agreement_of, judged, on_gold, settled
+from memrl_core.analysis.recall.grades import (
+    Deriver,
+    Judged,
+    agreement_of,
+    agreement_sentences,
+    judged,
+    on_gold,
+    settled,
+    with_people,
+)
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.pooling import agreement_in, done_steps, pooled, recall_batch, recall_progress
 from memrl_core.analysis.recall.queries import STAGES, Query, funnel, labelled, weights_that_select
@@ -163,10 +173,37 @@ def test_raters_that_differ_are_settled_by_the_rule_and_people_go_before_what_wa
         Label("r", 1, "b", 3, "household", "derived"), Label("r", 1, "", 0, "ann"), Label("r", 2, "", 0, "ann"),
     ]  # fmt: skip
     found = judged(labels)
-    assert found[1] == Judged({"a": 0, "b": 3}, False) and found[2] == Judged({}, True)
+    assert found[1] == Judged({"a": 0, "b": 0}, True) and found[2] == Judged({}, True)
     assert judged(labels, sources=("person",))[1] == Judged({"a": 0}, True)
+    assert judged(labels, sources=("derived", "person"))[1] == Judged({"a": 2, "b": 3}, False)
+    # The environment says that nothing should come, a person what should.
+    other = [Label("r", 3, "", 0, "household", "derived"), Label("r", 3, "c", 2, "ann")]
+    assert judged(other)[3] == Judged({"c": 2}, False)
+
+
+def test_who_says_that_nothing_should_come_and_what_should_is_told_and_the_memory_counts() -> None:
+    found = judged([Label("r", 1, "a", 2, "ann"), Label("r", 1, "", 0, "ann"), Label("r", 2, "", 0, "ann")])
+    assert found[1] == Judged({"a": 2}, False, contradicts=True) and not found[2].contradicts
+    (false,) = measured([Ranking(("a",), ("a",), one) for one in found.values()], ["false_recall"])
+    assert false.queries == 1 and any("1 step" in note and "the memory counts" in note for note in false.notes)
+
+
+def test_agreement_is_of_people_and_a_judge_is_held_to_them() -> None:
+    labels = [
+        Label("r", 1, "a", 0, "ann"), Label("r", 1, "a", 1, "bob"), Label("r", 1, "b", 3, "bob"),
+        Label("r", 1, "a", 2, "llama", "judge"), Label("r", 1, "b", 2, "llama", "judge"),
+        Label("r", 1, "c", 2, "llama", "judge"), Label("r", 1, "b", 0, "household", "derived"),
+    ]  # fmt: skip
     both = agreement_of(labels)
-    assert both.raters == ("ann", "household (derived)") and both.pairs[0].same == 0
+    assert both.raters == ("ann", "bob") and both.steps_rated_by_two_or_more == 1 and both.share == 0
+    found = with_people(labels)
+    assert {who: (right.share, right.n) for who, right in found.items()} == {
+        "household (derived)": (0.0, 1), "llama (judge)": (0.5, 2),
+    }  # fmt: skip
+    assert with_people(labels, "any")["llama (judge)"].share == 1.0
+    said = agreement_sentences(labels)
+    assert len(said) == 3 and "llama (judge)" in said[2] and "50.0 %" not in said[0]
+    assert agreement_sentences(labels[2:3]) == []
 
 
 def test_environments_say_of_what_kind_their_tasks_and_handbooks_are() -> None:
@@ -244,9 +281,13 @@ def test_tuning_at_the_settings_of_the_run_selects_what_the_run_selected(agent: 
     pools = pools_of(queries, settings)
     own = Point(settings["delta"], settings["weight"], settings["k1"], settings["k2"])
     found = outcomes(pools, own)
-    hits = [sum(i in query.judged.relevant for i in query.selected) for query in queries if query.ids]
-    assert found.hits.tolist() == hits
-    assert found.pool.tolist() == [len(query.pool) for query in queries if query.ids]
+    assert found.hits.tolist() == [sum(i in query.judged.relevant for i in query.selected) for query in queries]
+    assert found.pool.tolist() == [len(query.pool) for query in queries]
+    # The step that saw no memory yet counts in both, where nothing should come.
+    assert not queries[0].ids and queries[0].judged.nothing
+    (false,) = measured(rankings(queries), ["false_recall"])
+    assert per_query(pools, found, own.k2, "false_recall").mean() == pytest.approx(false.share.value)
+    assert over_delta(pools, own)["false_recall"].at(own.delta) == pytest.approx(false.share.value)
     with pytest.raises(InputError, match="labelled"):
         pools_of([], settings)
     assert why_not(settings, "memrl") == "" and why_not({**settings, "normaliser": "raw"}, "memrl")
@@ -368,6 +409,16 @@ def test_the_best_setting_keeps_the_bar_and_reports_each_query_by_what_the_other
     assert best.now.value == 0 and best.now_false_recall.value == 1
     assert best.value.value == 1 and best.false_recall.value == 0 and best.stable == 1
     assert similarity[nothing].max() <= best.point.delta < 0.8 and best.point.weight <= 0.5
+    assert best.gains_over(Point(0.0, 1.0, 6, 1))
+    said = best.sentences(Point(0.0, 1.0, 6, 1))
+    assert len(said) == 2 and "instead of 0.00" in said[0] and "instead of 1.00" in said[1]
+    # The best is what the run has: no other is offered.
+    again = best_setting(pools, best.point, bar=0.0)
+    assert not again.gains_over(best.point) and "is the best of" in again.sentences(best.point)[0]
+    # Above the bar, or no better where it had no say: it says so.
+    worse = replace(best, value=best.now, false_recall=replace(best.false_recall, value=1.0))
+    said = worse.sentences(Point(0.0, 1.0, 6, 1))
+    assert not worse.gains_over(Point(0.0, 1.0, 6, 1)) and "better in nothing" in said[2] and "label more" in said[3]
     with pytest.raises(InputError, match="false recall"):
         best_setting(random_pools(40, 6), Point(0.2, 0.5, 6, 3), bar=-1.0)
 
