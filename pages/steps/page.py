@@ -111,10 +111,7 @@ def _row(row: FoundStep, used: int | None, won: bool) -> dict[str, object]:
         "reason": row.reason,
         "follows": None if row.follows is None else memory_labels(row.follows, run) or "none",
         "valid answers": f"{row.valid} of {row.asked}" if row.asked else "",
-        "surfaced": row.pool,
-        "selected": row.used,
-        "used": used,
-        "helpful": used if used is None else used * won,
+        **_far(row, used, won),
         "ranks changed": row.reranked,
         "higher q left out": row.better,
         "seconds": row.seconds,
@@ -126,13 +123,28 @@ def _won(row: FoundStep, policy: str, settings: Mapping[str, Any]) -> bool:
     return (row.outcome if row.as_it_ended else outcome_of(policy, settings, row.now)) == "success"
 
 
-def _csv(bank: MemoryBank, run: str, found: list[int]) -> bytes:
-    columns = [name for name in FoundStep.__dataclass_fields__ if name not in ("now", "sources")]
-    rows = [
-        {**asdict(row), "reward now": row.now, "reward by": ", ".join(row.sources)}
-        for row in bank.steps.found(run, found)
+def _far(row: FoundStep, used: int | None, won: bool) -> dict[str, int | None]:
+    """How many memories came how far in a step, in the order of `FAR`."""
+    return {
+        "surfaced": row.pool, "selected": row.used, "used": used, "helpful": used if used is None else used * won,
+    }  # fmt: skip
+
+
+def _csv(bank: MemoryBank, run: str, policy: str, found: list[int]) -> bytes:
+    rows, settings = bank.steps.found(run, found), bank.settings(run)
+    used = used_in_steps(bank, run, {row.step: row.follows for row in rows})
+    left_out = ("now", "sources", "pool", "used")
+    columns = [name for name in FoundStep.__dataclass_fields__ if name not in left_out]
+    told = [
+        {
+            **asdict(row),
+            **_far(row, used[row.step], _won(row, policy, settings)),
+            "reward now": row.now,
+            "reward by": ", ".join(row.sources),
+        }
+        for row in rows
     ]
-    return csv_bytes(rows, [*columns, "reward now", "reward by"])
+    return csv_bytes(told, [*columns, *FAR, "reward now", "reward by"])
 
 
 place = places.current()
@@ -155,7 +167,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small", key
             "Clear the filter", icon=":material/filter_alt_off:", type="tertiary", key="steps_clear", on_click=_clear
         )
     download(
-        "CSV", lambda: _csv(bank, run, found), places.download_name("steps", kind="csv"), "steps_csv",
+        "CSV", lambda: _csv(bank, run, policy, found), places.download_name("steps", kind="csv"), "steps_csv",
         type="tertiary", disabled=not found, help="All steps that pass the filter",
     )  # fmt: skip
 if found:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 from streamlit.testing.v1 import AppTest
 
 from memrl_core import Recorder
 from memrl_core.agent.preferences import banks_folder
 from memrl_core.bank import MemoryBank
 from tests.builders import numbers
-from tests.pages.screen import Stored, Visit
+from tests.pages.screen import Download, Stored, Visit
 
 
 def reported(app: AppTest) -> list[str]:
@@ -30,6 +31,19 @@ def test_a_link_with_a_filter_shows_its_steps_until_it_is_cleared(visit: Visit, 
     assert reported(app) == [str(sum(3 <= row.step <= 12 for row in empty)), "40"]
     app.button(key="steps_clear").click().run()
     assert reported(app) == ["40", "40"]
+
+
+def test_the_file_of_steps_says_what_the_table_says_of_how_far_memories_came(
+    visit: Visit, bank: Stored, downloads: dict[str, Download]
+) -> None:
+    app = visit("steps", bank="demo", run="household")
+    shown = app.dataframe[0].value.set_index("step")
+    rows = {int(row["step"]): row for row in downloads["steps_csv"].rows}
+    assert set(rows) == set(shown.index) and (shown["used"] < shown["selected"]).any()
+    for name in ("surfaced", "selected", "used", "helpful"):
+        assert {step: row[name] for step, row in rows.items()} == {
+            step: "" if pd.isna(value) else str(int(value)) for step, value in shown[name].items()
+        }
 
 
 def test_what_no_step_passes_says_so_and_leaves_a_way_back(visit: Visit, demo: Path) -> None:
