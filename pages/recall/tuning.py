@@ -55,6 +55,12 @@ def tuning(place: Place, queries: Sequence[Query], derived: bool) -> None:
         show(curves_picture(over_delta(pools, own), "δ", low, high, own.delta), "recall_delta")
     with right:
         show(curves_picture(over_weight(pools, own), "λ", 0.0, 1.0, own.weight), "recall_weight")
+    if not (pools.relevant > 0).any():
+        st.info(
+            "No labelled step has a memory that should come, so k1, k2 and settings cannot be compared by what they "
+            "find. Label some as relevant."
+        )
+        return
     left, right = st.columns(2, gap="large")
     with left:
         measure = st.segmented_control(

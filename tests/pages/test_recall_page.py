@@ -8,7 +8,7 @@ from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import Label
 from memrl_core.numerals import percent
 from memrl_core.records import EventKind
-from tests.pages.screen import RUN, Stored, Visit, beliefs, by_hand, on_stage, stands
+from tests.pages.screen import RUN, Stored, Visit, beliefs, by_hand, on_stage, page_text, stands
 
 
 def looked_at(app: AppTest) -> AppTest:
@@ -81,6 +81,13 @@ def test_the_best_setting_is_used_from_the_next_step_on(visit: Visit, bank: Stor
     assert {k: v for k, v in now.items() if k not in ("delta", "weight")} == {
         k: v for k, v in before.items() if k not in ("delta", "weight")
     }
+
+
+def test_settings_are_not_compared_where_no_memory_should_come(visit: Visit, bank: Stored) -> None:
+    bank.write.judgements.judge(Label(RUN, 20, "", 0, "ann"))
+    app = looked_at(visit("recall", bank="demo", run=RUN, recall_view="Tune"))
+    assert any("cannot be compared" in one.value for one in app.info)
+    assert "is highest at" not in page_text(app) and "recall_use" not in {button.key for button in app.button}
 
 
 def test_labels_of_the_bank_are_measured_with_what_is_thin_said(visit: Visit, bank: Stored) -> None:
