@@ -8,6 +8,7 @@ is recorded goes by the digest of its weights. A record of the same weights in t
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def main(folders: list[str], file: Path) -> None:
             sys.exit(f"{error} Nothing was recorded.")
         if "follows" not in table.column_names or not facts.get("digest"):
             sys.exit(f"{folder} does not say what a model with a digest followed. Nothing was recorded.")
-        for one in follows_in(plan, table.to_pandas(), facts["digest"]):
+        named = plan.model_copy(update={"model": re.sub("gguf:.*/", "gguf:", plan.model)})  # Not where its file lies.
+        for one in follows_in(named, table.to_pandas(), facts["digest"]):
             known[one.digest, one.environment] = one
             print(f"{one.model}: {one.sentence}")
     records = sorted(known.values(), key=lambda one: (one.model, one.environment, one.digest))

@@ -285,16 +285,25 @@ def _in_percents(values: Sequence[float]) -> list[Interval]:
     return [exactly(100 * value, 1) for value in values]
 
 
-def _pair(k2: int, model: str, epochs: slice) -> Callable[[Path | None], list[Interval]]:
-    """What λ = 0 and MemRL got right, the difference, and in how many of the seeds MemRL was ahead."""
+def _pair(arm: str, other: str, model: str, epochs: slice) -> Callable[[Path | None], list[Interval]]:
+    """What two arms got right, by how much the other is ahead, and in how many of the seeds that both have."""
 
     def found(results: Path | None) -> list[Interval]:
-        by_arm = _help_desk(epochs, model)[[f"λ = 0, k2 = {k2}", f"MemRL, k2 = {k2}"]].dropna()
-        one, other = (by_arm[arm] for arm in by_arm)
-        values = [*_mean_with_interval(one), *_mean_with_interval(other), *_gained(other, one)]
-        return [*_in_percents(values), exactly(float((other > one).sum()), 0), exactly(float(len(one)), 0)]
+        by_arm = _help_desk(epochs, model)[[arm, other]].dropna()
+        first, second = by_arm[arm], by_arm[other]
+        values = [*_mean_with_interval(first), *_mean_with_interval(second), *_gained(second, first)]
+        return [*_in_percents(values), exactly(float((second > first).sum()), 0), exactly(float(len(by_arm)), 0)]
 
     return found
+
+
+def _credit_by_following(results: Path | None) -> list[Interval]:
+    """With one memory in the prompt: in how many seeds credit by following ran, and in how many shares it is the same."""
+    rows = pd.read_parquet(sample_data_path() / "real-models.parquet").query("model == @SMOLLM2")
+    shares = rows.pivot_table(index=["seed", "epoch"], columns="arm", values="accuracy")
+    both = shares[[LEARNED, f"{LEARNED}, credit by following"]].dropna()
+    same = (both[LEARNED] == both[f"{LEARNED}, credit by following"]).sum()
+    return [exactly(len(both.index.unique("seed"))), exactly(int(same))] if len(both) == same else []
 
 
 def _without_memory(epochs: slice) -> Callable[[Path | None], list[Interval]]:
@@ -354,6 +363,12 @@ AHEAD = {
     "{}, above a threshold": _ahead(ABOVE, ALONE, OVER),
 }
 """The rows of three tables of docs/real-models.md."""
+PAIRS = {
+    "": (SIMILAR, LEARNED, SMOLLM2),
+    ", k2 = 3": ("λ = 0, k2 = 3", "MemRL, k2 = 3", SMOLLM2),
+    ", 0.5B": (SIMILAR, LEARNED, "gguf:qwen2.5-coder-0.5b.gguf"),
+}
+"""Two arms and the model of the rows of other tables there, by what stands behind the window in their first cell."""
 
 
 def _in_world(stream: str, *epochs: int) -> pd.DataFrame:
@@ -440,10 +455,11 @@ CLAIMS: tuple[Claim, ...] = (
     *(
         Claim(
             "docs/real-models.md",
-            f"| {name} | {{}} % ({{}}…{{}}) | {{}} % ({{}}…{{}}) | {{}} points ({{}}…{{}}) | {{}} of {{}} |",
-            _pair(1, SMOLLM2, epochs),
+            f"| {name}{tag} | {{}} % ({{}}…{{}}) | {{}} % ({{}}…{{}}) | {{}} points ({{}}…{{}}) | {{}} of {{}} |",
+            _pair(*pair, epochs),
             quick=True,
         )
+        for tag, pair in PAIRS.items()
         for name, epochs in WINDOWS
     ),
     *(
@@ -454,6 +470,12 @@ CLAIMS: tuple[Claim, ...] = (
             quick=True,
         )
         for name, epochs in WINDOWS
+    ),
+    Claim(
+        "docs/real-models.md",
+        "in {} seeds, all {} shares of 40 messages are equal to those of MemRL",
+        _credit_by_following,
+        quick=True,
     ),
     Claim(
         "README.md",
