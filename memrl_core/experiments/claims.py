@@ -298,7 +298,7 @@ def _pair(arm: str, other: str, model: str, epochs: slice) -> Callable[[Path | N
 
 
 def _credit_by_following(results: Path | None) -> list[Interval]:
-    """With one memory in the prompt: in how many seeds credit by following ran, and in how many shares it is the same."""
+    """With one memory in the prompt: in how many seeds credit by following ran, in how many shares it is the same."""
     rows = pd.read_parquet(sample_data_path() / "real-models.parquet").query("model == @SMOLLM2")
     shares = rows.pivot_table(index=["seed", "epoch"], columns="arm", values="accuracy")
     both = shares[[LEARNED, f"{LEARNED}, credit by following"]].dropna()
