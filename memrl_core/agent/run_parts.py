@@ -81,7 +81,8 @@ def new_embedder(name: str, preferences: Preferences) -> Embedder:
     Ollama says that it makes no embeddings: "ollama:NAME" takes it all the same.
     """
     made = make_embedder(name, preferences)
-    if isinstance(made, OllamaEmbedder) and not name.startswith(OLLAMA_PREFIX):
+    # `OpenAIEmbedder` is an `OllamaEmbedder`, too, and its server has no word for what a model can do.
+    if isinstance(made, OllamaEmbedder) and not name.startswith((OLLAMA_PREFIX, OPENAI_PREFIX)):
         if ollama.show_model(made.address, made.name, preferences.timeout).can_embed:
             return made
         others = [one_line(model.name) for model in ollama.list_models(made.address) if model.can_embed]

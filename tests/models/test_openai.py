@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from memrl_core.agent.preferences import Preferences
-from memrl_core.agent.run_parts import hosts_of, make_embedder, make_model, must_be_there
+from memrl_core.agent.run_parts import create_bank, hosts_of, make_embedder, make_model, must_be_there
 from memrl_core.agent.runs import live_run, start_run
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import texts_cut
@@ -270,6 +270,16 @@ def test_an_embedding_that_cannot_be_used_is_refused(server: Any, vector: Any) -
     )
     with pytest.raises(ModelError):
         OpenAIEmbedder("openai:some", server.address)
+
+
+def test_a_bank_is_made_with_the_embeddings_of_a_server_that_is_not_ollama(server: Any, tmp_path: Path) -> None:
+    def answer(to: Handler, body: dict[str, Any]) -> None:
+        data = [{"index": i, "embedding": [1.0, 2.0]} for i, _ in enumerate(body["input"])]
+        to.whole(200, json.dumps({"data": data}))
+
+    server.answer = answer
+    with create_bank(str(tmp_path / "bank"), "openai:some", Preferences()) as bank:
+        assert (bank.embedder.name, bank.embedder.dimension) == ("openai:some", 2)
 
 
 def test_embeddings_come_in_the_order_of_the_texts(server: Any) -> None:
