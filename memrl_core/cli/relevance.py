@@ -17,15 +17,15 @@ from rich.table import Table
 
 from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import embedder_of, is_simulated, make_model, must_be_there, new_embedder
-from memrl_core.analysis.recall.found import PLAIN, Measure, measured, rankings, usual
+from memrl_core.analysis.recall.found import PLAIN, Measure, lacking, measured, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_sentences, judged, on_gold
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.pooling import DEPTH, recall_batch
 from memrl_core.analysis.recall.queries import funnel, labelled
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.judgements import MEANING, Label, LabelSource
+from memrl_core.bank.people.judgements import GRADES_IN_WORDS, MEANING, Label, LabelSource
 from memrl_core.bank.people.roles import SOMEONE
-from memrl_core.bank.people.undo import JUDGED
+from memrl_core.bank.people.undo import JUDGED, label_key
 from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, plain, run_of
 from memrl_core.cli.exchange import print_batch
 from memrl_core.embedders.base import Embedder
@@ -45,8 +45,6 @@ from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import counted, percent
 
 recall_app = typer.Typer(help="Was the right memory found? Labels, measures and a guard.", no_args_is_help=True)
-GRADES = {"irrelevant": 0, "no": 0, "related": 1, "yes": 1, "relevant": 2, "exact": 3, "missing": 2}
-"""Words for grades; a memory that is missing should have come and did not."""
 LINES = 20
 JUDGES_TOKENS = 200
 """A grade and a short reason."""
@@ -66,7 +64,7 @@ def label(
     step: Annotated[int, typer.Argument(help="Number of the step; 0 with --derive or --undo.", min=0)] = 0,
     memory: Annotated[str, typer.Argument(help="Id of the memory; left out for --nothing and --something.")] = "",
     grade: Annotated[
-        str, typer.Option("--grade", help=f"0 to 3 ({', '.join(MEANING)}), or a word: {', '.join(GRADES)}.")
+        str, typer.Option("--grade", help=f"0 to 3 ({', '.join(MEANING)}), or a word: {', '.join(GRADES_IN_WORDS)}.")
     ] = "",
     nothing: Annotated[bool, typer.Option("--nothing", help="For this step nothing should come.")] = False,
     something: Annotated[bool, typer.Option("--something", help="For this step something should come.")] = False,
@@ -119,10 +117,12 @@ def _grade(grade: str, memory: str, nothing: bool, something: bool) -> int:
     if not memory:
         raise InputError("Name a memory and its --grade, or say --nothing. Nothing was saved.")
     word = grade.strip().lower()
-    if word in GRADES:
-        return GRADES[word]
+    if word in GRADES_IN_WORDS:
+        return GRADES_IN_WORDS[word]
     if not word.isdecimal() or int(word) >= len(MEANING):
-        raise InputError(f"“{grade[:20]}” is no grade: give 0 to 3, or one of {', '.join(GRADES)}. Nothing was saved.")
+        raise InputError(
+            f"“{grade[:20]}” is no grade: give 0 to 3, or one of {', '.join(GRADES_IN_WORDS)}. Nothing was saved."
+        )
     return int(word)
 
 
@@ -214,7 +214,7 @@ def batch(
 def export(
     out: Annotated[Path, typer.Argument(help="The file to write, such as set.jsonl; for beir a new folder.")],
     bank: BankOption,
-    run: RunOption = "",
+    run: Annotated[str, typer.Option("--run", help="The run; all labelled runs when left out.")] = "",
     kind: Annotated[
         Literal["jsonl", "qrels", "beir"], typer.Option("--format", help="JSON Lines, TREC qrels, or a BEIR folder.")
     ] = "jsonl",
@@ -243,7 +243,9 @@ def import_set(
         typer.Argument(help="JSON Lines, TREC qrels, a BEIR folder, or spans with annotations of their documents."),
     ],
     bank: BankOption,
-    run: RunOption = "",
+    run: Annotated[
+        str, typer.Option("--run", help="The run of queries that name no step; the newest when left out.")
+    ] = "",
     rater: RaterOption = "",
     by: Annotated[str, typer.Option("--by", help="Who imports, where that is another one.")] = "",
 ) -> None:
@@ -252,21 +254,24 @@ def import_set(
     with MemoryBank.open(bank) as opened:
         name = run_of(opened, run)
         imported = labels_for(found, opened, name, rater or file.name[:80], by)
-        if imported.labels:
-            opened.write.judgements.judge_all(imported.labels)
+        stored = opened.write.judgements.judge_all(imported.labels) if imported.labels else []
         _list("Corrected", found.notes)
         _list("Skipped", found.skipped)
         _list("Worth knowing", imported.notes)
         if not imported.labels:
             raise InputError("No label of this set is about a step and a memory of this bank. Nothing was imported.")
-        console.print(f"Labels in {escape(bank)} from this set: {len(imported.labels):,}.")
+        # Names of raters are stored without odd characters, so that two of a file may be one here.
+        console.print(f"Labels in {escape(bank)} from this set: {len(set(map(label_key, stored))):,}.")
 
 
 @recall_app.command("check")
 def check(
     file: Annotated[Path, typer.Argument(help="The golden set: JSON Lines, TREC qrels, or a BEIR folder.")],
     bank: BankOption,
-    run: RunOption = "",
+    run: Annotated[
+        str,
+        typer.Option("--run", help="Ask this run every query; else each that names a step its run, others the newest."),
+    ] = "",
     least: Annotated[list[str] | None, typer.Option("--min", help="A bar, such as recall@10=0.8; repeatable.")] = None,
     most: Annotated[
         list[str] | None, typer.Option("--max", help="A bar, such as false_recall=0.1; repeatable.")
@@ -286,21 +291,23 @@ def check(
         with _any_bank(bank) as opened:
             name = run_of(opened, run)
             embedder, problem = _embedder(opened)
-            came, notes = answered(found, opened, name, embedder, rule)
-            settings = opened.settings(name)
+            came = answered(found, opened, name, embedder, rule, only=bool(run))
+            _list("Corrected", found.notes)
+            _list("Skipped", found.skipped)
+            _list("Worth knowing", [*([problem] if problem else []), *came.notes])
+            if not came.rankings:
+                raise InputError(f"No query of {file.name[:80]} can be asked, as said above. Nothing was checked.")
+            settings = opened.settings(came.runs[0])
             k1, k2 = int(settings.get("k1", 10)), int(settings.get("k2", 3))
             names = list(dict.fromkeys([*(name for name, _, _ in bars), *usual(k1, k2)]))
-            if not came:
-                raise InputError(problem or f"No query of {file.name[:80]} can be asked. Nothing was checked.")
-            values = measured(came, names)
-        _list("Corrected", found.notes)
-        _list("Skipped", found.skipped)
-        _list("Worth knowing", [*([problem] if problem else []), *notes])
-        _print_measures(values, f"{file.name}: {counted(len(came), 'query')}")
+            values = measured(came.rankings, names)
+        asked = f"run{'s' if len(came.runs) > 1 else ''} {', '.join(came.runs)}"
+        _print_measures(values, f"{file.name}: {counted(len(came.rankings), 'query')} · {asked}")
         by_name = {measure.name: measure for measure in values}
         results = [(bar, by_name[bar[0]], _held(bar, by_name[bar[0]])) for bar in bars]
         for (bar_name, sign, value), measure, held in results:
-            now = "cannot be computed" if math.isnan(measure.share.value) else f"{measure.share.value:.4f}"
+            unknown = f"cannot be computed ({lacking(bar_name)})"
+            now = unknown if math.isnan(measure.share.value) else f"{measure.share.value:.4f}"
             said = f"{bar_name} {sign} {value:g}: {now}, {'held' if held else 'missed'}."
             console.print(escape(said), style="green" if held else "red")
         if report is not None:
@@ -337,7 +344,10 @@ def _junit(name: str, results: Sequence[tuple[Bar, Measure, bool]]) -> bytes:
     for (bar_name, sign, value), measure, held in results:
         case = ElementTree.SubElement(suite, "testcase", classname=plain(name), name=f"{bar_name} {sign} {value:g}")
         if not held:
-            said = f"{bar_name} is {measure.share.value:.4f} over {measure.queries} queries, not {sign} {value:g}"
+            over = counted(measure.queries, "query")
+            said = f"{bar_name} is {measure.share.value:.4f} over {over}, not {sign} {value:g}"
+            if math.isnan(measure.share.value):
+                said = f"{bar_name} cannot be computed: {lacking(bar_name)}"
             ElementTree.SubElement(case, "failure", message=said)
     written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return written

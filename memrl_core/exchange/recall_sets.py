@@ -7,9 +7,10 @@ rest is kept.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,25 @@ from memrl_core.agent.learned_state import learned_before
 from memrl_core.analysis.recall.found import Ranking
 from memrl_core.analysis.recall.grades import SOURCES, Judged, Rule, judged
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.judgements import HIGHEST_GRADE, Label, LabelSource
+from memrl_core.bank.people.judgements import GRADES_IN_WORDS, HIGHEST_GRADE, Label, LabelSource
 from memrl_core.embedders.base import Embedder, embedded
-from memrl_core.errors import InputError, printable
+from memrl_core.errors import InputError, few, printable
 from memrl_core.exchange.foreign.spans import Score, Span, document_scores, is_span, spans_in
-from memrl_core.exchange.foreign.traces import documents_of
+from memrl_core.exchange.foreign.traces import documents_of, question_of
 from memrl_core.exchange.safe_files import opened
 from memrl_core.numerals import counted
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import Policy
 from memrl_core.policies.decide import decide
+from memrl_core.records import StepTrace
 from memrl_core.retrieval.view import Asked
 
 NOTHING = "Nothing was changed"
 LONGEST_TEXT = 100_000
 MOST_LINES = 1_000_000
 NAMED = 3
+DIGITS, LAST_STEP = 19, 2**63 - 1
+"""A number of a step has fewer digits, and no bank can hold a later step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +291,7 @@ class _Reader:
             if isinstance(memory, int) and not isinstance(memory, bool):
                 memory = str(memory)  # A file may write an id of digits as a number.
             if isinstance(grade, bool):
-                grade = int(grade)
+                grade = "yes" if grade else "no"
         texts = {key: one.get(key, "") for key in ("rater", "source", "intent", "reason")}
         if not all(isinstance(text, str) for text in texts.values()):
             raise InputError("rater, source, intent and reason are texts")
@@ -331,7 +335,7 @@ class _Reader:
         if not memory:
             raise InputError("the document has neither an id nor a text")
         query = span.trace[:200]
-        self._texts.setdefault(query, SetQuery(query, span.text("input.value")[:LONGEST_TEXT]))
+        self._texts.setdefault(query, SetQuery(query, question_of(span)[:LONGEST_TEXT]))
         self._add(query, memory, _grade_of(score), rater=score.rater, intent=text, reason=score.reason)
 
     def qrels(self, lines: Iterable[tuple[int, str]], of: str = "") -> None:
@@ -387,7 +391,8 @@ class _Reader:
                 self._skipped.append(f"{file.name}: Line {number:,} is no JSON object with “_id”.")
 
     def _add(self, query_id: str, memory: str, grade: Any, source: LabelSource = "import", **texts: str) -> None:
-        whole = _whole(grade)
+        whole = GRADES_IN_WORDS.get(grade.strip().lower()) if isinstance(grade, str) else None
+        whole = _whole(grade) if whole is None else whole
         if whole is None:
             raise InputError(f"“{printable(str(grade))[:20]}” is no grade: give 0 to {HIGHEST_GRADE}")
         if whole > HIGHEST_GRADE:
@@ -412,10 +417,6 @@ def _whole(value: Any) -> int | None:
     return int(number) if number.is_integer() and not isinstance(value, bool) else None
 
 
-GRADES_IN_WORDS = {
-    "exactly right": 3, "relevant": 2, "yes": 2, "partially relevant": 1, "related": 1, "irrelevant": 0, "unrelated": 0,
-    "not relevant": 0, "no": 0,
-}  # fmt: skip
 EVEN = 0.5
 """From this score on a document counts as relevant, where an annotation gives a share and no grade."""
 
@@ -427,6 +428,8 @@ def _grade_of(score: Score) -> int:
         return GRADES_IN_WORDS[word]
     if score.value is None:
         raise InputError(f"“{printable(score.label)[:40]}” is no relevance, and there is no score")
+    if score.value < 0:
+        return -1  # It counts as 0, and is said as any negative grade is.
     if score.value > 1:
         if score.value != int(score.value):
             raise InputError(f"{score.value:g} is no grade: give 0 to 1, 2 or {HIGHEST_GRADE}")
@@ -439,49 +442,55 @@ def _grade_of(score: Score) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A set in the terms of a bank: ids of its memories, and which were not found (`unknown`, in the order of the set).
+    """A set in the terms of a bank, its ids in the order of the set.
 
-    `names` maps ids of the set to ids here: the same id, or the memory of the same intent where that is one.
+    `names` maps ids of the set to ids here: the same id, or the memory of the same intent where that is one. Of the
+    others the bank holds `changed` with another text, and `unknown` not at all. `by_intent` counts those of other ids.
     """
 
     names: Mapping[str, str]
     unknown: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    by_intent: int = 0
+
+    def notes(self, so: str) -> list[str]:
+        """What is worth knowing of it; `so` says what becomes of memories that are not here."""
+        of = len(self.names) + len(self.unknown) + len(self.changed)
+        notes = []
+        if self.by_intent:
+            notes.append(f"{self.by_intent:,} memories were found by their intent: they have other ids here.")
+        if self.changed:
+            notes.append(
+                f"{len(self.changed):,} of {of:,} memories of the set have another text here than they were labelled "
+                f"for ({_few(self.changed)}): {so}; label them anew."
+            )
+        if self.unknown:
+            notes.append(
+                f"{len(self.unknown):,} of {of:,} memories of the set are not in this bank ({_few(self.unknown)}): "
+                f"{so}."
+            )
+        return notes
 
 
 def placed(found: RecallSet, bank: MemoryBank) -> Placed:
     """Which memories of a bank a set speaks of. A memory whose text was changed has another id since."""
     memories = {memory.id: memory for memory in bank.memories()}
-    by_intent: dict[str, list[str]] = defaultdict(list)
+    of_intent: dict[str, list[str]] = defaultdict(list)
     for memory in memories.values():
-        by_intent[memory.intent].append(memory.id)
+        of_intent[memory.intent].append(memory.id)
     names: dict[str, str] = {}
-    unknown, by_text, other = [], 0, 0
+    unknown, changed, by_intent = dict[str, None](), dict[str, None](), 0
     for label in (label for query in found.queries for label in query.labels if label.memory):
-        if label.memory in names or label.memory in unknown:
+        if label.memory in names or label.memory in unknown or label.memory in changed:
             continue
         known = memories.get(label.memory)
         if known is not None and label.intent in ("", known.intent):
             names[label.memory] = label.memory
-        elif len(same := by_intent.get(label.intent, []) if label.intent else []) == 1:
-            names[label.memory], by_text = same[0], by_text + 1
+        elif len(same := of_intent.get(label.intent, []) if label.intent else []) == 1:
+            names[label.memory], by_intent = same[0], by_intent + 1
         else:
-            other += known is not None
-            unknown.append(label.memory)
-    notes = [f"{by_text:,} memories were found by their intent: they have other ids here."] if by_text else []
-    if other:
-        notes.append(f"{other:,} memories have another text here than the set was labelled for: label them anew.")
-    return Placed(names, tuple(unknown), tuple(notes))
-
-
-def unknown_sentence(unknown: Iterable[str], of: int) -> str:
-    """Which memories of a set a bank does not hold, in a sentence; "" where it holds all."""
-    listed = list(unknown)
-    if not listed:
-        return ""
-    names = ", ".join(printable(one)[:40] for one in listed[:NAMED])
-    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
-    return f"{len(listed):,} of {of:,} memories of the set are not in this bank ({names}{more})."
+            (unknown if known is None else changed)[label.memory] = None
+    return Placed(names, tuple(unknown), tuple(changed), by_intent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,53 +501,116 @@ class Imported:
     notes: tuple[str, ...]
 
 
+class StepsOfQueries:
+    """Which steps of a bank the queries of a set are about. Raises `UnknownRun`.
+
+    A query is the step that it names, by “run” and “step” or by an id such as “run/12”, where that step has its text;
+    or it is every step of `run` with its text, or without a text every step of the task that its id names. A number
+    alone names no step. `foreign` are queries that name a step of another text, `by_task` those found by their task.
+    """
+
+    def __init__(self, bank: MemoryBank, run: str) -> None:
+        self._bank, self._run = bank, run
+        self._runs = {info.id for info in bank.runs()}
+        self._of_task: dict[str, list[int]] = defaultdict(list)
+        for row in bank.step_rows(bank.run(run).id):
+            self._of_task[row.task].append(row.step)
+        self._of_text: dict[str, list[int]] | None = None
+        self.foreign: list[str] = []
+        self.by_task: list[str] = []
+
+    def named(self, query: SetQuery) -> tuple[str, int] | None:
+        """The step that a query names; None where it names none, or one of another text."""
+        before, _, number = query.id.rpartition("/")
+        run, step = query.run, query.step
+        if not run and number.isdecimal() and len(number) < DIGITS:
+            run, step = before, int(number)
+        if run not in self._runs or step > LAST_STEP or not self._bank.steps.has(run, step):
+            return None
+        if query.text in ("", *_texts_of(self._bank.trace(run, step))):
+            return run, step
+        self.foreign.append(query.id)
+        return None
+
+    def of(self, query: SetQuery) -> list[tuple[str, int]]:
+        """All steps that a query is about."""
+        if (named := self.named(query)) is not None:
+            return [named]
+        steps = self._of_task.get(query.id, [])
+        if query.text:
+            steps = [step for step in steps if query.text in _texts_of(self._bank.trace(self._run, step))]
+        elif steps:
+            self.by_task.append(query.id)
+        return [(self._run, step) for step in steps or (self._with(query.text) if query.text else [])]
+
+    def _with(self, text: str) -> list[int]:
+        if self._of_text is None:
+            self._of_text = defaultdict(list)
+            for trace in self._bank.each_trace(self._run):
+                self._of_text[trace.task.intent].append(trace.step)
+        return self._of_text.get(text, [])
+
+    def notes(self) -> list[str]:
+        """What is worth knowing of how queries were found."""
+        notes = []
+        if self.foreign:
+            named = f"{len(self.foreign):,} ({_few(self.foreign)})"
+            notes.append(f"Queries that name a step of another text, and are looked for by theirs: {named}.")
+        if self.by_task:
+            named = f"{len(self.by_task):,} ({_few(self.by_task)})"
+            notes.append(
+                f"Queries without a text that are taken for the tasks of run {self._run} with their ids: {named}."
+            )
+        return notes
+
+
+def _few(ids: Iterable[str]) -> str:
+    return few(printable(one)[:40] for one in ids)
+
+
+def _texts_of(trace: StepTrace) -> set[str]:
+    """What a step asked for: its intent, and the queries of another agent's retrievals."""
+    return {trace.task.intent, *(one.query for one in trace.retrievals if one.query)}
+
+
 def labels_for(found: RecallSet, bank: MemoryBank, run: str, rater: str, by: str = "") -> Imported:
-    """A set as labels of steps: of the step it names, or of every step of `run` with its task or its very text.
+    """A set as labels of the steps that its queries are about (`StepsOfQueries`), one for each step, memory and rater.
 
     All count as imported, by the rater that the file names, else `rater`. Raises `UnknownRun`.
     """
-    here = placed(found, bank)
-    runs = {info.id for info in bank.runs()}
-    by_name: dict[str, list[int]] = defaultdict(list)
-    for row in bank.step_rows(bank.run(run).id):
-        by_name[row.task].append(row.step)
-        by_name[str(row.step)].append(row.step)
-    by_text: dict[str, list[int]] | None = None
-    labels: list[Label] = []
-    lost = []
+    here, places = placed(found, bank), StepsOfQueries(bank, run)
+    labels: dict[tuple[str, int, str, str], Label] = {}
+    lost, differ = [], 0
     for query in found.queries:
-        named, _, number = query.id.rpartition("/")
-        steps: list[tuple[str, int]] = []
-        if query.run in runs and bank.steps.has(query.run, query.step):
-            steps = [(query.run, query.step)]
-        elif not query.run and named in runs and number.isdecimal() and bank.steps.has(named, int(number)):
-            steps = [(named, int(number))]
-        elif query.id in by_name:
-            steps = [(run, step) for step in by_name[query.id]]
-        elif query.text:
-            if by_text is None:
-                by_text = defaultdict(list)
-                for trace in bank.each_trace(run):
-                    by_text[trace.task.intent].append(trace.step)
-            steps = [(run, step) for step in by_text.get(query.text, ())]
+        steps = places.of(query)
         if not steps:
             lost.append(query.id)
-        for name, step in steps:
-            labels += [
-                Label(
-                    name, step, here.names.get(one.memory, ""), one.grade, one.rater or rater, "import", one.reason,
-                    by=by,
-                )
-                for one in query.labels
-                if not one.memory or one.memory in here.names
-            ]  # fmt: skip
-    notes = list(here.notes)
-    if said := unknown_sentence(here.unknown, len(here.names) + len(here.unknown)):
-        notes.append(f"{said} Their labels were left out.")
+        known = [(here.names.get(one.memory, ""), one) for one in query.labels if one.memory in ("", *here.names)]
+        for (name, step), (memory, one) in itertools.product(steps, known):
+            label = Label(name, step, memory, one.grade, one.rater or rater, "import", one.reason, by=by)
+            key = name, step, memory, label.rater
+            differ += key in labels and labels[key].grade != label.grade
+            labels[key] = label
+    notes = [*here.notes("their labels were left out"), *places.notes()]
+    if differ:
+        notes.append(
+            f"Labels of one step, memory and rater with different grades, of which the last counts: {differ:,}."
+        )
     if lost:
-        names = ", ".join(printable(one)[:40] for one in lost[:NAMED])
-        notes.append(f"{len(lost):,} of {len(found.queries):,} queries are no step of run {run} ({names}).")
-    return Imported(tuple(labels), tuple(notes))
+        notes.append(
+            f"{len(lost):,} of {len(found.queries):,} queries are no step of run {run} ({_few(lost)}). A query is a "
+            f"step by its text, by an id such as {run}/1, or without a text by the id of its task."
+        )
+    return Imported(tuple(labels.values()), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What came for the queries of a set, in which runs they were asked, and sentences about what was left out."""
+
+    rankings: tuple[Ranking, ...]
+    runs: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def answered(
@@ -548,57 +620,106 @@ def answered(
     embedder: Embedder | None,
     rule: Rule = "majority",
     settings: Mapping[str, Any] | None = None,
-) -> tuple[list[Ranking], list[str]]:
+    *,
+    only: bool = True,
+) -> Answers:
     """What a run would recall now for each query of a set, by its own rules or with other `settings` of them.
 
-    Nothing is stored and no model is asked. For a step of this run, memories that it or a later step wrote stay out:
-    the labels do not speak of them. A query without a text is that of the step it names. Without an `embedder`
-    only queries of finished steps can be asked, by the vectors they have. Also sentences about what was left out.
-    Raises `UnknownRun`, `ModelError`.
+    Nothing is stored and no model is asked. For a step of that run, memories that it or a later step wrote stay out:
+    the labels do not speak of them. A query without a text is that of the step or the task it names. Unless `only` this
+    run is asked, a step is asked in its own. Without an `embedder` only queries of finished steps can be asked, by the
+    vectors they have. Raises `UnknownRun`, `ModelError`.
     """
-    here, info = placed(found, bank), bank.run(run)
-    policy = make_policy(info.policy, {**bank.settings(run), **(settings or {})})
+    here, places = placed(found, bank), StepsOfQueries(bank, run)
+    by_run: dict[str, list[tuple[SetQuery, tuple[str, int] | None]]] = defaultdict(list)
+    for query in found.queries:
+        at = places.named(query)
+        by_run[run if only or at is None else at[0]].append((query, at))
+    # A memory that has another text here is not the one that was labelled, though it has its id.
+    names = {**here.names, **{one: f"{one} (as it was)" for one in here.changed}}
+    rankings: list[Ranking] = []
+    asked_in, notes, lost = [], here.notes("they count as memories that did not come"), list[str]()
+    for name, listed in by_run.items():
+        came, not_asked = _answered_in(name, listed, bank, places, embedder, settings or {})
+        rankings += [Ranking(pool, selected, judged_of(query, rule, names)) for query, pool, selected in came]
+        asked_in += [name] if came else []
+        lost += not_asked
+        notes += _out_of_sight([query for query, *_ in came], names, bank, name)
+    notes += places.notes()
+    if lost:
+        can = "" if embedder is not None else "or no vector "
+        notes.append(
+            f"{len(lost):,} of {len(found.queries):,} queries have no text {can}and name no step or task of run {run} "
+            f"({_few(lost)}): they were left out. Name steps as in {run}/1, or give texts, as JSON Lines and BEIR do."
+        )
+    return Answers(tuple(rankings), tuple(asked_in), tuple(notes))
+
+
+def _answered_in(
+    run: str,
+    queries: Iterable[tuple[SetQuery, tuple[str, int] | None]],
+    bank: MemoryBank,
+    places: StepsOfQueries,
+    embedder: Embedder | None,
+    settings: Mapping[str, Any],
+) -> tuple[list[tuple[SetQuery, list[str], Sequence[str]]], list[str]]:
+    """The pool and the choice of a run for queries, and the ids of those that cannot be asked."""
+    info = bank.run(run)
+    policy = make_policy(info.policy, {**bank.settings(run), **settings})
     view = replace(bank.view(run), learned=learned_before(bank, run, bank.next_step(run), info.policy))
     written = np.array([view.memories[i].step if view.memories[i].run == run else 0 for i in view.ids], dtype=np.int64)
-    rankings, lost = [], 0
-    for query in found.queries:
-        asked = _asked(query, bank, policy, embedder)
+    came: list[tuple[SetQuery, list[str], Sequence[str]]] = []
+    lost: list[str] = []
+    for query, at in queries:
+        asked = _asked(query, at, bank, places, policy, embedder)
         if asked is None:
-            lost += 1
+            lost.append(query.id)
             continue
         seen = view
-        if query.run == run and query.step:
-            is_open = written < query.step
+        if at is not None and at[0] == run:
+            is_open = written < at[1]
             seen = replace(view, visible=is_open if view.visible is None else view.visible & is_open)
         recalled, decision, _ = decide(policy, replace(seen, asked=asked), info.seed, ask=templates)
-        pool = [member.memory_id for member in recalled.pool]
-        rankings.append(Ranking(pool, decision.selected, judged_of(query, rule, here.names)))
-    notes = list(here.notes)
-    if said := unknown_sentence(here.unknown, len(here.names) + len(here.unknown)):
-        notes.append(f"{said} They count as memories that did not come.")
-    gone = bank.editing.away(run)
-    if since := [name for name in dict.fromkeys(here.names.values()) if name in gone]:
-        named = ", ".join(since[:NAMED])
-        notes.append(
-            f"Edited, merged or forgotten in run {run} since: {len(since):,} memories of the set ({named}). They "
-            "cannot come; label anew what took their place."
-        )
-    if lost:
-        notes.append(f"{lost:,} of {len(found.queries):,} queries have no text and no step here: they were left out.")
-    return rankings, notes
+        came.append((query, [member.memory_id for member in recalled.pool], decision.selected))
+    return came, lost
 
 
-def _asked(query: SetQuery, bank: MemoryBank, policy: Policy[Any], embedder: Embedder | None) -> Asked | None:
-    trace = bank.trace(query.run, query.step) if query.run and _has_step(bank, query) else None
-    if trace is not None and trace.task.intent == (query.text or trace.task.intent):
-        if trace.embed is not None and not trace.embed.decided_by:
+def _asked(
+    query: SetQuery,
+    at: tuple[str, int] | None,
+    bank: MemoryBank,
+    places: StepsOfQueries,
+    policy: Policy[Any],
+    embedder: Embedder | None,
+) -> Asked | None:
+    if at is None and not query.text.strip():
+        at = next(iter(places.of(query)), None)
+    text = query.text
+    if at is not None:
+        trace = bank.trace(*at)
+        if trace.embed is not None and not trace.embed.decided_by and text in ("", trace.task.intent):
             return asked_by(trace)
-        query = replace(query, text=trace.task.intent)
-    if embedder is None or not query.text.strip():
+        text = text or trace.task.intent
+    if embedder is None or not text.strip():
         return None
-    asked = Asked(np.zeros(embedder.dimension, dtype=np.float32), task=query.id, intent=query.text)
+    asked = Asked(np.zeros(embedder.dimension, dtype=np.float32), task=query.id, intent=text)
     return replace(asked, embedding=embedded(embedder, [policy.key(asked)])[0])
 
 
-def _has_step(bank: MemoryBank, query: SetQuery) -> bool:
-    return any(info.id == query.run for info in bank.runs()) and bank.steps.has(query.run, query.step)
+def _out_of_sight(queries: Iterable[SetQuery], names: Mapping[str, str], bank: MemoryBank, run: str) -> list[str]:
+    """Sentences about memories of queries that a run cannot recall: they went since, or it never had them."""
+    wanted = list(dict.fromkeys(names[one.memory] for q in queries for one in q.labels if one.memory in names))
+    gone, seen, held = bank.editing.away(run), bank.utilities(run), set(bank.memory_ids())
+    notes = []
+    if since := [name for name in wanted if name in gone]:
+        notes.append(
+            f"Edited, merged or forgotten in run {run} since: {len(since):,} memories of the set ({_few(since)}). They "
+            "cannot come; label anew what took their place."
+        )
+    if never := [name for name in wanted if name in held and name not in gone and name not in seen]:
+        notes.append(
+            f"Run {run} does not know {len(never):,} of the {len(wanted):,} memories that its queries are labelled for "
+            f"({_few(never)}): they are another run's and cannot come. Name that run with --run, or label steps of "
+            f"{run}."
+        )
+    return notes

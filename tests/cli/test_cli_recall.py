@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from typer.testing import CliRunner
 
+from memrl_core.agent import Agent
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.judgements import Label
+from memrl_core.bank.people.judgements import GRADES_IN_WORDS, Label
+from memrl_core.cli import main as cli
+from memrl_core.embedders.hashing import HashingEmbedder
+from memrl_core.environments import make_environment
+from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.recall_sets import as_jsonl, exported, read_set
-from tests.builders import an_agent_after
+from memrl_core.models.simulated import SimulatedModel
+from tests.builders import a_run, an_agent_after
 from tests.cli.conftest import memrl, printed
 
 
@@ -166,7 +174,11 @@ def test_the_guard_ends_with_1_where_a_bar_is_missed_and_with_0_where_all_hold(b
     rows = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
     only = [row for row in rows if row["step"] == 5]
     Path(file).write_text("\n".join(json.dumps(row) for row in only), encoding="utf-8")
-    assert memrl("recall", "check", file, "--bank", bank, "--max", "false_recall=1")[0] == 1
+    words = ["recall", "check", file, "--bank", bank, "--max", "false_recall=1", "--junit", str(junit)]
+    code, message = memrl(*words)
+    (failed,) = ElementTree.parse(junit).getroot().findall(".//failure")
+    why = "cannot be computed: no query says that nothing should come"
+    assert code == 1 and "no query says that nothing should come" in message and why in str(failed.get("message"))
     for bad in (
         ["--min", "speed=1"],
         ["--min", "recall@10"],
@@ -197,7 +209,7 @@ def test_the_guard_asks_a_set_of_another_bank_and_an_export(bank: str, tmp_path:
 def test_annotations_of_the_documents_of_spans_become_labels_with_their_raters(tmp_path: Path) -> None:
     documents = [{"document.id": "m1", "document.content": "Prefers oat milk"}, {"document.content": "Is vegetarian"}]
     span = {
-        "name": "recall", "context": {"trace_id": "0x1", "span_id": "0xa"}, "start_time": "2026-05-01T10:00:00Z",
+        "name": "recall", "context": {"trace_id": "1", "span_id": "0xa"}, "start_time": "2026-05-01T10:00:00Z",
         "end_time": "2026-05-01T10:00:01Z",
         "attributes": {
             "openinference.span.kind": "RETRIEVER", "input.value": "make coffee", "retrieval.documents": documents,
@@ -214,12 +226,13 @@ def test_annotations_of_the_documents_of_spans_become_labels_with_their_raters(t
     lines = [
         said(0, label="relevant", explanation="milk for coffee"), span, {"data": [said(1, score=0.0)]},
         said(0, "LLM", "judge-1", score=0.2), said(7, score=1), said(0, span_id="0xff", score=1), said("x", score=1),
-        said(1, rater="bo", label="perhaps"),
+        said(1, rater="bo", label="perhaps"), said(1, "CODE", "c", score=-0.5),
     ]  # fmt: skip
     path = tmp_path / "annotated.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     assert len(read_set(path).skipped) == 4
-    memrl("recall", "import", str(path), "--bank", bank)
+    said_of_it = printed("recall", "import", str(path), "--bank", bank)
+    assert "Negative grades, which count as 0 (irrelevant): 1." in said_of_it and "from this set: 4." in said_of_it
     with MemoryBank.open(bank) as opened:
         found = opened.judgements.standing()
         ids = {memory.experience: memory.id for memory in opened.memories()}
@@ -227,7 +240,7 @@ def test_annotations_of_the_documents_of_spans_become_labels_with_their_raters(t
     labels = {(one.memory_id, one.rater, one.grade, one.source, one.reason) for one in found}
     assert labels == {
         (oat, "ann", 2, "import", "milk for coffee"), (meat, "ann", 0, "import", ""),
-        (oat, "judge-1", 0, "import", ""),
+        (oat, "judge-1", 0, "import", ""), (meat, "c", 0, "import", ""),
     }  # fmt: skip
 
 
@@ -259,3 +272,118 @@ def test_a_batch_of_recall_is_made_and_shown_with_those_of_rewards(bank: str, pl
     ]
     assert memrl("recall", "batch", "--bank", bank, "--raters", "bo", "--doubled", "1")[0] == 2
     assert memrl("recall", "batch", "--bank", bank, "--raters", "bo", "--method", "none-such")[0] == 2
+
+
+def _measures(message: str) -> list[str]:
+    """The lines of a table of measures."""
+    lines = [" ".join(line.split()) for line in message.splitlines()]
+    return [line for line in lines if line.startswith(("recall@", "hit@", "mrr", "ndcg"))]
+
+
+@pytest.fixture
+def derived(played: str, tmp_path: Path) -> str:
+    """A copy of the played bank, labelled by what its environment knows."""
+    with MemoryBank.open(played) as opened:
+        opened.write_parts(tmp_path / "derived")
+    printed("recall", "label", "--derive", "--bank", str(tmp_path / "derived"))
+    return str(tmp_path / "derived")
+
+
+@pytest.fixture
+def two_runs(derived: str) -> str:
+    """That bank with a run "later" of four steps, which knows nothing of what the first one stored."""
+    with MemoryBank.open(derived) as opened:
+        opened.write.start_run(replace(a_run("later"), environment="household", embedder=opened.embedder.name))
+        agent = Agent(opened, "later", SimulatedModel(), HashingEmbedder(), make_environment("household"))
+        list(agent.run(sample_tasks("household-train")[:4]))
+    return derived
+
+
+def test_a_query_whose_id_is_a_number_is_no_step_and_its_text_counts(bank: str, tmp_path: Path) -> None:
+    before = labels_in(bank)
+    foreign, judged = "what is the capital of France?", [{"memory": "r-0003", "grade": 2}]
+    for row in ({"id": "5"}, {"id": 5}, {"id": "r/5"}, {"run": "r", "step": 5}, {"run": "r", "step": 10**30}):
+        path = tmp_path / "set.jsonl"
+        path.write_text(json.dumps({**row, "query": foreign, "judged": judged}), encoding="utf-8")
+        code, message = memrl("recall", "import", str(path), "--bank", bank)
+        assert code == 2 and "Nothing was imported" in message and labels_in(bank) == before
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "5", "text": foreign}), encoding="utf-8")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n5\tr-0003\t2\n", encoding="utf-8")
+    (tmp_path / "a.qrels").write_text("5 0 r-0003 2\n", encoding="utf-8")
+    for path in (folder, tmp_path / "a.qrels"):
+        assert memrl("recall", "import", str(path), "--bank", bank)[0] == 2 and labels_in(bank) == before
+    # The same id with the text of another step is that step.
+    with MemoryBank.open(bank) as opened:
+        text = opened.trace("r", 7).task.intent
+        steps = {trace.step for trace in opened.each_trace("r") if trace.task.intent == text}
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "5", "text": text}), encoding="utf-8")
+    printed("recall", "import", str(folder), "--rater", "beir", "--bank", bank)
+    assert {key for key in labels_in(bank) if key[2] == "beir"} == {(step, "r-0003", "beir") for step in steps}
+
+
+def test_a_query_that_names_a_step_of_another_text_is_said_and_asked_by_its_own(bank: str, tmp_path: Path) -> None:
+    row = {"run": "r", "step": 5, "query": "what is the capital of France?", "judged": [{"nothing": True}]}
+    (tmp_path / "set.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    for command in ("import", "check"):
+        _, message = memrl("recall", command, str(tmp_path / "set.jsonl"), "--bank", bank)
+        assert command == "import" or ("name a step of another text" in message and "r/5" in message)
+
+
+def test_the_guard_measures_a_set_the_same_in_every_format(derived: str, tmp_path: Path) -> None:
+    tables = []
+    for kind in ("jsonl", "qrels", "beir"):
+        printed("recall", "export", str(tmp_path / kind), "--format", kind, "--bank", derived)
+        tables.append(_measures(printed("recall", "check", str(tmp_path / kind), "--bank", derived)))
+    assert len(tables[0]) > 5 and tables[0] == tables[1] == tables[2]
+
+
+def test_qrels_of_which_no_query_can_be_asked_are_refused_with_a_reason_and_a_remedy(bank: str, tmp_path: Path) -> None:
+    (tmp_path / "a.qrels").write_text("17 0 r-0001 2\n", encoding="utf-8")
+    done = CliRunner().invoke(cli.app, ["recall", "check", str(tmp_path / "a.qrels"), "--bank", bank])
+    assert isinstance(done.exception, InputError) and "Nothing was checked" in str(done.exception)
+    assert "name no step or task of run r (17)" in done.output and "r/1" in done.output
+
+
+def test_a_set_is_asked_in_the_run_that_it_names_and_what_another_run_cannot_know_is_said(
+    two_runs: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "set.jsonl")
+    printed("recall", "export", file, "--bank", two_runs)
+    own = printed("recall", "check", file, "--bank", two_runs)
+    assert "· run r" in own and _measures(own) == _measures(
+        printed("recall", "check", file, "--bank", two_runs, "--run", "r")
+    )
+    assert "does not know" not in own
+    other = printed("recall", "check", file, "--bank", two_runs, "--run", "later")
+    assert "Run later does not know" in other and "cannot come" in other
+    printed("recall", "label", "--derive", "--run", "later", "--bank", two_runs)
+    printed("recall", "export", file, "--overwrite", "--bank", two_runs)
+    assert "runs r, later" in printed("recall", "check", file, "--bank", two_runs)
+    printed("recall", "export", file, "--overwrite", "--run", "later", "--bank", two_runs)
+    assert "· run later" in printed("recall", "check", file, "--bank", two_runs)
+
+
+def test_the_same_words_mean_the_same_grades_in_a_terminal_and_in_files(tmp_path: Path) -> None:
+    words = {**GRADES_IN_WORDS, True: 2, False: 0}
+    judged = [{"memory": str(word), "grade": word} for word in words]
+    (tmp_path / "set.jsonl").write_text(json.dumps({"query": "x", "judged": judged}), encoding="utf-8")
+    (query,) = read_set(tmp_path / "set.jsonl").queries
+    assert {label.memory: label.grade for label in query.labels} == {str(word): n for word, n in words.items()}
+
+
+def test_a_memory_with_another_text_is_said_once_and_does_not_count_as_the_one_that_was_labelled(
+    bank: str, tmp_path: Path
+) -> None:
+    with MemoryBank.open(bank) as opened:
+        trace = next(t for t in opened.each_trace("r") if t.recall and t.recall.pool)
+    memory = trace.recall.pool[0].memory_id  # type: ignore[union-attr]
+    row = {"query": trace.task.intent, "run": "r", "step": trace.step}
+    tables = []
+    for intent in ({}, {"intent": "what it said before"}):
+        judged = [{"memory": memory, "grade": 2, **intent}]
+        (tmp_path / "set.jsonl").write_text(json.dumps({**row, "judged": judged}), encoding="utf-8")
+        tables.append(printed("recall", "check", str(tmp_path / "set.jsonl"), "--bank", bank))
+    assert " 1.000" in _measures(tables[0])[0] and " 0.000" in _measures(tables[1])[0]
+    assert "1 of 1 memories of the set have another text here" in tables[1] and "not in this bank" not in tables[1]

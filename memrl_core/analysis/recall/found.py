@@ -95,6 +95,14 @@ def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
     return made
 
 
+def lacking(name: str) -> str:
+    """What queries lack where a measure of this name is nan."""
+    kind = _parsed(name)[0]
+    if kind == "false_recall":
+        return "no query says that nothing should come"
+    return "nothing was selected" if kind == "coverage" else "no query has a memory that should come"
+
+
 def mean_of(values: npt.NDArray[np.float64]) -> Estimate:
     """The mean over queries (n,) of values from 0 to 1 with its 95 % interval; nan where there is none.
 

@@ -26,6 +26,11 @@ LabelSource = Literal["person", "derived", "judge", "import"]
 HIGHEST_GRADE = 3
 MEANING = ("irrelevant", "related", "relevant", "exactly right")
 """What the grades of a memory mean, from 0 on; from 1 on a memory counts as relevant."""
+GRADES_IN_WORDS: Mapping[str, int] = {
+    "irrelevant": 0, "not relevant": 0, "unrelated": 0, "no": 0, "related": 1, "partially relevant": 1, "relevant": 2,
+    "yes": 2, "missing": 2, "exact": 3, "exactly right": 3,
+}  # fmt: skip
+"""Words for grades, in a terminal and in files; a memory that is missing should have come and did not."""
 
 LABELS = (EventKind.MEMORY_JUDGED, EventKind.QUERY_JUDGED)
 Used = Literal["used", "ignored", "contradicted"]

@@ -279,7 +279,7 @@ class Steps:
 
     def _retrieval(self, span: Span, tree: _Tree, intent: str, vector: Vector | None) -> Retrieval:
         """One retrieval as it was: its query, hits and their scores, of no kind that is known, and who asked."""
-        query = _asked(span)
+        query = question_of(span)
         hits = []
         for one in _documents(span, "retrieval.documents"):
             name = self._memory(one)
@@ -542,7 +542,7 @@ def _intent(spans: Sequence[Span], retrieved: Sequence[Span], calls: Sequence[Sp
     """What was asked: of the root, else of the first retrieval, else the last words of a person to the model."""
     roots = [span for span in spans if not span.parent]
     for span in (*roots, *retrieved, *spans):
-        said = "" if span.kind in ("LLM", "TOOL", "EVALUATOR", "EMBEDDING") else _asked(span)
+        said = "" if span.kind in ("LLM", "TOOL", "EVALUATOR", "EMBEDDING") else question_of(span)
         if said.strip():
             return said
     for span in calls:
@@ -552,7 +552,8 @@ def _intent(spans: Sequence[Span], retrieved: Sequence[Span], calls: Sequence[Sp
     return NO_INTENT
 
 
-def _asked(span: Span) -> str:
+def question_of(span: Span) -> str:
+    """What a span was asked; "" where it does not say."""
     for path in ("gen_ai.retrieval.query.text", "gen_ai.memory.query.text", "reranker.query"):
         if said := span.text(path):
             return said
