@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -17,19 +18,20 @@ from rich.table import Table
 
 from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import embedder_of, is_simulated, make_model, must_be_there, new_embedder
+from memrl_core.analysis.decision.labels import memory_named
 from memrl_core.analysis.recall.found import PLAIN, Measure, lacking, measured, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_sentences, judged, on_gold
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.pooling import DEPTH, recall_batch
 from memrl_core.analysis.recall.queries import funnel, labelled
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.people.judgements import GRADES_IN_WORDS, MEANING, Label, LabelSource
-from memrl_core.bank.people.roles import SOMEONE
-from memrl_core.bank.people.undo import JUDGED, label_key
+from memrl_core.bank.people.judgements import GRADES_IN_WORDS, MEANING, USES, Label, LabelSource, Use
+from memrl_core.bank.people.roles import SOMEONE, person_name
+from memrl_core.bank.people.undo import JUDGED, Action, label_key
 from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, plain, run_of
 from memrl_core.cli.exchange import print_batch
 from memrl_core.embedders.base import Embedder
-from memrl_core.errors import BankMissing, InputError, ModelError, NotABank
+from memrl_core.errors import BankMissing, InputError, ModelError, NotABank, few
 from memrl_core.exchange.bring_in import bring_in, read_any
 from memrl_core.exchange.recall_sets import (
     answered,
@@ -43,6 +45,7 @@ from memrl_core.exchange.recall_sets import (
 from memrl_core.exchange.safe_files import drafted
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import counted, percent
+from memrl_core.records import EventKind
 
 recall_app = typer.Typer(help="Was the right memory found? Labels, measures and a guard.", no_args_is_help=True)
 LINES = 20
@@ -62,13 +65,21 @@ SourceOption = Annotated[
 def label(
     bank: BankOption,
     step: Annotated[int, typer.Argument(help="Number of the step; 0 with --derive or --undo.", min=0)] = 0,
-    memory: Annotated[str, typer.Argument(help="Id of the memory; left out for --nothing and --something.")] = "",
+    memory: Annotated[
+        str,
+        typer.Argument(help="The memory, by its name in memrl show or its id; none for --nothing and --something."),
+    ] = "",
     grade: Annotated[
         str, typer.Option("--grade", help=f"0 to 3 ({', '.join(MEANING)}), or a word: {', '.join(GRADES_IN_WORDS)}.")
     ] = "",
     nothing: Annotated[bool, typer.Option("--nothing", help="For this step nothing should come.")] = False,
     something: Annotated[bool, typer.Option("--something", help="For this step something should come.")] = False,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take this rater's label back.")] = False,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Take this rater's label back; without STEP all labels of --source.")
+    ] = False,
+    source: Annotated[
+        str, typer.Option("--source", help=f"Where labels to --withdraw come from: {', '.join(SOURCES)}.")
+    ] = "person",
     derive: Annotated[
         bool, typer.Option("--derive", help="Label all that the run's steps considered by what the environment knows.")
     ] = False,
@@ -78,14 +89,19 @@ def label(
     undo: Annotated[bool, typer.Option("--undo", help="Undo this rater's last label.")] = False,
     rater: RaterOption = "",
     reason: Annotated[str, typer.Option("--reason", help="Why.")] = "",
-    run: RunOption = "",
+    run: Annotated[
+        str, typer.Option("--run", help="The run; the newest when left out, and for --withdraw without STEP all.")
+    ] = "",
 ) -> None:
     """Say how relevant a memory was to a step, or that nothing should have come. No q moves."""
     with MemoryBank.open(bank) as opened:
         name = run_of(opened, run)
         if undo:
             done = opened.write.undo.undo(rater or SOMEONE, JUDGED)
-            console.print("There is no label to undo." if done is None else "Undone.")
+            console.print(_nothing_to_undo(rater) if done is None else escape(plain(_undone(opened, done))))
+            return
+        if withdraw:
+            console.print(escape(plain(_withdrawn(opened, name if step or run else "", step, memory, rater, source))))
             return
         if derive:
             console.print(_derived(opened, name))
@@ -95,18 +111,94 @@ def label(
             return
         if not step:
             raise InputError("Name a step: memrl recall label STEP MEMORY --grade 2. Nothing was saved.")
-        value = None if withdraw else _grade(grade, memory, nothing, something)
-        if not withdraw or any(_is_mine(one, memory, rater) for one in opened.judgements.standing(name, step)):
-            opened.write.judgements.judge(Label(name, step, memory, value, rater, reason=reason))
-        about = f"memory {escape(plain(memory))}" if memory else "the query"
-        meant = "no label" if value is None else MEANING[value] if memory else "nothing should come"
-        if not memory and value:
-            meant = "something should come"
-        console.print(f"Step {step} of run {escape(name)}, {about}: {meant}.")
+        value = _grade(grade, memory, nothing, something)
+        given = Label(name, step, _memory_of(opened, memory, name), value, rater, reason=reason)
+        opened.write.judgements.judge(given)
+        console.print(escape(plain(f"{_about(name, step, given.memory_id)}: {_meant(given)}.")))
 
 
-def _is_mine(label: Label, memory: str, rater: str) -> bool:
-    return (label.memory_id, label.rater, label.source) == (memory, rater.strip() or SOMEONE, "person")
+def _memory_of(bank: MemoryBank, written: str, run: str) -> str:
+    """The id of the memory that a person names by it or as screens do. Raises `InputError` where there is none."""
+    if not written:
+        return ""
+    held = set(bank.memory_ids())
+    for name in (written, memory_named(written, run)):
+        if name in held:
+            return name
+    raise InputError(
+        f"This bank holds no memory “{written[:80]}”. Nothing was saved. memrl show STEP names the memories of a step, "
+        f"such as #7 for {run}-0007 of run {run}; the page Bank and memrl recall export have their whole ids."
+    )
+
+
+def _about(run: str, step: int, memory: str) -> str:
+    return f"Step {step} of run {run}, {f'memory {memory}' if memory else 'the query'}"
+
+
+def _meant(label: Label | None) -> str:
+    if label is None or label.grade is None:
+        return "no label"
+    if label.memory_id:
+        return MEANING[label.grade]
+    return "something should come" if label.grade else "nothing should come"
+
+
+def _withdrawn(bank: MemoryBank, run: str, step: int, memory: str, rater: str, source: str) -> str:
+    """Take labels of a rater from a source back: of a memory or the query of a step, or all; a sentence that says so.
+
+    Raises `InputError` where no such label stands.
+    """
+    (of,) = _sources([source])
+    who = person_name(rater) if rater or of == "person" else ""
+    whose = f"from {of}{f' by {who}' if who else ''}"
+    if step and not bank.steps.has(run, step):
+        raise InputError(f"Run {run} has no finished step {step}. Nothing was changed.")
+    if not step and of == "person" and not rater:
+        raise InputError("Name a STEP, a --rater, or a --source of labels to take back. Nothing was changed.")
+    memory = _memory_of(bank, memory, run) if step else ""
+    standing = bank.judgements.standing(run or None, step or None)
+    here = [one for one in standing if not step or one.memory_id == memory]
+    found = [one for one in here if one.source == of and who in ("", one.rater)]
+    where = _about(run, step, memory) if step else f"Run {run}" if run else "This bank"
+    if not found:
+        others = ", ".join(sorted({f"--source {one.source} --rater {one.rater}" for one in here})[:LINES])
+        say = f"; what stands has {others}" if others else ""
+        raise InputError(f"{where}: no label {whose} stands. Nothing was changed{say}.")
+    bank.write.judgements.judge_all([replace(one, grade=None, reason="") for one in found])
+    if step:
+        return f"{where}: taken back is {', '.join(_meant(one) for one in found)} {whose}."
+    return f"{where}: {counted(len(found), 'label')} {whose} {'is' if len(found) == 1 else 'are'} taken back."
+
+
+def _nothing_to_undo(rater: str) -> str:
+    return (
+        f"{escape(plain(rater or SOMEONE))} gave no label here by hand that can be undone. Labels of a file, a model "
+        "or the environment are taken back by --withdraw with --source import, judge or derived, and perhaps --rater."
+    )
+
+
+def _undone(bank: MemoryBank, action: Action) -> str:
+    """What was undone, and what is said now."""
+    first = action.first
+    memory = first.memory_ids[0] if first.memory_ids else ""
+    if len(action.events) > 1:
+        steps = few(sorted({event.step for event in action.events}))
+        return f"Undone: {len(action.events):,} labels of run {first.run} (steps {steps})."
+    if first.kind is EventKind.USE_JUDGED:
+        before = next((str(use) for use, value in USES.items() if value == first.value), "no use")
+        uses = bank.judgements.uses(first.run, first.step)
+        now = next((str(one.used) for one in uses if _same(one, memory, first.rater)), "no use")
+    else:
+        given = Label(first.run, first.step, memory, None if first.value is None else int(first.value), first.rater)
+        before = _meant(given)
+        labels = bank.judgements.standing(first.run, first.step)
+        own = (one for one in labels if _same(one, memory, first.rater) and one.source == first.payload.get("from"))
+        now = _meant(next(own, None))
+    return f"Undone: {_about(first.run, first.step, memory)}, {before}. Now it is: {now}."
+
+
+def _same(one: Label | Use, memory: str, rater: str) -> bool:
+    return (one.memory_id, one.rater) == (memory, rater)
 
 
 def _grade(grade: str, memory: str, nothing: bool, something: bool) -> int:

@@ -365,6 +365,52 @@ def test_a_set_is_asked_in_the_run_that_it_names_and_what_another_run_cannot_kno
     assert "· run later" in printed("recall", "check", file, "--bank", two_runs)
 
 
+def test_a_whole_import_or_what_was_derived_is_taken_back_by_one_command(bank: str, tmp_path: Path) -> None:
+    before = labels_in(bank)
+    (tmp_path / "x.qrels").write_text("r/5 0 r-0001 1\nr/6 0 r-0001 1\nr/7 0 r-0002 0\n", encoding="utf-8")
+    (tmp_path / "y.qrels").write_text("r/7 0 r-0001 1\n", encoding="utf-8")
+    for name in ("x", "y"):
+        printed("recall", "import", str(tmp_path / f"{name}.qrels"), "--bank", bank)
+    printed("recall", "label", "--derive", "--bank", bank)
+    words = ["recall", "label", "--withdraw", "--bank", bank]
+    assert "--withdraw" in printed("recall", "label", "--undo", "--rater", "x.qrels", "--bank", bank)
+    # By hand x.qrels gave none; what stands is named.
+    code, message = memrl(*words[:2], "5", "r-0001", *words[2:], "--rater", "x.qrels")
+    assert code == 2 and "--source import --rater x.qrels" in message
+    assert "3 labels from import by x.qrels are taken back" in printed(
+        *words, "--source", "import", "--rater", "x.qrels"
+    )
+    assert {rater for *_, rater in labels_in(bank)} == {"ann", "y.qrels", "household"}
+    assert "from derived" in printed(*words, "--source", "derived")
+    printed(*words[:2], "7", "r-0001", *words[2:], "--source", "import", "--rater", "y.qrels")
+    assert labels_in(bank) == before
+    for wrong in (["99", "r-0001"], ["5", "r-0003"], ["--source", "import"], []):
+        code, message = memrl(*words, *wrong)
+        assert code == 2 and "Nothing was changed" in message
+    assert "run r has no finished step 99" in memrl(*words, "99", "r-0001")[1].replace("Run", "run")
+    # The same file again brings its labels back.
+    printed("recall", "import", str(tmp_path / "x.qrels"), "--bank", bank)
+    assert (6, "r-0001", "x.qrels") in labels_in(bank)
+
+
+def test_what_is_undone_is_said_with_what_stands_now(bank: str) -> None:
+    printed("recall", "label", "5", "r-0001", "--grade", "3", "--rater", "ann", "--bank", bank)
+    words = ["recall", "label", "--undo", "--rater", "ann", "--bank", bank]
+    for said in (
+        "Step 5 of run r, memory r-0001, exactly right. Now it is: relevant.",
+        "Step 2 of run r, the query, nothing should come. Now it is: no label.",
+    ):
+        assert f"Undone: {said}" in printed(*words)
+
+
+@pytest.mark.parametrize("name", ["#1", "1", "r-0001", " #0001"])
+def test_a_memory_is_named_as_it_is_shown(bank: str, name: str) -> None:
+    printed("recall", "label", "6", name, "--grade", "yes", "--rater", "bo", "--bank", bank)
+    assert labels_in(bank)[6, "r-0001", "bo"] == 2
+    code, message = memrl("recall", "label", "6", "#999", "--grade", "yes", "--bank", bank)
+    assert code == 2 and "memrl show STEP" in message
+
+
 def test_the_same_words_mean_the_same_grades_in_a_terminal_and_in_files(tmp_path: Path) -> None:
     words = {**GRADES_IN_WORDS, True: 2, False: 0}
     judged = [{"memory": str(word), "grade": word} for word in words]
