@@ -17,7 +17,7 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.embedders.wordllama import NAMES as WORDLLAMA
 from memrl_core.embedders.wordllama import WordLlamaEmbedder, is_installed
-from memrl_core.errors import InputError, MemRLError, ModelChanged, ModelError, ModelMissing, one_line
+from memrl_core.errors import InputError, MemRLError, ModelChanged, ModelError, ModelMissing, OllamaDown, one_line
 from memrl_core.models import gguf, ollama
 from memrl_core.models.base import LanguageModel, ModelOptions
 from memrl_core.models.gguf import GgufModel, is_gguf
@@ -80,7 +80,15 @@ def new_embedder(name: str, preferences: Preferences) -> Embedder:
     """The embedder `name` for new vectors. Raises `ModelError`, and `InputError` for a plain name of a model of which
     Ollama says that it makes no embeddings: "ollama:NAME" takes it all the same.
     """
-    made = make_embedder(name, preferences)
+    try:
+        made = make_embedder(name, preferences)
+    except OllamaDown as error:
+        if name.startswith(OLLAMA_PREFIX):
+            raise
+        raise OllamaDown(
+            f"“{one_line(name)[:80]}” is none of {HASHING}, {WORDLLAMA[0]}, {FASTEMBED_PREFIX}NAME and "
+            f"{OPENAI_PREFIX}NAME, so it is taken for a model of Ollama. {error}"
+        ) from error
     # `OpenAIEmbedder` is an `OllamaEmbedder`, too, and its server has no word for what a model can do.
     if isinstance(made, OllamaEmbedder) and not name.startswith((OLLAMA_PREFIX, OPENAI_PREFIX)):
         if ollama.show_model(made.address, made.name, preferences.timeout).can_embed:

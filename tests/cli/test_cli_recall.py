@@ -419,6 +419,11 @@ def test_the_same_words_mean_the_same_grades_in_a_terminal_and_in_files(tmp_path
     assert {label.memory: label.grade for label in query.labels} == {str(word): n for word, n in words.items()}
 
 
+def test_an_embedder_of_an_unknown_name_is_said_to_be_taken_for_one_of_ollama(derived: str) -> None:
+    code, message = memrl("recall", "report", "--bank", derived, "--embedder", "nonsense")
+    assert code == 2 and "“nonsense” is none of hashing, wordllama" in message and "Ollama is not running" in message
+
+
 def test_a_memory_with_another_text_is_said_once_and_does_not_count_as_the_one_that_was_labelled(
     bank: str, tmp_path: Path
 ) -> None:
