@@ -48,6 +48,10 @@ from memrl_core.numerals import counted, percent
 from memrl_core.records import EventKind
 
 recall_app = typer.Typer(help="Was the right memory found? Labels, measures and a guard.", no_args_is_help=True)
+STORED_DERIVED = (
+    "Stored derived labels speak only of memories that a step considered, which favours what was shown: what else "
+    "should have come is not counted as missed. --derived labels every memory."
+)
 LINES = 20
 JUDGES_TOKENS = 200
 """A grade and a short reason."""
@@ -515,6 +519,8 @@ def report(
             by_source = Counter(label.source for label in labels if label.source in sources)
             said = ", ".join(f"{by_source[one]:,} {one}" for one in sources if by_source[one])
             console.print(f"Labels: {'derived, not stored' if derived else said}.")
+            if by_source["derived"] and not derived:
+                console.print(STORED_DERIVED, style="yellow")
             found = funnel(queries)
             console.print(_funnel_table(found.counts))
             if found.used is not None:

@@ -424,6 +424,12 @@ def test_an_embedder_of_an_unknown_name_is_said_to_be_taken_for_one_of_ollama(de
     assert code == 2 and "“nonsense” is none of hashing, wordllama" in message and "Ollama is not running" in message
 
 
+def test_a_report_on_stored_derived_labels_says_that_they_favour_what_was_shown(derived: str) -> None:
+    said = "favours what was shown"
+    assert said in " ".join(printed("recall", "report", "--bank", derived).split())
+    assert said not in " ".join(printed("recall", "report", "--bank", derived, "--derived").split())
+
+
 def test_a_memory_with_another_text_is_said_once_and_does_not_count_as_the_one_that_was_labelled(
     bank: str, tmp_path: Path
 ) -> None:
