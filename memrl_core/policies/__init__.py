@@ -93,6 +93,14 @@ def settings_fields_of(name: str) -> Mapping[str, FieldInfo]:
         return policy_class("memrl").Settings.model_fields
 
 
+def with_defaults(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a run, with the defaults of those that came to the policy `name` after it; as they are where the
+    policy is not installed."""
+    if not is_installed(name):
+        return settings
+    return {key: field.default for key, field in policy_class(name).Settings.model_fields.items()} | dict(settings)
+
+
 def settings_that_fit(name: str, values: Mapping[str, Any]) -> PolicySettings:
     """The settings of the policy `name` with those of `values` that it knows. Raises `SettingsError`."""
     known = policy_class(name).Settings.model_fields

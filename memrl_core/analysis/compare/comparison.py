@@ -20,7 +20,7 @@ from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.run.metrics import Estimate, percentiles, resampled
 from memrl_core.bank import MemoryBank
 from memrl_core.numerals import NOTHING, fixed, percent, signed
-from memrl_core.policies import settings_fields_of
+from memrl_core.policies import settings_fields_of, with_defaults
 from memrl_core.records import RunInfo
 from memrl_core.retrieval import Floats
 
@@ -291,15 +291,16 @@ def setting_differences(
 ) -> dict[str, tuple[str, ...]]:
     """The settings in which the lines differ over the steps that they do not share, by title, as text a line.
 
-    One that was changed on the way is "0.5 → 0.7". `supposed` gives what is changed in lines that were only supposed,
-    by name.
+    One that was changed on the way is "0.5 → 0.7"; one that an older run does not have counts as its default.
+    `supposed` gives what is changed in lines that were only supposed, by name.
     """
     begin = min((parted_after(lines[0], line) for line in lines[1:]), default=0)
     titles, courses = dict[str, str](), []
     for line in lines:
         own = [bank.settings(step.run, step.step) for step in line.steps if step.step > begin]
         changed = (supposed or {}).get(line.name, {})
-        courses.append([{**settings, **changed} for settings in own or [bank.settings(line.info.id)]])
+        recorded = own or [bank.settings(line.info.id)]
+        courses.append([{**with_defaults(line.info.policy, settings), **changed} for settings in recorded])
         titles |= {name: field.title or name for name, field in settings_fields_of(line.info.policy).items()}
         titles |= {name: name for settings in courses[-1] for name in settings if name not in titles}
     found = {}

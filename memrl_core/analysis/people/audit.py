@@ -22,7 +22,7 @@ from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
 from memrl_core.learning import active_rewards, assigned_credit, named_by, order_key, shares_in
 from memrl_core.learning.scales import RatingScales
 from memrl_core.numerals import short, signed
-from memrl_core.policies import settings_fields_of
+from memrl_core.policies import settings_fields_of, with_defaults
 from memrl_core.records import EventKind, LedgerEvent
 
 # --- one q ------------------------------------------------------------------------------------------------------------
@@ -280,8 +280,9 @@ class Sentences:
             known = before.payload["options"] if before else began.get("environment_options", {})
             return f"changed the environment: {_changes(known, event.payload['options'], {})}"
         known = before.payload["settings"] if before else began.get("settings", {})
-        fields = settings_fields_of(str(began.get("policy", "memrl")))
-        return f"changed settings: {_changes(known, event.payload['settings'], fields)}"
+        policy = str(began.get("policy", "memrl"))
+        was, now = (with_defaults(policy, settings) for settings in (known, event.payload["settings"]))
+        return f"changed settings: {_changes(was, now, settings_fields_of(policy))}"
 
 
 def _labelled(event: LedgerEvent, memories: str) -> str:

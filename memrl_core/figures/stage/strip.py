@@ -15,6 +15,7 @@ from memrl_core.bank.step_search import StepQuery
 from memrl_core.environments.base import steps_of_change
 from memrl_core.errors import MemRLError
 from memrl_core.learning import order_key
+from memrl_core.policies import with_defaults
 from memrl_core.records import EventKind, RunInfo
 from memrl_core.settings import symbol
 
@@ -77,9 +78,10 @@ def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
 def _changed_settings(bank: MemoryBank, run: str) -> tuple[tuple[int, str], ...]:
     """From which steps on settings were changed, and how: (31, "λ 0.5 → 0.9")."""
     changes = sorted(bank.events(run, (EventKind.SETTINGS_CHANGED,)), key=order_key)
-    before, found = bank.run(run).settings, []
+    info, found = bank.run(run), []
+    before = with_defaults(info.policy, info.settings)
     for event in changes:
-        after = event.payload["settings"]
+        after = with_defaults(info.policy, event.payload["settings"])
         moved = (name for name, value in after.items() if before.get(name) != value)
         if text := ", ".join(f"{symbol(name)} {before.get(name)} → {after[name]}" for name in moved):
             found.append((event.step, text))

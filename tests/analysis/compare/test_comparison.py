@@ -370,6 +370,14 @@ def test_a_run_without_a_step_is_reported_by_the_settings_it_would_have_even_if_
     assert given_settings(bank, "a", "c") == titled(delta=("0.2", "0.2000001"))
 
 
+def test_a_setting_that_an_older_run_does_not_have_is_its_default(bank: MemoryBank) -> None:
+    settings = bank.settings("a")
+    older = {name: value for name, value in settings.items() if name not in ("credit", "k1")}
+    begun(bank, "c", settings=older)
+    bank.write.change_settings("a", {**settings, "credit": "followed"}, 3)
+    assert given_settings(bank, "c", "a") == titled(credit=("prompt", "prompt → followed"))
+
+
 def test_settings_of_a_past_that_is_shared_are_no_difference(bank: MemoryBank) -> None:
     changed = {**bank.settings("a"), "weight": 0.7}
     bank.write.change_settings("a", changed, 2)

@@ -86,6 +86,9 @@ def test_memories_have_their_short_names(bank: MemoryBank) -> None:
 
 def test_rules_people_and_notes_are_named(bank: MemoryBank) -> None:
     bank.write.start_run(a_run("s", base="r", base_step=2), by="ann")
+    older = {name: value for name, value in bank.settings("r").items() if name != "credit"}
+    bank.write.start_run(replace(a_run("t"), settings=older), by="ann")
+    bank.write.change_settings("t", {**bank.settings("r"), "weight": 0.9}, 1, by="ann")
     bank.write.change_settings("r", {**bank.settings("r"), "weight": 0.7, "k1": 4}, 6, by="ann")
     bank.write.change_settings("r", {**bank.settings("r"), "weight": 0.25}, 6, by="ann")
     bank.write.ratings.change_scales("r", RatingScales(scale="stars", better=0.5), "ann")
@@ -96,7 +99,7 @@ def test_rules_people_and_notes_are_named(bank: MemoryBank) -> None:
     bank.write.notes.remove(note.id, "ann")
     long = f"{('long ' * 30)[:79]}…"
     named = [
-        ("run s", "step 2"), ("k1 10 → 4", "λ 0.5 → 0.7"), ("λ 0.7 → 0.25",), ("thumbs → stars", "none → 0.5"),
+        ("run s", "step 2"), ("run t",), ("changed settings: λ 0.5 → 0.9",), ("k1 10 → 4", "λ 0.5 → 0.7"), ("λ 0.7 → 0.25",), ("thumbs → stars", "none → 0.5"),
         ("ann", "manage"), ("look",), ("bo", "rate"), (long,), (long,),
     ]  # fmt: skip
     for words, parts in zip(of(bank), named, strict=True):

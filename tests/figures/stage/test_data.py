@@ -282,6 +282,16 @@ def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(dem
     assert (data["first"], data["steps"]) == (1, None)
 
 
+def test_a_change_of_settings_names_none_that_an_older_run_only_lacks(tmp_path: Path) -> None:
+    with a_chain(tmp_path / "bank", 2) as bank:
+        older = {name: value for name, value in bank.settings("r").items() if name not in ("credit", "unfollowed")}
+        bank.write.start_run(replace(bank.run("r"), id="older", settings=older))
+        settings = MemRLSettings().model_dump()
+        bank.write.change_settings("older", {**settings, "weight": 0.9}, 1)
+        bank.write.change_settings("older", {**settings, "credit": "followed"}, 2)
+        assert run_strip(bank, "older").settings == ((1, "λ 0.5 → 0.9"), (2, "λ 0.9 → 0.5, Credit prompt → followed"))
+
+
 def test_a_run_that_was_rewound_has_the_old_one_from_that_step_on_beside_it(tmp_path: Path) -> None:
     with a_chain(tmp_path / "bank", 5) as bank:
         old = bank.run("r")
