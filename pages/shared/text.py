@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import streamlit as st
 
@@ -59,9 +60,9 @@ def minute(moment: str) -> str:
     return f"{moment[:16].replace('T', ' ')} UTC"
 
 
-def verbatim(text: str) -> None:
-    """Show `text` as it is, letter for letter, in a block that wraps and can be copied."""
-    st.code(text, language=None, wrap_lines=True)
+def verbatim(text: str, height: int | Literal["content"] = "content") -> None:
+    """Show `text` as it is, letter for letter, in a block that wraps, scrolls and can be copied."""
+    st.code(text, language=None, wrap_lines=True, height=height)
 
 
 _FENCE = re.compile(r"(?ms)^(```|~~~)[ ]*([\w+-]*)[^\n]*\n(.*?)(?:^\1[ ]*$|\Z)")

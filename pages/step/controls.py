@@ -28,6 +28,7 @@ from pages.step.moves import move, note
 from pages.step.stage import look_in_link, map_menu, stage_arriving
 
 RUNS_STARTED = "runs_started"
+ARRIVED_HEIGHT = 68
 ASKED_HEIGHT = 68
 """Pixels of the field for the next task, two lines: the stage stays on one screen with it."""
 LOOK = 0.1
@@ -160,13 +161,12 @@ def _what_failed(view: View) -> None:
     live = view.live
     if live is None or live.error is None:
         return
-    st.error(literal(str(live.error)), icon=":material/error:")
     episode = live.episode
     # Also where a later attempt got nothing.
     arrived = episode.interrupted if episode is not None and episode.phase is Phase.GENERATE else ""
-    if arrived:
-        verbatim(arrived)
-    with st.container(horizontal=True):
+    # In one row, and what arrived in a few lines: the stage below keeps what a person needs of its height.
+    with st.container(horizontal=True, vertical_alignment="center", key="failed_step"):
+        st.error(literal(str(live.error)), icon=":material/error:", width="stretch")
         look = _look(view)
         st.button("Try again", key="retry", on_click=move, args=(view, LiveRun.step), **look)
         if arrived:
@@ -174,6 +174,8 @@ def _what_failed(view: View) -> None:
         if isinstance(live.error, NoVector):
             st.button("Skip this task", key="skip_task", on_click=move, args=(view, LiveRun.skip), **look)
         st.button("Drop this step", key="drop", on_click=move, args=(view, LiveRun.drop), **look)
+    if arrived:
+        verbatim(arrived, height=ARRIVED_HEIGHT)
 
 
 def _what_was_cut_short(view: View) -> None:

@@ -6,6 +6,7 @@ from memrl_core.errors import MemRLError
 from pages.shared import place as places
 from pages.shared.header import bar, follow_others, header, keys_help
 from pages.shared.picture import layout_of
+from pages.shared.text import errors_shown
 from pages.shared.view import view_of
 from pages.step.controls import controls, follows_banner, model_banner
 from pages.step.drawers import drawer
@@ -20,7 +21,7 @@ if place is None or place.run is None:
     st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
     st.stop()
 
-above, picture = st.container(), st.container()
+above, picture, below = st.container(), st.container(), st.container()
 try:
     view = view_of(place)
     if acted := act_on(view):
@@ -41,14 +42,18 @@ with above:
             keys_help()
     else:
         header(place, slider=False)
-    with st.container(key="notices"):
+    notices = st.container(key="notices")
+    with notices:
         model_banner(view)
-        follows_banner(view)
     controls(view)
+    # An earlier step that cannot be read takes neither the buttons nor this step away.
+    with errors_shown(), notices:
+        follows_banner(view)
 if comes_again:
     # What is read below the stage would only keep the browser from drawing it.
     st.stop()
-drawer(view)
+with above, errors_shown(), below:
+    drawer(view)
 layout = layout_of(place.bank.uri, place.bank)
 layout_choice(view, layout)
 if not view.busy:

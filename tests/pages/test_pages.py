@@ -579,6 +579,16 @@ def test_a_step_that_cannot_be_read_can_be_left_for_another(
     assert "step 8 of 40" in page_text(app)
 
 
+def test_an_earlier_step_that_cannot_be_read_leaves_the_buttons_of_the_last(demo: Path, visit: Visit) -> None:
+    shutil.copytree(demo, demo.with_name("torn"))
+    with sqlite3.connect(demo.with_name("torn") / "bank.db") as database:
+        database.execute("UPDATE steps SET trace = substr(trace, 1, 200) WHERE step = 12")
+    app = visit("step", bank="torn")
+    assert "Step 12 of run household cannot be read" in page_text(app)
+    assert not app.button(key="step").disabled
+    assert "leave" not in {button.key for button in app.button}
+
+
 def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
     shutil.copytree(demo, demo.with_name("future"))
     with sqlite3.connect(demo.with_name("future") / "bank.db") as database:

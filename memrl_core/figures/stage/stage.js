@@ -346,7 +346,7 @@ class Stage {
     const size = (this.size = width >= WIDE ? "wide" : width >= NARROW ? "middle" : "narrow");
     set(this.root, { "data-size": size, "data-theme": (this.theme = themeOf(this.root)) });
     this.nameAll();
-    this.root.style.setProperty("--stage-height", `${Math.max(size === "middle" ? LOW : HEIGHT, this.callbacks.height?.() ?? 0)}px`);
+    this.root.style.setProperty("--stage-height", `${Math.max(size === "narrow" ? HEIGHT : LOW, this.callbacks.height?.() ?? HEIGHT)}px`);
     const box = (element) => [Math.max(120, element.clientWidth), Math.max(120, element.clientHeight)];
     // Where the map stands alone there is no room for them.
     if (this.ranksBox.clientWidth || !this.ranks.model) this.ranks.layout(...box(this.ranksBox), this.model, this.theme);

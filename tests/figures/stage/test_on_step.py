@@ -206,6 +206,37 @@ def test_a_warning_takes_no_height_from_the_stage(page: Page, app: RunningApp) -
 
 
 @pytest.mark.slow
+def test_what_went_wrong_stands_above_a_stage_that_still_fits(page: Page, app: RunningApp) -> None:
+    banks = app.home / "banks"
+    banks.mkdir(exist_ok=True)
+    copy_bank(sample_data_path() / "demo_bank", banks / "torn")
+    with closing(sqlite3.connect(banks / "torn" / "bank.db")) as database, database:
+        database.execute("UPDATE steps SET trace = substr(trace, 1, 200) WHERE step = 12")
+    embedder, model = HashingEmbedder(), SimulatedModel()
+    with MemoryBank.create(str(banks / "no-server"), embedder.name, embedder.dimension) as bank:
+        run = replace(a_run("r"), embedder=embedder.name, model="ollama:not-there", simulated=False)
+        bank.write.start_run(run)
+        list(Agent(bank, "r", model, embedder, make_environment("household")).run(sample_tasks("household-train")[:3]))
+    page.set_viewport_size({"width": 1440, "height": 900})
+    for name, says in (("torn", "cannot be read"), ("no-server", "Ollama")):
+        page.goto(f"{app.url}/step?bank={name}")
+        drawn_stage(page)
+        settled(page)
+        if name == "no-server":
+            page.keyboard.press("f")
+            expect(page.get_by_role("button", name="Drop this step")).to_be_visible()
+        said = page.get_by_role("alert").filter(has_text=says).first
+        expect(said).to_be_visible()
+        settled(page)
+        page.wait_for_function(f"({ROOM})()[0] === 0")
+        box, stage = said.bounding_box(), page.locator(".stage").bounding_box()
+        assert box and stage and stage["y"] + stage["height"] <= 900
+        if name == "torn":
+            assert box["y"] + box["height"] <= stage["y"]
+        expect(page.get_by_label("k1 as a number")).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.slow
 def test_a_view_in_the_address_that_cannot_be_is_the_end_of_the_step_under_its_own_weight(
     page: Page, app: RunningApp
 ) -> None:
