@@ -819,3 +819,30 @@ def test_the_map_uses_its_plot_comes_near_on_phase_a_stands_alone_and_fans_out_w
     page.keyboard.press("m")
     expect(page.locator(".stage-ranks")).to_be_visible()
     assert page.evaluate("player.map.width") == width
+
+
+RATED = """(scale) => {
+  const { step } = player;
+  const of = { id: step.id, off: "", counts: 0.5, whose: "yours", environment: 1, mine: 0.5, given: {}, reason: "" };
+  const around = { people: [], note: "", credited: [], credit: null, credit_by: "", undo: true, redo: false };
+  const said = { labels: {}, uses: {}, label_off: "" };
+  const hand = { rater: "ann", login: false, off: "", scale, waits: false, done: null, later: null };
+  player.callbacks.hand = () => ({ ...hand, steps: { [step.step]: { ...of, ...around, ...said } } });
+  player.callbacks.height = () => 674;
+  player.relayout();
+}"""
+"""Lets a person have rated the step that is shown, on a scale; the stage is as high as on Step at 1440 × 900."""
+
+
+@pytest.mark.parametrize("name", ["rubric", "graded", "thumbs"])
+def test_no_scale_of_rewards_pushes_a_part_of_the_step_out_of_its_column(demo_data: Any, play: Play, name: str) -> None:
+    page = play(demo_data, at="step=41", height=900)
+    criteria = ["correct", "complete", "clear"] if name == "rubric" else []
+    page.evaluate(RATED, {"name": name, "options": [["1", "Bad", -1], ["5", "Good", 1]], "criteria": criteria})
+    assert page.locator("[data-act=undo]").is_visible()
+    boxes = page.locator(".stage-rest, .stage-part, .stage-tries").evaluate_all("""(all) =>
+      all.map((one) => [one.className, ...["top", "bottom"].map((side) => one.getBoundingClientRect()[side])])""")
+    (_, top, bottom), *parts, (_, tries, _) = boxes
+    assert len(parts) == 5 and bottom <= tries
+    for (_, _, above), (part, begin, end) in zip([("", 0, top), *parts[:-1]], parts, strict=True):
+        assert above <= begin + 0.5 and end <= bottom + 0.5, part
