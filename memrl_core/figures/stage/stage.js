@@ -260,6 +260,7 @@ class Stage {
     const shown = this.model?.steps[this.index];
     const was = shown ? this.most() : null;
     const stood = shown && was === LAST && this.t === LAST ? this.standing() : null;
+    const moving = this.model?.swing ? { ...this.model, goal: this.ends() } : null;
     this.model = new Model(data);
     this.run = data.run;
     let index = at ?? (shown ? this.model.indexOf(shown.step) : this.index);
@@ -268,7 +269,7 @@ class Stage {
     this.index = index;
     this.hovered = null;
     this.model.asThen = this.asThen;
-    if (same && stood) this.swingFrom(stood);
+    if (same && stood && !this.swingOn(moving)) this.swingFrom(stood);
     if (this.pinned !== null) this.pinned = this.model.numbers.get(this.pinnedId) ?? null;
     this.relayout();
     const most = this.most();
@@ -291,8 +292,42 @@ class Stage {
   standing() {
     const { model, index, counted } = this;
     const q = new Map(Object.keys(model.data.memories.now ?? {}).map((n) => [model.ids[n], model.moved(index, Number(n)).after]));
-    const after = new Map((counted.update?.changes ?? []).map((one) => [model.ids[one.memory], one.after]));
-    return { q, after, reward: counted.reward?.reward ?? null };
+    const after = new Map((counted.update?.changes ?? []).map((one) => [model.ids[one.memory], this.afterShown(one)]));
+    return { q, after, reward: this.rewardShown };
+  }
+
+  // q after a change and the reward, as they are shown: on their way while they move.
+  afterShown({ memory, after }) {
+    const { swing, ids } = this.model;
+    return mix(swing?.after.get(ids[memory]) ?? after, after, swing ? ease(swing.share) : 1);
+  }
+
+  get rewardShown() {
+    const { swing } = this.model;
+    const reward = this.counted.reward?.reward ?? null;
+    return reward !== null && swing?.reward != null ? mix(swing.reward, reward, ease(swing.share)) : reward;
+  }
+
+  // Where that ends.
+  ends() {
+    const { model } = this;
+    const { swing } = model;
+    model.swing = null;
+    const ends = this.standing();
+    model.swing = swing;
+    return ends;
+  }
+
+  // Other data amid a movement: where it leads to the same, it goes on. Whether it does.
+  swingOn(was) {
+    if (!was) return false;
+    const { goal, swing, ids } = was;
+    const now = this.ends();
+    const agrees = (one, other) => [...one].every(([id, q]) => !other.has(id) || other.get(id) === q);
+    if (goal.reward !== now.reward || !agrees(goal.q, now.q) || !agrees(goal.after, now.after)) return false;
+    const from = [...swing.from].map(([n, q]) => [this.model.numbers.get(ids[n]), q]).filter(([n]) => n !== undefined);
+    this.model.swing = { ...swing, from: new Map(from) };
+    return true;
   }
 
   // The step with its reward and every q as they were when it had ended, or as they count now.
@@ -792,7 +827,7 @@ class Stage {
     const given = this.counted.reward;
     const reward = given?.reward ?? null;
     const swung = swing ? ease(swing.share) : 1;
-    const shownReward = reward === null ? null : swing?.reward != null ? mix(swing.reward, reward, swung) : reward * ease(phases[5]);
+    const shownReward = swing?.reward != null ? this.rewardShown : reward * ease(phases[5]);
     for (const node of [this.rewardValue, this.hand.said, this.hand.verdict]) node.style.opacity = clamp(phases[5] * 2);
     this.rewardValue.textContent = reward === null ? (given ? "none" : "–") : signed(shownReward);
     set(this.rewardValue, { "data-outcome": given?.outcome ?? "unrated" });
@@ -800,8 +835,7 @@ class Stage {
     this.rewardValue.style.transform = `translateY(${mix(-46, 0, falls).toFixed(1)}px)`;
     this.updateBox.style.opacity = clamp(phases[6] * 3);
     for (const { change, swatch, after, delta } of this.changes) {
-      const goal = mix(swing?.after.get(this.model.ids[change.memory]) ?? change.after, change.after, swung);
-      const q = mix(change.before, goal, share);
+      const q = mix(change.before, this.afterShown(change), share);
       after.textContent = signed(q);
       swatch.style.background = css(qColour(q, this.run.q, this.theme));
       delta.textContent = `Δ ${signed((change.after - change.before) * share)}`;

@@ -846,3 +846,43 @@ def test_no_scale_of_rewards_pushes_a_part_of_the_step_out_of_its_column(demo_da
     assert len(parts) == 5 and bottom <= tries
     for (_, _, above), (part, begin, end) in zip([("", 0, top), *parts[:-1]], parts, strict=True):
         assert above <= begin + 0.5 and end <= bottom + 0.5, part
+
+
+SWINGING = """() => {
+  const data = player.model.data;
+  const at = player.index;
+  const rated = (reward) => {
+    const copy = structuredClone(data);
+    const { update, reward: given } = copy.steps[at];
+    given.reward = reward;
+    copy.memories.now = {};
+    for (const change of update.changes) copy.memories.now[change.memory] = change.after = reward / 2;
+    return copy;
+  };
+  const shown = () => {
+    player.render();
+    return [player.rewardValue, ...player.changes.map(({ after }) => after)].map((one) => one.textContent);
+  };
+  player.pause();
+  player.t = player.goal = 7;
+  cancelAnimationFrame(player.frame);
+  player.redraw = () => {};
+  player.update(rated(0.8));
+  player.model.swing = null;
+  player.update(rated(-0.6));
+  player.model.swing.share = 0.4;
+  const begun = shown();
+  player.update(rated(-0.6));
+  const [share, again] = [player.model.swing.share, shown()];
+  player.update(rated(0.2));
+  return { begun, share, again, turned: [player.model.swing.share, shown()] };
+}"""
+"""Has the step that is shown rated anew, and sends it amid the movement again, and rated once more."""
+
+
+def test_a_number_on_its_way_goes_on_when_other_data_come_and_turns_where_it_is(demo_data: Any, play: Play) -> None:
+    shown = play(demo_data, at="step=30").evaluate(SWINGING)
+    assert len(shown["begun"]) > 1
+    assert not {"+0.800", "−0.600", "+0.400", "−0.300"} & {*shown["begun"]}
+    assert (shown["share"], shown["again"]) == (0.4, shown["begun"])
+    assert shown["turned"] == [0, shown["begun"]]
