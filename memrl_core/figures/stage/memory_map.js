@@ -195,7 +195,7 @@ export class MemoryMap {
     const parts = { group, ring: svg("circle", { class: "stage-ring" }, group), shape: svg("path", { class: "stage-shape" }, group) };
     if (kind !== "copy") {
       parts.lead = svg("line", { class: "stage-lead" }, group);
-      parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, group, shortened(this.model.labels[n], 14));
+      parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, group, this.model.names[n]);
     }
     group.addEventListener("pointerenter", () => this.on.hover(n));
     group.addEventListener("pointerleave", () => this.on.hover(null));

@@ -1,6 +1,9 @@
-import { ease, mix } from "./dom.js";
+import { ease, ending, mix } from "./dom.js";
 
 // The data of a stage (memrl_core/figures/stage/data.py) with what can be asked of it.
+
+// Letters of the name of a memory: of one of a run that this one goes on from, "household-0015".
+const LONGEST_NAME = 14;
 
 export class Model {
   constructor(data) {
@@ -11,6 +14,8 @@ export class Model {
     this.count = table.id.length;
     this.ids = table.id;
     this.labels = table.label;
+    // As all parts of the stage name them; only what is longer than these is told by its end.
+    this.names = table.label.map((label) => ending(label, LONGEST_NAME));
     this.numbers = new Map(table.id.map((id, n) => [id, n]));
     // Copies of an intent are one glyph, at the place of the oldest that has one; each copy keeps its number in it.
     this.groupOf = new Int32Array(this.count).fill(-1);

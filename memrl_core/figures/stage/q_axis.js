@@ -1,4 +1,4 @@
-import { boxOf, clamp, css, ending, firstFree, mix, qColour, set, signed, svg } from "./dom.js";
+import { boxOf, clamp, css, firstFree, mix, qColour, set, signed, svg } from "./dom.js";
 
 // The axis of q beside the map, which is also the legend of its colours: what was selected has a lane of its own, in
 // which it moves from q before to q after; the others of the pool are ticks.
@@ -93,7 +93,7 @@ export class QAxis {
         if (now !== moved.left) svg("circle", { class: "stage-q-left", cx: x, cy: this.y(moved.left), r: 4 }, group);
         dot.lead = svg("line", { class: "stage-lead", x1: x }, group);
         dot.dot = svg("circle", { cx: x, r: 6 }, group);
-        dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, ending(this.model.labels[n], 5));
+        dot.name = svg("text", { x, class: "stage-mini", "text-anchor": "middle" }, group, this.model.names[n]);
         dot.delta = svg("text", { x, class: "stage-mini stage-strong", "text-anchor": "middle" }, group);
       }
       group.addEventListener("pointerenter", () => this.on.hover(n));

@@ -24,20 +24,23 @@ export class Ranks {
     const slim = width < 460;
     const at = (share) => Math.round(width * share);
     // One width for all steps, so that no axis moves.
-    const wide = 19 + 7.4 * this.longest(slim);
+    const longest = this.longest(slim);
+    const wide = 19 + 7.4 * longest;
+    // Long names leave the slopes less, so that the bars behind them can still be read.
+    const b = longest > 10 ? 0.56 : 0.62;
     const [name, between] = [(slim ? 4 : 8) + 7 * this.digits(), slim ? 14 : 24];
     // From the left: rank and name, bar, its number, the slope, rank and name again, both parts, the score.
     this.x = slim
       ? { name, bar: name + wide, barEnd: at(0.33), slope: at(0.33) + 46, slopeEnd: at(0.57), nameB: at(0.58) + between, parts: at(0.58) + between + wide, partsEnd: width - 52, end: width - 2 }
-      : { name, bar: name + wide, barEnd: at(0.4), slope: at(0.4) + 48, slopeEnd: at(0.62), nameB: at(0.62) + between, parts: at(0.62) + between + wide, partsEnd: width - 54, end: width - 2 };
+      : { name, bar: name + wide, barEnd: at(0.4), slope: at(0.4) + 48, slopeEnd: at(b), nameB: at(b) + between, parts: at(b) + between + wide, partsEnd: width - 54, end: width - 2 };
     this.slim = slim;
   }
 
   // Letters that the names of memories get.
   longest(slim) {
-    const most = slim ? 5 : 10;
+    const most = slim ? 5 : Infinity;
     let longest = 4;
-    for (const step of this.model.steps) for (const one of step.candidates) longest = Math.max(longest, this.model.labels[one.memory].length);
+    for (const step of this.model.steps) for (const one of step.candidates) longest = Math.max(longest, this.model.names[one.memory].length);
     return Math.min(most, longest);
   }
 
@@ -84,7 +87,7 @@ export class Ranks {
         const q = candidate.q ?? model.before(index).q[n];
         if (Number.isFinite(q)) svg("rect", { x: x.bar - 7, y: -5, width: 4, height: 10, rx: 1, fill: css(qColour(q, model.run.q, this.theme)) }, group);
         const longest = this.longest(this.slim);
-        const name = svg("text", { class: "stage-mini stage-strong", x: x.name, y: 3.5 }, group, ending(model.labels[n], longest));
+        const name = svg("text", { class: "stage-mini stage-strong", x: x.name, y: 3.5 }, group, ending(model.names[n], longest));
         if (model.labels[n].length > longest) svg("title", {}, name, model.labels[n]);
         texts.push(name);
         const own = step.recall?.rule === "own score" && candidate.own ? `${candidate.own}${this.slim ? "" : " · "}` : "";
@@ -101,7 +104,7 @@ export class Ranks {
         const b = { other, path, was: chosenBySimilarity.has(n) };
         if (readable) {
           b.rank = svg("text", { class: "stage-mini stage-quiet", x: x.nameB - 18, y: 3.5 }, other);
-          svg("text", { class: "stage-mini stage-strong", x: x.nameB, y: 3.5 }, other, ending(model.labels[n], this.longest(this.slim)));
+          svg("text", { class: "stage-mini stage-strong", x: x.nameB, y: 3.5 }, other, ending(model.names[n], this.longest(this.slim)));
           b.score = svg("text", { class: "stage-mini stage-number", x: x.end, y: 3.5, "text-anchor": "end" }, other);
         }
         const height = Math.max(1.5, this.tall - Math.min(14, half * 0.8));

@@ -1,4 +1,4 @@
-import { boxOf, clamp, css, ease, el, ending, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
+import { boxOf, clamp, css, ease, el, fixed, mix, qColour, set, shortened, signed, svg, themeOf } from "./dom.js";
 import { Film } from "./film.js";
 import { Hand } from "./hand.js";
 import { MAP_COLOURS, MemoryMap } from "./memory_map.js";
@@ -23,8 +23,6 @@ const LOW = 540;
 const WIDE = 1060;
 const NARROW = 640;
 const MOST_WORDS = 6;
-// Letters of the name on a chip.
-const LONGEST_CHIP = 10;
 // Settings that are tried on a step, by their sliders: in the address, symbol, name, places of their numbers.
 const TRIED = {
   weight: { at: "lambda", symbol: "λ", name: "Weight λ of q in phase B", places: 3, step: 0.005, least: 0, most: 1 },
@@ -445,12 +443,14 @@ class Stage {
     this.changes = (update?.changes ?? []).map((change) => {
       const now = model.now(this.index, change.memory);
       const row = set(el("div", "stage-change", this.updateRows), { ...model.marks(this.index, change.memory), title: change.formula });
-      el("b", "", row, ending(model.labels[change.memory], 7));
+      el("b", "", row, model.names[change.memory]);
       el("span", "stage-number", row, signed(change.before));
       el("span", "", row, "→");
       const swatch = el("i", "stage-swatch", row);
       const after = el("b", "stage-number", row);
       const delta = el("span", "stage-number stage-delta", row);
+      // Beside a long name it has no room; it stands on the axis too.
+      delta.hidden = model.names[change.memory].length > 10;
       const { left } = model.moved(this.index, change.memory);
       if (now !== left) {
         // Both have no room; how far it moved here stands on the axis too.
@@ -498,7 +498,7 @@ class Stage {
     for (const n of selected) {
       const chip = set(el("button", "stage-chip", this.chips), { type: "button", "data-memory": model.ids[n] });
       if (!recorded.has(n)) chip.classList.add("stage-chip-new");
-      el("b", "", chip, ending(model.labels[n], LONGEST_CHIP));
+      el("b", "", chip, model.names[n]);
       el("span", "", chip, shortened(model.intent(n), 34));
       if (step.follows?.includes(n)) chip.setAttribute("data-followed", "true");
       this.link(chip, n);
@@ -506,7 +506,7 @@ class Stage {
     for (const n of recorded) {
       if (selected.includes(n)) continue;
       const chip = set(el("button", "stage-chip stage-chip-gone", this.chips), { type: "button", "data-memory": model.ids[n] });
-      el("b", "", chip, ending(model.labels[n], LONGEST_CHIP));
+      el("b", "", chip, model.names[n]);
       this.link(chip, n);
     }
     if (!selected.length && !recorded.size) el("p", "stage-caption", this.chips, step.decision ? "no memory" : (step.missing[3] ?? ""));
@@ -530,8 +530,8 @@ class Stage {
     };
     this.letters = 0;
     // By the names that the chips have; the longest first, which others may be parts of.
-    const names = (step.follows ?? []).map((n) => model.labels[n]).sort((one, two) => two.length - one.length);
-    this.followed.textContent = names.reduce((text, name) => text.replaceAll(name, ending(name, LONGEST_CHIP)), step.followed);
+    const named = [...(step.follows ?? [])].sort((one, two) => model.labels[two].length - model.labels[one].length);
+    this.followed.textContent = named.reduce((text, n) => text.replaceAll(model.labels[n], model.names[n]), step.followed);
     this.followed.title = step.followed;
     this.followed.hidden = !step.followed;
     const turns = step.answer?.turns ?? [];
@@ -886,7 +886,7 @@ class Stage {
     const said = step.lines[phase - 1] || step.missing[phase] || "";
     if (!this.root.classList.contains("stage-what-if")) return phase === 3 && step.decision?.warnings.length ? `${said} · ${step.decision.warnings[0]}` : said;
     const now = selectedAt(this.again, this.weight);
-    const names = (numbers) => numbers.map((n) => model.labels[n]).join(", ");
+    const names = (numbers) => numbers.map((n) => model.names[n]).join(", ");
     const entered = now.filter((n) => !step.decision.selected.includes(n));
     const left = step.decision.selected.filter((n) => !now.includes(n));
     const change = entered.length || left.length ? [entered.length ? `${names(entered)} added` : "", left.length ? `${names(left)} removed` : ""].filter(Boolean).join(", ") : "the same memories are selected";

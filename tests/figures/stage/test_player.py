@@ -487,17 +487,34 @@ def test_a_line_leads_from_each_memory_that_the_answer_follows_to_the_answer(
     until(page, "document.querySelectorAll('.stage-followed-line').length === 0")
 
 
-def test_what_an_answer_follows_has_the_name_that_its_chip_has(demo_data: Any, play: Play) -> None:
+NAMED = """(n) => {
+  const [id, name] = [player.model.ids[n], player.model.names[n]];
+  const of = (list, text) => [...document.querySelectorAll(list)].filter((one) => one.dataset.memory === id)
+    .map((one) => one.querySelector(text).firstChild.textContent);
+  const drawn = [".stage-plot .stage-dot", ".stage-q .stage-lane", ".stage-row", ".stage-row-b"];
+  player.setTried({ weight: 0 });
+  return { name, parts: [
+    ...drawn.map((list) => of(list, list.includes("row") ? ".stage-strong" : "text")), of(".stage-chip", "b"),
+    of(".stage-change", "b"),
+  ].map(([one]) => one), line: player.followed.textContent };
+}"""
+"""What each part of the stage calls a memory."""
+
+
+@pytest.mark.parametrize("long", ["household-0022", "household-fork-2966-0022"])
+def test_a_memory_of_another_run_has_one_name_in_all_parts_of_the_stage(demo_data: Any, play: Play, long: str) -> None:
     data = copy.deepcopy(demo_data)
     step = next(one for one in data["steps"] if one["follows"])
     n = step["follows"][0]
-    label, data["memories"]["label"][n] = data["memories"]["label"][n], "household-0022"
-    step["followed"] = step["followed"].replace(label, "household-0022")
+    label, data["memories"]["label"][n] = data["memories"]["label"][n], long
+    step["followed"] = step["followed"].replace(label, long)
     page = play(data, f"step={step['step']}&phase=7", reduced_motion="reduce")
-    chip = page.locator(f".stage-chip[data-memory='{data['memories']['id'][n]}'] b")
-    assert chip.inner_text() == "h22"
+    named = page.evaluate(NAMED, n)
+    assert set(named["parts"]) == {named["name"]}
+    assert named["line"].startswith(f"follows {named['name']}")
+    assert named["name"] == (long if len(long) <= 14 else "househ…66-0022")
     said = page.locator(".stage-followed")
-    assert said.inner_text().startswith("follows h22") and "household-0022" in (said.get_attribute("title") or "")
+    assert long in (said.get_attribute("title") or "")
 
 
 def test_of_the_pool_one_row_takes_the_focus_and_the_arrows_go_on_from_it(demo_data: Any, play: Play) -> None:
