@@ -30,6 +30,7 @@ const FIRST_RING = 15;
 const CELL = 7;
 // How far above or below its dot a name may stand, nearest first.
 const NAME_SHIFTS = [0, 13, -13, 26, -26, 39, -39, 52, -52, 65, -65, 78, -78, 91, -91];
+const STAR_SIZE = 9;
 const STAR = "M0,-9 2.1,-2.9 8.6,-2.8 3.4,1.1 5.3,7.3 0,3.6 -5.3,7.3 -3.4,1.1 -8.6,-2.8 -2.1,-2.9Z";
 export const MAP_COLOURS = ["q", "outcome", "age", "family", "run"];
 
@@ -43,6 +44,8 @@ export class MemoryMap {
     this.layer = svg("g", {}, this.svg);
     this.opened = svg("g", {}, this.svg);
     this.star = svg("path", { d: STAR, class: "stage-star" }, this.svg);
+    // Above every marker: no name has one in it.
+    this.names = svg("g", {}, this.svg);
     this.lassoed = svg("path", { class: "stage-lasso" }, this.svg);
     this.tip = el("div", "stage-tip", this.box);
     this.tip.hidden = true;
@@ -166,8 +169,7 @@ export class MemoryMap {
     this.index = index;
     this.state = model.before(index);
     this.summarise();
-    this.layer.replaceChildren();
-    this.links.replaceChildren();
+    for (const layer of [this.layer, this.links, this.names]) layer.replaceChildren();
     this.cast = [];
     const selected = new Set(step.decision?.selected ?? []);
     const written = (step.write?.operations ?? []).map((one) => one.memory).filter((n) => n !== null && n !== undefined);
@@ -194,8 +196,9 @@ export class MemoryMap {
     const group = svg("g", { class: `stage-dot stage-dot-${kind}`, ...this.model.marks(this.index, n), transform: `translate(${left} ${top})` }, parent);
     const parts = { group, ring: svg("circle", { class: "stage-ring" }, group), shape: svg("path", { class: "stage-shape" }, group) };
     if (kind !== "copy") {
-      parts.lead = svg("line", { class: "stage-lead" }, group);
-      parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, group, this.model.names[n]);
+      parts.label = svg("g", { class: "stage-dot-name" }, this.names);
+      parts.lead = svg("line", { class: "stage-lead" }, parts.label);
+      parts.name = svg("text", { class: "stage-mini", x: 10, y: 3.5 }, parts.label, this.model.names[n]);
     }
     group.addEventListener("pointerenter", () => this.on.hover(n));
     group.addEventListener("pointerleave", () => this.on.hover(null));
@@ -472,7 +475,7 @@ export class MemoryMap {
     const step = model.steps[this.index];
     const query = step.query ? this.at(...step.query) : null;
     const landed = phases[1] >= 1;
-    set(this.star, { transform: query ? `translate(${query[0]} ${query[1]})` : "", opacity: query && landed ? 1 : 0, "fill-opacity": mix(1, 0.15, phases[7]) });
+    set(this.star, { transform: query ? `translate(${query[0]} ${query[1]})` : "", opacity: query && landed ? 1 : 0 });
     for (const one of this.cast) {
       const [x, y] = this.placeOf(one.n);
       const isLit = lit.has(one.n);
@@ -481,12 +484,16 @@ export class MemoryMap {
       const q = mix(one.moved.before, one.moved.after, share);
       const visits = share > 0.5 ? one.moved.visitsAfter : one.moved.visits;
       const chosen = one.kind === "selected" || one.kind === "credited";
-      const size = one.kind === "new" ? mix(0, 6, ease(phases[7])) : this.castScale * this.radius(visits) * (chosen ? 1.25 : 1) * (1 + (one.moved.moves ? 0.5 * Math.sin(Math.PI * share) : 0));
+      const size = one.kind === "new" ? mix(0, query && Math.hypot(x - query[0], y - query[1]) < STAR_SIZE ? STAR_SIZE + 2 : 6, ease(phases[7])) : this.castScale * this.radius(visits) * (chosen ? 1.25 : 1) * (1 + (one.moved.moves ? 0.5 * Math.sin(Math.PI * share) : 0));
       const ring = one.kind === "missed" ? 0.45 * phases[2] : one.kind === "new" ? phases[7] : come;
       const strong = chosen ? phases[3] : 0;
-      set(one.group, {
+      const where = {
         transform: `translate(${x.toFixed(2)} ${y.toFixed(2)})`,
         opacity: one.kind === "new" && !phases[7] ? 0 : this.dimmed(one.n) && !isLit ? 0.2 : 1,
+      };
+      set(one.label, { ...where, class: isLit ? "stage-dot-name stage-lit" : "stage-dot-name" });
+      set(one.group, {
+        ...where,
         "pointer-events": one.kind === "new" && !phases[7] ? "none" : "auto",
       });
       const ownQ = one.kind === "new" ? model.now(this.index, one.n) : q;
@@ -510,8 +517,11 @@ export class MemoryMap {
   setNames() {
     const dots = this.cast.filter((one) => one.named).map((one) => [...this.placeOf(one.n), one.size + 4.5]);
     const { query } = this.model.steps[this.index];
-    const star = query && this.star.getAttribute("opacity") !== "0" ? [[...this.at(...query), 9]] : [];
-    const taken = [...this.countBoxes(), ...[...dots, ...star].map(([x, y, r]) => [x - r, y - r, x + r, y + r])];
+    const star = query && this.star.getAttribute("opacity") !== "0" ? [[...this.at(...query), STAR_SIZE]] : [];
+    const boxes = (places) => places.map(([x, y, r]) => [x - r, y - r, x + r, y + r]);
+    const taken = [...this.countBoxes(), ...boxes([...dots, ...star])];
+    // What has no name is kept free where that is possible.
+    const others = boxes(this.cast.filter((one) => !one.named).map((one) => [...this.placeOf(one.n), one.size]));
     const rank = (one) => (one.isLit ? 0 : one.kind === "new" ? 1 : 2);
     for (const one of [...this.cast].sort((a, b) => rank(a) - rank(b))) {
       const [x, y] = this.placeOf(one.n);
@@ -522,7 +532,10 @@ export class MemoryMap {
         return { boxes: [box], shift, at, anchor };
       };
       const places = one.named ? NAME_SHIFTS.flatMap((shift) => [place(shift, true), place(shift, false)]) : [];
-      const found = firstFree(places, taken, [0, 0, this.width, this.height]);
+      const frame = [0, 0, this.width, this.height];
+      const free = firstFree(places, [...taken, ...others], frame);
+      if (free) taken.push(...free.boxes);
+      const found = free ?? firstFree(places, taken, frame);
       const { at, shift, anchor } = found ?? place(0, true);
       set(one.name, { opacity: one.named, x: at, y: 3.5 + shift, "text-anchor": anchor, display: found ? "inline" : "none" });
       set(one.lead, { opacity: one.named, x2: at, y2: shift, display: found && Math.abs(shift) > 13 ? "inline" : "none" });

@@ -491,11 +491,11 @@ NAMED = """(n) => {
   const [id, name] = [player.model.ids[n], player.model.names[n]];
   const of = (list, text) => [...document.querySelectorAll(list)].filter((one) => one.dataset.memory === id)
     .map((one) => one.querySelector(text).firstChild.textContent);
-  const drawn = [".stage-plot .stage-dot", ".stage-q .stage-lane", ".stage-row", ".stage-row-b"];
+  const drawn = [".stage-q .stage-lane", ".stage-row", ".stage-row-b"];
   player.setTried({ weight: 0 });
   return { name, parts: [
     ...drawn.map((list) => of(list, list.includes("row") ? ".stage-strong" : "text")), of(".stage-chip", "b"),
-    of(".stage-change", "b"),
+    of(".stage-change", "b"), [player.map.cast.find((one) => one.n === n).name.textContent],
   ].map(([one]) => one), line: player.followed.textContent };
 }"""
 """What each part of the stage calls a memory."""
@@ -903,3 +903,23 @@ def test_a_number_on_its_way_goes_on_when_other_data_come_and_turns_where_it_is(
     assert not {"+0.800", "−0.600", "+0.400", "−0.300"} & {*shown["begun"]}
     assert (shown["share"], shown["again"]) == (0.4, shown["begun"])
     assert shown["turned"] == [0, shown["begun"]]
+
+
+ON_TOP = """() => {
+  const all = [...document.querySelectorAll(".stage-plot svg *")];
+  const last = (list) => Math.max(...[...document.querySelectorAll(list)].map((one) => all.indexOf(one)));
+  const star = document.querySelector(".stage-star");
+  const names = [...document.querySelectorAll(".stage-dot-name text")].map((one) => all.indexOf(one));
+  const { opacity, fillOpacity } = getComputedStyle(star);
+  return [last(".stage-dot *") < all.indexOf(star), all.indexOf(star) < Math.min(...names), opacity, fillOpacity];
+}"""
+"""Whether the star is drawn above all markers and below all names, and how much of it is seen."""
+
+
+def test_the_query_is_clear_in_every_phase_and_no_marker_lies_on_a_name(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, at="step=30")
+    for phase in range(2, 8):
+        page.keyboard.press(str(phase))
+        until(page, f"player.t === {phase}")
+        page.evaluate("player.render()")
+        assert page.evaluate(ON_TOP) == [True, True, "1", "1"]
