@@ -9,6 +9,7 @@ from memrl_core.analysis.recall.queries import Query, labelled
 from pages.recall.beside import side_by_side
 from pages.recall.labelling import labelling
 from pages.recall.measures import measures
+from pages.recall.sets import golden_set
 from pages.recall.tuning import tuning
 from pages.shared import place as places
 from pages.shared.header import follow_others, header
@@ -59,6 +60,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="medium", ke
         help="What the environment knows of its tasks labels every memory that the run saw. Nothing is stored, and no "
         "method ever sees it.",
     )  # fmt: skip
+    golden_set(place)
 if view == LABEL:
     labelling(place)
 elif view == BESIDE:
@@ -71,8 +73,8 @@ else:
         st.info(
             "No step of this run is labelled yet. A label says whether a memory was right to recall for a task; it is "
             "no reward and moves no q. With labels this page says how often the right memory came, where the others "
-            "were lost, and which δ and λ would lose fewer. Label by hand, on Step by the key L, or import a golden set"
-            + ("; what the environment knows of its tasks can label all at once." if knows else ".")
+            "were lost, and which δ and λ would lose fewer. Label by hand, on Step by the key L, or import a golden "
+            "set above" + ("; what the environment knows of its tasks can label all at once." if knows else ".")
         )
         with st.container(horizontal=True, key="recall_begin"):
             st.button("Label this step", icon=":material/label:", key="recall_to_label", on_click=_view, args=(LABEL,))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from streamlit.testing.v1 import AppTest
 
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import Label
 from memrl_core.numerals import percent
 from memrl_core.records import EventKind
-from tests.pages.screen import RUN, Stored, Visit, beliefs, by_hand, on_stage, page_text, stands
+from tests.pages.screen import RUN, Download, Stored, Visit, beliefs, by_hand, on_stage, page_text, plain, stands
 
 
 def looked_at(app: AppTest) -> AppTest:
@@ -191,3 +194,36 @@ def test_the_best_setting_starts_a_new_run_from_a_step(visit: Visit, bank: Store
     assert (new.settings["delta"], new.settings["weight"]) != (
         bank.settings(RUN, 7)["delta"], bank.settings(RUN, 7)["weight"],
     )  # fmt: skip
+
+
+def test_a_golden_set_is_taken_away_and_brought_in_once_it_was_looked_at(
+    visit: Visit, bank: Stored, downloads: dict[str, Download]
+) -> None:
+    memory = bank.trace(RUN, 20).decision.selected[0]
+    bank.write.judgements.judge(Label(RUN, 20, memory, 2, "ann", reason="the same object"))
+    visit("recall", bank="demo", run=RUN, recall_view="Label")
+    (line,) = downloads["recall_set_out"].text.splitlines()
+    assert (
+        json.loads(line)["judged"][0] | {"memory": memory, "grade": 2, "rater": "ann"} == json.loads(line)["judged"][0]
+    )
+    row = {"query": bank.trace(RUN, 21).task.intent, "run": RUN, "step": 21, "judged": [{"memory": memory, "grade": 3}]}
+    broken = json.dumps(row | {"judged": [{"memory": "nobody", "grade": 1}]})
+    app = visit("recall", bank="demo", run=RUN, recall_view="Label")
+    app.file_uploader(key="recall_set_file").upload("mine.jsonl", f"{json.dumps(row)}\n{broken}\nno JSON\n".encode())
+    app.run().button(key="recall_set_ask").click().run()
+    assert "Line 3 is no JSON" in plain(app) and "nobody" in plain(app)
+    assert bank.judgements.standing(RUN, 21) == []
+    app.button(key="recall_set_save").click().run()
+    (label,) = bank.judgements.standing(RUN, 21)
+    assert (label.memory_id, label.grade, label.rater, label.source) == (memory, 3, "mine.jsonl", "import")
+    assert not app.exception and any("1 label" in one.value for one in app.success)
+
+
+def test_a_set_that_cannot_be_read_is_said_in_a_sentence(visit: Visit, bank: Stored, tmp_path: Path) -> None:
+    app = looked_at(visit("recall", bank="demo", run=RUN))
+    assert app.button(key="recall_set_ask").disabled
+    for path, said in (("/nowhere/set.jsonl", "no file"), (str(tmp_path), "no BEIR folder")):
+        app.text_input(key="recall_set_path").set_value(path).run()
+        app.button(key="recall_set_ask").click().run()
+        assert any(said in one.value for one in app.error)
+    assert bank.judgements.standing() == []
