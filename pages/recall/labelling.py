@@ -10,13 +10,15 @@ import numpy as np
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
+from memrl_core.analysis.recall.changed import changed_sentence, changed_since
 from memrl_core.analysis.recall.pooling import done_steps, parts_of, recall_progress
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
+from memrl_core.bank.people.editing import Gone
 from memrl_core.bank.people.judgements import MEANING, Label
+from memrl_core.bank.people.ratings import LONGEST_REASON
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import JUDGED
-from memrl_core.errors import MemRLError
 from memrl_core.numerals import counted, percent
 from memrl_core.records import StepTrace
 from memrl_core.retrieval import exact_similarity
@@ -26,6 +28,7 @@ from pages.shared.place import Place
 from pages.shared.text import failure_kept, literal, verbatim
 
 NEAREST, FOUND = 8, 12
+UNDONE = "label_undone"
 NEXT: Mapping[str, Any] = {"type": "tertiary", "icon": ":material/skip_next:"}
 
 
@@ -39,14 +42,25 @@ def labelling(place: Place) -> None:
     batch = next((one for one, number in mine if number == step), None)
     items = _items(bank, trace) if batch is None else list(batch.pools.get(step, ()))
     labels = {label.memory_id: label for label in bank.judgements.standing(run, step) if _mine(label)}
+    since = {label.memory_id: gone for label, gone in changed_since(bank, run, labels.values())}
+    # Another text is asked anew; the label of the old one stays, with its text.
+    items = list(dict.fromkeys([*items, *(gone.now for gone in since.values() if gone.now)]))
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="label_bar"):
         name_field("recall_name", row=True)
         done = sum(item in labels for item in items)
         st.markdown(f"**{done} of {len(items)}** memories of step {step}", width="content")
         _moves(place, trace, "" in labels, mine)
+    said, elsewhere = st.session_state.pop(UNDONE, ("", False))
+    if elsewhere:  # On the whole page: a fragment would keep the step it was drawn with.
+        st.session_state[UNDONE] = said, False
+        st.rerun()
+    if said:
+        st.toast(literal(said), icon=":material/undo:")
     if batch is not None:
         _end_of_batch(bank, batch)
     st.subheader(literal(trace.task.intent), anchor=False)
+    if said := changed_sentence([(labels[one], gone) for one, gone in since.items()]):
+        st.caption(f":material/history: {literal(said)}")
     if "" in labels:
         st.caption(f"You say: {'something' if labels[''].grade else 'nothing'} should come.")
     key = f"label_at_{run}_{step}"
@@ -57,7 +71,11 @@ def labelling(place: Place) -> None:
             at = min(at, len(items) - 1)
             left_over = [n for n, item in enumerate(items) if n != at and item not in labels]
             after = next((n for n in left_over if n > at), left_over[0] if left_over else at)
-            _card(bank, trace, items[at], labels.get(items[at]), key, at, len(items), after)
+            _card(bank, trace, items[at], labels.get(items[at]), since, key, at, len(items), after)
+            st.text_input(
+                "Reason", key=_reason_key(run, step), max_chars=LONGEST_REASON, label_visibility="collapsed",
+                placeholder="Reason, kept with the next labels of this step",
+            )  # fmt: skip
         else:
             st.info("No memory was considered in this step. Search for one that should have come.")
     with right:
@@ -89,14 +107,23 @@ def _items(bank: MemoryBank, trace: StepTrace) -> list[str]:
 
 
 def _card(
-    bank: MemoryBank, trace: StepTrace, memory_id: str, label: Label | None, key: str, at: int, of: int, after: int
-) -> None:
+    bank: MemoryBank, trace: StepTrace, memory_id: str, label: Label | None, since: Mapping[str, Gone], key: str,
+    at: int, of: int, after: int,
+) -> None:  # fmt: skip
     """The memory with a key per grade; a grade goes on to the item at `after`, the next without a label."""
     memory = bank.memory(memory_id)
     with st.container(border=True, key="label_card"):
         st.markdown(f"**{literal(memory_label(memory_id, trace.run))}** · {literal(memory.intent)}")
         verbatim(memory.experience[:1200])
-        st.caption("not labelled by you" if label is None else f"you: {label.grade} · {MEANING[label.grade or 0]}")
+        if label is None:
+            st.caption("not labelled by you")
+        else:
+            why = f" · {literal(label.reason)}" if label.reason else ""
+            st.caption(f"you: {label.grade} · {MEANING[label.grade or 0]}{why}")
+        if memory_id in since:
+            st.caption(f":material/history: {since[memory_id].how} since: this is the text that you labelled.")
+        elif old := [memory_label(one, trace.run) for one, gone in since.items() if gone.now == memory_id]:
+            st.caption(f":material/history: It took the place of {literal(', '.join(old))} since: label the new text.")
     with st.container(horizontal=True, gap="small", key="label_grades"):
         for grade, meaning in enumerate(MEANING):
             st.button(
@@ -112,14 +139,19 @@ def _card(
                   on_click=_go, args=(key, at + 1))  # fmt: skip
 
 
+def _reason_key(run: str, step: int) -> str:
+    return f"label_reason_{run}_{step}"
+
+
 def _go(key: str, at: int) -> None:
     st.session_state[key] = at
 
 
 def _judge(bank: MemoryBank, label: Label, key: str = "", after: int = 0) -> None:
-    """Give a label under the name that stands there now: what was typed last comes with the press."""
+    """Give a label under the name and the reason that stand there now: what was typed last comes with the press."""
     with failure_kept():
-        bank.write.judgements.judge(replace(label, rater=person()))
+        reason = str(st.session_state.get(_reason_key(label.run, label.step), "")).strip() or label.reason
+        bank.write.judgements.judge(replace(label, rater=person(), reason=reason))
         if key:
             st.session_state[key] = after
 
@@ -133,8 +165,8 @@ def _moves(place: Place, trace: StepTrace, said: bool, mine: Sequence[tuple[Batc
     )  # fmt: skip
     done = bank.undo.done(person(), JUDGED)
     st.button(
-        "Undo", shortcut="u", type="tertiary", icon=":material/undo:", key="label_undo", on_click=_undo, args=(bank,),
-        **within_role(bank, Role.RATE, not done),
+        "Undo", shortcut="u", type="tertiary", icon=":material/undo:", key="label_undo", on_click=_undo,
+        args=(bank, trace), **within_role(bank, Role.RATE, not done),
     )  # fmt: skip
     if mine:
         labels = bank.judgements.standing(trace.run)
@@ -167,12 +199,20 @@ def _show(step: int) -> None:
     st.rerun()
 
 
-def _undo(bank: MemoryBank) -> None:
+def _undo(bank: MemoryBank, trace: StepTrace) -> None:
+    """Take back the person's last label, say which it was, and go to its step."""
     with failure_kept():
-        try:
-            bank.write.undo.undo(person(), JUDGED)
-        except MemRLError as error:
-            st.toast(literal(str(error)))
+        undone = bank.write.undo.undo(person(), JUDGED)
+        if undone is None:
+            return
+        event = undone.first
+        about = memory_label(event.memory_ids[0], event.run) if event.memory_ids else "whether anything should come"
+        where = f"step {event.step}" + ("" if event.run == trace.run else f" of run {event.run}")
+        more = f" and {len(undone.events) - 1:,} more" if len(undone.events) > 1 else ""
+        elsewhere = (event.run, event.step) != (trace.run, trace.step)
+        st.session_state[UNDONE] = f"Undone: what you said of {about} in {where}{more}.", elsewhere
+        if elsewhere:
+            places.go(run=event.run, step=event.step)
 
 
 def _missing(bank: MemoryBank, trace: StepTrace, items: Sequence[str], labels: dict[str, Label]) -> None:
@@ -181,7 +221,9 @@ def _missing(bank: MemoryBank, trace: StepTrace, items: Sequence[str], labels: d
     words = st.text_input("Search all memories of the bank", key="label_search", placeholder="words of its intent")
     asked = words.lower().split()
     if asked:
-        known = [m for m in bank.memories() if all(word in f"{m.intent} {m.experience}".lower() for word in asked)]
+        having = [m for m in bank.memories() if all(word in f"{m.intent} {m.experience}".lower() for word in asked)]
+        seen = bank.view(trace.run, bank.seen_until(trace.run, trace.step, trace.epoch))
+        known = [memory for memory in having if seen.sees(memory.id)]
         for memory in known[:FOUND]:
             with st.container(horizontal=True, vertical_alignment="center", key=f"missing_{memory.id}"):
                 given = labels.get(memory.id)
@@ -193,7 +235,12 @@ def _missing(bank: MemoryBank, trace: StepTrace, items: Sequence[str], labels: d
                 )  # fmt: skip
         if len(known) > FOUND:
             st.caption(f"{len(known) - FOUND:,} more have these words.")
-        if not known:
+        if unseen := len(having) - len(known):
+            st.caption(
+                f"Not in memory at this step: {counted(unseen, 'memory')} with these words, written later, forgotten "
+                "before, or another run's."
+            )
+        if not having:
             st.caption("No memory has these words.")
     extra = [memory_id for memory_id in labels if memory_id and memory_id not in items]
     for memory_id in extra:

@@ -38,6 +38,22 @@ ABOUT_MEMORIES = (
 )
 
 
+_TAKING = {
+    EventKind.MEMORY_FORGOTTEN: "forgotten",
+    EventKind.MEMORY_EDITED: "edited",
+    EventKind.MEMORY_MERGED: "merged",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """How a memory went ("forgotten", "edited" or "merged") and when; `now` stands in its place, "" where none does."""
+
+    how: str
+    when: str
+    now: str
+
+
 class Editing(Part):
     """What became of the memories of a run by people's hands."""
 
@@ -62,6 +78,29 @@ class Editing(Part):
     def away(self, run: str) -> Mapping[str, Utility]:
         """q and visits of every memory that the run knew once and no longer sees."""
         return dict(self._q.now(run).away)
+
+    @locked
+    def gone(self, run: str) -> dict[str, Gone]:
+        """What became of every memory that the run knew once and no longer sees."""
+        fold = self._q.now(run)
+        last: dict[str, tuple[LedgerEvent, str]] = {}
+        for event in sorted((e for e in self._events_behind(run) if e.kind in _TAKING), key=in_ledger):
+            for memory_id in event.payload.get("replaces") or event.memory_ids:
+                last[memory_id] = event, event.memory_ids[0] if event.payload.get("replaces") else ""
+        found = {}
+        for memory_id in fold.away:
+            if memory_id not in last:
+                continue
+            event, now_id = last[memory_id]
+            while now_id and now_id not in fold.utilities:
+                now_id = last[now_id][1] if now_id in last else ""
+            found[memory_id] = Gone(_TAKING[event.kind], event.created, now_id)
+        return found
+
+    @locked
+    def replacing(self, run: str) -> frozenset[str]:
+        """The memories that an edit or a merge put in the place of others, as long as that counts."""
+        return frozenset(i for e in self._events_behind(run) if e.payload.get("replaces") for i in e.memory_ids)
 
     def _events_behind(self, run: str) -> list[LedgerEvent]:
         """The events behind what a run sees, with those of the run that it started from."""
