@@ -30,15 +30,20 @@ def my_part(bank: MemoryBank, run: str = "") -> None:
     """In how many steps recall awaits the person's labels, with a button that opens the first; nothing where none."""
     mine = parts_of(bank, person(), run)
     labels = {batch.run: bank.judgements.standing(batch.run) for batch, _ in mine}
-    waiting = [(batch.run, step) for batch, step in mine if step not in done_steps(batch, person(), labels[batch.run])]
+    # A step may be in the parts of two batches: it is one step to label.
+    waiting = list(
+        dict.fromkeys(
+            (batch.run, step) for batch, step in mine if step not in done_steps(batch, person(), labels[batch.run])
+        )
+    )
     if not waiting:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="my_recall_part"):
         st.markdown(f"Recall awaits your labels in **{counted(len(waiting), 'step')}**.", width="content")
         if st.button("Label them", key="to_recall_batch", icon=":material/label:"):
-            st.session_state["recall_view"] = "Label"
             places.go(run=waiting[0][0], step=waiting[0][1])
-            st.switch_page("pages/recall/page.py")
+            link = {**st.session_state["place"], "recall_view": "Label"}
+            st.switch_page("pages/recall/page.py", query_params=link)
 
 
 def batch_head(bank: MemoryBank, batch: Batch, about: str, given: str) -> None:

@@ -26,6 +26,7 @@ from memrl_core.bank.people.roles import person_name
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.numerals import counted
 from memrl_core.policies import make_policy, settings_that_fit
 from memrl_core.policies.base import seed_of
 from memrl_core.policies.decide import decide
@@ -134,9 +135,11 @@ def recall_batch(
     wanted_gold = round(gold_share * count)
     gold = _gold_steps(bank, run, mixed, known, said, wanted_gold) if wanted_gold else []
     if len(gold) < wanted_gold:
+        knows = f"{known[:80]} has labelled" if known else "The environment knows what should come in"
+        what = f"let {known[:80]} label more" if known else "name a person whose labels are known"
         raise InputError(
-            f"{wanted_gold} gold items are wanted, and of {len(gold)} of these steps it is known what should come by "
-            f"{known[:80] or 'the environment'}. {UNCHANGED}; want fewer, or let another's labels be known."
+            f"{counted(wanted_gold, 'gold item')} are wanted. {knows} {len(gold) or 'none'} of these steps. "
+            f"{UNCHANGED}; {what}, or want fewer."
         )
     chosen = [*gold, *(step for step in mixed if step not in set(gold))][:count]
     twice = set(np.array(chosen)[rng.permutation(count)[: round(doubled * count)]].tolist())
