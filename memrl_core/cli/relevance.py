@@ -19,7 +19,8 @@ from rich.table import Table
 from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import embedder_of, is_simulated, make_model, must_be_there, new_embedder
 from memrl_core.analysis.decision.labels import memory_named
-from memrl_core.analysis.recall.found import PLAIN, Measure, lacking, measured, rankings, usual
+from memrl_core.analysis.recall.changed import changed_sentence, changed_since
+from memrl_core.analysis.recall.found import PLAIN, Measure, lacking, measured, notes_of, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_sentences, judged, on_gold
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.pooling import DEPTH, recall_batch
@@ -521,6 +522,8 @@ def report(
             console.print(f"Labels: {'derived, not stored' if derived else said}.")
             if by_source["derived"] and not derived:
                 console.print(STORED_DERIVED, style="yellow")
+            if since := changed_sentence(changed_since(opened, name, labels)):
+                console.print(since, style="yellow")
             found = funnel(queries)
             console.print(_funnel_table(found.counts))
             if found.used is not None:
@@ -533,6 +536,11 @@ def report(
                 ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
                 said = f"as the environment knows in {percent(right.share or 0.0, 0)} of {right.n:,} labels ({ends})"
                 console.print(f"{escape(plain(rater))} labels {said}.")
+        if not shown and derived:
+            raise InputError(
+                "No step can be labelled: no environment here knows what its tasks are about. Label by hand with "
+                "memrl recall label STEP MEMORY --grade 2, or bring in a set with memrl recall import."
+            )
         if not shown:
             raise InputError(
                 "No step is labelled yet. Begin with memrl recall label STEP MEMORY --grade 2, with --derive, or with "
@@ -557,8 +565,8 @@ def _print_measures(measures: Sequence[Measure], title: str) -> None:
         phase = "" if name in PLAIN else one.phase
         table.add_row(name, phase, mean, ends, f"{one.queries:,}")
     console.print(table)
-    for note in dict.fromkeys(note for one in measures for note in one.notes):
-        console.print(f"{note[0].upper()}{note[1:]}.", style="yellow")
+    for note in notes_of(measures):
+        console.print(note, style="yellow")
 
 
 def _funnel_table(counts: Mapping[str, int]) -> Table:

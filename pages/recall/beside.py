@@ -13,6 +13,7 @@ from memrl_core.analysis.recall.found import Measure, measured, rankings, usual
 from memrl_core.analysis.recall.queries import labelled
 from memrl_core.errors import MemRLError
 from memrl_core.models.base import Cancelled, Progress
+from pages.recall.which import Which
 from pages.shared.models import embedders_at_hand
 from pages.shared.picture import show_table
 from pages.shared.place import Place
@@ -32,11 +33,11 @@ class _Arm:
     problem: str = ""
 
 
-def side_by_side(place: Place, derive: bool) -> None:
+def side_by_side(place: Place, which: Which) -> None:
     """A row for each run as it was, and for each as other embedders would have it decide."""
     bank, own = place.bank, place.info
     with_labels = {label.run for label in bank.judgements.standing()}
-    runs = [info.id for info in bank.runs() if derive or info.id in with_labels or info.id == own.id]
+    runs = [info.id for info in bank.runs() if which.derived or info.id in with_labels or info.id == own.id]
     left, right = st.columns(2)
     with left:
         chosen = st.multiselect("Runs", runs, [own.id], key="recall_runs", placeholder="choose runs")
@@ -51,8 +52,8 @@ def side_by_side(place: Place, derive: bool) -> None:
         st.info("Choose a run.")
         return
     arms = working(
-        "beside", f"{bank.state} {derive} {chosen} {others}",
-        lambda report, stop: _arms(place, chosen, others, derive, report, stop), "texts and steps",
+        "beside", f"{bank.state} {which} {chosen} {others}",
+        lambda report, stop: _arms(place, chosen, others, which, report, stop), "texts and steps",
     )  # fmt: skip
     if arms is None:
         return
@@ -64,7 +65,7 @@ def side_by_side(place: Place, derive: bool) -> None:
 
 
 def _arms(
-    place: Place, runs: Sequence[str], others: Sequence[str], derive: bool, report: Progress, stop: Cancelled
+    place: Place, runs: Sequence[str], others: Sequence[str], which: Which, report: Progress, stop: Cancelled
 ) -> list[_Arm] | None:
     settings = place.bank.settings(place.info.id)
     names = usual(int(settings.get("k1", 10)), int(settings.get("k2", 3)))
@@ -75,7 +76,13 @@ def _arms(
             try:
                 embedder = new_embedder(other, load_preferences()) if other else None
                 queries = labelled(
-                    place.bank, run, derive=derive, embedder=embedder, on_progress=report, cancelled=stop
+                    place.bank,
+                    run,
+                    which.of(place.bank, run),
+                    derive=which.derived,
+                    embedder=embedder,
+                    on_progress=report,
+                    cancelled=stop,
                 )
             except MemRLError as error:
                 found.append(_Arm(run, name, bool(other), problem=str(error)))

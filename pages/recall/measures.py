@@ -9,15 +9,28 @@ from collections.abc import Sequence
 import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.recall.found import PLAIN, measured, rankings, usual
+from memrl_core.analysis.recall.changed import changed_sentence, changed_since
+from memrl_core.analysis.recall.found import PLAIN, measured, notes_of, rankings, usual
 from memrl_core.analysis.recall.grades import SOURCES, agreement_sentences, on_gold
 from memrl_core.analysis.recall.pooling import done_steps, parts_of
-from memrl_core.analysis.recall.queries import Fate, Query, Stage, funnel
+from memrl_core.analysis.recall.queries import (
+    FOLLOWED,
+    NOT_FOLLOWED,
+    PROMPT,
+    Fate,
+    Funnel,
+    Query,
+    funnel,
+    left_at,
+    lost_at,
+    stages_before,
+)
 from memrl_core.analysis.recall.success import against_success
 from memrl_core.analysis.run.metrics import Rate
 from memrl_core.bank import MemoryBank
 from memrl_core.figures.run.tuning import funnel_picture, success_picture
 from memrl_core.numerals import counted, percent
+from pages.recall.which import Which
 from pages.recall.winning import winning
 from pages.shared import place as places
 from pages.shared.person import person
@@ -25,7 +38,7 @@ from pages.shared.picture import chosen_row, show, show_table
 from pages.shared.place import Place
 from pages.shared.text import literal
 
-WHY: dict[Stage, str] = {
+WHY: dict[str, str] = {
     "not stored": "The run did not know it at this step.",
     "other space": "Its vector, or the query's, is of another embedder.",
     "below delta": "The gate kept it out: δ below its similarity would admit it.",
@@ -33,17 +46,22 @@ WHY: dict[Stage, str] = {
     "kept out": "A rule of the method kept it out of the pool.",
     "reranked away": "It was in the pool, and others had a higher score.",
     "no room": "It was selected and left out of the prompt, which was full.",
+    NOT_FOLLOWED: "It was in the prompt, and the answer is not known to follow it.",
 }
 
 
-def measures(place: Place, queries: Sequence[Query], derived: bool) -> None:
+LEFT = "left: "
+FUNNEL_KEY = "recall_funnel"
+
+
+def measures(place: Place, queries: Sequence[Query], which: Which) -> None:
     """The measures of the run as it was, and the funnel."""
     bank, run = place.bank, place.info.id
     settings = bank.settings(run)
     found = measured(rankings(queries), usual(int(settings.get("k1", 10)), int(settings.get("k2", 3))))
     left, right = st.columns([5, 6], gap="large")
     with left:
-        st.markdown(f"**{counted(len(queries), 'labelled step')}** · {literal(_sources(place, derived))}")
+        st.markdown(f"**{counted(len(queries), 'labelled step')}** · {literal(_sources(place, which))}")
         show_table(
             [
                 {
@@ -59,15 +77,15 @@ def measures(place: Place, queries: Sequence[Query], derived: bool) -> None:
             "Measures of recall with their intervals",
             height="content",
         )
-        for sentence in dict.fromkeys(sentence for one in found for sentence in one.notes):
-            st.caption(f":material/info: {literal(sentence[0].upper() + sentence[1:])}.")
+        for sentence in notes_of(found):
+            st.caption(f":material/info: {literal(sentence)}")
+        if not which.derived and (since := changed_sentence(changed_since(bank, run, which.among(bank, run)))):
+            st.caption(f":material/history: {literal(since)}")
         _agreement(place)
     with right:
         lost = funnel(queries)
-        show(funnel_picture(lost), "recall_funnel")
-    stages = [stage for stage, places_lost in lost.lost.items() if places_lost]
-    if stages:
-        _lost(place, queries, stages, {stage: len(lost.lost[stage]) for stage in stages})
+        show(funnel_picture(lost), FUNNEL_KEY, on_select=_open_bar, selection_mode="points")
+    _opened(place, queries, lost)
     _success(place, queries)
 
 
@@ -88,10 +106,10 @@ def _success(place: Place, queries: Sequence[Query]) -> None:
         )
 
 
-def _sources(place: Place, derived: bool) -> str:
-    if derived:
+def _sources(place: Place, which: Which) -> str:
+    if which.derived:
         return "derived by the environment, not stored"
-    by = Counter(label.source for label in place.bank.judgements.standing(place.info.id))
+    by = Counter(label.source for label in which.among(place.bank, place.info.id))
     return ", ".join(f"{counted(by[source], 'label')}: {source}" for source in SOURCES if by[source])
 
 
@@ -114,21 +132,42 @@ def _on_gold(_bank: MemoryBank, state: str, run: str) -> dict[str, Rate]:
     return on_gold(_bank, run, _bank.judgements.standing(run))
 
 
-def _lost(place: Place, queries: Sequence[Query], stages: Sequence[Stage], counts: dict[Stage, int]) -> None:
-    st.markdown("**Where they were lost**")
-    shown = {stage: f"{stage.replace('delta', 'δ')} ({counts[stage]:,})" for stage in stages}
+def _open_bar() -> None:
+    """The memories behind the bar of the funnel that was clicked: its second trace is what was lost there."""
+    points = st.session_state[FUNNEL_KEY]["selection"]["points"]
+    if points:
+        bar = str(points[0]["y"])
+        st.session_state["recall_part"] = bar, points[0]["curve_number"] == 1
+        st.session_state["recall_stage"] = None
+
+
+def _opened(place: Place, queries: Sequence[Query], found: Funnel) -> None:
+    """The memories, and so the steps, behind a part of the funnel."""
+    st.markdown("**The steps behind it**", help="Choose a part here, or click a bar of the funnel.")
+    parts = _parts(queries, found)
+    clicked, was_lost = st.session_state.get("recall_part", ("", False))
+    asked = [name for name in (stages_before(clicked) if was_lost else (f"{LEFT}{clicked}",)) if parts.get(name)]
+    usually = [name for name in parts if not name.startswith(LEFT) or name in (f"{LEFT}{PROMPT}", f"{LEFT}{FOLLOWED}")]
+    shown = [name for name in parts if parts[name] and (name in usually or name in asked)]
+    if not shown:
+        return
+    losses = [name for name in shown if not name.startswith(LEFT)]
+    most = max(asked or losses or shown, key=lambda name: len(parts[name]))
+    if st.session_state.get("recall_stage") not in shown:
+        st.session_state["recall_stage"] = most
     stage = st.segmented_control(
-        "Stage", list(stages), format_func=shown.__getitem__, default=max(stages, key=counts.__getitem__),
-        key="recall_stage", label_visibility="collapsed",
+        "Stage", shown, format_func=lambda name: f"{_said(name)} ({len(parts[name]):,})", key="recall_stage",
+        label_visibility="collapsed", required=True,
     )  # fmt: skip
     if stage is None:
         return
-    st.caption(WHY[stage])
-    rows = [(query, fate) for query in queries for fate in query.fates if fate.stage == stage]
+    if stage in WHY:
+        st.caption(WHY[stage])
+    rows = parts[stage]
     chosen = chosen_row(
         [_row(query, fate) for query, fate in rows],
         "recall_lost",
-        f"Memories that were lost: {stage}",
+        f"Memories that should come: {_said(stage)}",
         columns={"query": st.column_config.TextColumn("query", width="large")},
         height=260,
     )
@@ -141,6 +180,21 @@ def _lost(place: Place, queries: Sequence[Query], stages: Sequence[Stage], count
             places.go_to_steps(step=query.step, memory=fate.memory_id)
     if stage == "reranked away":
         winning(place.bank, query, fate)
+
+
+def _parts(queries: Sequence[Query], found: Funnel) -> dict[str, list[tuple[Query, Fate]]]:
+    """What can be opened: the losses in the order of the work, then what is left after each stage."""
+    known = found.used is not None
+    names = [*found.lost, *([NOT_FOLLOWED] if known else [])]
+    left = [*found.counts, *([FOLLOWED] if known else [])]
+    return {
+        **{name: lost_at(queries, name) for name in names},
+        **{f"{LEFT}{name}": left_at(queries, name) for name in left},
+    }
+
+
+def _said(name: str) -> str:
+    return name.removeprefix(LEFT).replace("delta", "δ")
 
 
 def _row(query: Query, fate: Fate) -> dict[str, object]:

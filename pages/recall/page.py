@@ -11,6 +11,7 @@ from pages.recall.labelling import labelling
 from pages.recall.measures import measures
 from pages.recall.sets import golden_set
 from pages.recall.tuning import tuning
+from pages.recall.which import Which, chosen_labels
 from pages.shared import place as places
 from pages.shared.header import follow_others, header
 from pages.shared.place import Place
@@ -20,12 +21,14 @@ VIEWS = {"Measures": measures, "Tune": tuning}
 LABEL, BESIDE = "Label", "Side by side"
 
 
-def _queries(place: Place, derive: bool) -> list[Query] | None:
+def _queries(place: Place, which: Which) -> list[Query] | None:
     """The labelled steps; None while they are looked at."""
     bank, run = place.bank, place.info.id
-    what = f"{bank.state} {run} {derive}"
     return working(
-        "recall", what, lambda report, stop: labelled(bank, run, derive=derive, on_progress=report, cancelled=stop),
+        "recall", f"{bank.state} {run} {which}",
+        lambda report, stop: labelled(
+            bank, run, which.of(bank, run), derive=which.derived, on_progress=report, cancelled=stop
+        ),
         "steps",
     )  # fmt: skip
 
@@ -48,10 +51,13 @@ if place is None or place.run is None or not place.last_step:
     st.page_link("pages/step/page.py", label="Go to Step", icon=":material/skip_next:")
     st.stop()
 
+# No default: what another page or a button chose for this list would be said to contradict it.
+if "recall_view" not in st.query_params and not st.session_state.get("recall_view"):
+    st.session_state["recall_view"] = "Measures"
 knows = Deriver(place.bank, place.info.id).knows
 with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="recall_bar"):
     view = st.segmented_control(
-        "View", [*VIEWS, BESIDE, LABEL], default="Measures", key="recall_view", label_visibility="collapsed",
+        "View", [*VIEWS, BESIDE, LABEL], key="recall_view", label_visibility="collapsed", required=True,
         bind="query-params",
     )  # fmt: skip
     # Who labels would see in them what should come.
@@ -60,15 +66,18 @@ with st.container(horizontal=True, vertical_alignment="center", gap="medium", ke
         help="What the environment knows of its tasks labels every memory that the run saw. Nothing is stored, and no "
         "method ever sees it.",
     )  # fmt: skip
+    which = Which(derived=True) if derive or view == LABEL else chosen_labels(place)
     golden_set(place)
 if view == LABEL:
     labelling(place)
 elif view == BESIDE:
-    side_by_side(place, bool(derive))
+    side_by_side(place, which)
 else:
-    found = _queries(place, bool(derive))
+    found = _queries(place, which)
     if found:
-        VIEWS[view or "Measures"](place, found, bool(derive))
+        VIEWS[view or "Measures"](place, found, which)
+    elif found is not None and not which.derived and place.bank.judgements.standing(place.info.id):
+        st.info(f"No label of this run is of this source ({', '.join(which.sources)}). Choose another one above.")
     elif found is not None:
         st.info(
             "No step of this run is labelled yet. A label says whether a memory was right to recall for a task; it is "

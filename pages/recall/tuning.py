@@ -23,6 +23,7 @@ from memrl_core.analysis.recall.tune import (
 from memrl_core.bank.people.roles import Role
 from memrl_core.errors import MemRLError
 from memrl_core.figures.run.tuning import NAMES, curves_picture, grid_picture
+from pages.recall.which import Which
 from pages.shared import place as places
 from pages.shared.person import person, within_role
 from pages.shared.picture import show
@@ -32,7 +33,7 @@ from pages.shared.text import errors_shown, failure_kept, literal
 K1S, K2S = (3, 5, 10, 20, 30, 50), (1, 2, 3, 5, 8)
 
 
-def tuning(place: Place, queries: Sequence[Query], derived: bool) -> None:
+def tuning(place: Place, queries: Sequence[Query], which: Which) -> None:
     """Curves, grid and the best setting under a bar for false recall."""
     bank, run = place.bank, place.info.id
     settings = bank.settings(run)

@@ -23,14 +23,15 @@ from pages.shared.place import download_name
 from pages.shared.text import literal
 
 
-def show(picture: Picture, key: str) -> None:
-    """Draw a picture; its table opens below it, and both can be saved."""
+def show(picture: Picture, key: str, **look: Any) -> None:
+    """Draw a picture; its table opens below it, and both can be saved. `look` is what else `st.plotly_chart` takes."""
     st.markdown(f"**{literal(picture.title)}**")
     st.plotly_chart(
         picture.figure,
         key=key,
         alt=picture.alt,
         config={"displaylogo": False, "toImageButtonOptions": image_options(key)},
+        **look,
     )
     table_twin(picture, key)
 

@@ -9,9 +9,22 @@ from streamlit.testing.v1 import AppTest
 
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import Label
+from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.numerals import percent
 from memrl_core.records import EventKind
-from tests.pages.screen import RUN, Download, Stored, Visit, beliefs, by_hand, on_stage, page_text, plain, stands
+from tests.pages.screen import (
+    RUN,
+    Download,
+    Stored,
+    Visit,
+    beliefs,
+    by_hand,
+    known_as,
+    on_stage,
+    page_text,
+    plain,
+    stands,
+)
 
 
 def looked_at(app: AppTest) -> AppTest:
@@ -227,3 +240,111 @@ def test_a_set_that_cannot_be_read_is_said_in_a_sentence(visit: Visit, bank: Sto
         app.button(key="recall_set_ask").click().run()
         assert any(said in one.value for one in app.error)
     assert bank.judgements.standing() == []
+
+
+def test_a_reason_is_kept_with_the_next_labels_of_a_step(visit: Visit, bank: Stored) -> None:
+    app = visit("recall", bank="demo", run=RUN, step="20", recall_view="Label")
+    app.text_input(key=f"label_reason_{RUN}_20").set_value("another object")
+    app.button(key="grade_0").click().run()
+    app.button(key="grade_2").click().run()
+    assert [label.reason for label in bank.judgements.standing(RUN, 20)] == ["another object"] * 2
+    app = visit("recall", bank="demo", run=RUN, step="20", recall_view="Label")
+    app.session_state[f"label_at_{RUN}_20"] = 0
+    assert "another object" in page_text(app.run())
+    app = visit("recall", bank="demo", run=RUN, step="21", recall_view="Label")
+    app.button(key="grade_1").click().run()
+    assert [label.reason for label in bank.judgements.standing(RUN, 21)] == [""]
+
+
+def test_undo_says_what_it_took_back_and_goes_to_its_step(visit: Visit, bank: Stored) -> None:
+    app = visit("recall", bank="demo", run=RUN, step="20", recall_view="Label")
+    app.button(key="grade_2").click().run()
+    (label,) = bank.judgements.standing(RUN, 20)
+    app.button(key="label_step").click().run()
+    app.button(key="label_undo").click().run()
+    assert bank.judgements.standing(RUN) == [] and app.query_params["step"] in ("20", ["20"])
+    assert any("in step 20" in one.value.replace("\\", "") for one in app.toast)
+    assert any(f"#{int(label.memory_id.rpartition('-')[2])}" in one.value.replace("\\", "") for one in app.toast)
+
+
+def test_only_what_was_in_memory_at_a_step_is_offered_as_missing(visit: Visit, bank: Stored) -> None:
+    app = visit("recall", bank="demo", run=RUN, step="5", recall_view="Label")
+    app.text_input(key="label_search").set_value("put").run()
+    offered = {str(button.key).removeprefix("should_") for button in app.button if "should_" in str(button.key)}
+    assert offered and all(bank.memory(one).step < 5 for one in offered)
+    assert any("Not in memory at this step" in one.value for one in app.caption)
+
+
+def test_a_text_that_was_edited_since_is_said_and_asked_anew(visit: Visit, bank: Stored) -> None:
+    memory, *_ = bank.trace(RUN, 20).decision.selected
+    rater = "ann"
+    known_as(rater)
+    bank.write.judgements.judge(Label(RUN, 20, memory, 2, rater))
+    new = bank.write.editing.edit(RUN, memory, bank.memory(memory).intent, "Another text.", HashingEmbedder(), rater)
+    app = visit("recall", bank="demo", run=RUN, step="20", recall_view="Label")
+    assert "1 label is of a memory that was changed since (1 edited)" in plain(app)
+    at = f"label_at_{RUN}_20"
+    app.session_state[at] = 999
+    app.run()
+    assert "label the new text" in plain(app) and "Another text." in page_text(app)
+    app.button(key="grade_0").click().run()
+    assert {one.memory_id: one.grade for one in bank.judgements.standing(RUN, 20)} == {memory: 2, new.id: 0}
+    # The steps of then are measured by the labels of then: the new text could not come in them.
+    app.button(key="label_undo").click().run()
+    bank.write.judgements.judge(Label(RUN, 20, new.id, 3, rater))
+    app = looked_at(visit("recall", bank="demo", run=RUN))
+    assert "1 edited" in plain(app)
+    assert "not stored" not in [str(option) for one in app.segmented_control for option in one.options]
+
+
+def test_the_rule_and_the_source_of_labels_are_chosen_on_the_page(visit: Visit, bank: Stored) -> None:
+    memory, *_ = bank.trace(RUN, 20).decision.selected
+    for rater, grade in (("ann", 2), ("bo", 0)):
+        bank.write.judgements.judge(Label(RUN, 20, memory, grade, rater))
+    bank.write.judgements.judge(Label(RUN, 21, memory, 2, "set.jsonl", "import"))
+
+    def steps(app: AppTest) -> str:
+        return next(one.value for one in looked_at(app).markdown if "labelled step" in one.value)
+
+    def hit(app: AppTest) -> list[int]:
+        table = looked_at(app).dataframe[0].value
+        return table[table["measure"] == "mrr"]["steps"].tolist()
+
+    app = visit("recall", bank="demo", run=RUN)
+    assert "2 labelled steps" in steps(app) and hit(app) == [1, 1]
+    assert hit(app.segmented_control(key="recall_rule").set_value("any").run()) == [2, 2]
+    app.segmented_control(key="recall_source").set_value("person").run()
+    assert "1 labelled step**" in steps(app) and hit(app) == [1, 1]
+    app = visit("recall", bank="demo", run=RUN, recall_rule="any", recall_source="import")
+    assert "1 labelled step**" in steps(app) and hit(app) == [1, 1]
+    looked_at(app.segmented_control(key="recall_source").set_value("judge").run())
+    assert any("this source" in one.value for one in app.info)
+
+
+def test_each_part_of_the_funnel_opens_its_steps(visit: Visit, bank: Stored) -> None:
+    given, other = bank.trace(RUN, 20).decision.selected[:2]
+    bank.write.judgements.judge(Label(RUN, 20, given, 2, "ann"))
+    bank.write.judgements.judge(Label(RUN, 20, other, 1, "ann"))
+    app = looked_at(visit("recall", bank="demo", run=RUN))
+    parts = app.segmented_control(key="recall_stage")
+    assert any("in the prompt (2)" in str(option) for option in parts.options)
+    parts.set_value("left: in the prompt").run()
+    assert app.dataframe[-1].value["memory"].nunique() == 2
+    # A bar that was clicked.
+    app.session_state["recall_part"] = "labelled", False
+    app.session_state["recall_stage"] = None
+    app.run()
+    assert app.session_state["recall_stage"] == "left: labelled" and len(app.dataframe[-1].value) == 2
+
+
+def test_the_way_from_rewards_to_label_stays_in_the_link(visit: Visit, bank: Stored) -> None:
+    memory = bank.trace(RUN, 20).decision.candidates[0].memory_id
+    known_as("ann")
+    for name in ("one", "two"):
+        batch = Batch(run=RUN, name=name, kind="recall", parts={"ann": (20,)}, overlap=1, pools={20: (memory,)})
+        bank.write.batches.make(batch, "ann")
+    app = visit("rewards", bank="demo", run=RUN)
+    # A step in two batches is one step.
+    assert any("**1 step**" in one.value for one in app.markdown)
+    app.button(key="to_recall_batch").click().run()
+    assert app.query_params["recall_view"] in ("Label", ["Label"]) and app.query_params["step"] in ("20", ["20"])

@@ -32,6 +32,7 @@ RANKED = {"hit": "Success", "recall": "R", "precision": "P", "mrr": "RR", "ndcg"
 NEED_K = ("hit", "recall", "precision")
 FLAT = 1e-12
 """A variance below this is that of equal values."""
+ONE_QUERY = "one query: no interval"
 PLAIN = ("false_recall", "empty", "coverage")
 _NAME = re.compile(r"(hit|recall|precision|mrr|ndcg|false_recall|empty|coverage)(?:@([1-9]\d{0,3}))?(?:\.([ab]))?")
 
@@ -85,7 +86,7 @@ def measured(found: Sequence[Ranking], names: Sequence[str]) -> list[Measure]:
     for index, ((kind, _, phase), name) in enumerate(zip(parsed, names, strict=True)):
         notes = []
         if len(values[index]) == 1:
-            notes.append("one query: no interval")
+            notes.append(ONE_QUERY)
         if kind in RANKED and len(values[index]) and thin:
             notes.append(f"only {covered.mean():.0%} of the memories given are labelled")
         if kind == "false_recall" and (torn := sum(one.judged.contradicts for one in found)):
@@ -101,6 +102,15 @@ def lacking(name: str) -> str:
     if kind == "false_recall":
         return "no query says that nothing should come"
     return "nothing was selected" if kind == "coverage" else "no query has a memory that should come"
+
+
+def notes_of(found: Sequence[Measure]) -> list[str]:
+    """What stands in the way of trusting measures, each once; which of them have one query alone is named."""
+    known = [one for one in found if one.queries]
+    alone = [one.name.removesuffix(".b").replace("_", " ") for one in known if ONE_QUERY in one.notes]
+    named = f" ({', '.join(dict.fromkeys(alone))})" if len(alone) < len(known) else ""
+    notes = dict.fromkeys(note for one in known for note in one.notes)
+    return [f"{note[0].upper()}{note[1:]}{named if note == ONE_QUERY else ''}." for note in notes]
 
 
 def mean_of(values: npt.NDArray[np.float64]) -> Estimate:

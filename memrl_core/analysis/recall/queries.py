@@ -20,6 +20,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
+from memrl_core.numerals import fixed
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import seed_of
 from memrl_core.policies.decide import decide, with_q
@@ -105,6 +106,8 @@ def labelled(
     Raises `UnknownRun`, `ModelError`, and `InputError` where a run finds memories by more than the vectors of intents.
     """
     chosen = judged(bank.judgements.standing(run)) if by_step is None else dict(by_step)
+    # What was put in the place of a memory after a step could not come in it: its label is about steps to come.
+    replacing = bank.editing.replacing(run) if chosen else frozenset[str]()
     deriver = Deriver(bank, run) if derive else None
     if deriver is not None and not deriver.knows:
         deriver = None
@@ -140,9 +143,46 @@ def labelled(
         if deriver is not None:
             memories = [view.memories[view.ids[place]] for place in view.positions().tolist()]
             chosen[step] = judged(deriver.of_step(trace, memories)).get(step, Judged({}))
-        found.append(_query(trace, view, chosen[step], space, product))
+        found.append(_query(trace, view, _of_then(chosen[step], view, replacing), space, product))
         on_progress(len(found), len(traces))
     return found
+
+
+def _of_then(known: Judged, view: MemoryView, replacing: frozenset[str]) -> Judged:
+    """What is known of a step without the memories that took the place of others since."""
+    if replacing.isdisjoint(known.grades):
+        return known
+    grades = {i: grade for i, grade in known.grades.items() if i not in replacing or view.sees(i)}
+    return replace(known, grades=grades)
+
+
+def fates_of(bank: MemoryBank, trace: StepTrace, known: Judged) -> tuple[Fate, ...]:
+    """What became in one finished step of the memories that should come."""
+    view = bank.view(trace.run, bank.seen_until(trace.run, trace.step, trace.epoch))
+    return _query(trace, view, known, None, None).fates
+
+
+def lost_sentence(fate: Fate, settings: Mapping[str, Any]) -> str:
+    """Where a memory that should come was lost, with its numbers; "" for one that was given."""
+    at = "" if fate.similarity is None else f" Similarity {fixed(fate.similarity)}, rank {fate.rank:,}"
+    delta, k1 = float(settings.get("delta", 0.0)), settings.get("k1")
+    match fate.stage:
+        case "not stored":
+            return "Lost: not stored. The run did not know it at this step."
+        case "other space":
+            return "Lost: its vector, or the query's, is of another embedder."
+        case "below delta":
+            return f"Lost below δ.{at}; δ was {delta:g}."
+        case "beyond k1":
+            return f"Lost beyond k1.{at}; k1 was {k1}."
+        case "kept out":
+            return f"Lost: a rule of the method kept it out of the pool.{at}."
+        case "reranked away":
+            return f"Lost in phase B: others had a higher score.{at}."
+        case "no room":
+            return f"Lost: selected, and left out of the prompt, which was full.{at}."
+        case _:
+            return ""
 
 
 def _comparable(trace: StepTrace) -> bool:
@@ -382,3 +422,29 @@ def funnel(queries: Iterable[Query]) -> Funnel:
         counts[name] = left
     known = [fate.used for _, fate in fates if fate.stage == "given" and fate.used is not None]
     return Funnel(counts, lost, sum(known) if known else None)
+
+
+PROMPT, FOLLOWED, NOT_FOLLOWED = "in the prompt", "followed by the answer", "not followed by the answer"
+
+
+def left_at(queries: Iterable[Query], name: str) -> list[tuple[Query, Fate]]:
+    """The memories that are left after a stage of the funnel: one of `FUNNEL` or `FOLLOWED`, each with its step."""
+    gone: set[Stage] = set()
+    for stage, lost in _LOST_BEFORE.items() if name != FUNNEL[0] else ():
+        gone.update(lost)
+        if stage == name:
+            break
+    found = [(query, fate) for query in queries for fate in query.fates if fate.stage not in gone]
+    return [(query, fate) for query, fate in found if fate.used] if name == FOLLOWED else found
+
+
+def lost_at(queries: Iterable[Query], name: Stage | str) -> list[tuple[Query, Fate]]:
+    """The memories that were lost at a stage, or, with `NOT_FOLLOWED`, that the answer is not known to follow."""
+    wanted = "given" if name == NOT_FOLLOWED else name
+    found = [(query, fate) for query in queries for fate in query.fates if fate.stage == wanted]
+    return [(query, fate) for query, fate in found if not fate.used] if name == NOT_FOLLOWED else found
+
+
+def stages_before(name: str) -> tuple[str, ...]:
+    """The stages at which memories are lost just before one of the funnel's counts, or before `FOLLOWED`."""
+    return (NOT_FOLLOWED,) if name == FOLLOWED else _LOST_BEFORE.get(name, ())

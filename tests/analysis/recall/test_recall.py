@@ -15,7 +15,7 @@ import pytrec_eval
 from memrl_core.agent import Agent
 from memrl_core.agent.asking import templates, view_before
 from memrl_core.analysis.decision.whatif import decided, situation_of
-from memrl_core.analysis.recall.found import Ranking, mean_of, measured, rankings
+from memrl_core.analysis.recall.found import Ranking, mean_of, measured, notes_of, rankings
 from memrl_core.analysis.recall.grades import (
     Deriver,
     Judged,
@@ -28,7 +28,18 @@ from memrl_core.analysis.recall.grades import (
 )
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.pooling import agreement_in, done_steps, pooled, recall_batch, recall_progress
-from memrl_core.analysis.recall.queries import STAGES, Query, funnel, labelled, weights_that_select
+from memrl_core.analysis.recall.queries import (
+    FOLLOWED,
+    NOT_FOLLOWED,
+    STAGES,
+    Query,
+    fates_of,
+    funnel,
+    labelled,
+    left_at,
+    lost_at,
+    weights_that_select,
+)
 from memrl_core.analysis.recall.success import against_success
 from memrl_core.analysis.recall.tune import (
     MEASURES,
@@ -111,6 +122,13 @@ def test_false_recall_empty_recall_and_coverage_are_counted_over_their_own_queri
     assert np.isnan(alone.share.low) and "no interval" in alone.notes[0] and "33%" in alone.notes[1]
     (none,) = measured([], ["mrr"])
     assert none.queries == 0 and np.isnan(none.share.value)
+
+
+def test_a_note_of_one_query_names_its_measures() -> None:
+    one = [Ranking(["a"], ["a"], Judged({"a": 1}, False)), Ranking(["b"], ["b"], Judged({"b": 1}, False))]
+    mixed = measured([*one, Ranking(["a"], ["a"], Judged({"a": 0}, True))], ["mrr", "false_recall"])
+    assert notes_of(mixed) == ["One query: no interval (false recall)."]
+    assert notes_of(measured(one[:1], ["mrr", "hit@1"])) == ["One query: no interval."]
 
 
 @pytest.mark.parametrize("name", ["recall", "mrr@0", "false_recall@3", "ndcg@x", "recall@10.c", "speed@3", ""])
@@ -240,6 +258,17 @@ def test_the_funnel_adds_up_to_all_that_should_come(agent: Agent) -> None:
                 assert fate.similarity is not None and fate.similarity <= 0.12
             if fate.stage == "beyond k1":
                 assert fate.rank is not None and fate.rank > 6
+    # Each part of it can be opened: what is left after a stage is what is not lost up to it, with its steps.
+    for name, count in found.counts.items():
+        assert len(left_at(queries, name)) == count
+    for stage, gone in found.lost.items():
+        opened = lost_at(queries, stage)
+        assert [(query.step, fate.memory_id) for query, fate in opened] == list(gone)
+    assert found.used is not None and len(left_at(queries, FOLLOWED)) == found.used
+    assert len(lost_at(queries, NOT_FOLLOWED)) == found.counts["in the prompt"] - found.used
+    # One step alone says the same of its memories.
+    last = queries[-1]
+    assert fates_of(agent.bank, agent.bank.trace("r", last.step), last.judged) == last.fates
     # Ranks are those of all exact similarities.
     for query in queries[-4:]:
         trace = agent.bank.trace("r", query.step)
