@@ -21,7 +21,7 @@ from memrl_core.agent.run_parts import embedder_of, is_simulated, make_model, mu
 from memrl_core.analysis.decision.labels import memory_named
 from memrl_core.analysis.recall.changed import changed_sentence, changed_since
 from memrl_core.analysis.recall.found import PLAIN, Measure, lacking, measured, notes_of, rankings, usual
-from memrl_core.analysis.recall.grades import SOURCES, Deriver, agreement_sentences, judged, on_gold
+from memrl_core.analysis.recall.grades import SOURCES, STORED_DERIVED, Deriver, agreement_sentences, judged, on_gold
 from memrl_core.analysis.recall.model_judge import judged_by
 from memrl_core.analysis.recall.pooling import DEPTH, recall_batch
 from memrl_core.analysis.recall.queries import funnel, labelled
@@ -49,10 +49,6 @@ from memrl_core.numerals import counted, percent
 from memrl_core.records import EventKind
 
 recall_app = typer.Typer(help="Was the right memory found? Labels, measures and a guard.", no_args_is_help=True)
-STORED_DERIVED = (
-    "Stored derived labels speak only of memories that a step considered, which favours what was shown: what else "
-    "should have come is not counted as missed. --derived labels every memory."
-)
 LINES = 20
 JUDGES_TOKENS = 200
 """A grade and a short reason."""
@@ -521,7 +517,7 @@ def report(
             said = ", ".join(f"{by_source[one]:,} {one}" for one in sources if by_source[one])
             console.print(f"Labels: {'derived, not stored' if derived else said}.")
             if by_source["derived"] and not derived:
-                console.print(STORED_DERIVED, style="yellow")
+                console.print(f"{STORED_DERIVED} --derived labels every memory.", style="yellow")
             if since := changed_sentence(changed_since(opened, name, labels)):
                 console.print(since, style="yellow")
             found = funnel(queries)

@@ -11,7 +11,7 @@ import streamlit as st
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.recall.changed import changed_sentence, changed_since
 from memrl_core.analysis.recall.found import PLAIN, measured, notes_of, rankings, usual
-from memrl_core.analysis.recall.grades import SOURCES, agreement_sentences, on_gold
+from memrl_core.analysis.recall.grades import SOURCES, STORED_DERIVED, agreement_sentences, on_gold
 from memrl_core.analysis.recall.pooling import done_steps, parts_of
 from memrl_core.analysis.recall.queries import (
     FOLLOWED,
@@ -79,6 +79,8 @@ def measures(place: Place, queries: Sequence[Query], which: Which) -> None:
         )
         for sentence in notes_of(found):
             st.caption(f":material/info: {literal(sentence)}")
+        if not which.derived and any(one.source == "derived" for one in which.among(bank, run)):
+            st.caption(f":material/info: {STORED_DERIVED}")
         if not which.derived and (since := changed_sentence(changed_since(bank, run, which.among(bank, run)))):
             st.caption(f":material/history: {literal(since)}")
         _agreement(place)

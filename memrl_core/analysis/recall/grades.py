@@ -21,6 +21,10 @@ Rule = Literal["majority", "any", "strict"]
 """Which grade raters that differ give together: the middle one (the lower of two), the highest, or the lowest."""
 SOURCES: tuple[LabelSource, ...] = ("person", "import", "judge", "derived")
 """Whose label counts where there are several of one memory: the first of these."""
+STORED_DERIVED = (
+    "Stored derived labels speak only of memories that a step considered, which favours what was shown: what else "
+    "should have come is not counted as missed."
+)
 SAME_TASK, SAME_KIND, OTHER_KIND = 3, 2, 0
 RELEVANT = 1
 """From this grade on a memory counts as relevant."""

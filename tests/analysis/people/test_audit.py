@@ -99,7 +99,8 @@ def test_rules_people_and_notes_are_named(bank: MemoryBank) -> None:
     bank.write.notes.remove(note.id, "ann")
     long = f"{('long ' * 30)[:79]}…"
     named = [
-        ("run s", "step 2"), ("run t",), ("changed settings: λ 0.5 → 0.9",), ("k1 10 → 4", "λ 0.5 → 0.7"), ("λ 0.7 → 0.25",), ("thumbs → stars", "none → 0.5"),
+        ("run s", "step 2"), ("run t",), ("changed settings: λ 0.5 → 0.9",), ("k1 10 → 4", "λ 0.5 → 0.7"),
+        ("λ 0.7 → 0.25",), ("thumbs → stars", "none → 0.5"),
         ("ann", "manage"), ("look",), ("bo", "rate"), (long,), (long,),
     ]  # fmt: skip
     for words, parts in zip(of(bank), named, strict=True):
