@@ -282,8 +282,9 @@ def run(
         before, earlier = memory.next_step(info.id) - info.first_step, memory.step_rows(info.id)
         if before >= total:
             raise InputError(
-                f"The run {info.id} has {before:,} steps, all that {epochs:,} epochs of its tasks are. Nothing was "
-                "run; ask for more with --epochs."
+                f"The run {info.id} has {before:,} steps, and {epochs:,} {'epoch' if epochs == 1 else 'epochs'} of its "
+                f"{len(live.tasks):,} tasks {'is' if epochs == 1 else 'are'} {total:,}. Nothing was run; ask for more "
+                "with --epochs."
             )
         console.print(terminal.run_header(info, total), no_wrap=True, overflow="ellipsis")
         if line := what_carries_over(memory, info):

@@ -110,6 +110,8 @@ def test_a_run_takes_a_file_of_tasks(home: Path) -> None:
         (kept,) = kept_sets()
         assert (info.environment, info.tasks) == ("task_file", kept.name)
         assert bank.trace(info.id, 6).reward.reward == 1.0
+    code, message = memrl("run", "--resume", info.id, "--epochs", "1", "--bank", str(home / "bank"))
+    assert code == 2 and "has 6 steps, and 1 epoch of its 2 tasks is 2" in " ".join(message.split())
 
 
 # --- which tasks a command is about: names win, and any other file that is there counts as one of tasks ---------------
