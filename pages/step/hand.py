@@ -24,7 +24,7 @@ from memrl_core.bank.people.ratings import Rating
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import JUDGED, REWARDS
 from memrl_core.errors import InputError, MemRLError, StepError
-from memrl_core.learning import rewards_of
+from memrl_core.learning import in_ledger, rewards_of
 from memrl_core.learning.scales import RatingScales, graded_reward, options, rubric_reward
 from memrl_core.records import LedgerEvent, Phase, StepTrace
 from pages.shared.person import allowed, has_login, person, rename, within_role
@@ -166,9 +166,16 @@ def _reason(view: View, act: Mapping[str, Any]) -> None:
 
 
 def _undo(view: View, act: Mapping[str, Any]) -> None:
-    """Take back the person's reward for a step: the last action, where it was about it, else this reward alone."""
-    bank = view.place.bank
-    mine = _mine(bank.ratings.active(view.run.id, int(act["step"]), str(act["id"])))
+    """Take back what the person did last to the q of a step: who is credited, or the reward.
+
+    Of rewards the last action, where it was about this one, else this reward alone.
+    """
+    bank, step = view.place.bank, int(act["step"])
+    mine = _mine(bank.ratings.active(view.run.id, step, str(act["id"])))
+    credit = bank.credits.standing(view.run.id, step) if bank.steps.has(view.run.id, step) else None
+    if credit is not None and _undoes_credit(credit, mine):
+        bank.write.credits.revoke(credit.id, person())
+        return
     if mine is None:
         raise InputError("No reward of yours stands for this step by now. Nothing was changed.")
     done = bank.undo.done(person(), REWARDS)
@@ -176,6 +183,13 @@ def _undo(view: View, act: Mapping[str, Any]) -> None:
         bank.write.undo.undo(person(), REWARDS)
     else:
         bank.write.ratings.revoke(mine.id, person())
+
+
+def _undoes_credit(credit: LedgerEvent | None, mine: LedgerEvent | None) -> bool:
+    """Whether the person has said who is credited, and given no reward to the step since."""
+    if credit is None or credit.rater != person():
+        return False
+    return mine is None or in_ledger(credit) > in_ledger(mine)
 
 
 def _credit(view: View, act: Mapping[str, Any], credited: Sequence[str]) -> None:
@@ -223,7 +237,8 @@ def hand_data(view: View, traces: Sequence[StepTrace]) -> dict[str, Any]:
     {rater, login, off: why nobody can rate, or "", scale: {name, options: [[key, label, reward]], criteria: [name]},
      waits: whether the step under way waits for it, done: {of, count, error}, later: {step, steps, others} | null,
      steps: {step: {id, off, counts, whose, environment, mine, reason, people: [[rater, reward, reason]],
-                    credited: [id], credit: {id: its own reward or null} | null, credit_by, note, undo, redo,
+                    credited: [id], credit: {id: its own reward or null} | null, credit_by, note, undo,
+                    undoes: "credit" or "reward", redo,
                     labels: {id: [{grade, said, rater, source, reason, when, mine}]}, label_off,
                     uses: {id: {mine: what the person says of its use, said: [line], hint}} of the prompt}}}
     """
@@ -280,7 +295,8 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         "credited": list(bank.credits.of(run, trace.step)) if bank.steps.has(run, trace.step) else [],
         "credit": dict(credit.payload["rewards"]) if credit is not None else None,
         "credit_by": credit.rater if credit is not None else "",
-        "undo": mine is not None,
+        "undo": mine is not None or _undoes_credit(credit, mine),
+        "undoes": "credit" if _undoes_credit(credit, mine) else "reward",
         "redo": (run, trace.step) in again,
         "labels": _labels(view, trace),
         "uses": _uses(view, trace),

@@ -301,6 +301,21 @@ def test_one_key_saves_a_reward_that_the_stage_shows_and_undo_and_redo_move_it_b
     assert dict(bank.utilities("household")) == moved and stands(app)["mine"] == -1.0
 
 
+def test_undo_takes_back_what_was_done_last_the_credit_before_the_reward(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="22")
+    before = dict(bank.utilities("household"))
+    by_hand(app, key=1)
+    rated = dict(bank.utilities("household"))
+    assert stands(app)["undoes"] == "reward"
+    by_hand(app, "credit", what="not", memory=bank.credits.of("household", 22)[0])
+    assert dict(bank.utilities("household")) != rated and stands(app)["undoes"] == "credit"
+    by_hand(app, "undo")
+    assert dict(bank.utilities("household")) == rated
+    assert (stands(app)["mine"], stands(app)["credit"], stands(app)["undoes"]) == (-1.0, None, "reward")
+    by_hand(app, "undo")
+    assert dict(bank.utilities("household")) == before and not stands(app)["undo"]
+
+
 def test_a_reward_that_comes_with_a_name_is_kept_under_it_or_refused_with_it(bank: Stored, visit: Visit) -> None:
     app = visit("step", bank="demo", step="22")
     by_hand(app, key=1, name="*")

@@ -118,7 +118,8 @@ export class Hand {
     if (hand.scale.criteria.length) this.rubric(press);
     const last = el("span", "stage-undo", this.choices);
     if (hand.waits && !this.step.reward) press(last, "Skip", "Leave this answer unrated: no q moves · key S", { do: "skip" }, { "data-act": "skip" });
-    const undo = press(last, "↶", "Undo your reward: every q returns to what it was · key U", { do: "undo" }, { "data-act": "undo" });
+    const what = stands.undoes === "credit" ? "what you said of who is credited" : "your reward";
+    const undo = press(last, "↶", `Undo ${what}: every q returns to what it was · key U`, { do: "undo" }, { "data-act": "undo" });
     const redo = press(last, "↷", "Give again the reward that you took back · key Y", { do: "redo" }, { "data-act": "redo" });
     undo.disabled ||= !stands.undo;
     redo.disabled ||= !stands.redo;
@@ -161,10 +162,19 @@ export class Hand {
     if (!this.stands) return false;
     const name = { u: "undo", y: "redo", s: "skip" }[key.toLowerCase()];
     const button = this.choices.querySelector(name ? `[data-act="${name}"]` : `[data-key="${CSS.escape(key)}"]`);
+    if (!button && /^[1-5]$/.test(key)) return this.tellKeys();
     if (!button) return false;
     // What cannot be pressed says why.
     if (button.disabled) this.tell(button.title.includes("key") ? "" : button.title);
     else button.click();
+    return true;
+  }
+
+  // Which digits rate, to who presses another; false where none does.
+  tellKeys() {
+    const keys = [...new Set([...this.choices.querySelectorAll("[data-key]")].map(({ dataset }) => dataset.key))];
+    if (!keys.length) return false;
+    this.tell(`This run's scale has the keys ${keys.join(" and ")}.`);
     return true;
   }
 

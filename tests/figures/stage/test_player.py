@@ -923,3 +923,19 @@ def test_the_query_is_clear_in_every_phase_and_no_marker_lies_on_a_name(demo_dat
         until(page, f"player.t === {phase}")
         page.evaluate("player.render()")
         assert page.evaluate(ON_TOP) == [True, True, "1", "1"]
+
+
+def test_a_digit_that_rates_nothing_says_which_do_and_a_weight_is_read_whole(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, at="step=30")
+    page.evaluate(RATED, {"name": "thumbs", "options": [["1", "Bad", -1], ["5", "Good", 1]], "criteria": []})
+    assert page.evaluate("player.hand.key('3')")
+    assert page.locator(".stage-notice").inner_text() == "This run's scale has the keys 1 and 5."
+    field = page.get_by_label("λ as a number")
+    field.fill("0.975")
+    measured = (
+        "one => [one.clientWidth - parseFloat(getComputedStyle(one).paddingLeft) * 2, getComputedStyle(one).font]"
+    )
+    room, font = field.evaluate(measured)
+    drawn = "Object.assign(new OffscreenCanvas(1, 1).getContext('2d'), { font }).measureText('0.975').width"
+    spinner = 16
+    assert page.evaluate(f"(font) => {drawn}", font) + spinner <= room
