@@ -3,14 +3,18 @@ import { boxOf, clamp, css, firstFree, mix, qColour, set, signed, svg } from "./
 // The axis of q beside the map, which is also the legend of its colours: what was selected has a lane of its own, in
 // which it moves from q before to q after; the others of the pool are ticks.
 
-const AXIS_TOP = 22;
+const AXIS_TOP = 24;
 const AXIS_BOTTOM = 16;
 const BAR = 8;
 const LINE = 12;
+// From the line of a tick to its number: above or below it, and beyond a dot that lies on it.
+const NUMBER_SHIFTS = [-3, 11, -12, 23];
 // Of a dot at its largest.
 const REACH = 8.5;
 const LANE_TEXT = { size: 10, anchor: "middle" };
 const STRONG_TEXT = { ...LANE_TEXT, weight: 650 };
+// Of two labels side by side, each.
+const APART = 2;
 // How far a label may stand from its dot, nearest first.
 const LABEL_SHIFTS = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((lines) => lines * LINE);
 
@@ -53,12 +57,12 @@ export class QAxis {
     });
     const taken = [...dots];
     this.fixed = this.numbers.map(({ q, text }) => {
-      const place = (x, below) => {
-        const at = { x, y: this.y(q) + (below ? 11 : -3) };
+      const place = (x, shift) => {
+        const at = { x, y: this.y(q) + shift };
         return { at, boxes: [boxOf(text.textContent, { ...at, anchor: "end", size: 11 })] };
       };
       const steps = Array.from({ length: 1 + Math.floor((this.width - BAR - 30) / 6) }, (_, i) => this.width - 6 * i);
-      const found = firstFree(steps.flatMap((x) => [place(x, false), place(x, true)]), taken, [BAR + 2, 0, this.width, this.height]) ?? place(this.width, false);
+      const found = firstFree([NUMBER_SHIFTS.slice(0, 2), NUMBER_SHIFTS.slice(2)].flatMap((shifts) => steps.flatMap((x) => shifts.map((shift) => place(x, shift)))), taken, [BAR + 2, 0, this.width, this.height]) ?? place(this.width, NUMBER_SHIFTS[0]);
       set(text, found.at);
       return found.boxes[0];
     });
@@ -110,7 +114,7 @@ export class QAxis {
     const heights = lanes.map(({ moved }) => this.y(mix(moved.before, moved.after, share)));
     const taken = [...this.fixed, ...lanes.map(({ x }, i) => [x - 7.5, heights[i] - 7.5, x + 7.5, heights[i] + 7.5])];
     for (const one of [...this.dots.filter((other) => other.lane < 0), ...lanes]) {
-      const { n, x, moved, lane, group, trail, dot } = one;
+      const { n, x, moved, now, lane, group, trail, dot } = one;
       const q = mix(moved.before, moved.after, share);
       set(group, { opacity: shown });
       if (lane < 0) {
@@ -121,7 +125,8 @@ export class QAxis {
       const [from, to] = [this.y(moved.before), this.y(q)];
       set(trail, { y1: from, y2: to, opacity: shown });
       set(dot, { cy: to, fill: css(qColour(q, this.model.run.q, this.theme)), r: 6 + 1.5 * share * (moved.moves ? 1 : 0) });
-      const change = moved.moves && share > 0 ? `Δ${signed((moved.left - moved.before) * share, 2)}` : "";
+      // What a dot moved by in this step is not how it came to where it is by now.
+      const change = moved.moves && share > 0 ? `Δ${signed((moved.left - moved.before) * share, 2)}${now === moved.left ? "" : " then"}` : "";
       if (one.delta.textContent !== change) one.delta.textContent = change;
       this.label(one, x, to, up, taken);
       set(group, { "aria-label": `${this.model.labels[n]}, q ${signed(q)}` });
@@ -133,11 +138,12 @@ export class QAxis {
   label({ name, delta, lead }, x, to, up, taken) {
     const place = (withDelta, shift, above) => {
       const wide = Math.max(0, ...[name, delta].map(({ textContent: text }) => boxOf(text, { x: 0, y: 0, ...STRONG_TEXT })[2]));
-      const at = clamp(x, BAR + 1 + wide, this.width - wide);
+      const at = clamp(x, BAR + 1 + wide + APART, this.width - wide - APART);
       const y = above ? to - 10 - shift : to + 19 + shift;
       const further = above ? y - LINE : y + LINE;
-      const boxes = [boxOf(name.textContent, { x: at, y, ...LANE_TEXT })];
-      if (withDelta) boxes.push(boxOf(delta.textContent, { x: at, y: further, ...STRONG_TEXT }));
+      const apart = ([left, top, right, bottom]) => [left - APART, top, right + APART, bottom];
+      const boxes = [apart(boxOf(name.textContent, { x: at, y, ...LANE_TEXT }))];
+      if (withDelta) boxes.push(apart(boxOf(delta.textContent, { x: at, y: further, ...STRONG_TEXT })));
       return { boxes, withDelta, shift, at, y, further, end: above ? y + 3 : y - 9 };
     };
     const sides = up ? [true, false] : [false, true];

@@ -939,3 +939,47 @@ def test_a_digit_that_rates_nothing_says_which_do_and_a_weight_is_read_whole(dem
     drawn = "Object.assign(new OffscreenCanvas(1, 1).getContext('2d'), { font }).measureText('0.975').width"
     spinner = 16
     assert page.evaluate(f"(font) => {drawn}", font) + spinner <= room
+
+
+def test_a_move_of_q_that_later_steps_went_beyond_says_that_it_was_then(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, at="step=30")
+    page.evaluate("""() => {
+      const [{ memory, after }] = player.step.update.changes;
+      player.model.data.memories.now = { [memory]: after - 0.5 };
+      player.relayout();
+      player.render();
+    }""")
+    first, *others = page.evaluate(
+        "player.changes.map(({ change }) => player.axis.dots.find((one) => one.n === change.memory).delta.textContent)"
+    )
+    assert first.endswith(" then") and others and not any("then" in one for one in others)
+
+
+BESIDE = """() => {
+  for (const one of player.step.update.changes) [one.before, one.after] = [0.97, 0.99];
+  player.model.data.memories.now = Object.fromEntries(player.step.update.changes.map((one) => [one.memory, 0.99]));
+  player.relayout();
+  player.render();
+  const sides = ["left", "right", "top", "bottom"];
+  const boxes = (all) => all.map((one) => one.getBoundingClientRect()).map((box) => sides.map((side) => box[side]));
+  const all = (list) => [...document.querySelectorAll(list)];
+  return {
+    labels: boxes(all(".stage-q .stage-lane text").filter((one) => one.getAttribute("display") !== "none")),
+    numbers: boxes(player.axis.numbers.map(({ text }) => text)),
+    dots: boxes(all(".stage-q .stage-lane circle")),
+  };
+}"""
+"""The labels on the axis where all memories of a step have almost one q, near the end of the axis."""
+
+
+def test_labels_on_one_line_of_the_axis_stand_apart_and_no_dot_lies_on_a_number(demo_data: Any, play: Play) -> None:
+    found = play(demo_data, at="step=30").evaluate(BESIDE)
+    labels = found["labels"]
+    assert len(labels) >= 3
+    for i, (left, right, top, bottom) in enumerate(labels):
+        for other in labels[:i]:
+            if min(bottom, other[3]) - max(top, other[2]) > 2:
+                assert max(left, other[0]) - min(right, other[1]) >= 2
+    for left, right, top, bottom in found["numbers"]:
+        for dot in found["dots"]:
+            assert min(right, dot[1]) <= max(left, dot[0]) + 1 or min(bottom, dot[3]) <= max(top, dot[2]) + 2
