@@ -72,10 +72,11 @@ def labelling(place: Place) -> None:
             left_over = [n for n, item in enumerate(items) if n != at and item not in labels]
             after = next((n for n in left_over if n > at), left_over[0] if left_over else at)
             _card(bank, trace, items[at], labels.get(items[at]), since, key, at, len(items), after)
-            st.text_input(
-                "Reason", key=_reason_key(run, step), max_chars=LONGEST_REASON, label_visibility="collapsed",
-                placeholder="Reason, kept with the next labels of this step",
-            )  # fmt: skip
+            with st.container(key="label_why"):
+                st.text_input(
+                    "Reason", key=_reason_key(run, step), max_chars=LONGEST_REASON, label_visibility="collapsed",
+                    placeholder="Reason · E, kept with the next labels of this step",
+                )  # fmt: skip
         else:
             st.info("No memory was considered in this step. Search for one that should have come.")
     with right:

@@ -13,7 +13,7 @@ from pages.recall.sets import golden_set
 from pages.recall.tuning import tuning
 from pages.recall.which import Which, chosen_labels
 from pages.shared import place as places
-from pages.shared.header import follow_others, header
+from pages.shared.header import LABELLING, follow_others, header
 from pages.shared.place import Place
 from pages.shared.work import working
 
@@ -43,7 +43,7 @@ def _derive() -> None:
 
 place = places.current()
 if place is not None:
-    header(place)
+    header(place, keys=LABELLING)
 if place is None or place.run is None or not place.last_step:
     st.info(
         "There is no finished step yet, so nothing was recalled. Run a task on Step: its recall can be judged here."

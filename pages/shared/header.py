@@ -49,15 +49,18 @@ def bar() -> AbstractContextManager[Any]:
     return st.container(horizontal=True, vertical_alignment="center", key="header", gap="small")
 
 
-def header(place: Place, slider: bool = True) -> None:
-    """Bank, run and step to move between, with a slider or without; everything else about them is in a popover."""
+def header(place: Place, slider: bool = True, keys: Keys | None = None) -> None:
+    """Bank, run and step to move between, with a slider or without; everything else about them is in a popover.
+
+    `keys` are those of the page, where they are others than those of a step.
+    """
     with bar():
         bank_picker(place)
         if place.run:
             run_picker(place, place.run)
             _steps(place, slider)
         _about(place)
-        keys_help()
+        keys_help(keys or STEPPING)
     if place.bank.missing:
         st.warning(literal(place.bank.missing))
 
@@ -298,7 +301,8 @@ STEPPING: Keys = (
     ("S", "Skip: leave the answer unrated"),
     ("U · Y", "Undo your reward, give it again"),
     ("L", "Label the memory whose card is open: relevant or should have come, irrelevant, no label; no q moves"),
-    ("E", "Write a reason; Enter ends it"),
+    ("A", "What the answer made of the memory whose card is open: used, ignored, contradicted, nothing said"),
+    ("E", "Write a reason, for a reward or a label; Enter ends it"),
     ("Esc", "Close what is open; stop the answer or the run"),
     ("/", "On Decision: search the questions"),
     ("?", "This list"),
@@ -310,6 +314,18 @@ RATING: Keys = (
     ("S", "Skip: this one comes again at the end"),
     ("J · K", "Next, previous"),
     ("U · Y", "Undo, redo what you did last"),
+    ("?", "This list"),
+)
+
+LABELLING: Keys = (
+    ("0 … 3", "On Label: irrelevant, related, relevant, exactly right; the next memory comes"),
+    ("X", "Nothing should come for this step, and back"),
+    ("J · K", "Next and previous memory"),
+    ("N", "Next step, of a batch its next one"),
+    ("U", "Undo your last label, also of another step"),
+    ("E", "Write a reason for the labels to come; Enter ends it"),
+    ("← · →", "Back and next through the finished steps"),
+    ("Home · End", "First and last step"),
     ("?", "This list"),
 )
 

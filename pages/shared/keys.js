@@ -1,5 +1,5 @@
 // A key that is held says itself again: good for going through steps, not for giving rewards.
-const ONCE = /^[1-5lsuy]$/i;
+const ONCE = /^[1-5alsuy]$/i;
 // Those that the hand on the stage may have a use for.
 const RATES = ONCE;
 // Keys of which each press counts, and what they stand for. Streamlit would make one press of those that come
@@ -120,7 +120,7 @@ export default function ({ setTriggerValue, setStateValue }) {
     const at = event.target;
     const types = typing(at);
     // After Enter the keys rate again; Streamlit would leave the cursor in the field.
-    const left = ".st-key-reason_box, .st-key-rewards_name, .st-key-header_step";
+    const left = ".st-key-reason_box, .st-key-label_why, .st-key-rewards_name, .st-key-header_step";
     if (types && event.key === "Enter" && at.closest(left)) at.blur();
     if (types || event.ctrlKey || event.metaKey || event.altKey) return;
     if (document.querySelector("[data-testid=stDialog]")) return;
@@ -128,7 +128,7 @@ export default function ({ setTriggerValue, setStateValue }) {
     if (event.key === "?") setTriggerValue("asked", true);
     if (event.key === "/" && location.pathname.endsWith("/decision")) { event.preventDefault(); search(); }
     if (event.key === "e" || event.key === "E") {
-      const field = document.querySelector(".st-key-reason_box input, .stage-reason:enabled");
+      const field = document.querySelector(".st-key-reason_box input, .st-key-label_why input, .stage-reason:enabled");
       if (field) { event.preventDefault(); field.focus(); }
     }
   };

@@ -17,6 +17,9 @@ from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.explain import credited_because
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.people.reward_effect import Histories, differing, refolded_later
+from memrl_core.analysis.recall.changed import changed_since
+from memrl_core.analysis.recall.grades import Judged, judged
+from memrl_core.analysis.recall.queries import fates_of, lost_sentence
 from memrl_core.analysis.recall.uses import words_shared
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import MEANING, Label, Use
@@ -239,7 +242,8 @@ def hand_data(view: View, traces: Sequence[StepTrace]) -> dict[str, Any]:
      steps: {step: {id, off, counts, whose, environment, mine, reason, people: [[rater, reward, reason]],
                     credited: [id], credit: {id: its own reward or null} | null, credit_by, note, undo,
                     undoes: "credit" or "reward", redo,
-                    labels: {id: [{grade, said, rater, source, reason, when, mine}]}, label_off,
+                    labels: {id: [{grade, said, rater, source, reason, when, mine, since: what became of it since}]},
+                    label_off, lost: {id: where it was lost, of those that should come and were not looked at},
                     uses: {id: {mine: what the person says of its use, said: [line], hint}} of the prompt}}}
     """
     bank, run = view.place.bank, view.run.id
@@ -299,6 +303,7 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         "undoes": "credit" if _undoes_credit(credit, mine) else "reward",
         "redo": (run, trace.step) in again,
         "labels": _labels(view, trace),
+        "lost": _lost(view, trace),
         "uses": _uses(view, trace),
         "label_off": "" if bank.steps.has(run, trace.step) else NOT_ENDED,
     }
@@ -307,7 +312,10 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
 def _labels(view: View, trace: StepTrace) -> dict[str, list[dict[str, Any]]]:
     """What is said of the recall of each memory in a step, by whom and from where."""
     said: dict[str, list[dict[str, Any]]] = {}
-    for label in view.place.bank.judgements.standing(view.run.id, trace.step):
+    bank = view.place.bank
+    standing = bank.judgements.standing(view.run.id, trace.step)
+    since = dict(changed_since(bank, view.run.id, standing))
+    for label in standing:
         if label.memory_id and label.grade is not None:
             said.setdefault(label.memory_id, []).append(
                 {
@@ -318,9 +326,30 @@ def _labels(view: View, trace: StepTrace) -> dict[str, list[dict[str, Any]]]:
                     "reason": label.reason,
                     "when": f"{label.created[:16].replace('T', ' ')} UTC",
                     "mine": label.source == "person" and label.rater == person(),
+                    "since": f"{since[label].how} since" if label in since else "",
                 }
             )
     return said
+
+
+def _lost(view: View, trace: StepTrace) -> dict[str, str]:
+    """Where the memories were lost that should come by the labels and that phase A did not look at closely."""
+    bank, run = view.place.bank, view.run.id
+    if not bank.steps.has(run, trace.step):
+        return {}
+    looked_at = {one.memory_id for one in trace.decision.candidates} if trace.decision is not None else set[str]()
+    known = judged(bank.judgements.standing(run, trace.step)).get(trace.step, Judged({}))
+    wanted = tuple((memory, grade) for memory, grade in known.relevant.items() if memory not in looked_at)
+    return _sentences(bank, trace, bank.handle, trace.id, wanted) if wanted else {}
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _sentences(
+    _bank: MemoryBank, _trace: StepTrace, handle: str, step_id: str, wanted: tuple[tuple[str, int], ...]
+) -> dict[str, str]:
+    """What became of these memories in a step that has ended, which nothing changes any more."""
+    fates = fates_of(_bank, _trace, Judged(dict(wanted)))
+    return {fate.memory_id: lost_sentence(fate, _trace.settings) for fate in fates}
 
 
 def _uses(view: View, trace: StepTrace) -> dict[str, dict[str, Any]]:

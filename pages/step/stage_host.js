@@ -316,6 +316,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     key: (event) => {
       if (!own.stage || !host.isConnected) return false;
       if (/^l$/i.test(event.key)) return own.stage.labelKey();
+      if (/^a$/i.test(event.key)) return own.stage.useKey();
       return event.shiftKey ? /^Digit[1-7]$/.test(event.code) && own.stage.act(event) : own.stage.hand.key(event.key);
     },
     act: (event) => host.isConnected && own.stage?.act(event),

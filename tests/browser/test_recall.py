@@ -53,6 +53,20 @@ def test_a_key_labels_the_memory_whose_card_is_open_in_pool_and_map(page: Page, 
     expect(said).to_have_text("you: relevant")
     page.get_by_role("button", name="used", exact=True).click()
     expect(page.locator("[data-use=used]")).to_have_attribute("aria-pressed", "true")
+    for pressed in ("ignored", "contradicted"):
+        page.keyboard.press("a")
+        expect(page.locator(f"[data-use={pressed}]")).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("a")
+    expect(page.locator(".stage-use [aria-pressed=true]")).to_have_count(0)
+    # A reason that is typed goes with the next label.
+    page.keyboard.press("e")
+    page.keyboard.type("another object")
+    page.keyboard.press("Enter")
+    page.keyboard.press("l")
+    expect(page.locator(".stage-label")).to_contain_text("“another object”")
+    assert labels() == [0]
+    page.get_by_title("Undo your label of this memory").click()
+    expect(said).to_have_text("you: relevant")
     # One outside the pool is found on the map.
     with MemoryBank.open(str(app.home / "banks" / "demo")) as bank:
         seen = {one.memory_id for one in bank.trace("household", 12).decision.candidates}  # type: ignore[union-attr]
@@ -62,4 +76,14 @@ def test_a_key_labels_the_memory_whose_card_is_open_in_pool_and_map(page: Page, 
     expect(page.locator("[data-label='2']")).to_have_text("should have come")
     page.keyboard.press("l")
     expect(said).to_have_text("you: relevant")
+    expect(page.locator(".stage-card .stage-why")).to_contain_text("Lost b")
     assert labels() == [2, 2] and app.complaints == []
+
+
+def test_a_bar_of_the_funnel_opens_its_steps(page: Page, app: RunningApp) -> None:
+    page.goto(f"{app.url}/recall?bank=demo&run=household&recall_derived=true")
+    settled(page)
+    bars = page.locator(".st-key-recall_funnel .point path")
+    bars.first.click(force=True)
+    expect(page.locator(".st-key-recall_stage [aria-checked=true]")).to_contain_text("labelled")
+    assert app.complaints == []

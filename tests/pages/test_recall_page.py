@@ -7,6 +7,7 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
+from memrl_core.analysis.recall.queries import labelled
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import Label
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -348,3 +349,27 @@ def test_the_way_from_rewards_to_label_stays_in_the_link(visit: Visit, bank: Sto
     assert any("**1 step**" in one.value for one in app.markdown)
     app.button(key="to_recall_batch").click().run()
     assert app.query_params["recall_view"] in ("Label", ["Label"]) and app.query_params["step"] in ("20", ["20"])
+
+
+def test_the_card_says_where_a_memory_that_should_come_was_lost(visit: Visit, bank: Stored) -> None:
+    trace = bank.trace(RUN, 20)
+    looked = {one.memory_id for one in trace.decision.candidates}
+    outside = next(m.id for m in bank.memories() if m.id not in looked and 0 < m.step < 20)
+    app = visit("step", bank="demo", step="20")
+    assert stands(app)["lost"] == {}
+    by_hand(app, "label", memory=outside, grade=2)
+    (fate,) = (
+        fate for query in labelled(bank, RUN) for fate in query.fates if (query.step, fate.memory_id) == (20, outside)
+    )
+    said = stands(app)["lost"][outside]
+    assert said.startswith("Lost below δ.") and f"similarity {fate.similarity:.3f}, rank {fate.rank}" in said.lower()
+    by_hand(app, "label", memory=outside, grade=0)
+    assert stands(app)["lost"] == {}
+
+
+def test_the_card_says_that_a_labelled_text_was_edited_since(visit: Visit, bank: Stored) -> None:
+    memory, *_ = bank.trace(RUN, 20).decision.selected
+    bank.write.judgements.judge(Label(RUN, 20, memory, 2, "ann"))
+    assert stands(visit("step", bank="demo", step="20"))["labels"][memory][0]["since"] == ""
+    bank.write.editing.edit(RUN, memory, bank.memory(memory).intent, "Another text.", HashingEmbedder(), "ann")
+    assert stands(visit("step", bank="demo", step="20"))["labels"][memory][0]["since"] == "edited since"

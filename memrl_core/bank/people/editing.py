@@ -83,6 +83,8 @@ class Editing(Part):
     def gone(self, run: str) -> dict[str, Gone]:
         """What became of every memory that the run knew once and no longer sees."""
         fold = self._q.now(run)
+        if not fold.away:
+            return {}
         last: dict[str, tuple[LedgerEvent, str]] = {}
         for event in sorted((e for e in self._events_behind(run) if e.kind in _TAKING), key=in_ledger):
             for memory_id in event.payload.get("replaces") or event.memory_ids:

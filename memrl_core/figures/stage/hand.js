@@ -17,7 +17,7 @@ export class Hand {
     this.verdict = el("div", "stage-verdict", box);
     this.choices = set(el("div", "stage-choices", box), { role: "group", "aria-label": "Your reward" });
     const words = el("div", "stage-words", box);
-    this.reason = set(el("input", "stage-reason", words), { type: "text", maxlength: 2000, placeholder: "Reason · E", "aria-label": "Reason (optional), key E" });
+    this.reason = set(el("input", "stage-reason", words), { type: "text", maxlength: 2000, placeholder: "Reason · E", "aria-label": "Reason (optional), key E", title: "Kept with your next reward or label, and with the next word on a memory's use" });
     this.name = set(el("input", "stage-name", words), { type: "text", maxlength: 60, "aria-label": "Your name: rewards are kept under it", title: "Rewards are kept under this name. It is no proof of who you are: without a login anybody can type it." });
     this.reason.addEventListener("input", () => this.reasons.set(this.id, this.reason.value));
     this.reason.addEventListener("change", () => {

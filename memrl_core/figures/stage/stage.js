@@ -10,6 +10,7 @@ import { Ranks } from "./ranks.js";
 // The stage: the decision of one step as four linked parts, which plays. What is shown is a function of the step, of a
 // time from 0 to 7 (the end of phase p is p), of the settings that are tried, and of the memories that are lit and pinned.
 
+const USES = ["used", "ignored", "contradicted"];
 const PHASES = ["Task", "Phase A · recall", "Phase B · rerank", "Prompt & answer", "Reward", "Q update", "New memory"];
 const SHORT = ["Task", "A · recall", "B · rerank", "Answer", "Reward", "Q update", "New"];
 const SECONDS = [0.8, 1.5, 1.3, 1.8, 0.8, 2.0, 0.9];
@@ -1048,7 +1049,7 @@ class Stage {
     if (model.family(n)) fact("family", model.family(n));
     if (table.about[n]) fact("metadata", table.about[n]);
     if (candidate?.why) el("p", `stage-why ${candidate.selected ? "stage-why-in" : ""}`, card, `${candidate.selected ? "Selected" : "Not selected"}: ${candidate.why}.`);
-    else if (!candidate) el("p", "stage-why", card, "Not among the memories that phase A looked at closely in this step.");
+    else if (!candidate) el("p", "stage-why", card, this.hand.stands?.lost?.[model.ids[n]] ?? "Not among the memories that phase A looked at closely in this step.");
     if (candidate?.taken) el("p", "stage-why", card, this.rangesOf(candidate));
     this.labels(card, n);
     const actions = this.callbacks.actions ?? [];
@@ -1108,8 +1109,9 @@ class Stage {
     button(0, "irrelevant", `It should not come for this task. ${key}`);
     button(null, "↶", "Undo your label of this memory");
     for (const one of known) {
-      const said = el("span", "stage-caption", box, `${one.mine ? "you" : one.rater}${one.source === "person" ? "" : ` (${one.source})`}: ${one.said}`);
-      set(said, { title: [one.reason, one.when].filter(Boolean).join(" · ") });
+      const who = `${one.mine ? "you" : one.rater}${one.source === "person" ? "" : ` (${one.source})`}`;
+      const said = el("span", "stage-caption", box, [`${who}: ${one.said}`, one.since, one.reason && `“${one.reason}”`].filter(Boolean).join(" · "));
+      set(said, { title: one.when });
     }
     this.uses(card, n, off);
   }
@@ -1121,11 +1123,11 @@ class Stage {
     if (!known) return;
     const box = set(el("div", "stage-actions stage-use", card), { role: "group", "aria-label": "What the answer made of it" });
     el("span", "stage-caption", box, "The answer");
-    for (const used of ["used", "ignored", "contradicted"]) {
+    for (const used of USES) {
       const is = known.mine === used;
-      const made = set(el("button", "stage-quiet-button", box, used), { type: "button", "data-use": used, "aria-pressed": is, title: off || `The answer ${used} this memory. It moves no q; pressed again it is taken back` });
+      const made = set(el("button", "stage-quiet-button", box, used), { type: "button", "data-use": used, "aria-pressed": is, title: off || `The answer ${used} this memory. It moves no q; pressed again it is taken back · key A` });
       made.disabled = Boolean(off);
-      made.addEventListener("click", () => this.hand.ask({ do: "use", memory: id, used: is ? null : used, reason: this.hand.reasons.get(this.hand.id) ?? "" }, made));
+      made.addEventListener("click", () => this.use(n, is ? null : used, made));
     }
     el("span", "stage-caption", box, [...known.said, known.hint].filter(Boolean).join(" · "));
   }
@@ -1134,6 +1136,22 @@ class Stage {
   label(n, grade, button = null) {
     const about = { memory: this.model.ids[n], reason: this.hand.reasons.get(this.hand.id) ?? "" };
     this.hand.ask(grade === null ? { do: "unlabel", ...about } : { do: "label", grade: grade ?? null, ...about }, button);
+  }
+
+  // Say what the answer made of it, or take it back (null).
+  use(n, used, button = null) {
+    this.hand.ask({ do: "use", memory: this.model.ids[n], used, reason: this.hand.reasons.get(this.hand.id) ?? "" }, button);
+  }
+
+  // The key of uses: used, ignored, contradicted, nothing said, and so on, for the memory whose card is open.
+  useKey() {
+    const { hand, pinned: n } = this;
+    if (!hand.stands?.uses) return false;
+    const known = n === null ? null : hand.stands.uses[this.model.ids[n]];
+    const off = hand.off || hand.stands.label_off || (known ? "" : "A says what the answer made of a memory of its prompt: click one first.");
+    if (off) hand.tell(off);
+    else this.use(n, USES[USES.indexOf(known.mine) + 1] ?? null);
+    return true;
   }
 
   // The key of labels: relevant, irrelevant, no label, and so on, for the memory whose card is open.
