@@ -39,8 +39,9 @@ def labelling(place: Place) -> None:
     step = place.step or place.last_step
     trace = bank.trace(run, step)
     mine = parts_of(bank, person(), run)
-    batch = next((one for one, number in mine if number == step), None)
-    items = _items(bank, trace) if batch is None else list(batch.pools.get(step, ()))
+    batches = [one for one, number in mine if number == step]
+    asked = [memory_id for batch in batches for memory_id in batch.pools.get(step, ())]
+    items = list(dict.fromkeys(asked)) if batches else _items(bank, trace)
     labels = {label.memory_id: label for label in bank.judgements.standing(run, step) if _mine(label)}
     since = {label.memory_id: gone for label, gone in changed_since(bank, run, labels.values())}
     # Another text is asked anew; the label of the old one stays, with its text.
@@ -56,7 +57,7 @@ def labelling(place: Place) -> None:
         st.rerun()
     if said:
         st.toast(literal(said), icon=":material/undo:")
-    if batch is not None:
+    for batch in batches:
         _end_of_batch(bank, batch)
     st.subheader(literal(trace.task.intent), anchor=False)
     if said := changed_sentence([(labels[one], gone) for one, gone in since.items()]):
@@ -171,9 +172,10 @@ def _moves(place: Place, trace: StepTrace, said: bool, mine: Sequence[tuple[Batc
     )  # fmt: skip
     if mine:
         labels = bank.judgements.standing(trace.run)
-        through = {(batch.id, step) for batch, _ in mine for step in done_steps(batch, person(), labels)}
-        left = [step for batch, step in mine if (batch.id, step) not in through and step != trace.step]
-        st.markdown(f"batch: **{len(through)} of {len(mine)}** steps", width="content")
+        waiting = {step for batch, step in mine if step not in done_steps(batch, person(), labels)}
+        steps = list(dict.fromkeys(step for _, step in mine))
+        left = [step for step in steps if step in waiting and step != trace.step]
+        st.markdown(f"batch: **{len(steps) - len(waiting)} of {len(steps)}** steps", width="content")
         if left and st.button("Next of the batch", shortcut="n", key="label_batch", **NEXT):
             _show(left[0])
     elif trace.step < place.last_step and st.button("Next step", shortcut="n", key="label_step", **NEXT):

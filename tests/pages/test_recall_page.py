@@ -349,6 +349,10 @@ def test_the_way_from_rewards_to_label_stays_in_the_link(visit: Visit, bank: Sto
     assert any("**1 step**" in one.value for one in app.markdown)
     app.button(key="to_recall_batch").click().run()
     assert app.query_params["recall_view"] in ("Label", ["Label"]) and app.query_params["step"] in ("20", ["20"])
+    app = visit("recall", bank="demo", run=RUN, step="20", recall_view="Label")
+    assert any("**0 of 1** steps" in one.value for one in app.markdown)
+    app.button(key="grade_1").click().run()
+    assert any("**1 of 1** steps" in one.value for one in app.markdown) and len(app.success) == 2
 
 
 def test_the_card_says_where_a_memory_that_should_come_was_lost(visit: Visit, bank: Stored) -> None:
