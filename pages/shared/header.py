@@ -299,7 +299,7 @@ STEPPING: Keys = (
     ("On the strip", "Clicked: ← · → steps, Home · End, PageUp · PageDown; with Shift a window of steps"),
     ("1 … 5", "Bad to good, on every scale; with thumbs 1 and 5: the reward is saved and q moves"),
     ("S", "Skip: leave the answer unrated"),
-    ("U · Y", "Undo your reward, give it again"),
+    ("U · Y", "Undo your reward or who you credited, whichever came last; give the reward again"),
     ("L", "Label the memory whose card is open: relevant or should have come, irrelevant, no label; no q moves"),
     ("A", "What the answer made of the memory whose card is open: used, ignored, contradicted, nothing said"),
     ("E", "Write a reason, for a reward or a label; Enter ends it"),
