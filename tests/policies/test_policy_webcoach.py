@@ -78,7 +78,7 @@ def test_the_rule_speaks_above_the_gate_when_an_episode_is_judged(known: Any) ->
     assume(all(similarity != GATE for _, similarity in known))  # No float32 vector has just this cosine.
     read = [known[n] for n in sorted(range(len(known)), key=lambda n: (-known[n][1], n))[:5]]
     speaks = read[0][1] > GATE and any(outcome != "unrated" for outcome, _ in read)
-    decision = by_template("webcoach", a_pool(*known))
+    decision = by_template("webcoach", a_pool(*known), ties="older")
     assert decision.mode == ("greedy" if speaks else "silent")
     assert len(decision.selected) == (len(read) if speaks else 0)
 

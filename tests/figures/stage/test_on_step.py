@@ -370,8 +370,8 @@ def test_a_reward_by_key_moves_the_stage_to_what_the_bank_holds_and_undo_moves_i
         assert all(now != then for now, then in zip(after[memory][1:], before[memory][1:], strict=True))
     page.reload()
     drawn_stage(page)
+    settled(page)  # The row of buttons comes after the stage and takes of its height.
     assert agrees() == after
-    settled(page)
     page.keyboard.press("u")
     expect(page.locator(".stage-reward-value")).to_have_text("+1.000")
     assert agrees() == before
