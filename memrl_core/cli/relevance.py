@@ -530,7 +530,7 @@ def report(
                 console.print(escape(plain(sentence)))
             for rater, right in on_gold(opened, name, labels).items():
                 ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
-                said = f"as the environment knows in {percent(right.share or 0.0, 0)} of {right.n:,} labels ({ends})"
+                said = f"as the environment knows in {percent(right.share or 0.0, 0)} of {counted(right.n, 'label')} ({ends})"
                 console.print(f"{escape(plain(rater))} labels {said}.")
         if not shown and derived:
             raise InputError(

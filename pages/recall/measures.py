@@ -125,7 +125,7 @@ def _agreement(place: Place) -> None:
         return
     for rater, right in _on_gold(place.bank, place.bank.state, place.info.id).items():
         ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
-        share = f"{percent(right.share or 0.0, 0)} of {right.n:,} labels ({ends})"
+        share = f"{percent(right.share or 0.0, 0)} of {counted(right.n, 'label')} ({ends})"
         st.caption(f"{literal(rater)} labels as the environment knows in {share}.")
 
 

@@ -859,7 +859,8 @@ class Stage {
     // Where there is little room the list is cut off by what it stands in.
     let end = list.bottom;
     for (let box = this.chips.parentElement; box !== this.root; box = box.parentElement) {
-      if (getComputedStyle(box).overflowY !== "visible") end = Math.min(end, box.getBoundingClientRect().bottom);
+      // A box whose parts stand for it has no place of its own.
+      if (box.getClientRects().length && getComputedStyle(box).overflowY !== "visible") end = Math.min(end, box.getBoundingClientRect().bottom);
     }
     for (const chip of chips) {
       const from = chip.getBoundingClientRect();

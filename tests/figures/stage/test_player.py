@@ -467,6 +467,9 @@ def test_a_line_leads_from_each_memory_that_the_answer_follows_to_the_answer(
     for line in lines.all():
         box = line.bounding_box()
         assert shown and box and box["y"] <= shown["y"] + shown["height"] and box["width"] > 2
+        chip = page.locator(f".stage-chip[data-memory='{line.get_attribute('data-memory')}']").bounding_box()
+        ends = (box["y"], box["y"] + box["height"])
+        assert chip and any(chip["y"] - 3 <= end <= chip["y"] + chip["height"] + 3 for end in ends)
     assert "not credited" in page.locator(".stage-update").inner_text()
     # Where the stage gets another height they go along.
     height = page.viewport_size["height"]  # type: ignore[index]
