@@ -530,8 +530,8 @@ def report(
                 console.print(escape(plain(sentence)))
             for rater, right in on_gold(opened, name, labels).items():
                 ends = f"{percent(right.low or 0.0, 0)} – {percent(right.high or 0.0, 0)}"
-                said = f"as the environment knows in {percent(right.share or 0.0, 0)} of {counted(right.n, 'label')} ({ends})"
-                console.print(f"{escape(plain(rater))} labels {said}.")
+                share = f"{percent(right.share or 0.0, 0)} of {counted(right.n, 'label')}"
+                console.print(f"{escape(plain(rater))} labels as the environment knows in {share} ({ends}).")
         if not shown and derived:
             raise InputError(
                 "No step can be labelled: no environment here knows what its tasks are about. Label by hand with "
