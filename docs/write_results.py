@@ -118,6 +118,8 @@ def draw_real_models() -> None:
     rows = pd.read_parquet(REAL)
     rows["k2"] = rows["arm"].str.extract(r"k2 = (\d+)")[0].fillna("1")
     for (model, k2), part in rows.groupby(["model", "k2"], sort=False):
+        if part["seed"].nunique() < 2:  # One seed has no band.
+            continue
         messages = part["epoch"] * part["tasks"]
         part = part.assign(messages=messages, arm=part["arm"].str.replace(f", k2 = {k2}", ""))
         shares = part.pivot_table(index=["arm", "seed"], columns="messages", values="accuracy", sort=False)
