@@ -15,8 +15,7 @@ from memrl_core.bank.begun import StepMark
 from memrl_core.bank.people.roles import Role
 from memrl_core.environments.tasks import LONGEST_INTENT
 from memrl_core.errors import NoVector
-from memrl_core.figures.stage.data import stage_data
-from memrl_core.figures.stage.player import player_document, source_of_run
+from memrl_core.figures.stage.player import player_html
 from memrl_core.records import Phase
 from pages.shared import place as places
 from pages.shared.header import model_status, on_key, status_of
@@ -26,7 +25,7 @@ from pages.shared.rewind import compare_button, next_settings_form, rewind_form
 from pages.shared.text import literal, minute, verbatim
 from pages.shared.view import View
 from pages.step.moves import move, note
-from pages.step.stage import look_in_link, map_menu, stage_arriving, view_in_file
+from pages.step.stage import look_in_link, map_menu, stage_arriving
 
 RUNS_STARTED = "runs_started"
 ARRIVED_HEIGHT = 68
@@ -218,18 +217,10 @@ def _save_file(view: View) -> None:
     trace = view.moment.trace
     if trace is None or not view.place.last_step:
         return
-    shown = view_in_file()
-    shown["link"] = view.place.link | {"step": str(min(trace.step, view.place.last_step))}
-    shown["look"] = look_in_link()
-
-    def written() -> bytes:
-        data = stage_data(source_of_run(view.place.bank, view.run.id))
-        # Only now: what the browser reports with the press comes while the data is read.
-        return player_document(data, shown["link"] | shown["look"]).encode("utf-8")
-
+    at = view.place.link | {"step": str(min(trace.step, view.place.last_step))} | look_in_link()
     st.download_button(
         "Save as a file",
-        written,
+        lambda: player_html(view.place.bank, view.run.id, at).encode("utf-8"),
         file_name=places.download_name("player", kind="html"),
         mime="text/html",
         icon=":material/save:",

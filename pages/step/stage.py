@@ -49,8 +49,6 @@ from pages.step.hand import AT_WORK, hand_data, heard
 SENT, KNOWN, HEARD, SHOWN, ASKED = "stage_sent", "stage_known", "stage_heard", "stage_shown", "stage_asked"
 PATIENCE = 10.0
 """Seconds after which nothing is done any more that the stage has asked for."""
-FILE = "stage_file"
-"""In the session: the link and the look that a file opens with, as the browser has reported them by now."""
 STRIP, FILM, BEFORE = "stage_strip", "stage_film", "stage_before"
 AROUND = 6
 """Steps before and after the one that is shown which go along, so that a person moves among them without the server."""
@@ -154,7 +152,7 @@ def stage(view: View, acted: bool = False) -> bool:
         "hand": finite(hand_data(view, source.traces)),
     }
     _stage(
-        key=KEY, data=data, on_went_change=_went, on_look_change=_looked, on_asked_change=_asked,
+        key=KEY, data=data, on_went_change=_went, on_look_change=_nothing, on_asked_change=_asked,
         on_acts_change=_acted, on_drawer_change=open_drawer, height="content",
     )  # fmt: skip
     if asked := _to_do():
@@ -225,21 +223,6 @@ def _went() -> None:
             places.keep(step=went["step"] if went["step"] <= last else None)
     if went["memory"] != at.get("memory"):
         places.keep(memory=went["memory"])
-
-    about = {"step": str(min(went["step"], last)), "memory": went["memory"] or ""}
-    view_in_file()["link"] = {name: part for name, part in {**view_in_file().get("link", {}), **about}.items() if part}
-
-
-def _looked() -> None:
-    look = st.session_state[KEY].get("look") or {}
-    view_in_file()["look"] = {name: str(look[name]) for name in LOOK if name in look}
-
-
-def view_in_file() -> dict[str, dict[str, str]]:
-    """The link and the look of what the stage shows, the same object in all runs of the page: kept up to date between
-    the press on a button of a download and the moment in which the file is made."""
-    kept: dict[str, dict[str, str]] = st.session_state.setdefault(FILE, {})
-    return kept
 
 
 def look_in_link() -> dict[str, str]:

@@ -3,7 +3,6 @@
 
 const REPORT_AFTER = 350;
 const NEAR_THE_EDGE = 3;
-const SAVING = ["pointerdown", "focusin"];
 // A replay that plays.
 const RUN_SPEED = 2.5;
 const BETWEEN_STEPS = 700;
@@ -105,34 +104,19 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
   };
   own.sendLook = (look) => setStateValue("look", look);
   // What the address says of the view follows when a person rests.
-  own.tellLook = () => {
-    clearTimeout(own.lookClock);
-    const { look } = own.stage;
-    if (host.isConnected && JSON.stringify(look) !== JSON.stringify(own.look)) own.sendLook((own.look = look));
-  };
   own.looked = () => {
     clearTimeout(own.lookClock);
-    own.lookClock = setTimeout(own.tellLook, REPORT_AFTER);
+    own.lookClock = setTimeout(() => {
+      const { look } = own.stage;
+      if (host.isConnected && JSON.stringify(look) !== JSON.stringify(own.look)) own.sendLook((own.look = look));
+    }, REPORT_AFTER);
   };
   // What the page below has to follow: reported when a person rests, or before the steps at hand run out.
   own.report = (at_once) => {
     own.count += 1;
     clearTimeout(own.clock);
-    const went = own.untold = { count: own.count, of: own.of, step: own.wanted ?? own.stage.step.step, memory: own.stage.pinnedId ?? null, playing: Boolean(own.playing), moves: own.moves };
-    const tell = () => {
-      own.untold = null;
-      own.send(went);
-    };
-    own.clock = setTimeout(tell, at_once ? 0 : REPORT_AFTER);
-  };
-  // Who saves the view has it as it is: what would be told later is told at once.
-  own.tellAll = ({ target }) => {
-    if (!own.stage || !host.isConnected || !target.closest?.(".st-key-share_run")) return;
-    own.tellLook();
-    if (!own.untold) return;
-    clearTimeout(own.clock);
-    own.send(own.untold);
-    own.untold = null;
+    const went = { count: own.count, of: own.of, step: own.wanted ?? own.stage.step.step, memory: own.stage.pinnedId ?? null, playing: Boolean(own.playing), moves: own.moves };
+    own.clock = setTimeout(() => own.send(went), at_once ? 0 : REPORT_AFTER);
   };
   // To a step that is not at hand; each key counts from the one that was asked for last. Whether there is one.
   own.want = (by) => {
@@ -328,7 +312,6 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       if (!by) {
         // The server goes there, and what is pressed until it has is counted from there.
         clearTimeout(own.clock);
-        own.untold = null;
         own.count = own.heard ?? 0;
         own.asked = true;
         own.wanted = null;
@@ -356,8 +339,6 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     own.scrolls = () => own.stage && host.isConnected && own.place();
     window.addEventListener("resize", own.follows);
     document.addEventListener("scroll", own.scrolls, true);
-    own.saves = (event) => own.tellAll(event);
-    for (const name of SAVING) document.addEventListener(name, own.saves, true);
   }
   return () => {
     setTimeout(() => {
@@ -365,7 +346,6 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       own.above.disconnect();
       window.removeEventListener("resize", own.follows);
       document.removeEventListener("scroll", own.scrolls, true);
-      for (const name of SAVING) document.removeEventListener(name, own.saves, true);
       own.stage?.destroy();
       own.strip?.destroy();
       own.strip?.root.remove();
