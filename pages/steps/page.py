@@ -135,7 +135,7 @@ def _csv(bank: MemoryBank, run: str, policy: str, found: list[int]) -> bytes:
     used = used_in_steps(bank, run, {row.step: row.follows for row in rows})
     left_out = ("now", "sources", "pool", "used")
     columns = [name for name in FoundStep.__dataclass_fields__ if name not in left_out]
-    told = [
+    listed = [
         {
             **asdict(row),
             **_far(row, used[row.step], _won(row, policy, settings)),
@@ -144,7 +144,7 @@ def _csv(bank: MemoryBank, run: str, policy: str, found: list[int]) -> bytes:
         }
         for row in rows
     ]
-    return csv_bytes(told, [*columns, *FAR, "reward now", "reward by"])
+    return csv_bytes(listed, [*columns, *FAR, "reward now", "reward by"])
 
 
 place = places.current()

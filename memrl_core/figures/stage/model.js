@@ -14,7 +14,7 @@ export class Model {
     this.count = table.id.length;
     this.ids = table.id;
     this.labels = table.label;
-    // As all parts of the stage name them; only what is longer than these is told by its end.
+    // As all parts of the stage name them; only what is longer than these is shown by its end.
     this.names = table.label.map((label) => ending(label, LONGEST_NAME));
     this.numbers = new Map(table.id.map((id, n) => [id, n]));
     // Copies of an intent are one glyph, at the place of the oldest that has one; each copy keeps its number in it.
