@@ -30,12 +30,12 @@ def _measures(sizes: Sizes) -> Iterator[Row]:
     with synthetic_bank(sizes.memories, steps, dimension=sizes.dimension) as bank:
         labels = _labels(bank)
         queries = np.array([trace.embed.embedding for trace in bank.each_trace(RUN) if trace.embed], dtype=np.float32)
-        vectors = bank.view(RUN).embeddings
+        view = bank.view(RUN)
         names = usual(SETTINGS.k1, SETTINGS.k2)
 
         def product() -> None:
             for first, count in portions(steps, AT_ONCE):
-                np.ascontiguousarray((vectors @ queries[first - 1 : first - 1 + count].T).T)
+                view.products(queries[first - 1 : first - 1 + count])
 
         with peak() as highest:
             timed = in_turns(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -256,10 +256,11 @@ class Facts:
         found = {event.id: event for some in chunks(wanted) for event in self.events_where(_LEDGER.id.in_(some))}
         return [found[i] for i in wanted if i in found]
 
-    def events(self, run: str) -> list[LedgerEvent]:
-        """All events of a run, in the order in which they were appended. Raises `UnknownRun`."""
+    def events(self, run: str, kinds: Collection[EventKind] = ()) -> list[LedgerEvent]:
+        """The events of a run, or those of these kinds, in the order they were appended. Raises `UnknownRun`."""
         self.of(run)
-        return self._events("run = ? ORDER BY position", run)
+        of_kinds = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds else ""
+        return self._events(f"run = ?{of_kinds} ORDER BY position", run, *map(str, kinds))
 
     def at(self, run: str, step: int) -> list[LedgerEvent]:
         """The events about one step, in the order in which they were appended."""

@@ -144,7 +144,7 @@ class Reader:
             # Its first step makes the list of all steps, so nothing later than `moving` covers can come.
             steps = walk(self._facts, self._q, run)
             following = next(steps, None)
-            moving = MovingView(self._facts.memories, list(self._q.known(run).histories))
+            moving = MovingView(self._facts.memories, self._q.ever_known(run))
         while following is not None:
             step, fold, changed = following
             view = moving.follow(fold, changed)
@@ -258,14 +258,11 @@ class Reader:
 
         With `kinds`, the events of these alone: where there are few, the others are not read. Raises `UnknownRun`.
         """
-        if kinds:
-            if run:
-                self._facts.run(run)
-            of_run = () if run is None else (_LEDGER.run == run,)
-            return sorted(self._facts.events_where(_LEDGER.kind.in_(kinds), *of_run), key=in_ledger)
         if run:
-            return sorted(self._facts.events(run), key=in_ledger)
-        return sorted(self._facts.events_where(*(() if run is None else (_LEDGER.run == "",))), key=in_ledger)
+            return sorted(self._facts.events(run, kinds), key=in_ledger)
+        of_no_run = () if run is None else (_LEDGER.run == "",)
+        of_kinds = (_LEDGER.kind.in_(kinds),) if kinds else ()
+        return sorted(self._facts.events_where(*of_no_run, *of_kinds), key=in_ledger)
 
     @locked
     def events_of(self, event_ids: Iterable[str]) -> list[LedgerEvent]:

@@ -91,6 +91,10 @@ class Utilities:
         fold.origins = dict(sorted(fold.origins.items(), key=lambda item: item[1].step))
         return fold, positions
 
+    def ever_known(self, run: str) -> list[str]:
+        """The ids of all memories that the run sees or has seen."""
+        return [i for (i,) in self._facts.database.raw("SELECT memory_id FROM q_values WHERE run = ?", (run,))]
+
     def histories(self, run: str, memory_ids: Iterable[str] | None = None) -> dict[str, list[UtilityPoint]]:
         """How every q of the run came about, or that of those of `memory_ids` that it has ever known."""
         self._facts.run(run)

@@ -2,6 +2,7 @@
 
 from memrl_core.learning.fold import (
     CHANGES_MEMORIES,
+    REPLACING,
     REWARDING,
     Fold,
     SettingsAt,
@@ -26,7 +27,7 @@ from memrl_core.learning.fold import (
 )  # fmt: skip
 
 __all__ = (
-    "CHANGES_MEMORIES", "REWARDING", "Fold", "SettingsAt", "UpdateRule", "active_rewards", "assigned_credit",
-    "beginning", "by_step", "copied", "earned", "effective_reward", "folded", "in_ledger", "memrl_rule", "moves_of",
-    "named_by", "order_key", "rewards_of", "shares_in", "unmoved", "updated_q",
+    "CHANGES_MEMORIES", "REPLACING", "REWARDING", "Fold", "SettingsAt", "UpdateRule", "active_rewards",
+    "assigned_credit", "beginning", "by_step", "copied", "earned", "effective_reward", "folded", "in_ledger",
+    "memrl_rule", "moves_of", "named_by", "order_key", "rewards_of", "shares_in", "unmoved", "updated_q",
 )  # fmt: skip

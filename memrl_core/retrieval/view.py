@@ -95,6 +95,13 @@ class Embeddings:
             return found
         return np.concatenate([np.zeros((0, *other.shape[1:]), np.float32), *(part @ other for part in self._parts)])
 
+    def products(self, queries: Vectors) -> Vectors:
+        """The products of many queries (m, d) with all vectors (m, n), those of a query side by side."""
+        found = np.empty((len(queries), len(self)), np.float32)
+        for part, end in zip(self._parts, self._ends, strict=True):
+            np.matmul(queries, part.T, out=found[:, end - len(part) : end])
+        return found
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             first, last, step = key.indices(len(self))
@@ -162,6 +169,12 @@ class MemoryView:
         """Where in this view's arrays these memories stand (n,); raises `KeyError` for an unknown id."""
         rows = self.rows
         return np.array([rows[memory_id] for memory_id in memory_ids], dtype=np.int64) - self.first_row
+
+    def products(self, queries: Vectors) -> Vectors:
+        """The float32 products of many queries (m, d) with all embeddings (m, n), those of a query side by side."""
+        if isinstance(self.embeddings, Embeddings):
+            return self.embeddings.products(queries)
+        return queries @ self.embeddings.T
 
     def sees(self, memory_id: str) -> bool:
         """Whether the run sees the memory."""

@@ -36,7 +36,8 @@ def test_vectors_in_parts_are_those_of_one_array(ends: tuple[int, ...], rows: An
     part, other = found[10:85], a_vector(200)
     assert np.allclose(part @ other, expected[10:85] @ other, atol=1e-6)
     assert np.allclose(found @ WHOLE[:4].T, expected @ WHOLE[:4].T, atol=1e-6)
-    assert (found[:0] @ other).shape == (0,)
+    assert np.allclose(part.products(WHOLE[:4]), WHOLE[:4] @ expected[10:85].T, atol=1e-6)
+    assert (found[:0] @ other).shape == (0,) and found[:0].products(WHOLE[:4]).shape == (4, 0)
 
 
 @pytest.mark.parametrize("row", [90, -91, [3, 90], [-91]])

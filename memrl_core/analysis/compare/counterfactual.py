@@ -130,8 +130,7 @@ def counterfactual(
         if step not in coarse:
             chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             queries = np.stack([decided[s][1] for s in chunk])
-            products = np.ascontiguousarray((view.embeddings @ queries.T).T)
-            coarse = dict(zip(chunk, products, strict=True))
+            coarse = dict(zip(chunk, view.products(queries), strict=True))
         if cancelled():
             break
         task, query, then = decided[step]

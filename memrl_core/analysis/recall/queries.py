@@ -136,7 +136,7 @@ def labelled(
         if waiting and step == waiting[0]:
             chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             queries = np.stack([np.asarray(traces[s].embed.embedding, dtype=np.float32) for s in chunk])  # type: ignore[union-attr]
-            coarse = dict(zip(chunk, np.ascontiguousarray((view.embeddings @ queries.T).T), strict=True))
+            coarse = dict(zip(chunk, view.products(queries), strict=True))
         product = coarse.pop(step, None)
         if product is not None and len(product) != len(view.ids):
             product = None  # Memories came between the first step of these and this one.

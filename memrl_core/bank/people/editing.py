@@ -6,7 +6,7 @@ A memory is never changed: an edit or a merge writes a new one in the place of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -20,7 +20,7 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.codec import Inserted
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
-from memrl_core.learning import Fold, in_ledger, named_by
+from memrl_core.learning import REPLACING, Fold, in_ledger, named_by
 from memrl_core.policies.base import intent_key
 from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
 
@@ -60,7 +60,7 @@ class Editing(Part):
     @locked
     def changes(self, run: str, memory_id: str) -> list[LedgerEvent]:
         """What became of a memory in a run, and of those it came from and was replaced by, oldest first."""
-        events = sorted((e for e in self._events_behind(run) if e.kind in ABOUT_MEMORIES), key=in_ledger)
+        events = sorted(self._events_behind(run, ABOUT_MEMORIES), key=in_ledger)
         related, found = {memory_id}, [events[:0]]
         while len(found) < 2 or len(found[-1]) > len(found[-2]):
             chosen = [event for event in events if related.intersection(named_by(event))]
@@ -86,7 +86,7 @@ class Editing(Part):
         if not fold.away:
             return {}
         last: dict[str, tuple[LedgerEvent, str]] = {}
-        for event in sorted((e for e in self._events_behind(run) if e.kind in _TAKING), key=in_ledger):
+        for event in sorted(self._events_behind(run, _TAKING), key=in_ledger):
             for memory_id in event.payload.get("replaces") or event.memory_ids:
                 last[memory_id] = event, event.memory_ids[0] if event.payload.get("replaces") else ""
         found = {}
@@ -102,13 +102,14 @@ class Editing(Part):
     @locked
     def replacing(self, run: str) -> frozenset[str]:
         """The memories that an edit or a merge put in the place of others, as long as that counts."""
-        return frozenset(i for e in self._events_behind(run) if e.payload.get("replaces") for i in e.memory_ids)
+        return frozenset(i for e in self._events_behind(run, REPLACING) for i in e.memory_ids)
 
-    def _events_behind(self, run: str) -> list[LedgerEvent]:
-        """The events behind what a run sees, with those of the run that it started from."""
-        info = self._facts.run(run)
-        inherited = [e for e in self._events_behind(info.base) if e.known_at <= info.base_step] if info.base else []
-        return [*inherited, *self._facts.counting(self._facts.events(run))]
+    def _events_behind(self, run: str, kinds: Collection[EventKind]) -> list[LedgerEvent]:
+        """The events of these kinds behind what a run sees, with those of the run that it started from."""
+        info, inherited = self._facts.run(run), list[LedgerEvent]()
+        if info.base:
+            inherited = [e for e in self._events_behind(info.base, kinds) if e.known_at <= info.base_step]
+        return [*inherited, *self._facts.counting(self._facts.events(run, kinds))]
 
 
 @dataclass(frozen=True)
@@ -301,10 +302,7 @@ class EditingWriter(Editing, WritingPart):
         A wording of a wording stands for the first one.
         """
         seen = self._q.known(run).utilities
-        replacing = [
-            e for e in self._events_behind(run) if e.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
-        ]
-        replacing.sort(key=in_ledger, reverse=True)
+        replacing = sorted(self._events_behind(run, REPLACING), key=in_ledger, reverse=True)
         replaced, replacements = list(memory_ids), set(memory_ids)
         for _ in replacing:
             event = next((e for e in replacing if replacements <= set(e.payload["replaces"])), None)
