@@ -34,15 +34,8 @@ from memrl_core.cli.exchange import print_batch
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankMissing, InputError, ModelError, NotABank, few
 from memrl_core.exchange.bring_in import bring_in, read_any
-from memrl_core.exchange.recall_sets import (
-    answered,
-    as_jsonl,
-    as_qrels,
-    beir_files,
-    exported,
-    labels_for,
-    read_set,
-)
+from memrl_core.exchange.recall_sets import as_jsonl, as_qrels, beir_files, exported, read_set
+from memrl_core.exchange.recall_sets_in_banks import answered, labels_for
 from memrl_core.exchange.safe_files import drafted
 from memrl_core.models.base import ModelOptions
 from memrl_core.numerals import counted, percent

@@ -11,6 +11,7 @@ import streamlit as st
 
 from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.recall.changed import changed_sentence, changed_since
+from memrl_core.analysis.recall.grades import RELEVANT
 from memrl_core.analysis.recall.pooling import done_steps, parts_of, recall_progress
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
@@ -63,7 +64,7 @@ def labelling(place: Place) -> None:
     if said := changed_sentence([(labels[one], gone) for one, gone in since.items()]):
         st.caption(f":material/history: {literal(said)}")
     if "" in labels:
-        st.caption(f"You say: {'something' if labels[''].grade else 'nothing'} should come.")
+        st.caption(_of_the_step(labels, run))
     key = f"label_at_{run}_{step}"
     at = st.session_state.setdefault(key, next((n for n, item in enumerate(items) if item not in labels), 0))
     left, right = st.columns([3, 2], gap="large")
@@ -82,6 +83,19 @@ def labelling(place: Place) -> None:
             st.info("No memory was considered in this step. Search for one that should have come.")
     with right:
         _missing(bank, trace, items, labels)
+
+
+def _of_the_step(labels: Mapping[str, Label], run: str) -> str:
+    """What one person says of the whole step, and where what she says of a memory contradicts it."""
+    if labels[""].grade:
+        return "You say: something should come."
+    come = [memory_label(i, run) for i, label in labels.items() if i and (label.grade or 0) >= RELEVANT]
+    if not come:
+        return "You say: nothing should come."
+    return literal(
+        f"You say that nothing should come, and that {' and '.join(come)} should. Measures count the memory; "
+        "X takes the first back."
+    )
 
 
 def _mine(label: Label) -> bool:

@@ -12,7 +12,8 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from memrl_core.bank.people.roles import Role
 from memrl_core.errors import InputError
-from memrl_core.exchange.recall_sets import Imported, RecallSet, as_jsonl, exported, labels_for, read_set
+from memrl_core.exchange.recall_sets import RecallSet, as_jsonl, exported, read_set
+from memrl_core.exchange.recall_sets_in_banks import Imported, labels_for
 from memrl_core.numerals import counted
 from pages.shared.person import person, within_role
 from pages.shared.picture import download

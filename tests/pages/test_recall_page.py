@@ -7,6 +7,7 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
+from memrl_core.analysis.decision.labels import memory_label
 from memrl_core.analysis.recall.queries import labelled
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.judgements import Label
@@ -61,6 +62,8 @@ def test_a_grade_is_stored_shown_and_undone(visit: Visit, bank: Stored) -> None:
     app.button(key="label_undo").click().run()
     app.button(key="label_nothing").click().run()
     assert {one.memory_id for one in bank.judgements.standing(RUN, 20)} == {label.memory_id, ""}
+    contradiction = f"You say that nothing should come, and that {memory_label(label.memory_id, RUN)} should."
+    assert contradiction in page_text(app).replace("\\", "")
     for _ in range(2):
         app.button(key="label_undo").click().run()
     assert bank.judgements.standing(RUN, 20) == [] and not app.exception
