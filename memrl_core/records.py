@@ -16,6 +16,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 RewardSource = Literal["environment", "person"]
 SignalKind = Literal["cosine", "dot", "distance", "rank", "bm25", "other"]
 """What a score of another agent is. Of a distance and a rank less is better, of the others more."""
+UNKNOWN = "unknown"
+"""The name of a model, an embedder or an environment that another program did not name."""
 
 
 class Phase(StrEnum):

@@ -30,7 +30,7 @@ from memrl_core.models.ollama_client import (
     ollama_address,
 )
 from memrl_core.models.simulated import NAME, SimulatedModel, SimulatedReader
-from memrl_core.records import Message, RunInfo
+from memrl_core.records import UNKNOWN, Message, RunInfo
 
 SMALL = "gguf:smollm2"
 """The weights that come with the program."""
@@ -125,8 +125,13 @@ def _hashing(name: str) -> HashingEmbedder:
 def embedder_of(bank: MemoryBank, preferences: Preferences) -> Embedder:
     """The embedder that made the bank's vectors.
 
-    Raises `ModelError` when it cannot be had, `EmbedderMismatch` when that name now stands for another.
+    Raises `ModelError` when it cannot be had or is not known, `EmbedderMismatch` when that name now stands for another.
     """
+    if bank.embedder.name == UNKNOWN:
+        raise ModelError(
+            "It is not known which embedder made the vectors of this bank, so no other text can be compared with them. "
+            "Nothing was changed. Make a bank with vectors of an embedder that you have: memrl reembed --embedder NAME."
+        )
     made = make_embedder(bank.embedder.name, preferences)
     bank.must_match(made)
     return made

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, get_args
 
 import typer
@@ -27,7 +29,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.storage.addresses import ENDING
 from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, pairs, plain, run_of
-from memrl_core.embedders.base import texts_cut
+from memrl_core.embedders.base import Embedder, texts_cut
 from memrl_core.errors import InputError, few
 from memrl_core.exchange.archive import write_bank
 from memrl_core.exchange.bring_in import Arrival, bring_in, is_own, read_any
@@ -36,7 +38,7 @@ from memrl_core.exchange.foreign.columns import FIELDS, listed
 from memrl_core.exchange.foreign.opening import Look, look, open_memories, report_of
 from memrl_core.exchange.foreign.tables import source_of
 from memrl_core.exchange.foreign.traces import has_spans, spans_for
-from memrl_core.exchange.new_banks import KEPT, merge, reembed
+from memrl_core.exchange.new_banks import KEPT, Reembedded, merge, reembed
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.safe_files import drafted, free_folder
 from memrl_core.numerals import MINUS, counted, percent
@@ -96,14 +98,26 @@ def open_memory(
     if bank:
         free_folder(bank, NOTHING)  # Before anything long is read.
     if is_own(Path(file).expanduser()):
+        if columns or table or skip_bad:
+            raise InputError(
+                f"{file[:200]} is read whole and has no columns to choose: --map, --table and --skip-bad are for other "
+                f"programs' tables. {NOTHING} Leave them out."
+            )
+        made = new_embedder(embedder, load_preferences()) if embedder else None
         with console.status("Reading and checking …"), CtrlC() as stop:
             contents = read_any(Path(file).expanduser(), stop.asked)
         if only_check:
             _account(contents.account)
             held = f"{counted(len(contents.memories), 'memory')}, {counted(len(contents.traces), 'step')}"
             console.print(f"{held}. {ONLY_CHECKED}")
-        else:
+        elif made is None:
             _report(bring_in(contents, bank))
+        else:
+            with TemporaryDirectory(prefix="memrl-open-") as folder:
+                passing = bring_in(contents, str(Path(folder) / "bank"))
+                done, _ = _reembedded(passing.uri, made, bank, f"Cancelled. {NOTHING}")
+            _report(replace(passing, uri=bank))
+            _vectors(done, made)
         return
     named = dict(pairs(columns or [], "a column of a field", "text=body"))
     source = source_of(file, table)
@@ -254,25 +268,36 @@ def reembed_bank(
     made = new_embedder(embedder, load_preferences())
     target = to or f"{bank.rstrip('/').removesuffix(ENDING)}-{re.sub(r'[^A-Za-z0-9.]+', '-', made.name).strip('-.')}"
     free_folder(target, KEPT)  # Before the bar of the work is drawn.
+    done, before = _reembedded(bank, made, target, "Cancelled. The bank is as it was, and no new one was made.")
+    _vectors(done, made)
+    console.print(f"{escape(bank)} is as it was.")
+    console.print(
+        "q, visits, ledger and traces are the same. Similarities that steps recorded are those of "
+        f"{escape(before)}: these steps cannot be decided again. δ has another scale now (memrl doctor "
+        "proposes one), and a map is laid out when it is opened."
+    )
+    if done.runs:
+        console.print(f"Learned again from the vectors: q of {escape(', '.join(done.runs))}.")
+
+
+def _reembedded(bank: str, made: Embedder, target: str, on_cancel: str) -> tuple[Reembedded, str]:
+    """A new bank with the vectors of `made`, with a bar on the screen, and whose vectors the old one has."""
     with MemoryBank.open(bank) as memory, at_work("texts") as (on_progress, stop):
         done = reembed(memory, made, target, on_progress, stop)
     if done is None:
-        cancelled("Cancelled. The bank is as it was, and no new one was made.")
+        cancelled(on_cancel)
+    return done, memory.embedder.name
+
+
+def _vectors(done: Reembedded, made: Embedder) -> None:
     console.print(
         f"{done.memories:,} memories and {done.steps:,} steps have vectors of {escape(made.name)} in "
-        f"{escape(done.uri)}; {escape(bank)} is as it was."
-    )
-    console.print(
-        "q, visits, ledger and traces are the same. Similarities that steps recorded are those of "
-        f"{escape(memory.embedder.name)}: these steps cannot be decided again. δ has another scale now (memrl doctor "
-        "proposes one), and a map is laid out when it is opened."
+        f"{escape(done.uri)}."
     )
     if cut := texts_cut(made):
         console.print(
             f"{escape(made.name)} takes less text than {cut:,} of these have: their vectors are those of the beginning."
         )
-    if done.runs:
-        console.print(f"Learned again from the vectors: q of {escape(', '.join(done.runs))}.")
 
 
 # --- rewards of people ------------------------------------------------------------------------------------------------

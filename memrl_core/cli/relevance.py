@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,6 +34,7 @@ from memrl_core.cli.exchange import print_batch
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankMissing, InputError, ModelError, NotABank, few
 from memrl_core.exchange.bring_in import bring_in, read_any
+from memrl_core.exchange.new_banks import reembed
 from memrl_core.exchange.recall_sets import as_jsonl, as_qrels, beir_files, exported, read_set
 from memrl_core.exchange.recall_sets_in_banks import answered, labels_for
 from memrl_core.exchange.safe_files import drafted
@@ -363,6 +364,10 @@ def check(
         list[str] | None, typer.Option("--max", help="A bar, such as false_recall=0.1; repeatable.")
     ] = None,
     rule: RuleOption = "majority",
+    anew: Annotated[
+        str,
+        typer.Option("--embedder", help="Ask with vectors of this embedder, made for the check and not kept."),
+    ] = "",
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write the bars as a JUnit file.")] = None,
 ) -> None:
     """Ask a bank every query of a golden set, print the measures, and exit 1 where a bar is missed.
@@ -374,9 +379,10 @@ def check(
     # A place that cannot be written is said before any query is asked.
     with drafted(junit, overwrite=True) if junit is not None else nullcontext() as report:
         found = read_set(file)
-        with _any_bank(bank) as opened:
+        made = new_embedder(anew, load_preferences()) if anew else None
+        with _any_bank(bank, made) as opened:
             name = run_of(opened, run)
-            embedder, problem = _embedder(opened)
+            embedder, problem = (made, "") if made is not None else _embedder(opened)
             came = answered(found, opened, name, embedder, rule, only=bool(run))
             _list("Corrected", found.notes)
             _list("Skipped", found.skipped)
@@ -440,21 +446,27 @@ def _junit(name: str, results: Sequence[tuple[Bar, Measure, bool]]) -> bytes:
 
 
 @contextmanager
-def _any_bank(place: str) -> Iterator[MemoryBank]:
-    """A bank to read: one that is there, or what `memrl import` would take, in a folder that vanishes afterwards."""
-    try:
-        bank = MemoryBank.open(place)
-    except (BankMissing, NotABank):
-        if not Path(place).exists():
-            raise
-        with TemporaryDirectory(prefix="memrl-recall-") as folder:
-            passing = str(Path(folder) / "bank")
+def _any_bank(place: str, anew: Embedder | None = None) -> Iterator[MemoryBank]:
+    """A bank to read: one that is there, or what `memrl import` would take, in a folder that vanishes afterwards.
+
+    With `anew` it has the vectors of this embedder, also in such a folder.
+    """
+    with ExitStack() as until_read:
+        try:
+            bank = until_read.enter_context(MemoryBank.open(place))
+        except (BankMissing, NotABank):
+            if not Path(place).exists():
+                raise
+            passing = f"{until_read.enter_context(TemporaryDirectory(prefix='memrl-recall-'))}/bank"
             with CtrlC() as stop:
                 bring_in(read_any(Path(place), stop.asked), passing)
-            with MemoryBank.open(passing) as bank:
-                yield bank
-        return
-    with bank:
+            bank = until_read.enter_context(MemoryBank.open(passing))
+        if anew is not None:
+            passing = f"{until_read.enter_context(TemporaryDirectory(prefix='memrl-recall-'))}/bank"
+            with at_work("texts") as (on_progress, stopped):
+                if reembed(bank, anew, passing, on_progress, stopped) is None:
+                    cancelled("Cancelled. Nothing was stored.")
+            bank = until_read.enter_context(MemoryBank.open(passing))
         yield bank
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from memrl_core.analysis.recall.grades import SOURCES, Judged, Rule, judged
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import GRADES_IN_WORDS, HIGHEST_GRADE, Label, LabelSource
-from memrl_core.errors import InputError, printable
+from memrl_core.errors import InputError, few, printable
 from memrl_core.exchange.foreign.spans import Score, Span, document_scores, is_span, spans_in
 from memrl_core.exchange.foreign.traces import documents_of, question_of
 from memrl_core.exchange.safe_files import opened
@@ -26,6 +26,9 @@ from memrl_core.numerals import counted
 NOTHING = "Nothing was changed"
 LONGEST_TEXT = 100_000
 MOST_LINES = 1_000_000
+QUERY = ("id", "query", "run", "step", "judged", "nothing")
+LABEL = ("memory", "grade", "nothing", "rater", "source", "intent", "reason")
+"""The fields of a line of a set, and of each of its labels."""
 NAMED = 3
 
 
@@ -206,6 +209,7 @@ class _Reader:
         self._labels: dict[str, dict[tuple[str, str, str], SetLabel]] = {}
         self._skipped: list[str] = []
         self._negative = self._doubled = self._changed = 0
+        self._unread = dict[str, None]()
 
     def set(self) -> RecallSet:
         """What was read; queries without a label are left out."""
@@ -221,6 +225,11 @@ class _Reader:
             notes.append(f"Lines that stand twice and count once: {self._doubled:,}.")
         if self._changed:
             notes.append(f"Labels given twice with different grades, of which the later counts: {self._changed:,}.")
+        if self._unread:
+            notes.append(
+                f"Fields that mean nothing here and are not read: {few(printable(one)[:40] for one in self._unread)}. "
+                f"A query has {', '.join(QUERY)}; a label in “judged” has {', '.join(LABEL)}."
+            )
         return RecallSet(queries, tuple(notes), tuple(self._skipped))
 
     def jsonl(self, lines: Iterable[tuple[int, str]]) -> None:
@@ -253,6 +262,7 @@ class _Reader:
         if not query_id.strip():
             raise InputError("it has neither a query nor a step")
         self._texts.setdefault(query_id, SetQuery(query_id, text, run, step))
+        self._unread |= dict.fromkeys(name for name in row if name not in QUERY)
         if isinstance(row.get("nothing"), bool):
             listed = [*listed, {"nothing": row["nothing"]}]
         for place, one in enumerate(listed, start=1):
@@ -287,6 +297,7 @@ class _Reader:
             raise InputError(f"“{named[:40]}” is no source of labels")
         if not isinstance(memory, str) or (not memory.strip() and "nothing" not in one):
             raise InputError("“memory” is the id of a memory")
+        self._unread |= dict.fromkeys(name for name in one if name not in LABEL)
         self._add(query_id, memory, grade, source=source, **texts)
 
     def annotations(self, lines: Iterable[tuple[int, str]]) -> None:

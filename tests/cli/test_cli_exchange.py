@@ -9,11 +9,13 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memrl_core.bank import MemoryBank
 from memrl_core.cli import console
 from memrl_core.cli import main as cli
+from memrl_core.embedders.hashing import HashingEmbedder
 from tests.builders import a_bank, a_step, an_agent_after
 from tests.cli.conftest import memrl, printed
 from tests.exchange.official_writer import CheckpointWriter, Written
@@ -181,3 +183,18 @@ def test_spans_of_traces_become_the_steps_of_a_run(tmp_path: Path) -> None:
         (trace,) = bank.traces("traces-s")
     assert trace.recall is not None and trace.recall.pool[0].signal == 0.82
     assert "coffee" in printed("show", "1", "--bank", str(tmp_path / "new"))
+
+
+def test_a_checkpoint_is_opened_with_the_vectors_of_an_embedder_that_is_here(tmp_path: Path) -> None:
+    made, new = str(a_checkpoint(tmp_path / "5", 0.25, -0.5)), str(tmp_path / "new")
+    code, message = memrl("open", made, "--bank", new, "--map", "text=body")
+    assert code == 2 and "--map" in message and not Path(new).exists()
+    message = printed("open", made, "--bank", new, "--embedder", "hashing-64")
+    assert "2 memories and 0 steps have vectors of hashing-64" in message
+    with MemoryBank.open(new) as bank:
+        (run,) = bank.runs()
+        assert bank.embedder.name == "hashing-64"
+        assert {known.q for known in bank.utilities(run.id).values()} == {0.25, -0.5}
+        view = bank.view(run.id)
+        expected = HashingEmbedder(64).embed([bank.memory(one).intent for one in view.ids])
+        assert np.allclose(np.asarray(view.embeddings), expected, atol=1e-6)

@@ -23,6 +23,7 @@ from memrl_core.exchange.recall_sets import as_jsonl, exported, read_set
 from memrl_core.models.simulated import SimulatedModel
 from tests.builders import a_run, an_agent_after
 from tests.cli.conftest import memrl, printed
+from tests.exchange.official_writer import CheckpointWriter, Written
 
 
 @pytest.fixture(scope="module")
@@ -444,3 +445,23 @@ def test_a_memory_with_another_text_is_said_once_and_does_not_count_as_the_one_t
         tables.append(printed("recall", "check", str(tmp_path / "set.jsonl"), "--bank", bank))
     assert " 1.000" in _measures(tables[0])[0] and " 0.000" in _measures(tables[1])[0]
     assert "1 of 1 memories of the set have another text here" in tables[1] and "not in this bank" not in tables[1]
+
+
+def test_a_checkpoint_whose_embedder_nobody_named_is_asked_with_vectors_made_for_the_check(tmp_path: Path) -> None:
+    texts = ["count the rows", "drop a table", "list users by age"]
+    checkpoint = CheckpointWriter([Written(f"m{n}", text) for n, text in enumerate(texts)]).write(tmp_path / "5")
+    rows = [{"query": text, "judged": [{"memory": f"m{n}", "grade": 3}]} for n, text in enumerate(texts)]
+    (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked = ["recall", "check", str(tmp_path / "set.jsonl"), "--bank", str(checkpoint), "--min", "mrr=1"]
+    done = CliRunner().invoke(cli.app, asked)
+    assert isinstance(done.exception, InputError) and "Ollama" not in done.output
+    assert "not known which embedder made the vectors" in " ".join(done.output.split())
+    assert "mrr ≥ 1: 1.0000, held." in printed(*asked, "--embedder", "hashing-64")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["5", "set.jsonl"]
+
+
+def test_fields_of_a_set_that_are_not_read_are_named(tmp_path: Path) -> None:
+    row = {"query": "a", "text": "fetch the lamp", "judged": [{"memory": "m1", "grade": 2, "score": 0.3}]}
+    (tmp_path / "set.jsonl").write_text(json.dumps(row))
+    (note,) = read_set(tmp_path / "set.jsonl").notes
+    assert "not read: text, score. A query has id, query, run" in note

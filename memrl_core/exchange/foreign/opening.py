@@ -38,7 +38,7 @@ from memrl_core.exchange.safe_files import drafted_folder, free_folder
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.numerals import counted
 from memrl_core.policies.base import intent_key
-from memrl_core.records import LedgerEvent, Memory, RunInfo, Utility
+from memrl_core.records import UNKNOWN, LedgerEvent, Memory, RunInfo, Utility
 from memrl_core.settings import MemRLSettings
 
 PREVIEW = 10
@@ -47,7 +47,7 @@ NAMED = 200
 AT_ONCE, EMBEDDED_AT_ONCE = 2000, 64
 OFTEN = 256
 """Rows between two reports of how far the work is."""
-UNKNOWN, ENVIRONMENT = "unknown", "imported"
+ENVIRONMENT = "imported"
 SKIP = "Correct them, or leave them out by --skip-bad"
 
 

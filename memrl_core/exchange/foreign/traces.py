@@ -47,6 +47,7 @@ from memrl_core.numerals import counted
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import intent_key
 from memrl_core.records import (
+    UNKNOWN,
     Candidate,
     Decision,
     EmbedRecord,
@@ -74,7 +75,7 @@ from memrl_core.records import (
 )
 from memrl_core.settings import MemRLSettings
 
-ENVIRONMENT, UNKNOWN = "imported", "unknown"
+ENVIRONMENT = "imported"
 NO_INTENT = "(no intent was reported)"
 SPANS = "spans"
 """Under which name the task of a step holds the ids of the spans that it was made of."""

@@ -36,11 +36,10 @@ from memrl_core.exchange.official.steps import (
     phases_in,
     trace_of,
 )
-from memrl_core.records import RunInfo
+from memrl_core.records import UNKNOWN, RunInfo
 from memrl_core.settings import MemRLSettings
 
 SOURCE = "official MemRL code"
-UNKNOWN = "unknown"
 DIMENSION = 3072
 """The size of every vector of the official code; taken where there are steps and no vectors."""
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
