@@ -58,8 +58,13 @@ def make_embedder(name: str, preferences: Preferences) -> Embedder:
     """The embedder a bank remembers as `name`: "hashing-1024", "wordllama-256", "fastembed:NAME", "openai:NAME", or a
     model of Ollama, also as "ollama:NAME"; "hashing" and "wordllama" choose these.
 
-    Raises `ModelError` when it is not installed, or a server is needed and cannot give it.
+    Raises `ModelError` when it is not installed, a server is needed and cannot give it, or nobody named it.
     """
+    if name == UNKNOWN:
+        raise ModelError(
+            "It is not known which embedder made the vectors of this bank, so no other text can be compared with them. "
+            "Nothing was changed. Make a bank with vectors of an embedder that you have: memrl reembed --embedder NAME."
+        )
     if name.startswith(HASHING):
         return _hashing(name)
     if name in WORDLLAMA:
@@ -125,13 +130,8 @@ def _hashing(name: str) -> HashingEmbedder:
 def embedder_of(bank: MemoryBank, preferences: Preferences) -> Embedder:
     """The embedder that made the bank's vectors.
 
-    Raises `ModelError` when it cannot be had or is not known, `EmbedderMismatch` when that name now stands for another.
+    Raises `ModelError` when it cannot be had, `EmbedderMismatch` when that name now stands for another.
     """
-    if bank.embedder.name == UNKNOWN:
-        raise ModelError(
-            "It is not known which embedder made the vectors of this bank, so no other text can be compared with them. "
-            "Nothing was changed. Make a bank with vectors of an embedder that you have: memrl reembed --embedder NAME."
-        )
     made = make_embedder(bank.embedder.name, preferences)
     bank.must_match(made)
     return made

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from memrl_core.agent.preferences import load_preferences
-from memrl_core.agent.run_parts import make_embedder
+from memrl_core.agent.run_parts import embedder_of
 from memrl_core.analysis.decision.labels import memory_label, memory_labels
 from memrl_core.analysis.people.audit import Sentences, who_did
 from memrl_core.bank import MemoryBank
@@ -162,10 +162,10 @@ def _dialog(view: View, memory: Memory, pinned: bool) -> None:
     reason = st.text_input("Reason", key="change_reason", max_chars=2000, placeholder="for those who come after you")
 
     def act() -> Memory | None:
-        embedder = make_embedder(bank.embedder.name, load_preferences())
-        if what == EDIT:
-            return bank.write.editing.edit(run, memory.id, intent, experience, embedder, person(), reason)
-        if what == MERGE:
+        if what in (EDIT, MERGE):
+            embedder = embedder_of(bank, load_preferences())
+            if what == EDIT:
+                return bank.write.editing.edit(run, memory.id, intent, experience, embedder, person(), reason)
             return bank.write.editing.merge(run, [memory.id, *others], intent, experience, embedder, person(), reason)
         if what == PIN:
             (bank.write.editing.unpin if pinned else bank.write.editing.pin)(run, [memory.id], person(), reason)
