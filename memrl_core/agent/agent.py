@@ -399,7 +399,7 @@ class Episode:
 
     def _recall(self, on_text: OnText | None, cancelled: Cancelled | None) -> RecallRecord:
         bank, run = self._agent.bank, self.trace.run
-        until = bank.seen_until(run, self.trace.step, self.trace.epoch)
+        until = bank.steps.seen_until(run, self.trace.step, self.trace.epoch)
         self._in_batch = until < self.trace.step - 1
         learned = learned_before(bank, run, until + 1) if self._in_batch else learned_now(bank, run)
         seen = self._agent.as_of(until) if self._in_batch else bank.view(run)

@@ -44,7 +44,7 @@ def answers_in(trace: StepTrace) -> Answers:
 
 def view_before(bank: MemoryBank, trace: StepTrace, policy: str = "") -> MemoryView:
     """What a finished step recalled from, with what its policy, or another, had learned by then."""
-    until = bank.seen_until(trace.run, trace.step, trace.epoch)
+    until = bank.steps.seen_until(trace.run, trace.step, trace.epoch)
     return replace(
         bank.view(trace.run, until),
         asked=asked_by(trace) if trace.embed is not None else None,

@@ -96,7 +96,7 @@ class Memory:
                 made = made or make_embedder(default_embedder(), preferences)
                 bank = MemoryBank.create(str(bank), made.name, made.dimension, made.digest, made.version)
         made = made or embedder_of(bank, preferences)
-        bank.must_match(made)
+        bank.embedder.must_match(made)
         chosen = settings_of(policy, settings or {}).model_dump()
         with bank.write.alone():
             if run not in {info.id for info in bank.runs()}:

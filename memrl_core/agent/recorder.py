@@ -776,7 +776,7 @@ class RecordedStep:
 
     def store_late(self) -> None:
         """Store it unless the bank has it. Raises what storing raises."""
-        if self._id not in {row.id for row in self._bank.step_rows(self._run)}:
+        if self._id not in {row.id for row in self._bank.steps.rows(self._run)}:
             self._store()
 
     def _not_used(self, call: str, error: Exception) -> None:

@@ -133,7 +133,7 @@ def embedder_of(bank: MemoryBank, preferences: Preferences) -> Embedder:
     Raises `ModelError` when it cannot be had, `EmbedderMismatch` when that name now stands for another.
     """
     made = make_embedder(bank.embedder.name, preferences)
-    bank.must_match(made)
+    bank.embedder.must_match(made)
     return made
 
 

@@ -31,8 +31,8 @@ class MemoryBank(Reader):
     def __init__(self, uri: str, database: Database, vectors: Vectors) -> None:
         super().__init__(uri, database, vectors)
         values = database.description()
-        self.embedder = EmbedderIdentity.of(values)
-        self.write = Writer(self._facts, self._q, self._last, self.must_match, is_sealed="digest" in values)
+        self.embedder = EmbedderIdentity.of(values, uri)
+        self.write = Writer(self._facts, self._q, self._last, self.embedder, is_sealed="digest" in values)
 
     @classmethod
     def create(
@@ -83,14 +83,10 @@ class MemoryBank(Reader):
             dimension = int(database.description()["dimension"])
             bank = cls(address.uri, database, address.open_vectors(dimension))
             if embedder is not None:
-                bank.must_match(embedder)
+                bank.embedder.must_match(embedder)
             if bank.missing:
                 log.warning("%s", bank.missing)
             return bank
-
-    def must_match(self, embedder: Embedder) -> None:
-        """Raise `EmbedderMismatch` unless `embedder` made this bank's vectors."""
-        self.embedder.must_match(embedder, self.uri)
 
     def __enter__(self) -> Self:
         return self

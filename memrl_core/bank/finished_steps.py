@@ -14,6 +14,7 @@ from memrl_core.bank.people.ratings import Ratings
 from memrl_core.bank.step_search import FoundStep, StepQuery, found_steps, matching_steps, steps_with_unusable_reports
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.storage.codec import StepRow
+from memrl_core.bank.walk import seen_until
 from memrl_core.learning import REWARDING
 from memrl_core.records import EventKind
 
@@ -33,6 +34,11 @@ _NOT_FROM_STEPS = or_(
 
 class Steps(Part):
     """What is known of the finished steps of a run without reading their traces. All raise `UnknownRun`."""
+
+    @locked
+    def rows(self, run: str) -> list[StepRow]:
+        """The finished steps of a run in short, in order."""
+        return self._facts.step_rows(run)
 
     @locked
     def has(self, run: str, step: int) -> bool:
@@ -116,6 +122,14 @@ class Steps(Part):
             return frozenset()
         events = self._facts.at(run, self._facts.next_step(run))
         return frozenset({event.step_id for event in events if event.step_id} - self._facts.committed(events))
+
+    @locked
+    def seen_until(self, run: str, step: int, epoch: int) -> int:
+        """The step after which the memory stood that a step of an epoch recalls from: the one before its mini-batch.
+
+        A mini-batch has `batch_size` steps of one epoch, the last perhaps fewer; with 1 it is the step before.
+        """
+        return seen_until(self._facts, run, step, epoch)
 
     @locked
     def late_changes(self, run: str) -> list[int]:

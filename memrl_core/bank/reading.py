@@ -23,13 +23,12 @@ from memrl_core.bank.people.judgements import Judgements
 from memrl_core.bank.people.ratings import Ratings
 from memrl_core.bank.people.undo import Undo
 from memrl_core.bank.storage import codec, schema
-from memrl_core.bank.storage.codec import StepRow
 from memrl_core.bank.storage.database import Database
 from memrl_core.bank.storage.last import LastStored
 from memrl_core.bank.storage.layouts import Layouts
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.utilities import Utilities
-from memrl_core.bank.walk import seen_until, walk
+from memrl_core.bank.walk import walk
 from memrl_core.errors import BankError
 from memrl_core.learning import in_ledger
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
@@ -127,18 +126,11 @@ class Reader:
         """What the run sees now, or saw when step `as_of` had ended and the next had not begun; 0 is its start."""
         return self._q.view(run) if as_of is None else self._facts.memories.view(self._q.past(run, as_of))
 
-    @locked
-    def seen_until(self, run: str, step: int, epoch: int) -> int:
-        """The step after which the memory stood that a step of an epoch recalls from: the one before its mini-batch.
-
-        A mini-batch has `batch_size` steps of one epoch, the last perhaps fewer; with 1 it is the step before.
-        """
-        return seen_until(self._facts, run, step, epoch)
-
     def walk(self, run: str) -> Iterator[tuple[int, MemoryView]]:
-        """Every finished step with what it recalled from: `view(run, seen_until(run, step, epoch))`, in one pass.
+        """Every finished step with what it recalled from: `view(run, steps.seen_until(run, step, epoch))`.
 
-        The view changes in place from one to the next. Steps that end meanwhile are not met. Raises `UnknownRun`.
+        Read in one pass: the view changes in place from one to the next. Steps that end meanwhile are not met. Raises
+        `UnknownRun`.
         """
         with self._lock:
             # Its first step makes the list of all steps, so nothing later than `moving` covers can come.
@@ -228,11 +220,6 @@ class Reader:
         return {
             name: event.payload[METADATA] for event in events for name in event.memory_ids if METADATA in event.payload
         }
-
-    @locked
-    def step_rows(self, run: str) -> list[StepRow]:
-        """The finished steps of a run in short."""
-        return self._facts.step_rows(run)
 
     @locked
     def trace(self, run: str, step: int) -> StepTrace:

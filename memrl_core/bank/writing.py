@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank.facts import Facts, locked
+from memrl_core.bank.identity import EmbedderIdentity
 from memrl_core.bank.ledger import CreditsWriter, NotesWriter, PeopleWriter, WritableLedger, in_the_name_of, now
 from memrl_core.bank.operations import (
     RUN_NAME,
@@ -37,7 +38,6 @@ from memrl_core.bank.storage.layouts import LayoutsWriter
 from memrl_core.bank.storage.vectors import LanceVectors
 from memrl_core.bank.updates import Updates
 from memrl_core.bank.utilities import Utilities
-from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError, RunMoved
 from memrl_core.learning import in_ledger
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
@@ -54,7 +54,7 @@ class Writer:
     """
 
     def __init__(
-        self, facts: Facts, q: Utilities, last: LastStored, must_match: Callable[[Embedder], None], is_sealed: bool
+        self, facts: Facts, q: Utilities, last: LastStored, embedder: EmbedderIdentity, is_sealed: bool
     ) -> None:
         self._facts, self._q, self._last = facts, q, last
         self._database, self._vectors, self._lock = facts.database, facts.vectors, facts.database.lock
@@ -69,7 +69,7 @@ class Writer:
         self.notes = NotesWriter(*parts)
         self.credits = CreditsWriter(*parts)
         self.ratings = RatingsWriter(*parts)
-        self.editing = EditingWriter(*parts, must_match)
+        self.editing = EditingWriter(*parts, embedder)
         self.undo = UndoWriter(*parts)
         self.people = PeopleWriter(*parts)
         self.batches = BatchesWriter(*parts)

@@ -279,7 +279,7 @@ def run(
                 keep_for_new_runs(model, chosen_options)
         live = live_run(memory, info.id, preferences, hosts)
         total = len(live.tasks) * epochs
-        before, earlier = memory.next_step(info.id) - info.first_step, memory.step_rows(info.id)
+        before, earlier = memory.next_step(info.id) - info.first_step, memory.steps.rows(info.id)
         if before >= total:
             raise InputError(
                 f"The run {info.id} has {before:,} steps, and {epochs:,} {'epoch' if epochs == 1 else 'epochs'} of its "

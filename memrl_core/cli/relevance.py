@@ -237,7 +237,7 @@ def _judge(bank: MemoryBank, run: str, name: str, step: int) -> None:
     preferences = load_preferences()
     must_be_there(name, preferences)
     model, options = make_model(name, preferences), ModelOptions(num_predict=JUDGES_TOKENS)
-    steps = [step] if step else [row.step for row in bank.step_rows(run)]
+    steps = [step] if step else [row.step for row in bank.steps.rows(run)]
     saved = refused = 0
     with at_work("steps") as (on_progress, stop):
         for done, number in enumerate(steps):

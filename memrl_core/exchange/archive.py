@@ -273,7 +273,7 @@ def _header(bank: MemoryBank, memories: Sequence[Memory]) -> dict[str, Any]:
         "layout": layout.method if layout else None,
         "counts": {
             "memories": len(memories),
-            "steps": sum(len(bank.step_rows(info.id)) for info in runs),
+            "steps": sum(len(bank.steps.rows(info.id)) for info in runs),
             "ledger": len(bank.events()),
         },
     }

@@ -257,7 +257,7 @@ class Arriving:
         self._bank = bank
         self.memories = set(bank.memory_ids())
         self.events = {event.id: event for event in bank.events()}
-        self.steps = {row.id: row for info in bank.runs() for row in bank.step_rows(info.id)}
+        self.steps = {row.id: row for info in bank.runs() for row in bank.steps.rows(info.id)}
         self._runs = {info.id for info in bank.runs()}
         self._taken = {(row.run, row.step) for row in self.steps.values()}
         self._events_of: dict[str, list[LedgerEvent]] = defaultdict(list)

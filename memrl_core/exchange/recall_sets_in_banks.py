@@ -102,7 +102,7 @@ class StepsOfQueries:
         self._bank, self._run = bank, run
         self._runs = {info.id for info in bank.runs()}
         self._of_task: dict[str, list[int]] = defaultdict(list)
-        for row in bank.step_rows(bank.run(run).id):
+        for row in bank.steps.rows(bank.run(run).id):
             self._of_task[row.task].append(row.step)
         self._of_text: dict[str, list[int]] | None = None
         self.foreign: list[str] = []

@@ -155,7 +155,7 @@ def export_rewards(bank: MemoryBank, kind: Kind, run: str = "") -> bytes:
     rows = []
     for name in [bank.run(run).id] if run else sorted(info.id for info in bank.runs()):
         batches = [batch for batch in bank.batches.of(name) if batch.kind == "reward"]
-        for step in bank.step_rows(name):
+        for step in bank.steps.rows(name):
             people = [event for event in bank.ratings.of(name, step.step) if event.source == "person"]
             rows += [_file_row(event, batches) for event in sorted(people, key=lambda event: event.rater)]
     if kind == "jsonl":
@@ -202,7 +202,7 @@ class _Judge:
         self._default_run = bank.run(default_run).id if default_run else runs[0] if len(runs) == 1 else ""
         self._default_rater = person_name(default_rater) if default_rater.strip() else ""
         self._runs = set(runs)
-        self._by_id = {row.id: (run, row.step) for run in runs for row in bank.step_rows(run)}
+        self._by_id = {row.id: (run, row.step) for run in runs for row in bank.steps.rows(run)}
         self._finished = set(self._by_id.values())
 
     def line(self, number: int, fields: Fields | str) -> RewardLine:

@@ -330,7 +330,7 @@ def _demo(results: Path | None) -> list[Interval]:
     with tempfile.TemporaryDirectory() as folder:
         copy_bank(sample_data_path() / RECORDINGS[REAL_DEMO], Path(folder) / "bank")
         with MemoryBank.open(str(Path(folder) / "bank")) as bank:
-            rows = bank.step_rows(bank.runs()[0].id)
+            rows = bank.steps.rows(bank.runs()[0].id)
     first, last = ([row.outcome for row in part].count("success") for part in (rows[:80], rows[-80:]))
     return [exactly(value) for value in (80, len(rows), first, 80, last)]
 

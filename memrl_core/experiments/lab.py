@@ -178,7 +178,7 @@ def _grids(twins: TwinRuns) -> Iterator[tuple[OutcomeGrid, Floats | None]]:
     # Read once: while they play, the second run would have met more than the first.
     finished = twins.steps
     for run in twins.runs:
-        rows = [row for row in twins.bank.step_rows(run) if row.step <= finished]
+        rows = [row for row in twins.bank.steps.rows(run) if row.step <= finished]
         grid = outcome_grid((row.task, row.epoch, row.outcome) for row in rows)
         known = _chances(twins, run, finished)
         if all(chance is None for chance in known):
@@ -213,4 +213,4 @@ def _chance(twins: TwinRuns, trace: StepTrace) -> float | None:
 
 def _outcomes(bank: MemoryBank, run: str) -> Floats:
     values = {"success": 1.0, "failure": 0.0}
-    return np.array([values.get(row.outcome, np.nan) for row in bank.step_rows(run)])
+    return np.array([values.get(row.outcome, np.nan) for row in bank.steps.rows(run)])

@@ -55,7 +55,7 @@ def supposed(
 ) -> tuple[Comparison | None, Mapping[str, Mapping[str, Any]] | None]:
     """The place's run beside itself with `settings` changed, and these by the line's name; None until it is done."""
     bank, run = place.bank, place.info.id
-    total = len(bank.step_rows(run))
+    total = len(bank.steps.rows(run))
 
     what = f"{bank.state}·{run}·{json.dumps(dict(settings))}"
     decided = working(

@@ -215,7 +215,7 @@ def probe(case: Case) -> None:
     try:
         intent = check_intent(text)
         embedder = _embedder(case.bank.embedder.name)
-        case.bank.must_match(embedder)
+        case.bank.embedder.must_match(embedder)
         query = np.asarray(embedder.embed([intent])[0], dtype=np.float32)
         greedy = {**case.settings.model_dump(), "epsilon": 0.0}
         policy = case.bank.run(case.run).policy

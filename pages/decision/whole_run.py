@@ -374,7 +374,7 @@ def _other_alpha(case: Case) -> None:
 
 def unused(case: Case) -> None:
     """What is never recalled, and how concentrated is use?"""
-    if not case.bank.step_rows(case.run):
+    if not case.bank.steps.rows(case.run):
         st.info(
             "No step of this run is here, so nothing says which memories were in a pool. “How are the q spread, epoch "
             "by epoch?” counts those whose q never moved."

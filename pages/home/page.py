@@ -217,7 +217,7 @@ if place is not None:
     if not runs:
         st.info("This bank has no run yet. Start one above: its first memory will be the first point on the map.")
     for info in runs[:8]:
-        rows = place.bank.step_rows(info.id)
+        rows = place.bank.steps.rows(info.id)
         answers = ""
         if rows and not info.simulated:
             answers = _answers(place.bank, place.bank.uri, info.id, rows[-LAST:][0].step, rows[-1].step)

@@ -110,7 +110,7 @@ def _items(bank: MemoryBank, trace: StepTrace) -> list[str]:
     """
     considered = [one.memory_id for one in trace.decision.candidates] if trace.decision is not None else []
     if trace.embed is not None and not trace.embed.decided_by:
-        view = bank.view(trace.run, bank.seen_until(trace.run, trace.step, trace.epoch))
+        view = bank.view(trace.run, bank.steps.seen_until(trace.run, trace.step, trace.epoch))
         places_seen = view.positions()
         vector = np.asarray(trace.embed.embedding, dtype=np.float32)
         similarity = exact_similarity(view.embeddings[places_seen], vector)
@@ -239,7 +239,7 @@ def _missing(bank: MemoryBank, trace: StepTrace, items: Sequence[str], labels: d
     asked = words.lower().split()
     if asked:
         having = [m for m in bank.memories() if all(word in f"{m.intent} {m.experience}".lower() for word in asked)]
-        seen = bank.view(trace.run, bank.seen_until(trace.run, trace.step, trace.epoch))
+        seen = bank.view(trace.run, bank.steps.seen_until(trace.run, trace.step, trace.epoch))
         known = [memory for memory in having if seen.sees(memory.id)]
         for memory in known[:FOUND]:
             with st.container(horizontal=True, vertical_alignment="center", key=f"missing_{memory.id}"):

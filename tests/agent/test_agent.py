@@ -261,7 +261,7 @@ def test_cancelling_keeps_what_is_done_and_drops_the_rest(tmp_path: Path) -> Non
     done: list[StepTrace] = []
     for trace in agent.run(sample_tasks("household-train")[:9], cancelled=lambda: len(done) >= 3):
         done.append(trace)
-    assert len(done) == len(agent.bank.step_rows("r")) == 3
+    assert len(done) == len(agent.bank.steps.rows("r")) == 3
 
 
 def test_a_mini_batch_recalls_from_one_memory_and_counts_after_it(tmp_path: Path) -> None:

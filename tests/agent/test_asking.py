@@ -178,7 +178,7 @@ def test_a_break_between_two_questions_asks_both_again_and_records_each_once(cur
             episode.finish()
         assert (episode.phase, episode.trace.decision) == (Phase.SELECT, None)
         assert purposes(episode.trace) == []
-        assert agent.bank.step_rows("r") == []
+        assert agent.bank.steps.rows("r") == []
     model.say = lambda reported: FITS
     episode.advance()
     assert purposes(episode.trace) == ["first", "second"]
@@ -199,7 +199,7 @@ def test_a_break_later_in_a_step_leaves_each_question_once(curious: None, tmp_pa
     trace = episode.finish()
     assert purposes(trace) == purposes(whole)
     assert trace.update == whole.update
-    assert len(agent.bank.step_rows("r")) == 1
+    assert len(agent.bank.steps.rows("r")) == 1
 
 
 def test_an_attempt_that_asks_nothing_leaves_nothing_of_the_one_before(curious: None, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def steps(agent: Agent, count: int) -> None:
 def by_hand(agent: Agent, run: str, until: int | None = None) -> dict[str, list[float]]:
     """The tally from the ledger alone."""
     reported: dict[str, list[float]] = {}
-    for row in agent.bank.step_rows(run):
+    for row in agent.bank.steps.rows(run):
         reward = agent.bank.ratings.effective(run, row.step)
         if reward is not None and (until is None or row.step < until):
             reported.setdefault(row.task, []).append(reward)
@@ -117,7 +117,7 @@ def test_a_copy_of_a_state_is_the_askers_own(agent: Agent) -> None:
 def test_a_late_reward_and_its_undo_make_the_fold_anew(agent: Agent) -> None:
     steps(agent, 5)
     before = learned_now(agent.bank, "r").rewards
-    row = agent.bank.step_rows("r")[1]
+    row = agent.bank.steps.rows("r")[1]
     given = give_reward(agent.bank, "r", 2, row.id, (), 0.25, "ann")
     assert 0.25 in learned_now(agent.bank, "r").rewards[row.task]
     agent.bank.write.ratings.revoke(given.id, "ann")
@@ -129,10 +129,10 @@ def test_a_late_reward_and_its_undo_make_the_fold_anew(agent: Agent) -> None:
 def test_a_reward_counts_for_the_steps_that_began_after_it(agent: Agent) -> None:
     steps(agent, 6)
     as_it_was = {step: learned_before(agent.bank, "r", step).rewards for step in range(1, 7)}
-    row = agent.bank.step_rows("r")[1]
+    row = agent.bank.steps.rows("r")[1]
     give_reward(agent.bank, "r", 2, row.id, (), 0.25, "ann")
     steps(agent, 2)
-    give_reward(agent.bank, "r", 3, agent.bank.step_rows("r")[2].id, (), 0.75, "ann")
+    give_reward(agent.bank, "r", 3, agent.bank.steps.rows("r")[2].id, (), 0.75, "ann")
     steps(agent, 1)
     for step, rewards in as_it_was.items():
         assert learned_before(agent.bank, "r", step).rewards == rewards

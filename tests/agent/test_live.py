@@ -120,7 +120,7 @@ def test_many_tasks_report_progress_and_stop_keeps_what_is_done(tmp_path: Path) 
     live.stop()
     assert live.wait(10)
     assert live.error is None
-    assert len(live.agent.bank.step_rows("r")) == live.done < 500
+    assert len(live.agent.bank.steps.rows("r")) == live.done < 500
 
 
 def test_what_runs_is_reported_with_its_turn_its_tokens_and_the_time(tmp_path: Path) -> None:

@@ -102,4 +102,4 @@ def test_processes_share_a_memory(memory: Memory) -> None:
     for process in processes:
         process.join()
     bank = MemoryBank.open(memory.bank.uri)
-    assert [row.step for row in bank.step_rows("prod")] == [1, 2, 3, 4, 5, 6] and bank.memory_count("prod") == 6
+    assert [row.step for row in bank.steps.rows("prod")] == [1, 2, 3, 4, 5, 6] and bank.memory_count("prod") == 6

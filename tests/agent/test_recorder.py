@@ -726,7 +726,7 @@ def test_what_a_bank_cannot_take_waits_beside_it_and_is_stored_whole_by_the_next
         assert other.utilities("mine")["m"].q == pytest.approx(0.5 + ALPHA * 0.5)
         assert any("rewarded()" in lack for lack in trace.lacks)
         Recorder(other, "mine")
-        assert len(other.step_rows("mine")) == 1
+        assert len(other.steps.rows("mine")) == 1
     assert beside.read_text() == '{"run": "mine", "call": "st\n'
 
 

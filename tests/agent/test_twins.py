@@ -43,7 +43,7 @@ def twins_of(bank: MemoryBank, left: dict[str, Any] | None = None, right: dict[s
 
 
 def steps_of(twins: TwinRuns) -> list[list[int]]:
-    return [[row.step for row in twins.bank.step_rows(run)] for run in twins.runs]
+    return [[row.step for row in twins.bank.steps.rows(run)] for run in twins.runs]
 
 
 def whole(twins: TwinRuns, steps: int) -> None:
@@ -104,7 +104,7 @@ def test_both_meet_the_same_tasks_epochs_and_draws(bank: MemoryBank, monkeypatch
     twins = twins_of(bank, {"weight": 0.0}, {"weight": 1.0})
     twins.step(9)
     assert met[::2] == met[1::2] and len(set(met)) == 9
-    left, right = ([(row.step, row.task, row.epoch) for row in bank.step_rows(run)] for run in twins.runs)
+    left, right = ([(row.step, row.task, row.epoch) for row in bank.steps.rows(run)] for run in twins.runs)
     tasks = [task.id for task in tasks_of(bank.run(twins.runs[0]))]
     assert left == right == [(n + 1, tasks[n % 4], n // 4 + 1) for n in range(9)]
 
@@ -170,7 +170,7 @@ def test_after_a_pause_between_left_and_right_the_one_behind_catches_up_alone(
     untroubled = start_twins(bank, sides(), task_count=4, seed=3)
     untroubled.step(4)
     for one, other in zip(twins.runs, untroubled.runs, strict=True):
-        assert [row.outcome for row in bank.step_rows(one)] == [row.outcome for row in bank.step_rows(other)]
+        assert [row.outcome for row in bank.steps.rows(one)] == [row.outcome for row in bank.steps.rows(other)]
 
 
 def test_who_presses_play_while_a_pause_is_under_way_is_obeyed(bank: MemoryBank, models: Callable[..., None]) -> None:
@@ -350,7 +350,7 @@ def test_a_pair_is_opened_again_and_goes_on_as_if_nothing_had_been(bank: MemoryB
         again.step(3)
         whole(again, 6)
         for one, other in zip(straight.runs, again.runs, strict=True):
-            assert [row.outcome for row in bank.step_rows(one)] == [row.outcome for row in reopened.step_rows(other)]
+            assert [row.outcome for row in bank.steps.rows(one)] == [row.outcome for row in reopened.steps.rows(other)]
 
 
 @pytest.mark.parametrize(

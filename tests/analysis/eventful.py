@@ -34,7 +34,7 @@ def an_eventful_bank(path: Path, seed: int, happenings: int = 60, **settings: fl
 
 def happen(bank: MemoryBank, run: str, rng: np.random.Generator) -> None:
     """One more thing happens to a run: mostly a step, else something that people or imports do."""
-    traces = [bank.trace(run, row.step) for row in bank.step_rows(run)]
+    traces = [bank.trace(run, row.step) for row in bank.steps.rows(run)]
     if len(traces) < 2 or rng.random() < 0.4:
         _step(bank, run, rng)
         return
@@ -100,5 +100,5 @@ def believed_by_definition(
     """What a run believes as of a step (None: now), folded by the oracle; `without` leaves events out, by their ids."""
     info = bank.run(run)
     start = believed_by_definition(bank, info.base, info.base_step, without) if info.base else None
-    finished = {row.id for row in bank.step_rows(run)}
+    finished = {row.id for row in bank.steps.rows(run)}
     return believed([e for e in bank.events(run) if e.id not in without], finished, start, until)

@@ -27,7 +27,7 @@ def _rows(path: Path) -> dict[str, int]:
     bank = MemoryBank.open(str(path))
     return {
         "memories": bank._vectors.read(["id"]).num_rows,
-        "steps": sum(len(bank.step_rows(info.id)) for info in bank.runs()),
+        "steps": sum(len(bank.steps.rows(info.id)) for info in bank.runs()),
         "ledger": len(bank.events()),
     }
 

@@ -109,7 +109,7 @@ def test_another_handle_follows_what_is_appended(bank: MemoryBank) -> None:
         bank.write.commit_step(*a_step(step, (f"r-{step - 1:04d}",) if step > 1 else ()))
         assert other.refresh()
     assert other.utilities("r") == bank.utilities("r")
-    give_reward(other, "r", 3, bank.step_rows("r")[-1].id, ("r-0002",), -1.0, "bo")
+    give_reward(other, "r", 3, bank.steps.rows("r")[-1].id, ("r-0002",), -1.0, "bo")
     bank.refresh()
     assert bank.utilities("r") == other.utilities("r")
 
@@ -119,7 +119,7 @@ def test_the_same_step_is_not_committed_twice(bank: MemoryBank) -> None:
     bank.write.commit_step(*a_step(1))
     with pytest.raises(RunMoved, match="already finished step 1"):
         other.write.commit_step(*a_step(1))
-    assert len(other.step_rows("r")) == 1
+    assert len(other.steps.rows("r")) == 1
 
 
 def test_a_batch_keeps_other_writers_out_and_shows_them_what_was_stored_before(
@@ -130,14 +130,14 @@ def test_a_batch_keeps_other_writers_out_and_shows_them_what_was_stored_before(
     monkeypatch.setattr("memrl_core.bank.writing.PACE", 60.0)
     with other.write.batch(4):
         kept = other.write.commit_step(*a_step(1))
-        assert bank.step_rows("r") == [] and other.steps.has("r", 1)
+        assert bank.steps.rows("r") == [] and other.steps.has("r", 1)
         with pytest.raises(BankError, match="Another process"):
             bank.write.commit_step(*a_step(1))
         with pytest.raises(RunMoved):
             other.write.commit_step(*a_step(1))
         other.write.commit_step(*a_step(2, ("r-0001",)))
-    assert [row.id for row in other.step_rows("r")] == [row.id for row in bank.step_rows("r")]
-    assert bank.step_rows("r")[0].id == kept.id and len(bank.step_rows("r")) == 2
+    assert [row.id for row in other.steps.rows("r")] == [row.id for row in bank.steps.rows("r")]
+    assert bank.steps.rows("r")[0].id == kept.id and len(bank.steps.rows("r")) == 2
     assert dict(other.utilities("r")) == dict(bank.utilities("r"))
 
 
@@ -166,7 +166,7 @@ def test_a_batch_is_on_disk_when_it_ends(bank: MemoryBank) -> None:
     with bank.write.batch(4):
         for step in range(1, 11):
             bank.write.commit_step(*a_step(step))
-    assert len(MemoryBank.open(bank.uri).step_rows("r")) == 10
+    assert len(MemoryBank.open(bank.uri).steps.rows("r")) == 10
     assert not bank.refresh()
 
 
@@ -177,7 +177,7 @@ def test_a_failed_append_can_be_repeated_without_doubling(bank: MemoryBank, monk
         bank.write.commit_step(trace, vectors)
     cut_short = MemoryBank.open(bank.uri)
     assert cut_short.events("r") == bank.events("r") and len(bank.events("r")) == 1
-    assert bank.step_rows("r") == []
+    assert bank.steps.rows("r") == []
     bank.write.commit_step(trace, vectors)
     again = MemoryBank.open(bank.uri)
     assert again.steps.unfinished("r") == []
@@ -202,7 +202,7 @@ except BankFull as error:
     print(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     bank.write.commit_step(*a_step(2, ("r-0001",)))
-    print("kept", len(bank.step_rows("r")))
+    print("kept", len(bank.steps.rows("r")))
 """
 
 
@@ -213,7 +213,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(bank: MemoryBank) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert "is full" in done.stdout, done.stderr
     assert "kept 2" in done.stdout
-    assert len(MemoryBank.open(bank.uri).step_rows("r")) == 2
+    assert len(MemoryBank.open(bank.uri).steps.rows("r")) == 2
 
 
 @pytest.mark.parametrize("vector", [np.zeros(DIMENSION), np.full(DIMENSION, np.nan), np.ones(3) / np.sqrt(3)])
@@ -221,7 +221,7 @@ def test_a_vector_that_cannot_be_compared_is_refused(bank: MemoryBank, vector: n
     trace, _ = a_step(1)
     with pytest.raises(InputError, match="Nothing was stored"):
         bank.write.commit_step(trace, {"r-0001": vector.astype(np.float32)})
-    assert bank.step_rows("r") == []
+    assert bank.steps.rows("r") == []
 
 
 def test_a_place_without_a_bank_is_said(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_what_is_stored_is_what_a_handle_knows(tmp_path: Path) -> None:
     bank = a_bank(tmp_path / "bank")
     bank.write.commit_step(*a_step(1))
     bank.write.commit_step(*a_step(2, ("r-0001",)))
-    give_reward(bank, "r", 2, bank.step_rows("r")[1].id, ("r-0001",), -1.0, "ann")
+    give_reward(bank, "r", 2, bank.steps.rows("r")[1].id, ("r-0001",), -1.0, "ann")
     database = sqlite3.connect(tmp_path / "bank" / "bank.db")
     assert database.execute("SELECT run, memory_id, q, visits FROM q_values ORDER BY memory_id").fetchall() == [
         (run, memory_id, utility.q, utility.visits)

@@ -78,7 +78,7 @@ def test_what_was_written_is_there_after_reopening(uri: str) -> None:
     with MemoryBank.open(uri) as again:
         assert q_of(again) == before
         assert before["r-0001"] > 0
-        assert [row.step for row in again.step_rows("r")] == [1, 2]
+        assert [row.step for row in again.steps.rows("r")] == [1, 2]
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_the_command_line_makes_goes_on_with_and_checks_it(uri: str) -> None:
         must_not_tell(message)
         assert status == 0, message
     with MemoryBank.open(uri) as bank:
-        assert [len(bank.step_rows(run)) for run in ("one", "two")] == [4, 3]
+        assert [len(bank.steps.rows(run)) for run in ("one", "two")] == [4, 3]
 
 
 def test_two_writers_lose_nothing(uri: str) -> None:
@@ -112,7 +112,7 @@ def test_two_writers_lose_nothing(uri: str) -> None:
     other.close()
     assert all(finding.ok for finding in check(uri))
     with MemoryBank.open(uri) as again:
-        assert len(again.step_rows("r")) == len(again.step_rows("other")) == 5
+        assert len(again.steps.rows("r")) == len(again.steps.rows("other")) == 5
 
 
 def test_closing_joins_what_many_appends_left(uri: str, store: ObjectStore) -> None:
@@ -199,7 +199,7 @@ def test_keys_that_may_only_read_append_nothing(uri: str, store: ObjectStore) ->
     with pytest.raises(BankUnreachable, match="keys"):
         bank.write.commit_step(*a_step(1))
     store.is_closed_to_writers = False
-    assert not MemoryBank.open(uri).step_rows("r")
+    assert not MemoryBank.open(uri).steps.rows("r")
 
 
 @pytest.mark.slow

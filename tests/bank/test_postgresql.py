@@ -142,7 +142,7 @@ def test_the_bank_whose_vectors_are_lost_is_named(uri: str, tmp_path: Path) -> N
 def test_a_character_that_the_server_does_not_store_is_named(uri: str) -> None:
     with a_bank(uri) as bank:
         bank.write.commit_step(*a_step(1))
-        row = bank.step_rows("r")[0]
+        row = bank.steps.rows("r")[0]
         with pytest.raises(BankError, match="NUL"):
             give_reward(bank, "r", 1, row.id, ("r-0001",), 0.5, "ann", "a\0b")
         assert [event for event in bank.events("r") if event.rater] == []

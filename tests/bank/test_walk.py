@@ -31,7 +31,7 @@ def test_walking_shows_what_each_step_saw_when_it_began(tmp_path: Path, seed: in
     bank = an_eventful_bank(tmp_path / "bank", seed)
     for run in ("r", "other", "fork"):
         walked = {step: _seen(view) for step, view in bank.walk(run)}
-        assert list(walked) == [row.step for row in bank.step_rows(run)]
+        assert list(walked) == [row.step for row in bank.steps.rows(run)]
         for step, seen in walked.items():
             assert seen == _seen(bank.view(run, step - 1))
             believed = believed_by_definition(bank, run, step - 1)

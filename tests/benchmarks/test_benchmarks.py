@@ -42,7 +42,7 @@ def measured(name: str) -> tuple[Row, ...]:
 def test_a_synthetic_bank_is_sound_and_as_large_as_asked() -> None:
     with synthetic_bank(MEMORIES, STEPS) as bank:
         assert len(bank.memories(RUN)) == MEMORIES
-        assert [row.step for row in bank.step_rows(RUN)] == list(range(1, STEPS + 1))
+        assert [row.step for row in bank.steps.rows(RUN)] == list(range(1, STEPS + 1))
         assert len(uses(bank, RUN)) == STEPS * SETTINGS.k1
         bank.write.flush()
         assert all(finding.ok for finding in check(bank.uri))
@@ -102,7 +102,7 @@ def test_a_crash_in_a_batch_loses_at_most_its_steps_and_no_part_of_one(tmp_path:
     with agent.bank.write.batch(4):
         traces = list(agent.run(sample_tasks("household-train")[:10]))
         with MemoryBank.open(agent.bank.uri) as survived:
-            assert [row.id for row in survived.step_rows(agent.run_id)] == [trace.id for trace in traces[:8]]
+            assert [row.id for row in survived.steps.rows(agent.run_id)] == [trace.id for trace in traces[:8]]
             assert survived.utilities(agent.run_id) == agent.bank.utilities(agent.run_id, as_of=8)
             assert len(survived.memories()) == 8
         assert all(finding.ok for finding in check(agent.bank.uri))

@@ -37,7 +37,7 @@ def test_what_the_app_a_terminal_and_an_agent_do_at_once_is_all_there_once(page:
     path.parent.mkdir(parents=True, exist_ok=True)
     copy_bank(sample_data_path() / "demo_bank", path)
     with MemoryBank.open(str(path)) as bank:
-        before = {info.id: len(bank.step_rows(info.id)) for info in bank.runs()}
+        before = {info.id: len(bank.steps.rows(info.id)) for info in bank.runs()}
     page.goto(f"{app.url}/step?bank=shared")
     drawn_stage(page)
     settled(page)
@@ -63,7 +63,7 @@ def test_what_the_app_a_terminal_and_an_agent_do_at_once_is_all_there_once(page:
         expect(page.locator(".st-key-memory_count")).to_contain_text(f"{steps} memories")
         settled(page)
     with MemoryBank.open(str(path)) as bank:
-        after = {info.id: len(bank.step_rows(info.id)) for info in bank.runs()}
+        after = {info.id: len(bank.steps.rows(info.id)) for info in bank.runs()}
     assert after.keys() - before.keys() == {"terminal", "recorded"}
     assert (after["terminal"], after["recorded"]) == (TASKS, RECORDED)
     assert sum(after[run] for run in before) > sum(before.values())

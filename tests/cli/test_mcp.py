@@ -130,4 +130,4 @@ def test_two_clients_at_once_share_a_run_over_stdio_and_http(tmp_path: Path) -> 
         server.terminate()
         server.wait(timeout=20)
     with MemoryBank.open(bank) as stored:
-        assert [row.step for row in stored.step_rows("prod")] == [1, 2, 3, 4] and stored.memory_count("prod") == 2
+        assert [row.step for row in stored.steps.rows("prod")] == [1, 2, 3, 4] and stored.memory_count("prod") == 2

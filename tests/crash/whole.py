@@ -115,7 +115,7 @@ def unknown_to(bank: MemoryBank, acknowledged: Facts) -> list[str]:
     """The facts that were acknowledged and that a handle does not know."""
     memories = acknowledged["memories"].keys() - set(bank.memory_ids())
     events = acknowledged["ledger"].keys() - {event.id for event in bank.events_of(acknowledged["ledger"])}
-    steps = acknowledged["steps"].keys() - {row.id for info in bank.runs() for row in bank.step_rows(info.id)}
+    steps = acknowledged["steps"].keys() - {row.id for info in bank.runs() for row in bank.steps.rows(info.id)}
     return sorted(memories | events | steps)
 
 

@@ -112,7 +112,7 @@ def digest(bank: MemoryBank) -> str:
         [
             (
                 info.id,
-                [row.id for row in bank.step_rows(info.id)],
+                [row.id for row in bank.steps.rows(info.id)],
                 sorted((i, u.q, u.visits) for i, u in bank.utilities(info.id).items()),
             )
             for info in sorted(bank.runs(), key=lambda info: info.id)
@@ -210,7 +210,7 @@ def _ratings(bank: MemoryBank, job: Job) -> Iterator[Stored]:
     rng, person = np.random.default_rng(job.seed), job.run
     while True:
         bank.refresh()
-        rated = [(info.id, row.step, row.id) for info in bank.runs() for row in bank.step_rows(info.id)[-40:]]
+        rated = [(info.id, row.step, row.id) for info in bank.runs() for row in bank.steps.rows(info.id)[-40:]]
         if not rated:
             threading.Event().wait(0.02)
             continue

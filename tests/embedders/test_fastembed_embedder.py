@@ -74,7 +74,7 @@ def test_other_weights_of_the_same_name_are_not_taken_for_a_banks_own(
     fastembed._loaded.cache_clear()
     monkeypatch.setattr(Model, "weights", b"w2")
     with MemoryBank.open(str(tmp_path / "bank")) as bank, pytest.raises(EmbedderMismatch):
-        bank.must_match(make_embedder(NAME, Preferences()))
+        bank.embedder.must_match(make_embedder(NAME, Preferences()))
 
 
 def test_a_model_that_cannot_be_fetched_and_one_that_is_none_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:

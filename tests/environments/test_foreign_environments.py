@@ -204,10 +204,10 @@ def test_a_step_goes_on_once_the_environment_is_corrected(monkeypatch: pytest.Mo
         for _ in range(2):
             with pytest.raises(EnvironmentFailed, match="the fuse is blown"):
                 episode.finish()
-        assert not agent.bank.step_rows("r")
+        assert not agent.bank.steps.rows("r")
         blown[0] = False
         episode.finish()
-        assert [row.step for row in agent.bank.step_rows("r")] == [1]
+        assert [row.step for row in agent.bank.steps.rows("r")] == [1]
 
 
 # --- what a method gives ----------------------------------------------------------------------------------------------

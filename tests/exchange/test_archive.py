@@ -93,7 +93,7 @@ def assert_same(one: MemoryBank, two: MemoryBank) -> None:
     for info in one.runs():
         assert two.traces(info.id) == one.traces(info.id)
         assert two.utilities(info.id) == one.utilities(info.id)
-        for row in one.step_rows(info.id):
+        for row in one.steps.rows(info.id):
             assert two.utilities(info.id, row.step - 1) == one.utilities(info.id, row.step - 1)
     here, there = one.layouts.newest(), two.layouts.newest()
     assert (here is None) == (there is None)
@@ -133,7 +133,7 @@ def test_parquet_brings_the_memories_and_their_q_in_each_run(
     assert [info.id for info in again.runs()] == [info.id for info in bank.runs()]
     for info in bank.runs():
         assert again.utilities(info.id) == bank.utilities(info.id)
-        assert again.step_rows(info.id) == []
+        assert again.steps.rows(info.id) == []
     here, there = bank.layouts.newest(), again.layouts.newest()
     assert (there.method, there.coordinates, there.fitted) == (here.method, here.coordinates, here.fitted)
     assert any("steps" in lack for lack in arrival.account.lacks)
@@ -279,7 +279,7 @@ def test_any_bank_survives_the_way_out_and_back(
         bank.write.commit_step(replace(trace, write=replace(trace.write, operations=(operation,))), vectors)
     for at, value, rater in late:
         if at < len(steps):
-            row = bank.step_rows("r")[at]
+            row = bank.steps.rows("r")[at]
             give_reward(bank, "r", row.step, row.id, tuple(bank.memory_ids()[:at]), value, rater)
     write_bank(bank, folder / "x.zip")
     bring_in(read_bank(folder / "x.zip"), str(folder / "again"))

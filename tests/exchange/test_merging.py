@@ -51,7 +51,7 @@ def test_everything_of_both_banks_is_there_when_their_names_collide(tmp_path: Pa
             name = done.renamed_runs[info.id]
             there = {done.renamed_memories.get(i, i): u for i, u in two.utilities(info.id).items()}
             assert bank.utilities(name) == there
-            assert len(bank.step_rows(name)) == len(two.step_rows(info.id))
+            assert len(bank.steps.rows(name)) == len(two.steps.rows(info.id))
             assert len(bank.events(name)) == len(two.events(info.id))
         for memory_id in two.memory_ids():
             name = done.renamed_memories.get(memory_id, memory_id)

@@ -402,7 +402,7 @@ def test_a_trace_alone_is_read_as_lines_or_as_one_list(tmp_path: Path) -> None:
     assert [t.task for t in lines.traces] == [t.task for t in listed.traces]
     assert not lines.memories
     bank, run = brought_in(lines, tmp_path / "bank")
-    assert len(bank.step_rows(run)) == 2
+    assert len(bank.steps.rows(run)) == 2
 
 
 def test_a_bad_line_of_a_trace_is_skipped_by_its_number(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_every_name_in_what_people_did_follows_a_renaming(bank: MemoryBank, tmp_
         assert there.utilities(name) == seen
         assert there.editing.pinned(name) == {arrival.renamed_memories.get(i, i) for i in bank.editing.pinned(run)}
     new = [e for e in there.events() if e.run in {arrival.renamed_runs.get(run, run) for run in ("r", "s")}]
-    steps = {row.id for event in new for row in there.step_rows(event.run)}
+    steps = {row.id for event in new for row in there.steps.rows(event.run)}
     for event in new:
         assert not set(_linked(event)) - {*there.memory_ids(), *(e.id for e in new), *steps}
     assert len(there.undo.done("ann")) == len(bank.undo.done("ann"))

@@ -68,7 +68,7 @@ def given_in(bank: MemoryBank) -> dict[tuple[str, int, str], tuple[float | None,
     """What people's rewards are, read from the ledger's events."""
     standing = {}
     for info in bank.runs():
-        for row in bank.step_rows(info.id):
+        for row in bank.steps.rows(info.id):
             for event in bank.ratings.of(info.id, row.step):
                 if event.source == "person":
                     payload = {k: v for k, v in event.payload.items() if k not in BOOKKEEPING}
@@ -218,7 +218,7 @@ def test_a_line_without_a_rater_takes_the_default_or_is_bad(shared: MemoryBank) 
 def test_a_step_is_found_by_its_id_in_any_run(tmp_path: Path) -> None:
     bank = new_bank(tmp_path / "bank")
     bank.write.start_run(a_run("other"))
-    step_id = bank.step_rows("r")[1].id
+    step_id = bank.steps.rows("r")[1].id
     table = (
         f"step,step_id,reward,run\n,{step_id},1,\n2,{step_id},1,r\n3,{step_id},1,\n0,{step_id},1,\n,{step_id},1,other"
     )

@@ -106,8 +106,8 @@ def test_the_merged_memory_is_what_was_learned_apart(modular: tuple[MemoryBank, 
     bank, result = modular
     first, second, merged, together = result.learning[:4]
     assert bank.utilities(merged) == {**bank.utilities(first), **bank.utilities(second)}
-    assert not bank.step_rows(merged)
-    assert len(bank.step_rows(together)) == len(bank.step_rows(first)) + len(bank.step_rows(second))
+    assert not bank.steps.rows(merged)
+    assert len(bank.steps.rows(together)) == len(bank.steps.rows(first)) + len(bank.steps.rows(second))
     assert {t.task.family for t in bank.traces(first)} == {"place"}
     assert {t.task.family for t in bank.traces(second)} <= {"heat", "cool"}
 
@@ -137,7 +137,7 @@ def test_an_experiment_that_is_stopped_counts_the_seeds_that_were_over(tmp_path:
         assert {arm.n for arm in result.arms} == {1}
         assert {arm.sd for arm in result.arms} == {None}
         assert reported[-1][0] < reported[-1][1] == 2 * one_seed
-        assert sum(len(bank.step_rows(info.id)) for info in bank.runs()) == reported[-1][0]
+        assert sum(len(bank.steps.rows(info.id)) for info in bank.runs()) == reported[-1][0]
 
 
 def test_an_experiment_that_is_stopped_at_once_has_a_table_without_a_number(tmp_path: Path) -> None:

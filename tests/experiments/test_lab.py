@@ -107,7 +107,7 @@ def test_a_step_that_only_one_side_has_is_in_no_figure(bank: MemoryBank) -> None
     twins = a_pair(bank, 3)
     alone = live_run(bank, twins.runs[0], Preferences()).agent
     alone.begin(twins.tasks[3]).finish()
-    assert [len(bank.step_rows(run)) for run in twins.runs] == [4, 3]
+    assert [len(bank.steps.rows(run)) for run in twins.runs] == [4, 3]
     assert [len(stream.outcomes) for stream in streams_of(twins)] == [3, 3]
     assert [arm.success.shape for arm in arms_of(twins)] == [(1, 3), (1, 3)]
 

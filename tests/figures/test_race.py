@@ -9,6 +9,7 @@ import pytest
 from memrl_core.agent.follows import actions_in
 from memrl_core.agent.twins import Side, start_twins
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.finished_steps import Steps
 from memrl_core.bank.storage.codec import StepRow
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
@@ -34,7 +35,7 @@ def test_outcomes_utilities_and_worth_of_both_sides_are_those_of_the_bank(tmp_pa
         assert (data["total"], data["shifts"], data["floor"], len(data["topics"])) == (30, [13], 1 / 8, 8)
         assert [side["error"] for side in before["sides"]] == ["", "gone"]
         for side, run in zip(data["sides"], twins.runs, strict=True):
-            rows = bank.step_rows(run)
+            rows = bank.steps.rows(run)
             assert side["outcomes"] == "".join("1" if row.outcome == "success" else "0" for row in rows)
             q = {row[0]: (row[4], row[5]) for row in side["memories"]}
             known = bank.utilities(run)
@@ -56,21 +57,21 @@ def test_outcomes_utilities_and_worth_of_both_sides_are_those_of_the_bank(tmp_pa
 def test_a_step_that_comes_while_the_picture_is_read_is_written_before_it_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    embedder, read = HashingEmbedder(), MemoryBank.step_rows
+    embedder, read = HashingEmbedder(), Steps.rows
     with MemoryBank.create(str(tmp_path / "bank"), embedder.name, embedder.dimension) as bank:
         sides = Side(MemRLSettings.of({"weight": 0.0, "k2": 1})), Side(MemRLSettings.of({"k2": 1}))
         twins = start_twins(bank, sides, kind="race", environment="helpdesk", tasks="helpdesk-train", seed=5)
 
-        def with_a_step(self: MemoryBank, run: str) -> list[StepRow]:
-            if self is bank:
+        def with_a_step(self: Steps, run: str) -> list[StepRow]:
+            if self is bank.steps:
                 twins._advance(never)
             return read(self, run)
 
-        monkeypatch.setattr(MemoryBank, "step_rows", with_a_step)
+        monkeypatch.setattr(Steps, "rows", with_a_step)
         with bank.write.batch(50):
             shown = [len(side["outcomes"]) for side in race_data(bank, twins.runs)["sides"]]
             with MemoryBank.open(str(tmp_path / "bank")) as other:
-                written = [len(read(other, run)) for run in twins.runs]
+                written = [len(read(other.steps, run)) for run in twins.runs]
     assert shown == [1, 2]
     assert written == [2, 2]
 

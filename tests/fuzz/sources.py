@@ -162,7 +162,7 @@ def can_be_looked_at(bank: MemoryBank) -> None:
         assert all(math.isfinite(q) for q in past.q)
         for _, _ in bank.walk(info.id):
             pass
-        for row in bank.step_rows(info.id):
+        for row in bank.steps.rows(info.id):
             bank.ratings.effective(info.id, row.step)
         bank.next_step(info.id)
     bank.events()
@@ -177,4 +177,4 @@ def is_whole(uri: Path) -> None:
     with MemoryBank.open(str(uri)) as bank:
         can_be_looked_at(bank)
         for info in bank.runs():
-            assert len(bank.traces(info.id)) == len(bank.step_rows(info.id))
+            assert len(bank.traces(info.id)) == len(bank.steps.rows(info.id))

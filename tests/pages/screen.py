@@ -212,7 +212,7 @@ def beliefs(bank: MemoryBank) -> dict[str, float]:
 
 
 def step_id(bank: MemoryBank, step: int) -> str:
-    return next(row.id for row in bank.step_rows(RUN) if row.step == step)
+    return next(row.id for row in bank.steps.rows(RUN) if row.step == step)
 
 
 def step_judged(bank: MemoryBank, reward: float, after: int = 0, remembering: str = "") -> StepTrace:
@@ -220,7 +220,7 @@ def step_judged(bank: MemoryBank, reward: float, after: int = 0, remembering: st
 
     With `remembering`, a memory's id, that memory is among them.
     """
-    for row in bank.step_rows(RUN):
+    for row in bank.steps.rows(RUN):
         if row.step <= after:
             continue
         credited = bank.credits.of(RUN, row.step)

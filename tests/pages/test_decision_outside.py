@@ -119,7 +119,7 @@ def test_an_imported_step_is_not_decided_against_the_memory_of_later(home: Path,
     bring_in(contents, str(home / "banks" / "off"))
     with MemoryBank.open(str(home / "banks" / "off")) as bank:
         (run,) = [info.id for info in bank.runs()]
-        steps = bank.step_rows(run)
+        steps = bank.steps.rows(run)
         for row in steps:
             with pytest.raises(InputError):
                 situation_of(bank, bank.trace(run, row.step))

@@ -63,7 +63,7 @@ def link_of(pair: Pair, **more: str) -> dict[str, str]:
 
 
 def steps_in(bank: MemoryBank, pair: Pair) -> list[int]:
-    return [len(bank.step_rows(run)) for run in pair]
+    return [len(bank.steps.rows(run)) for run in pair]
 
 
 def keys(app: AppTest) -> set[str]:

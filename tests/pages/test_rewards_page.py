@@ -341,7 +341,7 @@ def test_nothing_tells_the_verdict_before_the_person_has_rated(bank: Stored, que
 def test_at_the_end_the_person_reads_where_the_environment_judged_otherwise(bank: Stored, queue: Visit) -> None:
     failed = step_judged(bank, -1.0).step
     app = queue(step=str(failed), show="all")
-    for row in bank.step_rows(RUN):
+    for row in bank.steps.rows(RUN):
         if row.step not in (failed, 40):
             give(bank, row.step, 1.0, "ann")
     app = queue(show="unrated")
@@ -353,7 +353,7 @@ def test_at_the_end_the_person_reads_where_the_environment_judged_otherwise(bank
 
 
 def test_pairs_that_are_not_blind_show_both_verdicts(bank: Stored, queue: Visit) -> None:
-    traces = [bank.trace(RUN, row.step) for row in bank.step_rows(RUN)]
+    traces = [bank.trace(RUN, row.step) for row in bank.steps.rows(RUN)]
     judged = {trace.id: trace.reward.environment for trace in traces if trace.reward is not None}
     app = on_scale(queue(), "pairwise")
     while {judged[one] for one in key_starting(app, "pair_tie_").key.split("_")[2:]} != {-1.0, 1.0}:

@@ -20,7 +20,7 @@ def reported(app: AppTest) -> list[str]:
 
 
 def test_a_link_with_a_filter_shows_its_steps_until_it_is_cleared(visit: Visit, bank: Stored) -> None:
-    failed = {row.step for row in bank.step_rows("household") if row.outcome == "failure"}
+    failed = {row.step for row in bank.steps.rows("household") if row.outcome == "failure"}
     app = visit("steps", bank="demo", run="household", outcome="failure", by="nonsense")
     assert reported(app) == [str(len(failed)), "40"]
     assert set(app.dataframe[0].value["step"]) == failed

@@ -100,7 +100,7 @@ def test_a_step_keeps_its_trace_and_goes_on_once_the_policy_is_corrected(
             assert agent.bank.view("r").size == 2
         spoiling[0] = False
         episode.finish()
-        assert [row.step for row in agent.bank.step_rows("r")] == [1, 2, 3]
+        assert [row.step for row in agent.bank.steps.rows("r")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("error", [KeyError("a memory that was\nforgotten"), SystemExit(3)])
@@ -176,7 +176,7 @@ def test_a_step_that_nobody_could_read_is_not_stored(tmp_path: Path, values: Map
     before = bank.events()
     with pytest.raises(PolicyFailed, match="“lost”"):
         bank.write.commit_step(spoiled, vectors)
-    assert bank.events() == before and not bank.step_rows("r") and not bank.view("r").size
+    assert bank.events() == before and not bank.steps.rows("r") and not bank.view("r").size
     assert bank.write.commit_step(step, vectors) == MemoryBank.open(bank.uri).trace("r", 1)
 
 
@@ -273,7 +273,7 @@ def test_without_its_package_a_run_keeps_its_q_and_what_would_move_it_is_refused
         agent = an_agent_of(tmp_path / "bank", "newest", k2=2)
         list(agent.run(TASKS[:4]))
         bank = agent.bank
-        believed, step = dict(bank.utilities("r")), bank.step_rows("r")[-1]
+        believed, step = dict(bank.utilities("r")), bank.steps.rows("r")[-1]
         bank.close()
     with MemoryBank.open(str(tmp_path / "bank")) as again:
         credited = again.credits.of("r", step.step)

@@ -118,7 +118,7 @@ def counterfactual(
     `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
     """
     decided = dict(_decided(bank, run))
-    waiting, total = sorted(decided), len(bank.step_rows(run))
+    waiting, total = sorted(decided), len(bank.steps.rows(run))
     name = bank.run(run).policy
     policies: dict[int, Policy[Any]] = {}
     found: list[Supposed] = []
@@ -156,7 +156,7 @@ def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int]
 
     def at(step: int) -> tuple[Any, Asked | None]:
         trace, state = next((trace, state) for trace, state in steps if trace.step == step)
-        until = bank.seen_until(run, step, trace.epoch)
+        until = bank.steps.seen_until(run, step, trace.epoch)
         return (state if until == step - 1 else learned_before(bank, run, until + 1)), asked_by(trace)
 
     return at
@@ -450,7 +450,7 @@ def _mostly(rerunners: Sequence[Rerunner], memories: Sequence[str]) -> bool:
 def first_reversal(bank: MemoryBank, rerunner_of: RerunnerOf) -> Reversal | None:
     """The earliest reversal of the bank's oldest run, answered again by `rerunner_of`; None when it has none."""
     info = next(iter(bank.runs()), None)
-    for row in bank.step_rows(info.id) if info is not None else ():
+    for row in bank.steps.rows(info.id) if info is not None else ():
         if found := reversal(bank, bank.trace(row.run, row.step), rerunner_of):
             return found
     return None

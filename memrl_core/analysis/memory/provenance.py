@@ -85,7 +85,7 @@ def chapters(bank: MemoryBank, run: str, as_of: int | None = None) -> list[Chapt
     """The runs behind what a run knows, the first one first."""
     info = bank.run(run)
     earlier = chapters(bank, info.base, info.base_step) if info.base else []
-    finished = {row.id for row in bank.step_rows(run)}
+    finished = {row.id for row in bank.steps.rows(run)}
     known = (event for event in bank.events(run) if as_of is None or event.known_at <= as_of)
     steps = by_step(known, finished.__contains__)
     settings, in_force = {}, info.settings
@@ -203,7 +203,7 @@ def refolded(
         start = replace(known, rule=start.rule, settings=info.settings, inherited=inherited)
     known_then = (event for event in bank.events(run) if as_of is None or event.known_at <= as_of)
     events = [other for event in known_then if (other := changed(event)) is not None]
-    return folded(start, events, {row.id for row in bank.step_rows(run)})
+    return folded(start, events, {row.id for row in bank.steps.rows(run)})
 
 
 def _shares(alphas: list[float]) -> list[float]:

@@ -242,7 +242,7 @@ def landscape(
     The first and the last are always among them; of one, it is the last. `places` has the place of every intent; a
     memory of another one is left out. Raises `UnknownRun`.
     """
-    finished = [row.step for row in bank.step_rows(run) if until is None or row.step <= until]
+    finished = [row.step for row in bank.steps.rows(run) if until is None or row.step <= until]
     last = finished[-1] if finished else 0
     steps = _evenly([*(step - 1 for step in finished), last], frames)
     known = bank.utilities(run, last)

@@ -180,7 +180,7 @@ def facts_of(bank: MemoryBank) -> list[RatedStep]:
     not known to have used any memory.
     """
     policies = {info.id: info.policy for info in bank.runs()}
-    rows = {row.id: row for run in policies for row in bank.step_rows(run)}
+    rows = {row.id: row for run in policies for row in bank.steps.rows(run)}
     environment: dict[str, float | None] = {}
     people: dict[str, dict[str, float]] = {}
     prompts: dict[str, tuple[str, ...]] = defaultdict(tuple)

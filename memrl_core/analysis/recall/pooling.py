@@ -124,7 +124,7 @@ def recall_batch(
     said: dict[str, set[int]] = defaultdict(set)
     for label in labels:
         said[label.rater].add(label.step)
-    everyone = [row.step for row in bank.step_rows(run)]
+    everyone = [row.step for row in bank.steps.rows(run)]
     open_to = {step: [rater for rater in names if step not in said[rater]] for step in everyone}
     candidates = [step for step in everyone if open_to[step]]
     if not candidates:

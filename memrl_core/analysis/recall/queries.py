@@ -111,7 +111,7 @@ def labelled(
     deriver = Deriver(bank, run) if derive else None
     if deriver is not None and not deriver.knows:
         deriver = None
-    wanted = {row.step for row in bank.step_rows(run)} if deriver is not None else set(chosen)
+    wanted = {row.step for row in bank.steps.rows(run)} if deriver is not None else set(chosen)
     traces = {trace.step: trace for trace in bank.each_trace(run) if trace.step in wanted} if wanted else {}
     space = None
     if embedder is not None and traces:
@@ -158,7 +158,7 @@ def _of_then(known: Judged, view: MemoryView, replacing: frozenset[str]) -> Judg
 
 def fates_of(bank: MemoryBank, trace: StepTrace, known: Judged) -> tuple[Fate, ...]:
     """What became in one finished step of the memories that should come."""
-    view = bank.view(trace.run, bank.seen_until(trace.run, trace.step, trace.epoch))
+    view = bank.view(trace.run, bank.steps.seen_until(trace.run, trace.step, trace.epoch))
     return _query(trace, view, known, None, None).fates
 
 

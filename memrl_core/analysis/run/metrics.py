@@ -166,7 +166,7 @@ def outcome_grid(attempts: Iterable[tuple[str, int, str]]) -> OutcomeGrid:
     """The grid of (task, epoch, outcome) in the order of steps; tasks stand in the order of their first attempt.
 
     Of several attempts at a task in one epoch the last rated one counts. `uses.attempts` has the outcomes as they are
-    rated now, `MemoryBank.step_rows` as the steps ended.
+    rated now, `Steps.rows` as the steps ended.
     """
     tried = list(attempts)
     tasks = {task: column for column, task in enumerate(dict.fromkeys(task for task, _, _ in tried))}

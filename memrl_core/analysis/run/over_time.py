@@ -110,7 +110,7 @@ def q_by_epoch(bank: MemoryBank, run: str, uses: pd.DataFrame) -> pd.DataFrame:
     if all(point.step < first for points in histories.values() for point in points):
         return _by_checkpoint(bank, run)
     ends = pd.DataFrame(
-        {"epoch": [row.epoch for row in bank.step_rows(run)], "step": [row.step for row in bank.step_rows(run)]}
+        {"epoch": [row.epoch for row in bank.steps.rows(run)], "step": [row.step for row in bank.steps.rows(run)]}
     )
     first_pool = uses.groupby("memory_id")["step"].min()
     found = []

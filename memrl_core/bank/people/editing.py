@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank.facts import locked
+from memrl_core.bank.identity import EmbedderIdentity
 from memrl_core.bank.ledger import Part, WritingPart, in_the_name_of, now
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.codec import Inserted
@@ -116,7 +117,7 @@ class Editing(Part):
 class EditingWriter(Editing, WritingPart):
     """What people do to the memories of a run, from its next step on. `by` is the person; all raise `NotAllowed`."""
 
-    _must_match: Callable[[Embedder], None]
+    _embedder: EmbedderIdentity
 
     def pin(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
         """Keep memories from being forgotten; those that are pinned already are passed over.
@@ -289,7 +290,7 @@ class EditingWriter(Editing, WritingPart):
             return new
 
     def _embedded(self, intent: str, embedder: Embedder) -> npt.NDArray[np.float32]:
-        self._must_match(embedder)
+        self._embedder.must_match(embedder)
         return self._facts.memories.checked(embedder.embed([intent])[0])
 
     def _free_id(self, memory_id: str) -> str:

@@ -39,7 +39,7 @@ def race_data(
     named = labels(bank, runs[0], runs[1])
     sides = []
     for name, run, label, error in zip(("left", "right"), runs, named, errors, strict=True):
-        outcomes = "".join(_LETTERS.get(row.outcome, "-") for row in bank.step_rows(run))
+        outcomes = "".join(_LETTERS.get(row.outcome, "-") for row in bank.steps.rows(run))
         known = bank.utilities(run)
         here = [memory for memory in bank.memories(run) if memory.id in known]
         rows = [_memory(memory, known[memory.id], run, world, len(outcomes) + 1) for memory in here]

@@ -181,7 +181,7 @@ def all_methods(tmp_path_factory: pytest.TempPathFactory) -> MemoryBank:
     """A run of each policy on four tasks, twice; then the second step of each gets a person's reward."""
     made = a_bank_of(tmp_path_factory.mktemp("replays") / "all_methods", {name: {} for name in POLICIES}, steps=8)
     for name in POLICIES:
-        row = made.step_rows(name)[1]
+        row = made.steps.rows(name)[1]
         give_reward(made, name, row.step, row.id, made.credits.of(name, row.step), 1.0, "ann")
     return made
 

@@ -11,7 +11,7 @@ from tests.builders import an_agent_after
 def test_what_was_solved_before_a_run_was_resumed_counts(tmp_path: Path) -> None:
     agent = an_agent_after(tmp_path / "bank", tasks=12, epochs=3)
     with agent.bank as bank:
-        traces, rows = list(bank.traces("r")), bank.step_rows("r")
+        traces, rows = list(bank.traces("r")), bank.steps.rows("r")
     whole = by_epoch(traces).set_index("epoch")
     assert whole.solved.iloc[-1] > 0
     for before in (12, 18):  # between two epochs, and within one

@@ -243,7 +243,7 @@ def test_every_q_is_reached_by_its_moves(eventful: MemoryBank) -> None:
 
 
 def test_the_events_behind_a_move_are_those_that_make_its_reward(eventful: MemoryBank) -> None:
-    finished = {row.id for row in eventful.step_rows("r")}
+    finished = {row.id for row in eventful.steps.rows("r")}
     several = 0
     for memory_id in eventful.utilities("r"):
         for move in reconstruct(eventful, "r", memory_id):

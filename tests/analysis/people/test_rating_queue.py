@@ -213,7 +213,7 @@ def finished(bank: MemoryBank, *used: tuple[str, ...]) -> MemoryBank:
 
 def test_every_finished_step_is_there_once_with_the_rewards_that_stand_and_its_later_uses(tmp_path: Path) -> None:
     eventful = an_eventful_bank(tmp_path / "bank", seed=1, happenings=36)
-    rows = [row for info in eventful.runs() for row in eventful.step_rows(info.id)]
+    rows = [row for info in eventful.runs() for row in eventful.steps.rows(info.id)]
     prompts = [set(t.reward.credited) for info in eventful.runs() for t in eventful.traces(info.id)]
     facts = facts_of(eventful)
     for fact, row in zip(facts, rows, strict=True):

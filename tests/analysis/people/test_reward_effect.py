@@ -115,7 +115,7 @@ def selections_by_definition(bank: MemoryBank, run: str = "r") -> dict[int, set[
     """What every step would select now, with q folded from the events about the steps before it."""
     info = bank.run(run)
     start = believed_by_definition(bank, info.base, info.base_step) if info.base else None
-    finished = {row.id for row in bank.step_rows(run)}
+    finished = {row.id for row in bank.steps.rows(run)}
     found = {}
     for trace in bank.traces(run):
         known = believed([e for e in bank.events(run) if e.step < trace.step], finished, start)

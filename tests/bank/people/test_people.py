@@ -22,7 +22,7 @@ Action = Callable[[MemoryBank, str], object]
 
 
 def _step(bank: MemoryBank, run: str = "r") -> str:
-    return bank.step_rows(run)[-1].id
+    return bank.steps.rows(run)[-1].id
 
 
 def _rewarded(bank: MemoryBank, by: str = "") -> str:
