@@ -172,11 +172,12 @@ def test_the_more_similar_of_equal_scores_is_no_tie() -> None:
 
 
 def test_chance_and_ties_together_are_still_a_probability() -> None:
-    similarity, q = [0.9, 0.5, 0.5], [0.5, 0.1, 0.1]
+    similarity, q = [0.9, 0.5, 0.5, 0.5], [0.5, 0.1, 0.1, 0.1]
     found = [decide(similarity, q, seed=s, k2=2, ties="seeded", epsilon=0.4)[1] for s in range(200)]
     reported = {frozenset(d.selected): d.propensity for d in found}
-    assert len(reported) == 3 and sum(reported.values()) == pytest.approx(1)
-    assert reported[frozenset({"r-0001", "r-0003"})] == pytest.approx(0.4 / 3 + 0.6 / 2)
+    assert len(reported) == 6 and sum(reported.values()) == pytest.approx(1)
+    assert reported[frozenset({"r-0001", "r-0003"})] == pytest.approx(0.4 / 6 + 0.6 / 3)
+    assert reported[frozenset({"r-0002", "r-0003"})] == pytest.approx(0.4 / 6)
 
 
 @pytest.mark.parametrize("policy", ["memrl", "rag", "exprag", "memento", "self_rag", "remem"])
