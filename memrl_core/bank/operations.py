@@ -97,20 +97,27 @@ def settled(operations: Sequence[MemoryOperation], fold: Fold) -> tuple[MemoryOp
     return tuple(done)
 
 
-def memory_of(op: MemoryOperation, trace: StepTrace, created: str, memories: Mapping[str, Memory]) -> Memory:
-    """The memory that an operation of a step writes; `memories` are those that it replaces."""
-    return Memory(
-        op.memory_id,
-        op.intent,
-        op.experience,
-        op.outcome,
-        op.intent_key,
-        op.parents,
-        trace.run,
-        trace.step,
-        task_of(op, memories, trace.task.id),
-        created,
-    )
+def memories_of(trace: StepTrace, created: str, known: Mapping[str, Memory]) -> list[Memory]:
+    """The memories that the operations of a step write, in order; those that are `known` were written before."""
+    new: dict[str, Memory] = {}
+    for op in trace.write.operations if trace.write else ():
+        if op.op in WRITING and op.memory_id not in known:
+            replaced = [new[i] if i in new else known[i] for i in op.replaces if i in new or i in known]
+            # What is only reworded stays of its task, so that leaving out the memories of a task leaves it out too.
+            task = next((memory.task for memory in replaced if memory.intent == op.intent), trace.task.id)
+            new[op.memory_id] = Memory(
+                op.memory_id,
+                op.intent,
+                op.experience,
+                op.outcome,
+                op.intent_key,
+                op.parents,
+                trace.run,
+                trace.step,
+                task,
+                created,
+            )
+    return list(new.values())
 
 
 def events_of(trace: StepTrace, ledger: Ledger, known_at: int) -> list[LedgerEvent]:
@@ -148,13 +155,6 @@ def insertions(events: Iterable[LedgerEvent]) -> dict[tuple[str, str], Inserted]
             for run in (event.run, ""):
                 found.setdefault((memory_id, run), Inserted(event.seq, position))
     return found
-
-
-def task_of(op: MemoryOperation, memories: Mapping[str, Memory], task: str) -> str:
-    """The task that a written memory is about: that of what it replaces when it has the same intent, else `task`."""
-    # What is only reworded stays of its task, so that leaving out the memories of a task leaves it out too.
-    replaced = (memories[memory_id] for memory_id in op.replaces if memory_id in memories)
-    return next((memory.task for memory in replaced if memory.intent == op.intent), task)
 
 
 def _on(seen: Collection[str], op: MemoryOperation, pinned: Collection[str]) -> MemoryOperation:

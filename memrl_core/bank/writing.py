@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,11 +17,10 @@ from memrl_core.bank.identity import EmbedderIdentity
 from memrl_core.bank.ledger import CreditsWriter, NotesWriter, PeopleWriter, WritableLedger, in_the_name_of, now
 from memrl_core.bank.operations import (
     RUN_NAME,
-    WRITING,
     events_of,
     insertions,
     is_run_name,
-    memory_of,
+    memories_of,
     must_be_possible,
     readable,
     settled,
@@ -164,22 +163,13 @@ class Writer:
                     "stored; begin the next step."
                 )
             self._facts.begin_step(trace.run, trace.step)
-            created = now()
-            checked = {memory_id: self._facts.memories.checked(vector) for memory_id, vector in vectors.items()}
+            created, memories = now(), self._facts.memories
+            checked = {memory_id: memories.checked(vector) for memory_id, vector in vectors.items()}
             self._facts.make_way(checked)
             trace = self._settled(readable(trace), checked)
-            new: dict[str, Memory] = {}
-            known = self._facts.memories
-            for op in trace.write.operations if trace.write else ():
-                if op.op in WRITING and op.memory_id not in known:
-                    replaced = {i: new[i] if i in new else known[i] for i in op.replaces if i in new or i in known}
-                    new[op.memory_id] = memory_of(op, trace, created, replaced)
+            new = memories_of(trace, created, memories)
             events = events_of(trace, self._ledger, self._facts.begun(trace.run))
-            inserted = {memory_id: Inserted(event.seq) for event in events for memory_id in event.memory_ids}
-            for memory in new.values():
-                own = inserted.get(memory.id, Inserted(self._facts.clock))
-                self._facts.write(memory, checked[memory.id], own)
-            self._updates.store(events, [trace], created)
+            self._append_facts([(memory, checked[memory.id]) for memory in new], events, [trace], created)
             self._facts.keep(trace)
             return trace
 
@@ -215,18 +205,30 @@ class Writer:
             facts = self._facts
             facts.make_way(memories)
             new = [(m, facts.memories.checked(v)) for i, (m, v) in memories.items() if i not in facts.memories]
-            inserted = insertions(events)
-            for memory, vector in new:
-                own = inserted.get((memory.id, memory.run)) or inserted.get((memory.id, ""))
-                facts.write(memory, vector, own or Inserted(facts.clock))
             known = {event.id for event in facts.events_of(event.id for event in events)}
-            fresh = [event for event in events if event.id not in known]
             ended = facts.ended(trace.id for trace in traces)
-            self._updates.store(
-                sorted(fresh, key=lambda event: event.kind is not EventKind.RUN_STARTED),
+            self._append_facts(
+                new,
+                sorted(events, key=lambda event: event.kind is not EventKind.RUN_STARTED),
                 [trace for trace in traces if trace.id not in ended],
                 now(),
+                known,
             )
+
+    def _append_facts(
+        self,
+        memories: Iterable[tuple[Memory, npt.NDArray[np.float32]]],
+        events: Sequence[LedgerEvent],
+        traces: Sequence[StepTrace],
+        created: str,
+        known: Collection[str] = (),
+    ) -> None:
+        """Write new memories with their vectors (d,), finished steps, and the events whose ids are not `known`."""
+        inserted = insertions(events)
+        for memory, vector in memories:
+            own = inserted.get((memory.id, memory.run)) or inserted.get((memory.id, ""))
+            self._facts.write(memory, vector, own or Inserted(self._facts.clock))
+        self._updates.store([event for event in events if event.id not in known], traces, created)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
