@@ -40,7 +40,6 @@ from memrl_core.policies.decide import decide
 from memrl_core.records import (
     EmbedRecord,
     EventKind,
-    LedgerEvent,
     Message,
     Outcome,
     RewardRecord,
@@ -202,17 +201,14 @@ class Memory:
             memory = MemoryRecord(
                 memory_id, intent, words, outcome, intent_key(intent), parents, run, step, trace.task.id, now()
             )
-            event = LedgerEvent(
-                id=f"{trace.id}:{memory_id}",
-                seq=bank.clock + 1,
-                run=run,
-                step=step,
-                step_id=trace.id,
-                known_at=bank.next_step(run) - 1,
-                kind=EventKind.MEMORY_WRITTEN,
+            event = bank.write.event(
+                run,
+                step,
+                EventKind.MEMORY_WRITTEN,
+                trace.id,
+                event_id=f"{trace.id}:{memory_id}",
                 memory_ids=(memory_id,),
                 value=float(q0),
-                created=now(),
             )
             bank.write.adopt({memory_id: (memory, np.asarray(trace.embed.embedding, dtype=np.float32))}, [event], [])
         return memory_id

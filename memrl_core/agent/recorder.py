@@ -56,7 +56,6 @@ from memrl_core.records import (
     EventKind,
     GenerateRecord,
     Hit,
-    LedgerEvent,
     Memory,
     MemoryOperation,
     MemorySpan,
@@ -517,19 +516,16 @@ class Recorder:
                 bank.write.ratings.rate(Rating(run, step, value, rater, reason))
                 return
             trace = bank.trace(run, step)
-            given = LedgerEvent(
-                id=f"{trace.id}:environment",
-                seq=bank.clock + 1,
-                run=run,
-                step=step,
-                step_id=trace.id,
-                known_at=bank.next_step(run) - 1,
-                kind=EventKind.REWARD_GIVEN,
+            given = bank.write.event(
+                run,
+                step,
+                EventKind.REWARD_GIVEN,
+                trace.id,
+                event_id=f"{trace.id}:environment",
                 memory_ids=bank.credits.of(run, step),
                 value=value,
                 source="environment",
                 reason=reason,
-                created=now(),
             )
             standing = bank.events_of([given.id])
             if standing and standing[0].value != value:
@@ -626,18 +622,8 @@ class Recorder:
             if (memory.intent, memory.experience) != (asked, words):
                 raise InputError(f"This bank has another memory “{taken[:80]}” already. {UNCHANGED}")
             if not self.bank.utilities(self.run, of=[taken]):
-                event = LedgerEvent(
-                    id=uuid.uuid4().hex,
-                    seq=self.bank.clock + 1,
-                    run=self.run,
-                    step=step,
-                    step_id="",
-                    known_at=step,
-                    kind=EventKind.MEMORY_IMPORTED,
-                    memory_ids=(taken,),
-                    value=worth,
-                    payload=payload,
-                    created=now(),
+                event = self.bank.write.event(
+                    self.run, step, EventKind.MEMORY_IMPORTED, memory_ids=(taken,), value=worth, payload=payload
                 )
                 self.bank.write.adopt({taken: (memory, vector)}, [event], [])
             return taken

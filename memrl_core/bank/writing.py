@@ -190,6 +190,14 @@ class Writer:
         possible = settled(operations, self._q.known(trace.run, about))
         return replace(trace, write=replace(trace.write, operations=possible))
 
+    @locked
+    def event(self, run: str, step: int, kind: EventKind, step_id: str = "", **values: Any) -> LedgerEvent:
+        """A new event of this moment about what another program did, known since the newest finished step; for `adopt`.
+
+        `values` are other fields of the event, and its id as `event_id`. Raises `UnknownRun`.
+        """
+        return self._ledger.event(run, step, step_id, kind, known_at=self._facts.next_step(run) - 1, **values)
+
     def adopt(
         self,
         memories: Mapping[str, tuple[Memory, npt.NDArray[np.float32]]],
