@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -58,14 +58,44 @@ def readable(trace: StepTrace) -> StepTrace:
     return read
 
 
-def must_be_possible(
-    operations: Sequence[MemoryOperation], embedded: Container[str], memories: Mapping[str, Memory]
-) -> None:
-    """Raise `PolicyFailed` for an operation that would leave the bank with something it cannot fold or find.
+def settled(
+    trace: StepTrace,
+    embedded: Container[str],
+    memories: Mapping[str, Memory],
+    known: Callable[[str, Collection[str]], Fold],
+) -> StepTrace:
+    """A step with its operations, one after the other, on what its run sees: what is not seen is neither replaced nor
+    deleted.
+
+    A pinned memory is not deleted. Where nothing is left to replace or delete, the operation is a NOOP: between the
+    policy's look and this one a person may have edited or forgotten what it was about, and that stands.
 
     `embedded` are the ids with an embedding; `memories` those of the bank: what is written there under the same id with
-    the same text has come by an earlier call for the same step.
+    the same text has come by an earlier call for the same step. `known` gives what a run believes of some memories.
+    Raises `PolicyFailed` for an operation that would leave the bank with something it cannot fold or find.
     """
+    if trace.write is None:
+        return trace
+    operations = trace.write.operations
+    _must_be_possible(operations, embedded, memories)
+    if all(op.op in ("ADD", "NOOP") for op in operations):
+        return trace
+    fold = known(trace.run, {memory_id for op in operations for memory_id in op.replaces})
+    seen = set(fold.utilities)
+    done = []
+    for op in operations:
+        if op.op in ("UPDATE", "MERGE", "DELETE"):
+            op = _on(seen, op, fold.pinned)
+            seen.difference_update(op.replaces)
+        if op.op in WRITING:
+            seen.add(op.memory_id)
+        done.append(op)
+    return replace(trace, write=replace(trace.write, operations=tuple(done)))
+
+
+def _must_be_possible(
+    operations: Sequence[MemoryOperation], embedded: Container[str], memories: Mapping[str, Memory]
+) -> None:
     written: set[str] = set()
     for op in operations:
         if op.op not in WRITING:
@@ -77,24 +107,6 @@ def must_be_possible(
         if op.op != "ADD" and (not op.replaces or op.memory_id in op.replaces):
             raise _failed(op, "and does not say in the place of which others")
         written.add(op.memory_id)
-
-
-def settled(operations: Sequence[MemoryOperation], fold: Fold) -> tuple[MemoryOperation, ...]:
-    """The operations, one after the other, on what the run sees: what is not seen is neither replaced nor deleted.
-
-    A pinned memory is not deleted. Where nothing is left to replace or delete, the operation is a NOOP: between the
-    policy's look and this one a person may have edited or forgotten what it was about, and that stands.
-    """
-    seen = set(fold.utilities)
-    done = []
-    for op in operations:
-        if op.op in ("UPDATE", "MERGE", "DELETE"):
-            op = _on(seen, op, fold.pinned)
-            seen.difference_update(op.replaces)
-        if op.op in WRITING:
-            seen.add(op.memory_id)
-        done.append(op)
-    return tuple(done)
 
 
 def memories_of(trace: StepTrace, created: str, known: Mapping[str, Memory]) -> list[Memory]:

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from memrl_core.bank.operations import (
     insertions,
     is_run_name,
     memories_of,
-    must_be_possible,
     readable,
     settled,
 )
@@ -163,12 +161,13 @@ class Writer:
                     "stored; begin the next step."
                 )
             self._facts.begin_step(trace.run, trace.step)
+            known_at = self._facts.begun(trace.run)
             created, memories = now(), self._facts.memories
             checked = {memory_id: memories.checked(vector) for memory_id, vector in vectors.items()}
             self._facts.make_way(checked)
-            trace = self._settled(readable(trace), checked)
+            trace = settled(readable(trace), checked, memories, self._q.known)
             new = memories_of(trace, created, memories)
-            events = events_of(trace, self._ledger, self._facts.begun(trace.run))
+            events = events_of(trace, self._ledger, known_at)
             self._append_facts([(memory, checked[memory.id]) for memory in new], events, [trace], created)
             self._facts.keep(trace)
             return trace
@@ -178,17 +177,6 @@ class Writer:
         before, self._paced = self._paced, time.monotonic()
         self._held = self._held + 1 if self._database.is_writing else 1
         return self._held < self._batch and self._paced - before < PACE
-
-    def _settled(self, trace: StepTrace, embedded: Mapping[str, object]) -> StepTrace:
-        if trace.write is None:
-            return trace
-        operations = trace.write.operations
-        must_be_possible(operations, embedded, self._facts.memories)
-        if all(op.op in ("ADD", "NOOP") for op in operations):
-            return trace
-        about = {memory_id for op in operations for memory_id in op.replaces}
-        possible = settled(operations, self._q.known(trace.run, about))
-        return replace(trace, write=replace(trace.write, operations=possible))
 
     @locked
     def event(self, run: str, step: int, kind: EventKind, step_id: str = "", **values: Any) -> LedgerEvent:
