@@ -101,6 +101,11 @@ class Facts:
         return f"{self._events_to}·{self._steps_to}·{self._dropped}"
 
     @property
+    def dropped(self) -> int:
+        """How often what was written last was not stored."""
+        return self._dropped
+
+    @property
     def facts(self) -> int:
         """How many facts there are; grows with every one that is stored or taken in."""
         return self._events_to + self._steps_to

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import bindparam, delete
@@ -213,7 +214,12 @@ class Updates:
             for n, p in moves
         ]
         database.insert(schema.q_moves, made)
-        known.now = None
+        if late and known.now is not None:
+            # Rewards of steps that have passed bring and take away no memory.
+            now = known.now
+            known.now = replace(now, utilities=now.utilities | fold.utilities, away=now.away | fold.away)
+        else:
+            known.now = None
         if known.view is not None:
             known.view = facts.memories.changed(known.view, fold, fold.histories)
 

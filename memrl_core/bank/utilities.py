@@ -33,6 +33,10 @@ _VALUES = (
     "FROM q_values WHERE run = ?"
 )
 _MOVED_SINCE = "SELECT DISTINCT memory_id FROM q_moves WHERE run = ? AND step > ?"
+_KNOWN_BY = (
+    "SELECT (SELECT count(*) FROM ledger WHERE run = ? AND known_at <= ?), "
+    "(SELECT count(*) FROM steps WHERE run = ? AND step <= ?)"
+)
 _NAMED = "SELECT 1 FROM q_values WHERE run = ? AND memory_id IN"
 _LEDGER = schema.ledger.c
 _WRITES = frozenset({EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED})
@@ -51,7 +55,7 @@ class Utilities:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._pasts: OrderedDict[tuple[str, str, int], Fold] = OrderedDict()
+        self._pasts: OrderedDict[tuple[str, int, tuple[int, ...]], Fold] = OrderedDict()
 
     # --- as the tables have them --------------------------------------------------------------------------------------
 
@@ -175,7 +179,8 @@ class Utilities:
     def past(self, run: str, step: int) -> Fold:
         """The fold of what was known when `step` had ended and the next had not begun. Raises `UnknownRun`."""
         self._facts.look()
-        key = (self._facts.version, run, step)
+        # What comes later changes nothing of what was known then, and to fold a long run takes seconds.
+        key = (run, step, (self._facts.dropped, *self._known_by(run, step)))
         if key not in self._pasts:
             with self.foldable(run):
                 until = self._facts.events_where(_LEDGER.run == run, _LEDGER.known_at <= step)
@@ -183,6 +188,12 @@ class Utilities:
             while len(self._pasts) > PASTS_KEPT:
                 self._pasts.popitem(last=False)
         return self._pasts[key]
+
+    def _known_by(self, run: str, step: int) -> tuple[int, ...]:
+        """How many events of a run were known when `step` had ended, and how many steps had; and so for its bases."""
+        info = self._facts.run(run)
+        base = () if info.base is None else self._known_by(info.base, info.base_step)
+        return *self._facts.database.raw(_KNOWN_BY, (run, step, run, step))[0], *base
 
     def earlier(self, run: str, step: int) -> Mapping[str, Utility]:
         """q and visits of the memories that the run saw when `step` had ended, oldest first. Raises `UnknownRun`.

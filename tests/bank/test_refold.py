@@ -204,8 +204,13 @@ def test_what_was_believed_as_of_a_step_is_the_fold_of_what_was_known_then(seed:
     for _ in range(24):
         for happening in facts.some(happenings):
             happening(facts.some(facts.runs)[0])
+            run = facts.some(facts.runs)[0]
+            facts.bank._q.past(run, int(facts.rng.integers(facts.newest(run) + 1)))
     for run in facts.runs:
         for step in range(facts.newest(run) + 1):
+            kept = reported(facts.bank._q.past(run, step))
+            facts.bank._q._pasts.clear()
+            assert kept == reported(facts.bank._q.past(run, step))
             folded_then = facts.bank._q.past(run, step).utilities
             with patch.object(utilities, "FOLDED", 0):
                 assert list(facts.bank.utilities(run, as_of=step).items()) == list(folded_then.items())
@@ -246,6 +251,8 @@ def test_the_arrays_that_follow_any_facts_are_those_made_anew(seed: int) -> None
                 made = Memory(name, name, "did it", "success", name, (), one, 1, "t", "")
                 matrix.add(made, facts.rng.random(DIMENSION, dtype=np.float32), codec.Inserted(10**9))
             assert arrays(facts.bank.view(one)) == arrays(matrix.view(fold))
+            now = facts.bank._q.now(one)
+            assert list(now.utilities.items()) == list(fold.utilities.items()) and now.away == fold.away
 
 
 @given(st.integers(0, 1_000_000))

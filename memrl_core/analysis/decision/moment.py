@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
 
 from memrl_core.agent import Episode
@@ -73,7 +74,30 @@ class Moment:
 
 def replayed(bank: MemoryBank, run: str, step: int) -> Moment:
     """The moment when `step` had ended, as it was known then. Raises `InputError` when there is no such step."""
-    return Moment(bank.run(run), bank.trace(run, step), None, bank.utilities(run, as_of=step), live=False)
+    return Moment(bank.run(run), bank.trace(run, step), None, _Past(bank, run, step), live=False)
+
+
+class _Past(Mapping[str, Utility]):
+    """q and visits of the memories that a run saw when `step` had ended, read when they are asked for: of a step in the
+    middle of a long run that takes seconds.
+    """
+
+    def __init__(self, bank: MemoryBank, run: str, step: int) -> None:
+        self._asked = bank, run, step
+
+    @cached_property
+    def _known(self) -> Mapping[str, Utility]:
+        bank, run, step = self._asked
+        return bank.utilities(run, as_of=step)
+
+    def __getitem__(self, memory_id: str) -> Utility:
+        return self._known[memory_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def current(bank: MemoryBank, run: str, episode: Episode | None) -> Moment:

@@ -10,6 +10,7 @@ import pytest
 from memrl_core.agent import Agent
 from memrl_core.analysis.decision.moment import Texts, as_it_counts, current, later_reward, replayed
 from memrl_core.analysis.memory.relations import catalogue, in_common, matching
+from memrl_core.bank import utilities
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.environments.tasks import sample_tasks
 from memrl_core.errors import InputError, NoVector
@@ -79,6 +80,22 @@ def test_a_later_reward_is_reported_and_the_replay_stays(agent: Agent) -> None:
     reported = later_reward(agent.bank, rated)
     assert reported is not None and numbers(reported) == ["+0.400"] and "ann" in reported
     assert dict(replayed(agent.bank, "r", rated.step).utilities) == before
+
+
+def test_a_replay_folds_nothing_that_nobody_asks_for_and_nothing_twice(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = list(agent.run(sample_tasks("household-train")[:8]))
+    folds, folded = [], utilities.folded
+    monkeypatch.setattr(utilities, "folded", lambda *given: folds.append(given) or folded(*given))
+    moment = replayed(agent.bank, "r", 4)
+    assert not folds
+    then = dict(moment.utilities)
+    assert len(folds) == 1 and len(then) == len(moment.utilities)
+    rated = next(trace for trace in traces if trace.decision and trace.decision.selected)
+    give_reward(agent.bank, "r", rated.step, rated.id, rated.decision.selected, 0.4, "ann")
+    assert dict(replayed(agent.bank, "r", 4).utilities) == then and agent.bank.memory_count("r", 4) == len(then)
+    assert len(folds) == 1, "what comes later changes nothing of what was known then"
 
 
 @pytest.mark.parametrize("rule", ["override", "both"])
