@@ -59,11 +59,16 @@ class Steps(Part):
             for row in found_steps(self._facts.database, run, steps)
         ]
 
-    def table(self, run: str, columns: Sequence[str]) -> pa.Table:
-        """The rows of `steps` of a run in the order of their steps, with these of its columns."""
+    def table(self, run: str, columns: Sequence[str], steps: tuple[int, int] | None = None) -> pa.Table:
+        """The rows of `steps` of a run in the order of their steps, with these of its columns.
+
+        With `steps`, those from the first to the last of them.
+        """
+        asked = select(*(_STEPS[name] for name in columns)).where(_STEPS.run == run).order_by(_STEPS.step)
+        if steps is not None:
+            asked = asked.where(_STEPS.step.between(*steps))
         with self._facts.database.lock:
             self._facts.run(run)
-            asked = select(*(_STEPS[name] for name in columns)).where(_STEPS.run == run).order_by(_STEPS.step)
             found = self._facts.database.rows(asked)
         made = {}
         for name, values in zip(columns, zip(*found, strict=True) if found else [()] * len(columns), strict=True):
@@ -137,6 +142,17 @@ class Steps(Part):
         self._facts.run(run)
         late = select(_LEDGER.known_at).where(_LEDGER.run == run, _NOT_FROM_STEPS, _LEDGER.known_at > _LEDGER.step)
         return sorted(known_at for (known_at,) in self._facts.database.rows(late))
+
+    @locked
+    def changed_later(self, run: str) -> list[int]:
+        """For each reward and credit that did not come from a step itself, and each that was taken back: the step that
+        it is about, in the order in which they were appended.
+        """
+        self._facts.run(run)
+        about = select(_LEDGER.step).where(
+            _LEDGER.run == run, _NOT_FROM_STEPS, _LEDGER.kind != EventKind.SETTINGS_CHANGED
+        )
+        return [step for (step,) in self._facts.database.rows(about.order_by(_LEDGER.position))]
 
     @locked
     def outside_changes(self, run: str) -> int:

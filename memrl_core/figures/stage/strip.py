@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,41 +29,45 @@ BY_HAND, EMPTY_POOL, INVALID = 4, 8, 16
 class Strip:
     """The finished steps of a run as `cells`, a character each, with the numbers and the epochs of these steps.
 
-    `changes` is how often others than the steps themselves had changed the run when the strip was made, and `settings`
-    from which steps on which settings were changed.
+    `changes` are the steps whose rewards others than the steps themselves had changed by then, in the order of these
+    changes, and `settings` from which steps on which settings were changed.
     """
 
     steps: tuple[int, ...]
     cells: str
     epochs: tuple[int, ...]
-    changes: int
+    changes: tuple[int, ...]
     settings: tuple[tuple[int, str], ...] = ()
 
 
 def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
     """The strip of a run, with outcomes as the rewards count by now.
 
-    Of one that is `known` only the steps that came since are looked at, as long as nobody has changed the others.
-    Raises `UnknownRun`.
+    Of one that is `known` only the steps are looked at that came since, or whose rewards were changed since, as long as
+    the settings stayed. Raises `UnknownRun`.
     """
-    changes = bank.steps.outside_changes(run)
-    table = bank.steps.table(run, ("step", "epoch", "outcome", "reward")).to_pydict()
-    steps = tuple(table["step"])
-    if known is None or known.changes != changes or known.steps != steps[: len(known.steps)]:
-        known = Strip((), "", (), changes, _changed_settings(bank, run))
-    fresh = steps[len(known.steps) :]
-    bits = dict(zip(fresh, (OUTCOMES.get(one, 0) for one in table["outcome"][len(known.steps) :]), strict=True))
+    changes, settings = tuple(bank.steps.changed_later(run)), _changed_settings(bank, run)
+    steps = tuple(bank.steps.table(run, ("step",))["step"].to_pylist())
+    if (
+        known is None
+        or known.settings != settings
+        or known.changes != changes[: len(known.changes)]
+        or known.steps != steps[: len(known.steps)]
+    ):
+        known = Strip((), "", (), (), settings)
+    cells, epochs = list(known.cells), list(known.epochs)
+    changed = set(changes[len(known.changes) :])
+    fresh, changed_before = steps[len(known.steps) :], changed.intersection(known.steps)
     if fresh:
         span = (fresh[0], fresh[-1])
+        table = bank.steps.table(run, ("epoch", "outcome", "reward"), span).to_pydict()
+        epochs += [epoch or 0 for epoch in table["epoch"]]
+        bits = dict(zip(fresh, (OUTCOMES.get(one, 0) for one in table["outcome"]), strict=True))
         by_hand = bank.steps.matching(run, StepQuery(source="person", steps=span))
-        ended_with = dict(zip(steps, table["reward"], strict=True))
+        ended_with = dict(zip(fresh, table["reward"], strict=True))
         unrated = bank.steps.matching(run, StepQuery(source="nobody", steps=span))
         for step in (*by_hand, *(step for step in unrated if ended_with[step] is not None)):
-            now = bank.ratings.effective(run, step)
-            # A step that cannot be read keeps the outcome that it ended with.
-            with suppress(MemRLError):
-                if now != ended_with[step]:
-                    bits[step] = OUTCOMES[outcome_now(bank.trace(run, step), now)]
+            bits[step] = _outcome_now(bank, run, step, bits[step], ended_with[step])
         marks = (
             (by_hand, BY_HAND),
             (bank.steps.matching(run, StepQuery(empty_pool=True, steps=span)), EMPTY_POOL),
@@ -71,8 +76,29 @@ def run_strip(bank: MemoryBank, run: str, known: Strip | None = None) -> Strip:
         for marked, bit in marks:
             for step in marked:
                 bits[step] |= bit
-    cells = known.cells + "".join(chr(ord("0") + bits[step]) for step in fresh)
-    return Strip(steps, cells, tuple(epoch or 0 for epoch in table["epoch"]), changes, known.settings)
+        cells += [_cell(bits[step]) for step in fresh]
+    for step in changed_before:
+        at = bisect_left(steps, step)
+        row = bank.steps.table(run, ("id", "outcome", "reward"), (step, step)).to_pylist()[0]
+        rated = any(event.source == "person" for event in bank.ratings.active(run, step, row["id"]))
+        outcome = _outcome_now(bank, run, step, OUTCOMES.get(row["outcome"], 0), row["reward"])
+        lasting = (ord(cells[at]) - ord("0")) & (EMPTY_POOL | INVALID)
+        cells[at] = _cell(outcome | lasting | (BY_HAND if rated else 0))
+    return Strip(steps, "".join(cells), tuple(epochs), changes, settings)
+
+
+def _outcome_now(bank: MemoryBank, run: str, step: int, outcome: int, ended_with: float | None) -> int:
+    """The number of a step's outcome by now, of one that had `outcome` and the reward `ended_with` when it ended."""
+    now = bank.ratings.effective(run, step)
+    # A step that cannot be read keeps the outcome that it ended with.
+    with suppress(MemRLError):
+        if now != ended_with:
+            return OUTCOMES[outcome_now(bank.trace(run, step), now)]
+    return outcome
+
+
+def _cell(bits: int) -> str:
+    return chr(ord("0") + bits)
 
 
 def _changed_settings(bank: MemoryBank, run: str) -> tuple[tuple[int, str], ...]:

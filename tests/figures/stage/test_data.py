@@ -282,6 +282,21 @@ def test_a_cell_of_the_strip_says_outcome_hand_empty_pool_and_invalid_answer(dem
     assert (data["first"], data["steps"]) == (1, None)
 
 
+def test_a_strip_looks_at_no_step_again_but_those_that_were_rated_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_chain(tmp_path / "bank", 6) as bank:
+        known = run_strip(bank, "r")
+        event = give_reward(bank, "r", 3, bank.trace("r", 3).id, ("r-0002",), -1.0, "ada")
+        bank.write.ratings.revoke(event.id, "ada")
+        give_reward(bank, "r", 5, bank.trace("r", 5).id, ("r-0004",), -1.0, "ada")
+        expected = run_strip(bank, "r")
+        monkeypatch.setattr(type(bank.steps), "matching", lambda *_: pytest.fail("all steps were asked again"))
+        assert run_strip(bank, "r", known) == expected
+        assert known.cells[4] != expected.cells[4] and len(known.cells) == len(expected.cells)
+        assert run_strip(bank, "r", expected) == expected
+
+
 def test_a_change_of_settings_names_none_that_an_older_run_only_lacks(tmp_path: Path) -> None:
     with a_chain(tmp_path / "bank", 2) as bank:
         older = {name: value for name, value in bank.settings("r").items() if name not in ("credit", "unfollowed")}
