@@ -7,7 +7,7 @@ the page runs again, and what the stage is sent then is what the bank holds.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import streamlit as st
 from memrl_core.agent.live import LiveRun
 from memrl_core.analysis.decision.explain import credited_because
 from memrl_core.analysis.decision.labels import memory_label
-from memrl_core.analysis.people.reward_effect import Histories, differing, refolded_later
+from memrl_core.analysis.people.reward_effect import Differing, Histories, differing_after, refolded_later
 from memrl_core.analysis.recall.changed import changed_since
 from memrl_core.analysis.recall.grades import Judged, judged
 from memrl_core.analysis.recall.queries import fates_of, lost_sentence
@@ -31,8 +31,9 @@ from memrl_core.learning import in_ledger, rewards_of
 from memrl_core.learning.scales import RatingScales, graded_reward, options, rubric_reward
 from memrl_core.records import LedgerEvent, Phase, StepTrace
 from pages.shared.person import allowed, has_login, person, rename, within_role
-from pages.shared.rewards import CHOSEN, choices_of
+from pages.shared.rewards import CHOSEN
 from pages.shared.view import View, spec_of
+from pages.shared.work import Work
 from pages.step.moves import move
 
 ACTS, DONE, LATER = "hand_acts", "hand_done", "hand_later"
@@ -55,6 +56,7 @@ class _Act:
     after: Histories
     steps: list[int]
     others: list[int] | None = None
+    counting: Work[list[Differing]] | None = field(default=None, compare=False)
 
 
 # --- what a person does -----------------------------------------------------------------------------------------------
@@ -115,6 +117,8 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
             move(view, partial(LiveRun.finish, unrated=True))
     after = bank.histories(view.run.id, credited)
     if after != before:
+        if (earlier := st.session_state.get(LATER)) is not None and earlier.counting is not None:
+            earlier.counting.stop()
         st.session_state[LATER] = _Act(view.run.id, step, before, after, refolded_later(before, after, step))
 
 
@@ -412,9 +416,10 @@ def count_later(view: View) -> None:
 
 @st.fragment(run_every=0.5)
 def _count(bank: MemoryBank, act: _Act) -> None:
-    choices = choices_of(bank, act.run)
-    if choices is None or act.others is not None:
+    if act.counting is None:
+        about = bank, act.run, act.step, act.before, act.after
+        act.counting = Work(lambda report, cancelled: differing_after(*about, cancelled))
+    if act.counting.result is None or act.others is not None:
         return
-    whole = bank.histories(act.run)
-    act.others = [one.step for one in differing(choices, {**whole, **act.before}, {**whole, **act.after})]
+    act.others = [one.step for one in act.counting.result]
     st.rerun()

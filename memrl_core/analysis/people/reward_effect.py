@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -19,6 +20,7 @@ from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.memory.provenance import refolded
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import actor_of, person_name
+from memrl_core.bank.step_search import StepQuery
 from memrl_core.errors import SettingsError
 from memrl_core.learning import REWARDING
 from memrl_core.models.base import Cancelled, Progress, never, unheard
@@ -152,6 +154,28 @@ def differing(choices: Choices, one: Histories, two: Histories) -> list[Differin
     changed = [memory_id for memory_id in choices.steps_of if one.get(memory_id) != two.get(memory_id)]
     steps = sorted({step for memory_id in changed for step in choices.steps_of[memory_id]})
     return _other(*(selections_with(choices, histories, steps) for histories in (one, two)))
+
+
+def differing_after(
+    bank: MemoryBank, run: str, step: int, one: Histories, two: Histories, cancelled: Cancelled = never
+) -> list[Differing] | None:
+    """The steps after `step` that select other memories with the histories `two` than with `one`, in order.
+
+    Both hold the same memories, and all others have the histories that the bank has. Only the steps are read whose pool
+    holds a memory with two different histories. None when `cancelled()` turned true. Raises what `compiled` raises.
+    """
+    later = step + 1, bank.next_step(run) - 1
+    changed = [memory_id for memory_id in one if one[memory_id] != two.get(memory_id)]
+    pooled = (bank.steps.matching(run, StepQuery(memory=memory_id, steps=later)) for memory_id in changed)
+    of_step: dict[int, Choice] = {}
+    for at in sorted(set(chain.from_iterable(pooled))):
+        choices = compiled(bank, run, (at, at), cancelled=cancelled)
+        if choices is None:
+            return None
+        of_step |= choices.of_step
+    members = {memory_id for choice in of_step.values() for memory_id in choice.q}
+    known, choices = bank.histories(run, members), Choices(of_step, {}, {})
+    return _other(*(selections_with(choices, {**known, **histories}) for histories in (one, two)))
 
 
 def refolded_later(one: Histories, two: Histories, step: int) -> list[int]:

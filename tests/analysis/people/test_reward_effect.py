@@ -26,6 +26,7 @@ from memrl_core.analysis.people.reward_effect import (
     actions_since,
     compiled,
     differing,
+    differing_after,
     marked,
     moves_sentence,
     rerun_tasks,
@@ -163,6 +164,29 @@ def test_late_rewards_mark_the_steps_that_select_otherwise_by_definition(bank: M
     marks = marked(choices, after)
     assert marks
     assert all(one.selected == choices.of_step[one.step].selected for one in marks)
+
+
+@of_every_kind
+def test_only_steps_with_a_changed_memory_in_their_pool_are_read_to_see_which_choose_otherwise(
+    bank: MemoryBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices, rng, read = choices_of(bank), np.random.default_rng(7), []
+    each = bank.each_trace
+    monkeypatch.setattr(bank, "each_trace", lambda run, steps=None: read.append(steps) or each(run, steps))
+    found = 0
+    for step in rng.integers(2, STEPS, size=4).tolist():
+        credited = bank.credits.of("r", step)
+        whole, before = bank.histories("r"), bank.histories("r", credited)
+        rated(bank, step, float(rng.choice([-4.0, 4.0])))
+        after = bank.histories("r", credited)
+        others = differing_after(bank, "r", step, before, after)
+        assert others == differing(choices, whole, bank.histories("r"))
+        found += len(others)
+        with_one = {at for memory_id in credited for at in choices.steps_of.get(memory_id, ()) if at > step}
+        assert {at for at, _ in read} <= with_one
+        read.clear()
+    assert found
+    assert differing_after(bank, "r", 2, before, after, cancelled=lambda: True) in (None, [])
 
 
 def test_a_run_that_begins_with_the_memory_of_another_takes_its_last_q(tmp_path: Path) -> None:
