@@ -49,7 +49,7 @@ def person() -> str:
     """The name under which this session rates; "someone" until one is known."""
     if has_login():
         return _by_login() if st.user.is_logged_in else SOMEONE
-    return person_name(st.session_state.setdefault(NAME, _remembered()))
+    return person_name(_own_name())
 
 
 def is_distinct() -> bool:
@@ -74,7 +74,7 @@ def name_field(key: str, label: str = "Your name", row: bool = False) -> None:
             st.markdown(f":material/person: {literal(person())}", width="content")
             st.button("Log out", key=f"{key}_logout", type="tertiary", on_click=st.logout)
         return
-    known = st.session_state.setdefault(NAME, _remembered())
+    known = _own_name()
     if st.session_state.get(key) != known:
         st.session_state[key] = known
     st.text_input(
@@ -126,6 +126,14 @@ def within_role(bank: MemoryBank | None, role: Role, disabled: bool = False, hel
 def role_to_take_back(given: LedgerEvent) -> Role:
     """The role by which the person may take back what somebody gave: others' is the manager's."""
     return Role.RATE if given.rater == person() else Role.MANAGE
+
+
+def _own_name() -> str:
+    """The name that this session has, or that is remembered of its browser; "" for none."""
+    if NAME not in st.session_state:
+        st.session_state[NAME] = _remembered()
+    name: str = st.session_state[NAME]
+    return name
 
 
 def _by_login() -> str:

@@ -385,13 +385,14 @@ def _known(view: View, traces: Sequence[StepTrace], cast: Collection[str], folde
     if not folded or view.place.last_step > MOST_FOLDED:
         then = _before(bank, run, first)
         return as_it_counts_now(Known(then, written_by(traces)), bank.histories(run, cast), first, last)
-    key = (bank.state, run)
+    # Which memories it saw changes with every fact but a person's reward or credit, and takes a second to find out.
+    key, state = (bank.handle, run, bank.facts - bank.steps.outside_changes(run)), bank.state
     held = st.session_state.get(KNOWN)
-    if held is None or held[0] != key:
-        of_run, place = known_of_run(bank, run), view.place
-        counted = as_it_counts_now(of_run, bank.histories(run), place.first_step, place.last_step)
-        held = st.session_state[KNOWN] = (key, counted)
-    whole: Known = held[1]
+    if held is None or held[:2] != (key, state):
+        of_run: Known = held[2] if held is not None and held[0] == key else known_of_run(bank, run)
+        counted = as_it_counts_now(of_run, bank.histories(run), view.place.first_step, view.place.last_step)
+        held = st.session_state[KNOWN] = (key, state, counted)
+    whole: Known = held[2]
     before = dict(whole.before)
     for step in sorted(step for step in whole.moves if step < first):
         for name, utility in whole.moves[step].items():
@@ -420,7 +421,9 @@ def _memories(bank: MemoryBank, run: str, known: Known) -> list[Memory]:
     sent = st.session_state.get(SENT)
     first: list[str] = sent[1] if sent is not None and sent[0].startswith(f"{bank.handle}·{run}·") else []
     fresh = ever.keys() - set(first)
-    return [bank.memory(name) for name in (*first, *(name for name in ever if name in fresh))]
+    seen = {memory.id: memory for memory in bank.memories(run)}
+    in_order = (*first, *(name for name in ever if name in fresh))
+    return [seen[name] if name in seen else bank.memory(name) for name in in_order]
 
 
 def _sent(source: StageSource, view: View) -> tuple[str, Mapping[str, Utility], int]:
