@@ -46,7 +46,12 @@ def test_the_seeds_of_a_class_are_counted_and_those_who_saw_the_opposite_named()
     (bars,) = picture.figure.data
     assert dict(zip(bars.x, bars.y, strict=True)) == {-5.0: 1, 0.0: 1, 10.0: 2}
     assert picture.title.startswith("4 seeds: +4.2 points") and "1 of them" in picture.title
-    assert results_picture([], "nothing yet").title.startswith("0 seeds")
+    # A mean of nothing is no number, and one seed has no average.
+    nobody, one = results_picture([], "nothing yet"), results_picture([0.132], "one")
+    assert nobody.title == "No phone has played yet" and "0.0" not in nobody.alt
+    assert one.title == "One seed: +13.2 points"
+    # Lines without a colour of their own are black, which nobody sees on a dark projector.
+    assert len(one.figure.layout.shapes) == 2 and all(line.line.color for line in one.figure.layout.shapes)
     # Where the words are longer than the axis they go on in another line, and room is made for them.
     axis = results_picture([0.1], "what choosing by q as well adds to similarity alone " * 2).figure.layout.xaxis
     assert axis.automargin and max(map(len, axis.title.text.split("<br>"))) <= 70

@@ -23,6 +23,7 @@ from memrl_core.figures.palette import (
     CUT,
     DASHED_LINES,
     NEUTRAL,
+    SELECTED,
     band,
     bare_layout,
     bars,
@@ -217,10 +218,11 @@ def results_picture(results: Sequence[float], effect: str) -> Picture:
     points = [100 * result for result in results]
     mean = fmean(points) if points else 0.0
     opposite = sum(one * mean < 0 for one in points)
-    title = f"{len(points)} seeds: {signed(mean, 1)} points on average"
+    title = f"One seed: {signed(mean, 1)} points" if points else "No phone has played yet"
     if len(points) > 1:
         low, high = map(float, seed_interval(np.array(points)))
-        title += f" ({signed(low, 1)}…{signed(high, 1)}); {opposite} of them saw the opposite"
+        title = f"{len(points)} seeds: {signed(mean, 1)} points on average ({signed(low, 1)}…{signed(high, 1)}); "
+        title += f"{opposite} of them saw the opposite"
     # A bar's middle is a multiple of its width, so that no bar holds differences of both signs but the one around 0.
     counts = pd.Series([WIDTH * round(one / WIDTH) for one in points], dtype=float).value_counts().sort_index()
     scale = q_colorscale()
@@ -231,7 +233,10 @@ def results_picture(results: Sequence[float], effect: str) -> Picture:
         [bars(list(counts.index), list(counts), "", colours, "%{x:+.0f} points: %{y}", width=WIDTH * 0.94)],
         height=HEIGHT,
         margin={"l": 8, "r": 28, "t": 30, "b": 8},
-        shapes=[upright(0, width=1, dash="dot"), *([upright(mean, width=3)] if points else [])],
+        shapes=[
+            upright(0, color=CUT, width=1, dash="dot"),
+            *([upright(mean, color=SELECTED, width=3)] if points else []),
+        ],
         annotations=named,
         xaxis={
             "title": {"text": "<br>".join(map(plain, wrap(effect, AXIS_LINE)))},
