@@ -113,11 +113,12 @@ def question_of(lesson: Lesson) -> Question:
     if not found:
         return asked
     since, steps = PARTS[found[0].measure]
-    left, right = (_changes(given) for given in (lesson.start, found[0].settings))
+    before, after = lesson.start, found[0].settings
+    left, right = _changes(before), _changes(after)
     when = "before the shift" if since == 1 else "after the shift"
     return replace(
         asked,
-        effect=f"what {_in_words(right)} adds to {_in_words(left)} {when}"[:200],
+        effect=f"what {_in_words(after, before)} adds to {_in_words(before, after)} {when}"[:200],
         left=left,
         right=right,
         since=since,
@@ -125,6 +126,8 @@ def question_of(lesson: Lesson) -> Question:
     )
 
 
+NO_GATE = -0.1
+"""Of δ on the screen: every similarity is above it."""
 PARTS = {"before": (1, 144), "level": (97, 144), "changed": (145, 288), "stayed": (145, 288)}
 """The steps of which phones report for a measure of a lesson, of all tasks: what changed and what stayed."""
 
@@ -139,10 +142,18 @@ def _changes(given: Given) -> dict[str, Any]:
     return {**found, **keep, "shifts": list(given.settings(1).shifts)}
 
 
-def _in_words(settings: Mapping[str, Any]) -> str:
-    signs = {"alpha": "α", "weight": "λ", "epsilon": "ε", "delta": "δ"}
-    return ", ".join(f"{signs.get(name, name)} = {value}" for name, value in settings.items() if name != "shifts") or (
-        "the default"
+SIGNS = {"alpha": "α", "lambda": "λ", "epsilon": "ε", "change": "change rate", "delta": "δ", "keep": "memories kept"}
+
+
+def _in_words(given: Given, other: Given) -> str:
+    """In what some settings differ from others, as `phone.js` names it beside the curves."""
+    theirs = other.model_dump(by_alias=True)
+    named = {("keep", LENGTH): "all memories kept", ("delta", NO_GATE): "no gate"}
+    named |= {("shifted", True): "a shift", ("shifted", False): "no shift"}
+    return ", ".join(
+        named.get((name, value), f"{SIGNS.get(name, name)} = {value:g}")
+        for name, value in given.model_dump(by_alias=True).items()
+        if value != theirs[name]
     )
 
 

@@ -74,7 +74,10 @@ const SIGNS = { alpha: "α", weight: "λ", epsilon: "ε", change: "change rate",
 // In what one agent differs from the other, in words.
 function inWords(settings, other) {
   const [one, two] = [{ ...BEGUN, ...settings }, { ...BEGUN, ...other }];
-  return Object.keys(SIGNS).filter((name) => one[name] !== two[name]).map((name) => `${SIGNS[name]} = ${one[name]}`).join(", ");
+  const said = (name) => (name === "keep" && one.keep >= LENGTH ? "all memories kept" : name === "delta" && one.delta < 0 ? "no gate" : `${SIGNS[name]} = ${one[name]}`);
+  const words = Object.keys(SIGNS).filter((name) => one[name] !== two[name]).map(said);
+  if (String(one.shifts) !== String(two.shifts)) words.push(one.shifts.length ? "a shift" : "no shift");
+  return words.join(", ");
 }
 
 // Share of tasks solved so far, after each step.

@@ -272,7 +272,16 @@ def test_a_room_knows_what_it_was_asked_and_a_lesson_of_ones_own_becomes_its_que
     asked = question_of(lessons["02-similarity-cannot-let-go"])
     assert asked.choices[asked.answer or 0] == "With what changed, and less with what stayed"
     assert asked.left == {"weight": 0.0, "shifts": [145]} and asked.right == {"shifts": [145]}
-    assert (asked.since, asked.steps) == (145, 288) and "λ = 0.0" in asked.effect
+    assert (asked.since, asked.steps) == (145, 288)
+    # Both sides are named by what differs, also where one of them has a default.
+    assert asked.effect == "what λ = 0.5 adds to λ = 0 after the shift"
+    assert question_of(lessons["11-a-full-memory"]).effect.startswith(
+        "what all memories kept adds to memories kept = 48"
+    )
+    gated = lessons["05-the-gate"]
+    assert question_of(gated.model_copy(update={"finding": gated.finding[:2]})).effect.startswith(
+        "what δ = 0.7 adds to no gate"
+    )
     alone = question_of(lessons["08-the-same-words"])
     assert alone.left == alone.right == {} and len(alone.choices) == 3
 
