@@ -204,16 +204,14 @@ def _end(bank: MemoryBank, session: RatingSession, chosen: QueueFilter) -> None:
         if chosen.show != "batch" and (sentence := _beside_the_environment(bank, list(session.rated))):
             st.markdown(sentence)
         st.caption("“What changed” shows what your ratings changed. Other steps wait under another filter.")
-        if chosen.show == "batch" and st.button(
-            "Your result on gold items",
-            icon=":material/military_tech:",
-            type="tertiary",
-            key="to_gold",
-            on_click=_people,
-        ):
-            st.rerun()
     else:
         st.info(why_empty(bank, chosen))
+    if chosen.show != "batch" or not assigned_to(bank.batches.of(), person()):
+        return
+    if st.button(
+        "Your result on gold items", icon=":material/military_tech:", type="tertiary", key="to_gold", on_click=_people
+    ):
+        st.rerun()
 
 
 def _beside_the_environment(bank: MemoryBank, rated: Sequence[tuple[str, int]]) -> str:

@@ -90,9 +90,14 @@ def test_a_batch_made_under_people_is_the_raters_queue_and_tells_nothing_before_
         assert "environment" not in next(one.value for one in app.markdown if "Saved" in one.value)
     assert [step for step, _ in rewards(bank)] == list(made.parts["ann"])
     assert "to_gold" in [one.key for one in app.button]
+    # Also after a reload, which forgets that it was this session that rated.
+    again = visit("rewards", bank="demo", show="batch")
+    assert any("all that was assigned" in one.value for one in again.info)
+    again.button(key="to_gold").click().run()
+    assert again.session_state["rewards_view"] == "People"
 
     app.text_input(key="rewards_name").set_value("cem").run()
-    assert any("cem" in one.value for one in app.info)
+    assert any("cem" in one.value for one in app.info) and "to_gold" not in [one.key for one in app.button]
     app.text_input(key="rewards_name").set_value("ann").run()
 
     app = view("People")
