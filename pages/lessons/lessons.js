@@ -346,12 +346,13 @@ export default function ({ parentElement, data }) {
   }
 
   // How far the curves of the lesson's memories are drawn before the prediction: two of them until either is used twice
-  // and both are written, one until its first failure. Neither shows how far q can come.
+  // and both are written, one until its first failure; never past the steps that can be seen then, so that of a twin that
+  // is written later the words alone stand there. Neither shows how far q can come.
   function begun() {
     const written = Math.max(...ids) + 1, usesOf = (id) => run.steps.flatMap((step, at) => (step.chosen.includes(id) ? [at] : []));
     const uses = ids.map(usesOf);
     const ends = ids.length === 2 ? uses.map((those) => those[1]) : uses.map((those) => those.find((at) => !run.steps[at].success));
-    return Math.max(written, Math.min(UNSEEN, ...ends.map((at) => at ?? UNSEEN)));
+    return Math.min(UNSEEN, Math.max(written, Math.min(...ends.map((at) => at ?? UNSEEN))));
   }
 
   function averages() {

@@ -34,6 +34,12 @@ EACH = """([source, asked]) => {
   };
   return asked.map(([name, settings]) => (OF_RUN[name] ? ofRun(settings)[name] : ON_THE_PLANE[name](settings)));
 }"""
+SIZES = ((1920, 1080), (1024, 768), (1440, 900))
+FORGET = """(key) => {
+  const kept = JSON.parse(localStorage.getItem("memrl-lessons") ?? '{"lessons": {}}');
+  delete kept.lessons[key];
+  localStorage.setItem("memrl-lessons", JSON.stringify(kept));
+}"""
 FITS = "(main) => [main.scrollHeight - main.clientHeight, main.scrollWidth - main.clientWidth]"
 
 
@@ -94,19 +100,25 @@ def test_every_sentence_holds_on_seeds_that_it_was_not_written_with(browser: Bro
 def test_every_lesson_is_walked_on_one_screen_and_the_handout_holds_what_was_predicted(
     page: Page, app: RunningApp
 ) -> None:
+    # Each is walked right and wrong; what counts in the list is the second walk, right in every second lesson.
     for number, (key, lesson) in enumerate(LESSONS.items()):
-        opened(page, app, key)
-        answer, is_right = lesson.predict.answer, number % 2 == 0
-        predict(page, answer if is_right else answer % len(lesson.predict.choices) + 1)
-        for hand in page.locator(".ls-hand input").all():
-            hand.press("ArrowRight")
-        expect(page.locator(".ls-verdict b").first).to_contain_text("As you predicted" if is_right else "The answer")
-        expect(page.locator(".ls-choices .ls-right")).to_have_text(lesson.predict.choices[answer - 1])
-        assert page.locator('[data-testid="stMain"]').evaluate(FITS) == [0, 0], key
-        text = page.locator(".ls-text")
-        for width, height in ((1024, 768), (1440, 900)):
-            page.set_viewport_size({"width": width, "height": height})
-            assert text.evaluate("(one) => one.scrollHeight - one.clientHeight") <= 0, (key, width)
+        answer = lesson.predict.answer
+        for is_right in (True, False) if number % 2 else (False, True):
+            opened(page, app, key)
+            page.evaluate(FORGET, key)
+            opened(page, app, key)
+            predict(page, answer if is_right else answer % len(lesson.predict.choices) + 1)
+            for hand in page.locator(".ls-hand input").all():
+                hand.press("ArrowRight")
+            expect(page.locator(".ls-verdict b").first).to_contain_text(
+                "As you predicted" if is_right else "The answer"
+            )
+            expect(page.locator(".ls-choices .ls-right")).to_have_text(lesson.predict.choices[answer - 1])
+            assert page.locator('[data-testid="stMain"]').evaluate(FITS) == [0, 0], key
+            text = page.locator(".ls-text")
+            for width, height in SIZES:
+                page.set_viewport_size({"width": width, "height": height})
+                assert text.evaluate("(one) => one.scrollHeight - one.clientHeight") <= 0, (key, width)
         assert violations(page) == [], key
     page.goto(f"{app.url}/lessons")
     right = (len(LESSONS) + 1) // 2
@@ -161,6 +173,8 @@ def test_before_the_prediction_no_run_is_at_its_end_and_no_seeds_are_averaged(
     browser: Browser, app: RunningApp, key: str, motion: Any
 ) -> None:
     page = browser.new_page(reduced_motion=motion)
+    # In this seed, as in a quarter of all, one of the two farthest twins is written after the shift.
+    page.add_init_script("""localStorage.setItem("memrl-lessons", '{"seed": 46, "lessons": {}}')""")
     opened(page, app, key)
     page.wait_for_timeout(300)
     assert int(page.get_by_test_id("lessons").get_attribute("data-steps") or 0) < 100
