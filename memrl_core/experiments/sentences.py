@@ -175,6 +175,7 @@ ANSWERS: dict[str, tuple[Bound, ...]] = {
 """What makes the right choice of each lesson right."""
 
 REASONS: tuple[tuple[str, str, tuple[Bound, ...]], ...] = (
+    ("01", "The trained model could do 75 % of the old ones.", (about("trained_before", 68, 82),)),
     ("01", "Guessing alone gets 40 %, so about three quarters of what it had learned is gone.",
      (about("trained_before", 68, 82), about("trained_kept", 40, 58))),
     ("01", "The memory keeps far more of the old, and learns somewhat less of the new.",
@@ -191,11 +192,15 @@ REASONS: tuple[tuple[str, str, tuple[Bound, ...]], ...] = (
      (more("changed", _each("alpha", 0.7)), Bound("before", -4, 4, _each("alpha", 0.7), DEFAULT))),
     ("04", "What it gains is quickness: what nobody trusts for long is let go sooner.",
      (more("changed", _each("weight", 0.75, 1.0)),)),
+    ("04", "Not all of them are of the task's own family.", (about("precision", 0, 90, {"weight": 1.0}),)),
+    ("05", "With δ = 0.7 four of five memories that come in are of the task's own family.",
+     (about("precision", 76, 84, {"weight": 1.0, "delta": 0.7}),)),
     ("05", "memories of other families were also what pushed the outdated ones out of the prompt",
      (less("changed", _GATED, {"weight": 1.0}),)),
     ("06", "Three outvote it.", (more("before", _each("k2", 3, 5, 8), {"k2": 1}),)),
     ("06", "A small k1 keeps strangers out, which helps before the shift; after it, it holds on to the old.",
      (more("before", _each("k1", 6, 8)), less("changed", _each("k1", 4, 8)))),
+    ("07", "Many memories are never used.", (about("never", 30, 46),)),
     ("07", "Blind choices find some of the memories that nobody tried, and cost more than they find",
      (less("never", _each("epsilon", 0.4, 1.0)), less("stayed", _each("epsilon", 0.4, 1.0)))),
     ("08", "With k2 = 1 nobody has company, and each is used less often: the twins lie closer.",
@@ -211,6 +216,9 @@ REASONS: tuple[tuple[str, str, tuple[Bound, ...]], ...] = (
      (more("changed", _each("keep", 48)), *(less(name, _each("keep", 24, 48)) for name in ("stayed", "before")))),
     ("14", "The more memories in a prompt, the fewer of them decide.",
      (less("company", _each("k2", 1), by=20), more("company", _each("k2", 5, 8), by=3))),
+    ("14", "The model follows the majority of what it reads, and to take one away seldom turns it.",
+     (about("company", 72, 87),)),
+    ("15", "The tasks that came reach about 80 % in the exam; guessing gets 40 %.", (about("seen", 75, 85),)),
     ("15", "those that came do about as well, and those that never came are guessed.",
      (about("held_out", 30, 50, {"delta": 0.95}), Bound("seen", -5, 5, _each("delta", 0.95), DEFAULT))),
     ("12", "Both remedies let the trained model keep more of the old tasks.",

@@ -12,7 +12,7 @@ from memrl_core.cli.main import app
 from memrl_core.errors import InputError
 from memrl_core.experiments import claims
 from memrl_core.experiments.claims import Claim, checked
-from memrl_core.experiments.sentences import ANSWERS, OF_THE_ROOM, Bound, first_fresh_seed
+from memrl_core.experiments.sentences import ANSWERS, OF_THE_ROOM, REASONS, Bound, first_fresh_seed
 from memrl_core.lessons.lesson import load_shelf
 from memrl_core.lessons.room import QUESTIONS
 
@@ -77,7 +77,7 @@ NO_FINDINGS = {
     "docs/screens.md": {"40 %", "90 %"},
     "docs/teaching.md": {"80 %", "55 %"},
     "sample_data/lessons/01-frozen-and-plastic.toml": {"75 %"},
-    "sample_data/lessons/15-what-transfers.toml": {"80 %", "40 %", "60 %"},
+    "sample_data/lessons/15-what-transfers.toml": {"40 %", "60 %"},
 }
 
 
@@ -97,6 +97,40 @@ def test_every_share_and_gain_that_is_written_by_hand_is_a_claim() -> None:
             if share[0] not in free and not any(begin <= share.start() < end for begin, end in spans):
                 unclaimed.append(f"{where}: {share[0]}")
     assert not unclaimed, "; ".join(unclaimed)
+
+
+AN_EFFECT = re.compile(
+    r"\b(many|most|few|fewer|hardly|nearly|seldom|often|about|better|worse|more|less|larger|smaller|sooner|slowly|"
+    r"\w+ of (two|three|four|five|ten)|help(s|ed)?|costs?|gains?|not all)\b(?! (similar|than))|%",
+    re.IGNORECASE,
+)
+DEFINED = {
+    # What words mean, what the reader is told to do, and what follows from the rule that moves q.
+    "The **stability–plasticity dilemma**: where the same weights do both, more of one costs the other.",
+    "A small α trusts many rewards, a large one the last.",
+    "With k2 = 1 the model gets the one best memory instead of three.",
+    "With 0.02 an old trust fades slowly: , since z(q) gives a small q the same weight.",
+    "At λ = 0 the memories most similar to the task go to the model.",
+    "With α = 0.3, of the memories of what changed that had a q of 0.5 and more at the shift, : yours may be one that "
+    "does not.",
+    "**Credit** goes to what was used, not to what helped.",
+    "What was learned helps with what never came, if the memories of one task are recalled for another: **transfer**.",
+}
+
+
+def test_what_a_lesson_says_of_many_of_most_or_of_more_has_a_predicate() -> None:
+    shelf, unproven = load_shelf(), []
+    for key, lesson in shelf.lessons.items():
+        proven = [says for number, says, _ in REASONS if key.startswith(number)]
+        for text in (lesson.sentence, lesson.predict.question, lesson.predict.because):
+            for says in proven:
+                text = text.replace(says, "")
+            unproven += [
+                f"{key}: {one}"
+                for one in re.split(r"(?<=[.?!])\s+", text)
+                if AN_EFFECT.search(one) and not one.endswith("?") and one not in DEFINED
+            ]
+    assert unproven == []
 
 
 def test_every_number_of_a_rooms_answers_is_a_claim() -> None:
