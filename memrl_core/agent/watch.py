@@ -171,14 +171,12 @@ class _Watcher:
 
     def _record(self, query: str, found: Sequence[Any], seconds: float, error: BaseException | None) -> None:
         try:
-            known = set(self._bank.memory_ids())
+            known = set(self._bank.utilities(self._recorder.run))
             kinds: set[SignalKind | None] = set()
             hits = [_usable(one, known, kinds) for one in found]
             kind = self._kind or (next(iter(kinds)) if len(kinds) == 1 and not self._signal else None)
             vector = self._vectors([query])
-            new = {name: text for name, _, text in hits if text and name not in known}
-            for (name, text), given in zip(new.items(), self._vectors(list(new.values())) or (), strict=False):
-                self._recorder.remember(text, text, given, memory_id=name)
+            new = self._remembered({name: text for name, _, text in hits if name not in known})
             task = f"query-{_digest(query)}"
             with (
                 suppress(_Failed),
@@ -190,6 +188,24 @@ class _Watcher:
                     raise type(type(error).__name__, (_Failed,), {})
         except Exception as failure:
             _log.warning("A call of a watched retriever is not recorded (%s).", loggable(failure))
+
+    def _remembered(self, texts: Mapping[str, str]) -> set[str]:
+        """Have the run know memories: those of the bank as they are, others by the texts that came with the hits.
+
+        Returns the ids of these. An id that the bank has for another text is not one of them.
+        """
+        bank, there = self._bank, set(self._bank.memory_ids())
+        found: dict[str, tuple[str, str, Any]] = {}
+        for name in (name for name in texts if name in there):
+            one = bank.memory(name)
+            if texts[name] in ("", one.intent, one.experience):
+                found[name] = one.intent, one.experience, bank.embedding(name)
+        new = {name: text for name, text in texts.items() if text and name not in there}
+        vectors = self._vectors([*new.values()])
+        found |= {name: (text, text, made) for (name, text), made in zip(new.items(), vectors, strict=False)}
+        for name, (intent, experience, vector) in found.items():
+            self._recorder.remember(intent, experience, vector, memory_id=name)
+        return set(found)
 
     def _vectors(self, texts: Sequence[str]) -> list[Any]:
         """Embeddings of texts; none where the bank's embedder cannot be had."""

@@ -16,9 +16,10 @@ from langchain_core.retrievers import BaseRetriever as LangChainRetriever
 from llama_index.core.retrievers import BaseRetriever as LlamaIndexRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from memrl_core import watch
+from memrl_core import Recorder, watch
 from memrl_core.agent.watch import wait_for_watched, watched_bank
 from memrl_core.bank import MemoryBank
+from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.records import StepTrace
 from tests.builders import awaited
@@ -133,6 +134,26 @@ def test_retrievers_of_langchain_and_llamaindex_come_back_themselves(bank: Memor
         assert [hits_of(trace) for trace in traces] == [[("m1", score), ("m2", score)]] * 2
         assert {trace.task.intent for trace in traces} == {"coffee"}
     assert bank.memory("m2").experience == TEXTS["m2"]
+
+
+def test_two_retrievers_over_the_same_documents_are_two_runs_of_one_bank(bank: MemoryBank) -> None:
+    for run, score in (("bm25", 7.0), ("vectors", 0.5)):
+        hits = [(name, score, text) for name, text in TEXTS.items()]
+        watch(lambda query, hits=hits: hits, bank, run)("coffee")
+        (trace,) = recorded(bank, run)
+        assert [hit.known for hit in trace.retrievals[0].hits] == [True, True] and not trace.recall.left_out
+        assert trace.decision.selected == ("m1", "m2")
+
+
+def test_memories_of_a_bank_are_known_to_the_run_of_a_retriever_over_them(bank: MemoryBank) -> None:
+    vector = HashingEmbedder(64).embed(["heat the egg"])[0]
+    Recorder(bank, "mine").remember("heat the egg", "use the microwave", vector, memory_id="m7")
+    watch(lambda query: ["m7"], bank)("warm an egg")
+    watch(lambda query: [("m7", 0.2, "another text")], bank, "other")("warm an egg")
+    (trace,), (other,) = recorded(bank), recorded(bank, "other")
+    assert trace.decision.selected == ("m7",) and bank.memory("m7").experience == "use the microwave"
+    assert [(hit.known, hit.text) for hit in other.retrievals[0].hits] == [(False, "another text")]
+    assert any("does not know the memory “m7”" in lack for lack in other.lacks)
 
 
 def test_without_the_banks_embedder_the_texts_stay_with_the_hits(tmp_path: Path) -> None:
