@@ -28,12 +28,12 @@ from memrl_core.agent.agent import step_seed
 from memrl_core.agent.learned_state import learned_now
 from memrl_core.agent.preferences import banks_folder, load_preferences, remember_bank
 from memrl_core.agent.recorder import ENVIRONMENT, Recorder
-from memrl_core.agent.run_parts import default_embedder, embedder_of, make_embedder
+from memrl_core.agent.run_parts import bank_at, embedder_of, make_embedder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.environments.tasks import check_intent
-from memrl_core.errors import BankMissing, InputError
+from memrl_core.errors import InputError
 from memrl_core.policies import make_policy, settings_of
 from memrl_core.policies.base import Vector, intent_key
 from memrl_core.policies.decide import decide
@@ -89,11 +89,7 @@ class Memory:
         preferences = load_preferences()
         made = make_embedder(embedder, preferences) if isinstance(embedder, str) else embedder
         if not isinstance(bank, MemoryBank):
-            try:
-                bank = MemoryBank.open(str(bank), made)
-            except BankMissing:
-                made = made or make_embedder(default_embedder(), preferences)
-                bank = MemoryBank.create(str(bank), made.name, made.dimension, made.digest, made.version)
+            bank = bank_at(str(bank), preferences, made)
         made = made or embedder_of(bank, preferences)
         bank.embedder.must_match(made)
         chosen = settings_of(policy, settings or {}).model_dump()

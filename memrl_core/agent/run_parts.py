@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from memrl_core.agent.preferences import Preferences
 from memrl_core.bank import MemoryBank
@@ -17,7 +20,17 @@ from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.embedders.ollama import OllamaEmbedder
 from memrl_core.embedders.wordllama import NAMES as WORDLLAMA
 from memrl_core.embedders.wordllama import WordLlamaEmbedder, is_installed
-from memrl_core.errors import InputError, MemRLError, ModelChanged, ModelError, ModelMissing, OllamaDown, one_line
+from memrl_core.errors import (
+    BankError,
+    BankMissing,
+    InputError,
+    MemRLError,
+    ModelChanged,
+    ModelError,
+    ModelMissing,
+    OllamaDown,
+    one_line,
+)
 from memrl_core.models import gguf, ollama
 from memrl_core.models.base import LanguageModel, ModelOptions
 from memrl_core.models.gguf import GgufModel, is_gguf
@@ -141,6 +154,24 @@ def create_bank(uri: str, embedder: str, preferences: Preferences) -> MemoryBank
     """A new bank for vectors of `embedder` (see `new_embedder`). Raises `ModelError`, `InputError`, `NotABank`."""
     made = new_embedder(embedder, preferences)
     return MemoryBank.create(uri, made.name, made.dimension, made.digest, made.version)
+
+
+def bank_at(uri: str, preferences: Preferences, embedder: Embedder | None = None) -> MemoryBank:
+    """The bank at `uri`; a new one for vectors of `embedder`, else of the default one, where nothing is there.
+
+    Programs that begin at once get the same bank. Raises what opening and making a bank raise, and `ModelError`.
+    """
+    with suppress(BankError):  # Nothing is there, or another program is about to make it.
+        return MemoryBank.open(uri, embedder)
+    with ExitStack() as stack:
+        if "://" not in uri:
+            with suppress(OSError):  # Where no lock can be written, `create` says why no bank can.
+                stack.enter_context(FileLock(f"{uri}.lock", timeout=60))
+        try:
+            return MemoryBank.open(uri, embedder)
+        except BankMissing:
+            made = embedder or new_embedder(default_embedder(), preferences)
+            return MemoryBank.create(uri, made.name, made.dimension, made.digest, made.version)
 
 
 # --- models -----------------------------------------------------------------------------------------------------------

@@ -14,19 +14,17 @@ import time
 import weakref
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock
-
 from memrl_core.agent.preferences import banks_folder, load_preferences
 from memrl_core.agent.recorder import Recorder
-from memrl_core.agent.run_parts import create_bank, default_embedder, embedder_of, embeds_here
+from memrl_core.agent.run_parts import bank_at, embedder_of, embeds_here
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder, embedded
-from memrl_core.errors import BankMissing, InputError, MemRLError
+from memrl_core.errors import InputError, MemRLError
 from memrl_core.logs import loggable, logger
 from memrl_core.records import SignalKind
 
@@ -88,13 +86,7 @@ def watch(
 
 def watched_bank(place: str | Path | None = None) -> MemoryBank:
     """The bank at a place, or the one of watched retrievers; made with the default embedder where it is not there."""
-    uri = str(place or banks_folder() / WATCHED)
-    # The app and a program that begin at once would both make it.
-    with nullcontext() if "://" in uri else FileLock(f"{uri}.lock", timeout=60):
-        try:
-            return MemoryBank.open(uri)
-        except BankMissing:
-            return create_bank(uri, default_embedder(), load_preferences())
+    return bank_at(str(place or banks_folder() / WATCHED), load_preferences())
 
 
 class _Failed(Exception):

@@ -18,12 +18,11 @@ from typing import Any
 
 from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.recorder import Recorder
-from memrl_core.agent.run_parts import create_bank, default_embedder, embedder_of
-from memrl_core.bank import MemoryBank
+from memrl_core.agent.run_parts import bank_at, embedder_of
 from memrl_core.bank.ledger import now
 from memrl_core.cli.serving import LOCALHOST, is_own_host
 from memrl_core.embedders.base import Embedder
-from memrl_core.errors import BankMissing, InputError, MemRLError, one_line
+from memrl_core.errors import InputError, MemRLError, one_line
 from memrl_core.exchange.foreign.spans import Score, is_span
 from memrl_core.exchange.foreign.traces import SPANS, Gathered, Steps, as_number, events_of, run_of_traces, scores_of
 from memrl_core.logs import logger
@@ -52,10 +51,7 @@ class Receiver:
 
     def __init__(self, uri: str, port: int, run: str = RUN, on_failure: Callable[[str], None] = log.warning) -> None:
         preferences = load_preferences()
-        try:
-            self._bank = MemoryBank.open(uri)
-        except BankMissing:
-            self._bank = create_bank(uri, default_embedder(), preferences)
+        self._bank = bank_at(uri, preferences)
         self._embedder: Embedder = embedder_of(self._bank, preferences)
         self._run, self._on_failure = run, on_failure
         self._gathered, self._lock = Gathered(), threading.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,19 @@ def test_a_recall_is_a_step_whose_reward_and_experience_come_after_it(memory: Me
         with pytest.raises(InputError):
             call()
     assert all(finding.ok for finding in check(memory.bank.uri) if finding.name != "disk")
+
+
+def _opened(place: str, started: threading.Barrier) -> int:
+    started.wait()
+    with Memory.open(place, run="prod", embedder="hashing-64") as memory:
+        return memory.recall("heat the egg").step
+
+
+def test_programs_that_begin_at_once_share_a_new_bank(tmp_path: Path) -> None:
+    started = threading.Barrier(6)
+    with ThreadPoolExecutor(6) as threads:
+        steps = list(threads.map(_opened, [str(tmp_path / "new")] * 6, [started] * 6))
+    assert sorted(steps) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_memory_is_opened_again_with_the_embedder_and_the_settings_that_it_has(memory: Memory) -> None:
