@@ -64,7 +64,8 @@ def mem0(path: Path) -> None:
          "created_at": "2026-05-01T10:00:00-07:00", "user_id": "u"},
         {"id": "b", "memory": "Is vegan", "hash": "2", "metadata": None, "created_at": "2026-05-02T10:00:00"},
     ]  # fmt: skip
-    path.write_text(json.dumps({"results": rows, "relations": []}), encoding="utf-8")
+    relations = [{"source": "ann", "relationship": "drinks", "target": one} for one in ("tea", "milk", "water")]
+    path.write_text(json.dumps({"results": rows, "relations": relations}), encoding="utf-8")
 
 
 def langgraph(path: Path) -> None:

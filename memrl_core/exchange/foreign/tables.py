@@ -254,7 +254,8 @@ def _entries(value: Any) -> list[Raw | str]:
         return [{named.get(k, k): v[n] for k, v in listed.items()} for n in range(len(ids))]
     lists = [one for one in value.values() if isinstance(one, list) and one and all(isinstance(x, dict) for x in one)]
     if lists:
-        return [*max(lists, key=lambda one: len(one))]
+        # Beside its memories mem0 gives the relations between their words, which may be more.
+        return [*max(lists, key=lambda one: (bool(set(TEXTS) & set(one[0])), len(one)))]
     inner = [one for one in value.values() if isinstance(one, dict)]
     if inner and len(inner) == len(value):
         if len(inner) == 1 and (found := _entries(inner[0])):
