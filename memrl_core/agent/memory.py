@@ -113,10 +113,12 @@ class Memory:
     def recall(self, intent: str, *, task: str = "") -> Recall:
         """What the run's method recalls and selects for an intent, stored as a step of the run.
 
-        `task` names a task that recurs. Raises `InputError` for an empty intent, `ModelError` when it has no vector,
-        and what writing raises.
+        `task` names a task that recurs. Raises `InputError` for an intent that is empty or no text, `ModelError` when
+        it has no vector, and what writing raises.
         """
         bank, run = self.bank, self.run
+        if not isinstance(intent, str):
+            raise InputError(f"An intent is a text, not {type(intent).__name__}. Nothing was recalled.")
         asked = check_intent(intent)
         info = bank.run(run)
         policy = make_policy(info.policy, bank.settings(run))
@@ -233,8 +235,8 @@ class Recall:
 
     @cached_property
     def messages(self) -> list[dict[str, str]]:
-        """The memories and the intent as chat messages with `role` and `content`."""
-        return [{"role": one.role, "content": one.content} for one in self._render()]
+        """The memories and the intent as chat messages with `role` and `content`, none of them empty."""
+        return [{"role": one.role, "content": one.content} for one in self._render() if one.content]
 
     @property
     def text(self) -> str:

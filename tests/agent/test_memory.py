@@ -30,6 +30,7 @@ def test_a_recall_is_a_step_whose_reward_and_experience_come_after_it(memory: Me
     first = memory.recall("heat the egg")
     assert (first.step, first.memories, first.text) == (1, (), "")
     assert first.messages[-1]["role"] == "user" and "heat the egg" in first.messages[-1]["content"]
+    assert all(message["content"] for message in first.messages)
     first.reward(1.0, reason="hot")
     egg = first.write("use the microwave")
     second = memory.recall("heat the egg", task="egg")
@@ -50,6 +51,8 @@ def test_a_recall_is_a_step_whose_reward_and_experience_come_after_it(memory: Me
     for call in (lambda: failed.write(" "), lambda: memory.write(9, "x"), lambda: memory.recall(" ")):
         with pytest.raises(InputError):
             call()
+    with pytest.raises(InputError, match="is a text"):
+        memory.recall(None)
     assert all(finding.ok for finding in check(memory.bank.uri) if finding.name != "disk")
 
 
