@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -110,11 +110,12 @@ class Memory:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
-    def recall(self, intent: str, *, task: str = "") -> Recall:
+    def recall(self, intent: str, *, task: str = "", of: Collection[str] | None = None, scope: str = "") -> Recall:
         """What the run's method recalls and selects for an intent, stored as a step of the run.
 
-        `task` names a task that recurs. Raises `InputError` for an intent that is empty or no text, `ModelError` when
-        it has no vector, and what writing raises.
+        `task` names a task that recurs. `of` are the ids of the memories that may be recalled (None: all of the run),
+        and `scope` says in words which these are, such as "only user 7's". Raises `InputError` for an intent that is
+        empty or no text, `ModelError` when it has no vector, and what writing raises.
         """
         bank, run = self.bank, self.run
         if not isinstance(intent, str):
@@ -129,11 +130,14 @@ class Memory:
             number, settings = bank.next_step(run), bank.settings(run)
             policy, seed = make_policy(info.policy, settings), step_seed(info.seed, number)
             name = task or f"{run}-{number}"
-            of = Asked(vector, name, asked, step=number, seed=seed)
-            view = replace(bank.view(run), asked=of, learned=learned_now(bank, run))
-            made = decide(policy, view, seed)
+            asking = Asked(vector, name, asked, step=number, seed=seed)
+            view = replace(bank.view(run), asked=asking, learned=learned_now(bank, run))
+            made = decide(policy, view if of is None else view.only(of), seed)
             open_until = {OPEN_UNTIL: (started + OPEN_FOR).isoformat(timespec="seconds")}
             credited = policy.credited(made.decision, None)
+            lacks = ["what the model was sent and answered: the agent only asked its memory"]
+            if of is not None:
+                lacks.append(f"the memories outside its scope ({scope or 'not named'}): they could not be recalled")
             trace = StepTrace(
                 id=uuid.uuid4().hex,
                 run=run,
@@ -149,7 +153,7 @@ class Memory:
                 reward=RewardRecord(None, None, "unrated", "", "", "", credited),
                 update=UpdateRecord(()),
                 origin="recorder",
-                lacks=("what the model was sent and answered: the agent only asked its memory",),
+                lacks=tuple(lacks),
             )
             trace = bank.write.commit_step(trace, {})
             bank.write.flush()
@@ -157,9 +161,11 @@ class Memory:
         render = policy.render
         return Recall(self, trace, memories, lambda: render(memories, "", asked, "", made.view)[0])
 
-    async def arecall(self, intent: str, *, task: str = "") -> Recall:
+    async def arecall(
+        self, intent: str, *, task: str = "", of: Collection[str] | None = None, scope: str = ""
+    ) -> Recall:
         """`recall` in a thread, so that the event loop goes on."""
-        return await asyncio.to_thread(self.recall, intent, task=task)
+        return await asyncio.to_thread(self.recall, intent, task=task, of=of, scope=scope)
 
     def reward(self, of: Recall | int, value: float, reason: str = "", rater: str = "") -> None:
         """The reward of a recall, or of the step of this number; with a `rater`, that person's.

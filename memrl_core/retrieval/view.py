@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import Any
 
@@ -155,6 +155,12 @@ class MemoryView:
     def size(self) -> int:
         """How many memories the run sees."""
         return len(self.ids) if self.visible is None else int(np.count_nonzero(self.visible))
+
+    def only(self, ids: Collection[str]) -> MemoryView:
+        """The same view, in which of its memories those of `ids` alone can be seen."""
+        wanted = set(ids)
+        named = np.fromiter((one in wanted for one in self.ids), dtype=np.bool_, count=len(self.ids))
+        return replace(self, visible=named if self.visible is None else named & self.visible)
 
     @property
     def answers(self) -> Mapping[str, Any]:

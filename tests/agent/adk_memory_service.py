@@ -25,15 +25,17 @@ def main(place: str) -> None:
     def said(author: str, text: str) -> Any:
         return events.Event(author=author, id=f"{author}-{text}", content=types.Content(parts=[types.Part(text=text)]))
 
-    for user, answer in (("ann", "Prefers oat milk"), ("bob", "Drinks it black")):
+    for user, answer in (("ann", "Prefers oat milk"), *((f"bob{n}", "Drinks it black") for n in range(20))):
         exchange = [said("user", "make coffee"), said("agent", answer), said("user", "thanks")]
         session = sessions.Session(id=f"s-{user}", app_name="app", user_id=user, events=exchange)
         for _ in range(2):
             asyncio.run(service.add_session_to_memory(session))
     found = asyncio.run(service.search_memory(app_name="app", user_id="ann", query="make coffee"))
+    service.last.reward(1.0)
+    assert memory.bank.credits.of("r", 1) == service.last.trace.decision.selected and len(service.last.memories) == 1
     assert [one.content.parts[0].text for one in found.memories] == ["Prefers oat milk"]
     assert asyncio.run(service.search_memory(app_name="app", user_id="eve", query="make coffee")).memories == []
-    assert len(memory.bank.utilities("r")) == 2 and memory.bank.next_step("r") == 3
+    assert len(memory.bank.utilities("r")) == 21 and memory.bank.next_step("r") == 3
     print(events.__file__)
 
 

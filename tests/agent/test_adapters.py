@@ -55,6 +55,20 @@ def test_a_store_of_langgraph_keeps_items_and_recalls_by_both_phases(memory: Mem
     assert all(finding.ok for finding in check(str(tmp_path / "bank")))
 
 
+def test_a_search_of_a_namespace_is_a_recall_among_its_memories(memory: Memory) -> None:
+    store = adapter("langgraph_store", "langgraph.store.base").BankStore(memory)
+    for number in range(30):
+        store.put(("bob",), f"{number}", {"text": f"Oat milk, says Bob {number}", "intent": "make coffee", "n": number})
+    store.put(("ann",), "a", {"text": "Drinks it black", "intent": "make some coffee"})
+    assert [one.key for one in store.search(("ann",), query="make coffee")] == ["a"]
+    store.last.reward(1.0)
+    trace = memory.bank.trace("r", 1)
+    assert trace.recall.memories == 1 and memory.bank.credits.of("r", 1) == trace.decision.selected
+    assert any("only the namespace ('ann',)" in lack for lack in trace.lacks)
+    assert {one.key for one in store.search(("bob",), filter={"n": {"$gte": 28}})} == {"28", "29"}
+    assert {one.key for one in store.search(("bob",), query="make coffee", filter={"n": {"$lt": 2}})} == {"0", "1"}
+
+
 def test_a_graph_of_langgraph_finds_its_memory_in_the_store(memory: Memory) -> None:
     made = adapter("langgraph_store", "langgraph.store.base")
     graphs = importlib.import_module("langgraph.graph")

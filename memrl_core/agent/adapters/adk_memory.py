@@ -2,7 +2,7 @@
 
     runner = Runner(agent=agent, memory_service=BankMemoryService(Memory.open("bank", run="prod")), …)
 
-A search is a recall by the run's method, stored as a step; only memories of the asking app and user come back. Of a
+A search is a recall by the run's method among the memories of the asking app and user, stored as a step. Of a
 session each message of a person becomes an intent, and what the agent said to it the experience.
 """
 
@@ -51,17 +51,12 @@ class BankMemoryService(BaseMemoryService):
                 asked, name, said = text, f"{session.id}:{event.id}"[:200], []
 
     def _search(self, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        bank, run = self.memory.bank, self.memory.run
-        self.last = self.memory.recall(query)
-        decision, about = self.last.trace.decision, bank.metadata(run)
-        mine = [
-            bank.memory(one.memory_id)
-            for one in (decision.candidates if decision is not None else ())
-            if (known := about.get(one.memory_id, {})).get("user") == user_id and known.get("app") == app_name
-        ]
+        about = self.memory.bank.metadata(self.memory.run)
+        mine = [one for one, it in about.items() if (it.get("app"), it.get("user")) == (app_name, user_id)]
+        self.last = self.memory.recall(query, of=mine, scope=f"only those of user {user_id} of the app {app_name}")
         entries = [
             MemoryEntry(content=Content(role="model", parts=[Part(text=one.experience)]), timestamp=one.created or None)
-            for one in mine[: decision.k2 if decision is not None else 0]
+            for one in self.last.memories
         ]
         return SearchMemoryResponse(memories=entries)
 

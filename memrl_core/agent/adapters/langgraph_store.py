@@ -2,8 +2,8 @@
 
     graph = builder.compile(store=BankStore(Memory.open("bank", run="prod")))
 
-A search with a query is a recall by the run's method, stored as a step. What is put becomes a memory: its experience is
-the value's `text`, else all of it; its intent `intent`.
+A search with a query is a recall by the run's method among what its namespace and filter allow, stored as a step. What
+is put becomes a memory: its experience is the value's `text`, else all of it; its intent `intent`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, Op, PutOp, Result, SearchItem, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result, SearchItem, SearchOp
+from langgraph.store.memory import InMemoryStore
 
 from memrl_core.agent.memory import Memory, Recall
 from memrl_core.agent.recorder import Recorder
@@ -47,12 +48,13 @@ class BankStore(BaseStore):
         items = self._items()
         if isinstance(op, GetOp):
             return items.get((op.namespace, op.key), ("", None))[1]
-        if isinstance(op, SearchOp):
-            return self._search(op, dict(items.values()))
-        assert isinstance(op, ListNamespacesOp)
-        asked = [(one.match_type == "suffix", tuple(one.path)) for one in op.match_conditions or ()]
-        spaces = {at[: op.max_depth] for at, _ in items if all(_matches(at, path, ends) for ends, path in asked)}
-        return sorted(spaces)[op.offset : op.offset + op.limit]
+        model = InMemoryStore()  # Prefixes, filters and conditions mean what they mean there.
+        model.batch([PutOp(*place, item.value) for place, (_, item) in items.items()])
+        if not isinstance(op, SearchOp):
+            return model.batch([op])[0]
+        held: Any = model.batch([op._replace(query=None, offset=0, limit=len(items))])[0]
+        inside = {(one.namespace, one.key) for one in held}
+        return self._search(op, dict(known for place, known in items.items() if place in inside), len(items))
 
     def _items(self) -> dict[Place, tuple[str, Item]]:
         """Every memory that the run sees, by its place: its id and what was put."""
@@ -66,21 +68,18 @@ class BankStore(BaseStore):
             found[item.namespace, key] = name, item
         return found
 
-    def _search(self, op: SearchOp, items: dict[str, Item]) -> list[SearchItem]:
-        prefix = tuple(op.namespace_prefix)
+    def _search(self, op: SearchOp, items: dict[str, Item], count: int) -> list[SearchItem]:
         wanted: dict[str, Any] = dict.fromkeys(items)
         if op.query:
-            self.last = self.memory.recall(op.query)
+            scope = f"only the namespace {op.namespace_prefix}" + (f" by {op.filter}" if op.filter else "")
+            self.last = self.memory.recall(op.query, of=items if len(items) < count else None, scope=scope)
             decision = self.last.trace.decision
             wanted = {one.memory_id: one.score for one in decision.candidates} if decision is not None else {}
-        found = [
+        found = [(items[name], score) for name, score in wanted.items()]
+        return [
             SearchItem(one.namespace, one.key, one.value, one.created_at, one.updated_at, score)
-            for name, score in wanted.items()
-            if (one := items.get(name)) is not None
-            and one.namespace[: len(prefix)] == prefix
-            and all(one.value.get(field) == value for field, value in (op.filter or {}).items())
+            for one, score in found[op.offset : op.offset + op.limit]
         ]
-        return found[op.offset : op.offset + op.limit]
 
     def _put(self, op: PutOp) -> None:
         bank, run = self.memory.bank, self.memory.run
@@ -92,8 +91,3 @@ class BankStore(BaseStore):
                 intent = str(op.value.get("intent") or text)
                 (vector,) = embedded(self.memory.embedder, [intent])
                 self._recorder.remember(intent, text, vector, metadata={"put": [list(op.namespace), op.key, op.value]})
-
-
-def _matches(space: tuple[str, ...], path: tuple[str, ...], ends: bool) -> bool:
-    part = space[-len(path) :] if ends else space[: len(path)]
-    return len(part) == len(path) and all(asked in ("*", one) for asked, one in zip(path, part, strict=True))
