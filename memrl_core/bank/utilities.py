@@ -34,7 +34,7 @@ _VALUES = (
 )
 _MOVED_SINCE = "SELECT DISTINCT memory_id FROM q_moves WHERE run = ? AND step > ?"
 _KNOWN_BY = (
-    "SELECT (SELECT count(*) FROM ledger WHERE run = ? AND known_at <= ?), "
+    "SELECT (SELECT max(position) FROM ledger WHERE run = ? AND known_at <= ?), "
     "(SELECT count(*) FROM steps WHERE run = ? AND step <= ?)"
 )
 _NAMED = "SELECT 1 FROM q_values WHERE run = ? AND memory_id IN"
@@ -55,7 +55,7 @@ class Utilities:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._pasts: OrderedDict[tuple[str, int, tuple[int, ...]], Fold] = OrderedDict()
+        self._pasts: OrderedDict[tuple[str, int, tuple[int | None, ...]], Fold] = OrderedDict()
 
     # --- as the tables have them --------------------------------------------------------------------------------------
 
@@ -189,8 +189,8 @@ class Utilities:
                 self._pasts.popitem(last=False)
         return self._pasts[key]
 
-    def _known_by(self, run: str, step: int) -> tuple[int, ...]:
-        """How many events of a run were known when `step` had ended, and how many steps had; and so for its bases."""
+    def _known_by(self, run: str, step: int) -> tuple[int | None, ...]:
+        """The newest event of a run that was known when `step` had ended, and how many steps had; so for its bases."""
         info = self._facts.run(run)
         base = () if info.base is None else self._known_by(info.base, info.base_step)
         return *self._facts.database.raw(_KNOWN_BY, (run, step, run, step))[0], *base
