@@ -164,7 +164,8 @@ class OpenAIModel:
         reply = arriving.reply(self.name, full=full, read=read, written=written, cached=cached, notes=notes)
         if schema is None or reply.stopped:
             return reply
-        value, text = _read(reply.text), reply.text
+        text = _unfenced(reply.text)
+        value = _read(text)
         if wraps and isinstance(value, dict):
             value = value.get("answer")
             text = json.dumps(value, ensure_ascii=False)
@@ -379,6 +380,11 @@ def _is_about_the_schema(error: Exception) -> bool:
         and error.status_code in (400, 415, 422, 500, 501)
         and any(word in error.message.lower() for word in ABOUT_THE_SCHEMA)
     )
+
+
+def _unfenced(text: str) -> str:
+    """What stands within the Markdown fence that some servers write around an answer by a schema."""
+    return text.strip().partition("\n")[2].rpartition("```")[0].strip() if text.lstrip().startswith("```") else text
 
 
 def _read(text: str) -> Any:

@@ -210,6 +210,7 @@ def test_an_answer_is_bound_by_what_the_server_takes(server: Any) -> None:
             to.stream('{"answer": "go north"}')
 
     assert chat(server, wants_an_object, schema=LINES).text == '"go north"'
+    assert chat(server, lambda to, _: to.stream('```json\n"go', ' north"\n```\n'), schema=LINES).text == '"go north"'
     refuses, ignores = says("response_format is not supported"), lambda to, _: to.stream("I would go north.")
     for answer in (refuses, ignores):
         server.answer, model = answer, OpenAIModel("openai:some", server.address)
