@@ -45,6 +45,7 @@ from memrl_core.bank.ledger import now
 from memrl_core.bank.operations import METADATA
 from memrl_core.bank.people.ratings import Rating
 from memrl_core.errors import BankError, InputError, MemRLError, StepError, few
+from memrl_core.learning import REPLACES
 from memrl_core.logs import loggable, logger
 from memrl_core.models.base import whole_characters
 from memrl_core.policies import make_policy
@@ -428,7 +429,7 @@ class Recorder:
                 bank.write.start_run(self._info)
         self.is_begun = True
         if bank.editing.away(run):
-            for event in bank.events(run, (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)):
+            for event in bank.events(run, REPLACES):
                 self._renaming(event.payload.get("replaces", ()), event.memory_ids[0])
 
     def __enter__(self) -> Self:

@@ -27,16 +27,12 @@ from memrl_core.bank.storage.connecting import chunks
 from memrl_core.bank.storage.database import Database
 from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.errors import BankDamaged, InputError, MemRLError, UnknownRun
-from memrl_core.learning import Fold, SettingsAt, order_key
+from memrl_core.learning import BRINGS_IN, Fold, SettingsAt, order_key
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace
 from memrl_core.retrieval.view import MemoryView
 
 TRACES_KEPT = 256
 OF_THE_RUN = (EventKind.SETTINGS_CHANGED, EventKind.SCALES_CHANGED, EventKind.ENVIRONMENT_CHANGED)
-BRINGS_IN = frozenset(
-    {EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED}
-)
-"""The events by which a run comes to know a memory that it may never have seen."""
 
 _LEDGER, _STEPS = schema.ledger.c, schema.steps.c
 _EVENT = f"SELECT {', '.join(codec.EVENT_FIELDS)} FROM ledger WHERE"

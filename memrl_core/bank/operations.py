@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from memrl_core.bank.facts import BRINGS_IN
 from memrl_core.bank.ledger import Ledger
 from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.codec import Inserted
 from memrl_core.bank.storage.folders import DEVICE, is_reserved
 from memrl_core.errors import PolicyFailed
-from memrl_core.learning import Fold, in_ledger
+from memrl_core.learning import BRINGS_IN, Fold, in_ledger
 from memrl_core.policies import POLICIES
 from memrl_core.records import EventKind, LedgerEvent, Memory, MemoryOperation, StepTrace
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import select
 
-from memrl_core.bank.facts import BRINGS_IN, Facts, locked
+from memrl_core.bank.facts import Facts, locked
 from memrl_core.bank.finished_steps import Steps
 from memrl_core.bank.ledger import Credits, Ledger, Notes, People
 from memrl_core.bank.matrix import MovingView
@@ -30,7 +30,7 @@ from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.utilities import Utilities
 from memrl_core.bank.walk import walk
 from memrl_core.errors import BankError
-from memrl_core.learning import in_ledger
+from memrl_core.learning import BRINGS_IN, in_ledger
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete
 
-from memrl_core.bank.facts import BRINGS_IN, Facts
+from memrl_core.bank.facts import Facts
 from memrl_core.bank.storage import codec, schema
 from memrl_core.bank.utilities import Utilities
 from memrl_core.errors import InputError
-from memrl_core.learning import CHANGES_MEMORIES, REWARDING, Fold, by_step, named_by, order_key
+from memrl_core.learning import BRINGS_IN, CHANGES_MEMORIES, REWARDING, Fold, by_step, named_by, order_key
 from memrl_core.policies import is_installed
 from memrl_core.records import EventKind, LedgerEvent, StepTrace, UtilityPoint
 

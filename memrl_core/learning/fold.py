@@ -22,8 +22,10 @@ UpdateRule = Callable[[Utility, float, Mapping[str, Any]], float]
 SettingsAt = Callable[[int], Mapping[str, Any]]
 REWARDING = (EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED, EventKind.CREDIT_ASSIGNED, EventKind.CREDIT_REVOKED)
 """The events that can only change how q moves in their own step, and with it all that follows from that move."""
-REPLACING = (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
-"""The events that put a memory in the place of those that their payload lists under "replaces"."""
+REPLACES = (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
+"""The events by which a memory takes the place of others."""
+BRINGS_IN = frozenset({EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, *REPLACES})
+"""The events by which a run comes to know a memory that it may never have seen."""
 
 
 def updated_q(q: float, reward: float, alpha: float) -> float:
@@ -416,7 +418,7 @@ def _earned_at(point: UtilityPoint) -> Earned:
 def named_by(event: LedgerEvent) -> Iterator[str]:
     """The memories that an event is about, with those that it takes out of sight."""
     yield from event.memory_ids
-    if event.kind in REPLACING:
+    if event.kind in REPLACES:
         yield from event.payload["replaces"]
     elif event.kind is EventKind.MEMORY_RESTORED:
         yield from event.payload.get("takes_away", ())

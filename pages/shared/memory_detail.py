@@ -14,8 +14,9 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.roles import Role
 from memrl_core.bank.people.undo import MEMORIES
 from memrl_core.figures.memory.utility import history_picture
+from memrl_core.learning import REPLACES
 from memrl_core.numerals import signed
-from memrl_core.records import EventKind, Memory
+from memrl_core.records import Memory
 from pages.shared import place as places
 from pages.shared.person import person, within_role
 from pages.shared.picture import show
@@ -190,6 +191,6 @@ def _do(act: Callable[[], object]) -> None:
 def _undo(bank: MemoryBank) -> None:
     with failure_kept():
         action = bank.write.undo.undo(person(), MEMORIES)
-        if action is not None and action.first.kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
+        if action is not None and action.first.kind in REPLACES:
             places.go(memory=action.first.payload["replaces"][0])
         st.toast("Undone: the memory is what it was.", icon=":material/undo:")

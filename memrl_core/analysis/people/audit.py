@@ -19,15 +19,13 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.judgements import USES
 from memrl_core.bank.people.roles import NEWCOMERS, Role, actor_of
 from memrl_core.bank.people.undo import REDOES, TOGETHER, UNDOES
-from memrl_core.learning import active_rewards, assigned_credit, named_by, order_key, shares_in
+from memrl_core.learning import BRINGS_IN, active_rewards, assigned_credit, named_by, order_key, shares_in
 from memrl_core.learning.scales import RatingScales
 from memrl_core.numerals import short, signed
 from memrl_core.policies import settings_fields_of, with_defaults
 from memrl_core.records import EventKind, LedgerEvent
 
 # --- one q ------------------------------------------------------------------------------------------------------------
-
-BEGINS = (EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED, EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def reconstruct(bank: MemoryBank, run: str, memory_id: str) -> list[QMove]:
         credits = [e for e in events if e.kind is EventKind.CREDIT_ASSIGNED and e.id not in revoked][-1:] if own else []
         for _, point in members:
             if point.before is None:
-                alpha, begun = None, [e for e in events if e.kind in BEGINS and memory_id in e.memory_ids][:1]
+                alpha, begun = None, [e for e in events if e.kind in BRINGS_IN and memory_id in e.memory_ids][:1]
             else:
                 alpha, part = settings.get("alpha"), next(parts)
                 begun = [*(event for event in active if event.id in part), *credits]

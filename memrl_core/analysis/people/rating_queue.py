@@ -30,7 +30,7 @@ from memrl_core.bank import MemoryBank
 from memrl_core.bank.people.batches import Batch
 from memrl_core.bank.people.roles import person_name
 from memrl_core.errors import InputError
-from memrl_core.learning import REPLACING
+from memrl_core.learning import REPLACES
 from memrl_core.records import EventKind
 
 # --- one person's way through a queue ---------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def facts_of(bank: MemoryBank) -> list[RatedStep]:
         if memory.id in writers:
             prompts[writers[memory.id]] += memory.parents
     for event in events:
-        oldest = next(iter(event.payload.get("replaces", ())), "") if event.kind in REPLACING else ""
+        oldest = next(iter(event.payload.get("replaces", ())), "") if event.kind in REPLACES else ""
         if oldest in writers:
             writers[event.memory_ids[0]] = writers[oldest]
     recalls = Counter(writers[i] for prompt in prompts.values() for i in set(prompt) if i in writers)

@@ -21,22 +21,12 @@ from memrl_core.bank.people.roles import Role
 from memrl_core.bank.storage.codec import Inserted
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
-from memrl_core.learning import REPLACING, Fold, in_ledger, named_by
+from memrl_core.learning import CHANGES_MEMORIES, REPLACES, Fold, in_ledger, named_by
 from memrl_core.policies.base import intent_key
 from memrl_core.records import EventKind, LedgerEvent, Memory, Utility
 
 LONGEST_TEXT = 20_000
 NONE_CHOSEN = "No memory was chosen. Nothing was changed."
-ABOUT_MEMORIES = (
-    EventKind.MEMORY_WRITTEN,
-    EventKind.MEMORY_IMPORTED,
-    EventKind.MEMORY_FORGOTTEN,
-    EventKind.MEMORY_RESTORED,
-    EventKind.MEMORY_EDITED,
-    EventKind.MEMORY_MERGED,
-    EventKind.MEMORY_PINNED,
-    EventKind.MEMORY_UNPINNED,
-)
 
 
 _TAKING = {
@@ -61,7 +51,7 @@ class Editing(Part):
     @locked
     def changes(self, run: str, memory_id: str) -> list[LedgerEvent]:
         """What became of a memory in a run, and of those it came from and was replaced by, oldest first."""
-        events = sorted(self._events_behind(run, ABOUT_MEMORIES), key=in_ledger)
+        events = sorted(self._events_behind(run, CHANGES_MEMORIES), key=in_ledger)
         related, found = {memory_id}, [events[:0]]
         while len(found) < 2 or len(found[-1]) > len(found[-2]):
             chosen = [event for event in events if related.intersection(named_by(event))]
@@ -103,7 +93,7 @@ class Editing(Part):
     @locked
     def replacing(self, run: str) -> frozenset[str]:
         """The memories that an edit or a merge put in the place of others, as long as that counts."""
-        return frozenset(i for e in self._events_behind(run, REPLACING) for i in e.memory_ids)
+        return frozenset(i for e in self._events_behind(run, REPLACES) for i in e.memory_ids)
 
     def _events_behind(self, run: str, kinds: Collection[EventKind]) -> list[LedgerEvent]:
         """The events of these kinds behind what a run sees, with those of the run that it started from."""
@@ -303,7 +293,7 @@ class EditingWriter(Editing, WritingPart):
         A wording of a wording stands for the first one.
         """
         seen = self._q.known(run).utilities
-        replacing = sorted(self._events_behind(run, REPLACING), key=in_ledger, reverse=True)
+        replacing = sorted(self._events_behind(run, REPLACES), key=in_ledger, reverse=True)
         replaced, replacements = list(memory_ids), set(memory_ids)
         for _ in replacing:
             event = next((e for e in replacing if replacements <= set(e.payload["replaces"])), None)

@@ -16,21 +16,12 @@ from memrl_core.bank.ledger import Part, WritingPart
 from memrl_core.bank.people.editing import must_not_be_pinned
 from memrl_core.bank.people.roles import actor_of, person_name
 from memrl_core.errors import InputError, NotAllowed
-from memrl_core.learning import active_rewards, in_ledger, named_by
+from memrl_core.learning import CHANGES_MEMORIES, REPLACES, active_rewards, in_ledger, named_by
 from memrl_core.records import EventKind, LedgerEvent
 
 TOGETHER, UNDOES, REDOES = "together", "undoes", "redoes"
 REWARDS = frozenset({EventKind.REWARD_GIVEN, EventKind.REWARD_REVOKED})
-MEMORIES = frozenset(
-    {
-        EventKind.MEMORY_FORGOTTEN,
-        EventKind.MEMORY_RESTORED,
-        EventKind.MEMORY_EDITED,
-        EventKind.MEMORY_MERGED,
-        EventKind.MEMORY_PINNED,
-        EventKind.MEMORY_UNPINNED,
-    }
-)
+MEMORIES = CHANGES_MEMORIES - {EventKind.MEMORY_WRITTEN, EventKind.MEMORY_IMPORTED}
 JUDGED = frozenset({EventKind.MEMORY_JUDGED, EventKind.QUERY_JUDGED, EventKind.USE_JUDGED})
 PINS = frozenset({EventKind.MEMORY_PINNED, EventKind.MEMORY_UNPINNED})
 REVERSIBLE = REWARDS | MEMORIES | JUDGED
@@ -188,7 +179,7 @@ class UndoWriter(Undo, WritingPart):
                 if before
                 else self._ledger.revoking(self._standing(reward) or reward, actor_of(event))
             )
-        if kind in (EventKind.MEMORY_EDITED, EventKind.MEMORY_MERGED):
+        if kind in REPLACES:
             return self._now(
                 event,
                 EventKind.MEMORY_RESTORED,
