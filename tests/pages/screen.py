@@ -97,6 +97,14 @@ def shown(app: AppTest) -> AppTest:
     return app
 
 
+def at_rest(app: AppTest, key: str) -> AppTest:
+    """The page once the work of this key is over, where there is any."""
+    if f"work_{key}" not in app.session_state:
+        return app
+    assert app.session_state[f"work_{key}"][1].wait(120)
+    return app.run()
+
+
 def opened(app: AppTest, phase: Phase) -> AppTest:
     """The page Step with what there is to read of a phase open."""
     app.session_state["drawer"] = list(Phase).index(phase) + 1

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from memrl_core.agent.preferences import demo_bank
 from memrl_core.analysis.compare.counterfactual import counterfactual
@@ -22,7 +21,7 @@ from pages.decision.catalogue import BY_KEY
 from pages.shared.place import asking
 from pages.step.stage import ACTIONS, TO_BANK
 from tests.builders import DIMENSION, a_run, a_step
-from tests.pages.screen import RUN, Stored, Visit, page_text, plain, submit
+from tests.pages.screen import RUN, Stored, Visit, at_rest, page_text, plain, submit
 
 STEP = 39
 SAYS = {
@@ -50,14 +49,6 @@ SAYS = {
 def at_step(visit: Visit, demo: Path) -> Visit:
     """Opens the page on a late step of the demo."""
     return lambda **link: visit("decision", bank="demo", run=RUN, step=str(STEP), **link)
-
-
-def at_rest(app: AppTest, key: str) -> AppTest:
-    """The page once the work behind a question is over."""
-    if f"work_{key}" not in app.session_state:
-        return app
-    assert app.session_state[f"work_{key}"][1].wait(60)
-    return app.run()
 
 
 @pytest.mark.parametrize("key", sorted(BY_KEY))

@@ -18,7 +18,7 @@ from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import read_any
 from pages.bank import import_export
 from tests.exchange.official_writer import CheckpointWriter, Written
-from tests.pages.screen import Stored, Visit, a_bank, page_text, plain
+from tests.pages.screen import Stored, Visit, a_bank, at_rest, page_text, plain
 
 
 def exchange(visit: Visit, **link: str) -> AppTest:
@@ -30,11 +30,7 @@ def exchange(visit: Visit, **link: str) -> AppTest:
 def import_path(app: AppTest, path: Path, target: str) -> AppTest:
     app.text_input(key="import_path").set_value(str(path))
     app.text_input(key="import_target").set_value(target).run()
-    app.button(key="import").click().run()
-    if "work_import" in app.session_state:
-        assert app.session_state["work_import"][1].wait(30)
-        app.run()
-    return app
+    return at_rest(app.button(key="import").click().run(), "import")
 
 
 def test_an_import_can_be_stopped_and_leaves_nothing(
@@ -96,10 +92,7 @@ def test_files_of_spans_that_are_uploaded_become_runs_of_their_own_names(demo: P
         app = exchange(visit, bank="demo")
         app.file_uploader(key="import_file").upload(f"{name}.JSONL", json.dumps(span).encode() + b"\n")
         app.text_input(key="import_target").set_value("spans").run()
-        app.button(key="import").click().run()
-        if "work_import" in app.session_state:
-            assert app.session_state["work_import"][1].wait(30)
-            app.run()
+        at_rest(app.button(key="import").click().run(), "import")
         assert not app.error and not app.exception
     with MemoryBank.open(str(banks_folder() / "spans")) as bank:
         assert {info.id for info in bank.runs()} == {"traces-monday", "traces-tuesday"}
@@ -130,10 +123,7 @@ def test_memories_of_another_program_are_seen_before_a_bank_is_made_of_them(demo
     app.selectbox(key="foreign_embedder").set_value("hashing").run()
     app.checkbox(key="foreign_skip").check().run()
     app.text_input(key="foreign_name").set_value("notes").run()
-    app.button(key="foreign_make").click().run()
-    if "work_foreign_write" in app.session_state:
-        assert app.session_state["work_foreign_write"][1].wait(30)
-        app.run()
+    at_rest(app.button(key="foreign_make").click().run(), "foreign_write")
     assert not app.error and not app.exception
     with MemoryBank.open(str(banks_folder() / "notes")) as bank:
         known = bank.utilities(bank.runs()[0].id)

@@ -19,6 +19,7 @@ from tests.pages.screen import (
     Download,
     Stored,
     Visit,
+    at_rest,
     beliefs,
     by_hand,
     known_as,
@@ -29,18 +30,10 @@ from tests.pages.screen import (
 )
 
 
-def looked_at(app: AppTest) -> AppTest:
-    """The page once it has looked at all labelled steps."""
-    work = app.session_state["work_recall"][1]
-    while work.busy:
-        work.wait(0.2)
-    return app.run()
-
-
 def test_without_labels_it_says_what_to_do_and_derived_ones_are_a_switch(visit: Visit, bank: Stored) -> None:
-    app = looked_at(visit("recall", bank="demo", run=RUN))
+    app = at_rest(visit("recall", bank="demo", run=RUN), "recall")
     assert app.info and not app.dataframe
-    looked_at(app.toggle(key="recall_derived").set_value(True).run())
+    at_rest(app.toggle(key="recall_derived").set_value(True).run(), "recall")
     assert not app.exception
     measures = app.dataframe[0].value
     assert {"recall@10", "false recall", "coverage"} <= set(measures["measure"])
@@ -90,7 +83,7 @@ def test_what_should_have_come_is_found_by_its_words(visit: Visit, bank: Stored)
 def test_the_best_setting_is_used_from_the_next_step_on(visit: Visit, bank: Stored) -> None:
     before, then = bank.settings(RUN), bank.next_step(RUN)
     app = visit("recall", bank="demo", run=RUN, recall_view="Tune", recall_derived="true")
-    looked_at(app)
+    at_rest(app, "recall")
     app.slider(key="recall_bar_value").set_value(1.0).run()
     assert not app.exception
     app.button(key="recall_use").click().run()
@@ -105,14 +98,14 @@ def test_the_best_setting_is_used_from_the_next_step_on(visit: Visit, bank: Stor
 
 def test_settings_are_not_compared_where_no_memory_should_come(visit: Visit, bank: Stored) -> None:
     bank.write.judgements.judge(Label(RUN, 20, "", 0, "ann"))
-    app = looked_at(visit("recall", bank="demo", run=RUN, recall_view="Tune"))
+    app = at_rest(visit("recall", bank="demo", run=RUN, recall_view="Tune"), "recall")
     assert any("cannot be compared" in one.value for one in app.info)
     assert "is highest at" not in page_text(app) and "recall_use" not in {button.key for button in app.button}
 
 
 def test_labels_of_the_bank_are_measured_with_what_is_thin_said(visit: Visit, bank: Stored) -> None:
     bank.write.judgements.judge(Label(RUN, 20, bank.trace(RUN, 20).decision.selected[0], 2, "ann"))
-    app = looked_at(visit("recall", bank="demo", run=RUN))
+    app = at_rest(visit("recall", bank="demo", run=RUN), "recall")
     assert set(app.dataframe[0].value["steps"]) <= {0, 1}
     assert any("no interval" in one.value for one in app.caption)
 
@@ -188,11 +181,7 @@ def test_what_an_answer_made_of_a_memory_is_said_on_the_card_and_counted_on_step
 
 def test_runs_and_embedders_stand_side_by_side_and_what_cannot_be_embedded_is_said(visit: Visit, bank: Stored) -> None:
     app = visit("recall", bank="demo", run=RUN, recall_view="Side by side", recall_derived="true")
-    app.multiselect(key="recall_embedders").set_value(["hashing-64", "openai:nowhere"]).run()
-    work = app.session_state["work_beside"][1]
-    while work.busy:
-        work.wait(0.2)
-    app.run()
+    at_rest(app.multiselect(key="recall_embedders").set_value(["hashing-64", "openai:nowhere"]).run(), "beside")
     assert not app.exception
     rows = app.dataframe[0].value
     assert rows["run"].tolist() == [RUN, RUN] and rows["steps"].nunique() == 1
@@ -202,7 +191,7 @@ def test_runs_and_embedders_stand_side_by_side_and_what_cannot_be_embedded_is_sa
 
 
 def test_the_best_setting_starts_a_new_run_from_a_step(visit: Visit, bank: Stored) -> None:
-    app = looked_at(visit("recall", bank="demo", run=RUN, recall_view="Tune", recall_derived="true"))
+    app = at_rest(visit("recall", bank="demo", run=RUN, recall_view="Tune", recall_derived="true"), "recall")
     app.slider(key="recall_bar_value").set_value(1.0).run()
     app.number_input(key="recall_fork_step").set_value(7).run()
     app.button(key="recall_fork").click().run()
@@ -237,7 +226,7 @@ def test_a_golden_set_is_taken_away_and_brought_in_once_it_was_looked_at(
 
 
 def test_a_set_that_cannot_be_read_is_said_in_a_sentence(visit: Visit, bank: Stored, tmp_path: Path) -> None:
-    app = looked_at(visit("recall", bank="demo", run=RUN))
+    app = at_rest(visit("recall", bank="demo", run=RUN), "recall")
     assert app.button(key="recall_set_ask").disabled
     for path, said in (("/nowhere/set.jsonl", "no file"), (str(tmp_path), "no BEIR folder")):
         app.text_input(key="recall_set_path").set_value(path).run()
@@ -296,7 +285,7 @@ def test_a_text_that_was_edited_since_is_said_and_asked_anew(visit: Visit, bank:
     # The steps of then are measured by the labels of then: the new text could not come in them.
     app.button(key="label_undo").click().run()
     bank.write.judgements.judge(Label(RUN, 20, new.id, 3, rater))
-    app = looked_at(visit("recall", bank="demo", run=RUN))
+    app = at_rest(visit("recall", bank="demo", run=RUN), "recall")
     assert "1 edited" in plain(app)
     assert "not stored" not in [str(option) for one in app.segmented_control for option in one.options]
 
@@ -308,10 +297,10 @@ def test_the_rule_and_the_source_of_labels_are_chosen_on_the_page(visit: Visit, 
     bank.write.judgements.judge(Label(RUN, 21, memory, 2, "set.jsonl", "import"))
 
     def steps(app: AppTest) -> str:
-        return next(one.value for one in looked_at(app).markdown if "labelled step" in one.value)
+        return next(one.value for one in at_rest(app, "recall").markdown if "labelled step" in one.value)
 
     def hit(app: AppTest) -> list[int]:
-        table = looked_at(app).dataframe[0].value
+        table = at_rest(app, "recall").dataframe[0].value
         return table[table["measure"] == "mrr"]["steps"].tolist()
 
     app = visit("recall", bank="demo", run=RUN)
@@ -321,7 +310,7 @@ def test_the_rule_and_the_source_of_labels_are_chosen_on_the_page(visit: Visit, 
     assert "1 labelled step**" in steps(app) and hit(app) == [1, 1]
     app = visit("recall", bank="demo", run=RUN, recall_rule="any", recall_source="import")
     assert "1 labelled step**" in steps(app) and hit(app) == [1, 1]
-    looked_at(app.segmented_control(key="recall_source").set_value("judge").run())
+    at_rest(app.segmented_control(key="recall_source").set_value("judge").run(), "recall")
     assert any("this source" in one.value for one in app.info)
 
 
@@ -329,7 +318,7 @@ def test_each_part_of_the_funnel_opens_its_steps(visit: Visit, bank: Stored) -> 
     given, other = bank.trace(RUN, 20).decision.selected[:2]
     bank.write.judgements.judge(Label(RUN, 20, given, 2, "ann"))
     bank.write.judgements.judge(Label(RUN, 20, other, 1, "ann"))
-    app = looked_at(visit("recall", bank="demo", run=RUN))
+    app = at_rest(visit("recall", bank="demo", run=RUN), "recall")
     parts = app.segmented_control(key="recall_stage")
     assert any("in the prompt (2)" in str(option) for option in parts.options)
     parts.set_value("left: in the prompt").run()

@@ -24,6 +24,7 @@ from tests.pages.screen import (
     Stored,
     Visit,
     at,
+    at_rest,
     beliefs,
     by_people,
     click,
@@ -118,11 +119,7 @@ def test_a_batch_of_recall_is_pooled_over_methods_and_leads_its_raters_to_recall
     app.number_input(key="recall_batch_double").set_value(50)
     app.number_input(key="recall_batch_gold").set_value(50)
     app.multiselect(key="recall_batch_embedders").set_value(["hashing-64"])
-    app = submit(app, "Make the recall batch")
-    work = app.session_state["work_recall_batch"][1]
-    while work.busy:
-        work.wait(0.2)
-    app = app.run()
+    app = at_rest(submit(app, "Make the recall batch"), "recall_batch")
     (made,) = bank.batches.of(RUN)
     assert (made.kind, made.methods, len(made.grades)) == ("recall", ("memrl", "rag", "hashing-64"), 2)
     assert sum(map(len, made.parts.values())) == 6 and len(made.pools) == 4
@@ -226,8 +223,7 @@ def test_what_changed_tells_of_q_then_of_selections_then_of_answers(bank: Stored
     assert f"{len(differing)} of the last 20 tasks" in plain(app)
     assert all(row["without"] != row["now"] for row in differing.to_dict("records"))
     click(app, "rerun_changed")
-    app.session_state["work_rerun_changed"][1].wait(60)
-    app.run()
+    at_rest(app, "rerun_changed")
     assert f"Of {len(differing)} tasks re-run" in plain(app) and "the simulated model" in plain(app)
     reported = [box.label for box in app.expander if " → " in box.label]
     assert len(reported) == len(differing)
