@@ -13,6 +13,8 @@ const RIGHT = 34;
 const SETTLE = 9;
 const COOL = 2.5;
 const CUT = 1000;
+// Seconds that one frame may take of the film: late frames skip steps. A window that was hidden goes on where it was.
+const LATEST = 1;
 // Steps a second, however few there are.
 const SLOWEST = 0.5;
 const GOLDEN_ANGLE = 2.399963229728653;
@@ -34,12 +36,13 @@ export class Film {
     this.outcomes = Uint8Array.from(strip.cells, (cell) => (cell.charCodeAt(0) - 48) & 3);
     this.gone = new Int32Array(this.size).fill(2 ** 31 - 1);
     for (const [memory, step] of film.gone) this.gone[memory] = step;
+    this.leaving = film.gone.map(([memory]) => memory);
     this.born = new Float64Array(this.size).fill(NaN);
     for (let i = count - 1; i >= 0; i--) this.born[this.memoryOf[i]] = this.stepOf[i];
     this.places = film.ids.map(placeOf);
     const moves = new Uint32Array(this.size);
     for (const n of this.memoryOf) moves[n] += 1;
-    this.order = Array.from(moves.keys()).sort((a, b) => moves[a] - moves[b]);
+    this.order = Uint32Array.from(moves.keys()).sort((a, b) => moves[a] - moves[b]);
     this.target = new Float64Array(this.size).fill(NaN);
     this.shown = new Float64Array(this.size).fill(NaN);
     this.heat = new Float32Array(this.size);
@@ -172,7 +175,7 @@ export class Film {
       this.target[n] = this.after[this.next];
       this.heat[n] = 1;
     }
-    for (let n = 0; n < this.size; n++) if (this.gone[n] <= step) this.target[n] = this.shown[n] = NaN;
+    for (const n of this.leaving) if (this.gone[n] <= step) this.target[n] = this.shown[n] = NaN;
   }
 
   // --- time -------------------------------------------------------------------------------------------------------
@@ -231,7 +234,7 @@ export class Film {
 
   tick(now) {
     this.frame = null;
-    const seconds = this.last ? Math.min(0.1, (now - this.last) / 1000) : 0;
+    const seconds = this.last ? Math.min(LATEST, (now - this.last) / 1000) : 0;
     this.last = now;
     let moving = false;
     if (this.playing && !this.still.matches) {
@@ -240,16 +243,17 @@ export class Film {
       if (this.position >= this.total) this.playing = false;
     }
     const [nearer, cooler] = [1 - Math.exp(-SETTLE * seconds), Math.exp(-COOL * seconds)];
-    for (let n = 0; n < this.size; n++) {
-      const apart = this.target[n] - this.shown[n];
+    const { target, shown, heat, size } = this;
+    for (let n = 0; n < size; n++) {
+      const apart = target[n] - shown[n];
       if (apart) {
-        this.shown[n] = Math.abs(apart) < 1e-3 ? this.target[n] : this.shown[n] + apart * nearer;
+        shown[n] = Math.abs(apart) < 1e-3 ? target[n] : shown[n] + apart * nearer;
         moving = true;
       }
-      if (this.heat[n] > 0.01) {
-        this.heat[n] *= cooler;
+      if (heat[n] > 0.01) {
+        heat[n] *= cooler;
         moving = true;
-      } else this.heat[n] = 0;
+      } else heat[n] = 0;
     }
     this.draw();
     this.frames += 1;
@@ -268,6 +272,7 @@ export class Film {
       Object.assign(canvas, { width: Math.round(width * this.ratio), height: Math.round(height * this.ratio) });
       canvas.inner = [width, height];
     }
+    this.values = Uint32Array.from(this.colours, ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red);
     this.layout();
     this.redraw();
   }
@@ -299,23 +304,32 @@ export class Film {
       this.mapY[n] = high - 2 * EDGE - (high - 4 * EDGE) * share(place[1], bottom, top) + radius * Math.sin(i * GOLDEN_ANGLE);
     });
     this.swarmY = new Float64Array(this.size);
+    this.layoutCurve();
+  }
+
+  layoutCurve() {
+    const [width, high] = this.curve.inner;
+    this.share = (share) => high - 4 - (high - 8) * share;
+    this.successPath = new Path2D();
+    // Of more steps than there are pixels one a pixel.
+    const stride = Math.max(1, Math.floor(this.total / width));
+    for (let i = 0; i < this.total; i += stride) if (!Number.isNaN(this.success[i])) this.successPath.lineTo(this.x(this.numbers[i]), this.share(this.success[i]));
   }
 
   draw() {
     if (!this.colours) return;
     const [least, most] = this.range;
     const [, high] = this.swarm.inner;
-    this.y = (q) => high - EDGE - ((high - 2 * EDGE) * (q - least)) / (most - least || 1);
+    const [bottom, span] = [high - EDGE, high - 2 * EDGE];
+    this.y = (q) => bottom - (span * (q - least)) / (most - least || 1);
     let known = 0;
-    for (let n = 0; n < this.size; n++) {
-      const q = this.shown[n];
-      if (Number.isNaN(q)) {
-        this.swarmY[n] = NaN;
-        continue;
-      }
+    const { shown, swarmY, shade, size } = this;
+    for (let n = 0; n < size; n++) {
+      const share = (shown[n] - least) / (most - least || 1);
+      swarmY[n] = bottom - span * share;
+      if (share !== share) continue; // Not known.
       known += 1;
-      this.swarmY[n] = this.y(q);
-      this.shade[n] = Math.min(TINTS - 1, ((q - least) / (most - least || 1)) * TINTS);
+      shade[n] = Math.min(TINTS - 1, share * TINTS);
     }
     this.drawSwarm();
     this.dots(this.cleared(this.map), this.mapX, this.mapY);
@@ -395,7 +409,7 @@ export class Film {
   drawCurve() {
     const ctx = this.cleared(this.curve);
     const [width, high] = this.curve.inner;
-    const y = (share) => high - 4 - (high - 8) * share;
+    const y = this.share;
     ctx.strokeStyle = this.ink;
     ctx.fillStyle = this.ink;
     ctx.lineWidth = 1;
@@ -410,20 +424,19 @@ export class Film {
       ctx.globalAlpha = 0.85;
       ctx.fillText(`${100 * share} %`, LEFT - 5, clamp(y(share) + 4, 10, high - 1));
     }
-    const path = (upTo) => {
-      ctx.beginPath();
-      // Of more steps than there are pixels one a pixel.
-      const stride = Math.max(1, Math.floor(this.total / width));
-      for (let i = 0; i < upTo; i += stride) if (!Number.isNaN(this.success[i])) ctx.lineTo(this.x(this.numbers[i]), y(this.success[i]));
-      ctx.stroke();
-    };
     ctx.strokeStyle = css(outcomeColour("success", this.theme));
     ctx.globalAlpha = 0.3;
-    path(this.total);
+    ctx.stroke(this.successPath);
     ctx.globalAlpha = 1;
-    ctx.lineWidth = 2;
-    path(this.ended);
-    ctx.lineWidth = 1;
+    if (this.ended) {
+      ctx.save();
+      ctx.beginPath();
+      ctx.rect(0, 0, this.x(this.numbers[this.ended - 1]), high);
+      ctx.clip();
+      ctx.lineWidth = 2;
+      ctx.stroke(this.successPath);
+      ctx.restore();
+    }
     this.uprights(ctx, high);
   }
 
@@ -448,21 +461,30 @@ export class Film {
   }
 
   squares(ctx, xs, ys) {
-    const { width, height } = ctx.canvas;
-    if (ctx.canvas.image?.width !== width || ctx.canvas.image.height !== height) ctx.canvas.image = ctx.createImageData(width, height);
-    const { image } = ctx.canvas;
-    const pixels = new Uint32Array(image.data.buffer);
-    pixels.fill(0);
-    const values = this.colours.map(([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0);
-    // What no reward has moved lies below.
-    for (const n of this.order) {
-      if (Number.isNaN(this.shown[n]) || Number.isNaN(xs[n])) continue;
-      const half = Math.round((1 + 2 * this.heat[n]) * this.ratio);
-      const [x, y, value] = [Math.round(xs[n] * this.ratio), Math.round(ys[n] * this.ratio), values[this.shade[n]]];
-      if (x < half || y < half || x + half >= width || y + half >= height) continue;
-      for (let row = y - half; row <= y + half; row++) pixels.fill(value, row * width + x - half, row * width + x + half + 1);
+    const { canvas } = ctx;
+    const { width, height } = canvas;
+    if (canvas.image?.width !== width || canvas.image.height !== height) {
+      canvas.image = ctx.createImageData(width, height);
+      canvas.pixels = new Uint32Array(canvas.image.data.buffer);
     }
-    ctx.putImageData(image, 0, 0);
+    const { pixels } = canvas;
+    const { order, shown, heat, shade, values, ratio, size } = this;
+    pixels.fill(0);
+    // What no reward has moved lies below. Plain loops: what is made here is made of every memory in every frame.
+    for (let i = 0; i < size; i++) {
+      const n = order[i];
+      if (shown[n] !== shown[n] || xs[n] !== xs[n]) continue;
+      const half = ((1 + 2 * heat[n]) * ratio + 0.5) | 0;
+      const x = (xs[n] * ratio + 0.5) | 0;
+      const y = (ys[n] * ratio + 0.5) | 0;
+      if (x < half || y < half || x + half >= width || y + half >= height) continue;
+      const value = values[shade[n]];
+      for (let row = y - half; row <= y + half; row++) {
+        const end = row * width + x + half;
+        for (let at = row * width + x - half; at <= end; at++) pixels[at] = value;
+      }
+    }
+    ctx.putImageData(canvas.image, 0, 0);
   }
 }
 

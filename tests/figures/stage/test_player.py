@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -733,6 +734,43 @@ def test_the_strip_leads_to_each_step_by_click_drag_and_key_and_the_film_plays_e
     page.get_by_test_id("film").click()
     page.keyboard.press("Escape")
     expect(page.locator(".stage")).to_have_attribute("data-step", "31")
+
+
+def test_a_film_whose_frames_are_late_skips_steps_and_takes_the_time_that_was_chosen(browser: Browser) -> None:
+    page = browser.new_page()
+    steps, seconds, late = 400, 10, 0.3
+    moves = b"".join(
+        array.tobytes()
+        for array in (np.linspace(-1, 1, steps), np.arange(1, steps + 1, dtype="<i4"), np.arange(steps, dtype="<i4"))
+    )
+    film = {
+        "ids": [str(n) for n in range(steps)],
+        "count": steps,
+        "moves": b64encode(moves).decode(),
+        "gone": [[3, 50]],
+    }
+    reached, as_folded, known = page.evaluate(
+        """async ([script, film, steps, seconds, late]) => {
+          const { Film } = await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
+          const strip = { first: 1, steps: null, cells: "1".repeat(steps), lines: [] };
+          const made = new Film(document.body, { film, strip, q: [-1, 0, 1], placeOf: () => null, onOpen() {} });
+          made.redraw = () => {};
+          Object.assign(made, { seconds, last: null, playing: true });
+          let now = 1;
+          const reached = [];
+          const as_folded = [];
+          for (let spent = 0; spent <= seconds / 2; spent += late, now += 1000 * late) {
+            made.tick(now);
+            reached.push([spent, made.ended]);
+            as_folded.push(String(made.target) === String(made.qAfter(made.ended)));
+          }
+          return [reached, as_folded, made.target.filter((q) => !Number.isNaN(q)).length];
+        }""",
+        [stage_script(), film, steps, seconds, late],
+    )
+    page.close()
+    assert all(abs(ended - steps * spent / seconds) <= 1 for spent, ended in reached) and len(reached) == 17
+    assert all(as_folded) and known == reached[-1][1] - 1
 
 
 def test_the_old_run_of_a_rewound_one_stands_below_it_step_by_step_and_a_click_opens_it(browser: Browser) -> None:
