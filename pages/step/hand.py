@@ -105,7 +105,7 @@ def _do(view: View, act: Mapping[str, Any]) -> None:
         case "undo":
             _undo(view, act)
         case "redo":
-            bank.write.undo.redo(person(), REWARDS)
+            _redo(view, act)
         case "credit":
             _credit(view, act, credited)
         case "label" | "unlabel":
@@ -192,6 +192,17 @@ def _undo(view: View, act: Mapping[str, Any]) -> None:
         bank.write.ratings.revoke(mine.id, person())
 
 
+def _redo(view: View, act: Mapping[str, Any]) -> None:
+    """Give again what the person took back last of a step: who is credited, or the last reward they took back."""
+    bank, step = view.place.bank, int(act["step"])
+    credit = bank.undo.undone_credit(view.run.id, step, person())
+    if credit is None:
+        bank.write.undo.redo(person(), REWARDS)
+    else:
+        own = credit.payload["rewards"]
+        bank.write.credits.assign(view.run.id, step, credit.step_id, own, person(), credit.reason)
+
+
 def _undoes_credit(credit: LedgerEvent | None, mine: LedgerEvent | None) -> bool:
     """Whether the person has said who is credited, and given no reward to the step since."""
     if credit is None or credit.rater != person():
@@ -245,7 +256,7 @@ def hand_data(view: View, traces: Sequence[StepTrace]) -> dict[str, Any]:
      waits: whether the step under way waits for it, done: {of, count, error}, later: {step, steps, others} | null,
      steps: {step: {id, off, counts, whose, environment, mine, reason, people: [[rater, reward, reason]],
                     credited: [id], credit: {id: its own reward or null} | null, credit_by, note, undo,
-                    undoes: "credit" or "reward", redo,
+                    undoes: "credit" or "reward", redo, redoes: likewise,
                     labels: {id: [{grade, said, rater, source, reason, when, mine, since: what became of it since}]},
                     label_off, lost: {id: where it was lost, of those that should come and were not looked at},
                     uses: {id: {mine: what the person says of its use, said: [line], hint}} of the prompt}}}
@@ -288,6 +299,7 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         environment = view.live.episode.environment_reward
     mine = _mine(active)
     credit = bank.credits.standing(run, trace.step) if bank.steps.has(run, trace.step) else None
+    undone_credit = bank.undo.undone_credit(run, trace.step, person()) is not None
     whose = [", ".join(part.raters) if part.source == "person" else "environment" for part in parts]
     return {
         "id": trace.id,
@@ -305,7 +317,8 @@ def _of_step(view: View, trace: StepTrace, again: Collection[tuple[str, int]]) -
         "credit_by": credit.rater if credit is not None else "",
         "undo": mine is not None or _undoes_credit(credit, mine),
         "undoes": "credit" if _undoes_credit(credit, mine) else "reward",
-        "redo": (run, trace.step) in again,
+        "redo": undone_credit or (run, trace.step) in again,
+        "redoes": "credit" if undone_credit else "reward",
         "labels": _labels(view, trace),
         "lost": _lost(view, trace),
         "uses": _uses(view, trace),

@@ -316,6 +316,31 @@ def test_undo_takes_back_what_was_done_last_the_credit_before_the_reward(bank: S
     assert dict(bank.utilities("household")) == before and not stands(app)["undo"]
 
 
+def test_redo_gives_again_what_undo_took_back_last_the_reward_before_the_credit(bank: Stored, visit: Visit) -> None:
+    app = visit("step", bank="demo", step="22")
+    first, second = bank.credits.of("household", 22)[:2]
+    seen = [dict(bank.utilities("household"))]
+    for act in (
+        {"key": 1},
+        {"do": "credit", "what": "not", "memory": first},
+        {"do": "credit", "what": "not", "memory": second},
+    ):
+        by_hand(app, **act)
+        seen.append(dict(bank.utilities("household")))
+        assert not stands(app)["redo"]
+    for before in reversed(seen[:-1]):
+        by_hand(app, "undo")
+        assert dict(bank.utilities("household")) == before and stands(app)["redo"]
+    for after, what in zip(seen[1:], ("reward", "credit", "credit"), strict=True):
+        assert stands(app)["redoes"] == what
+        by_hand(app, "redo")
+        assert dict(bank.utilities("household")) == after and stands(app)["undo"]
+    assert not stands(app)["redo"] and set(stands(app)["credit"]) == {first, second}
+    by_hand(app, "undo")
+    by_hand(app, key=5)
+    assert not stands(app)["redo"], "what is given since is not overwritten"
+
+
 def test_a_reward_that_comes_with_a_name_is_kept_under_it_or_refused_with_it(bank: Stored, visit: Visit) -> None:
     app = visit("step", bank="demo", step="22")
     by_hand(app, key=1, name="*")

@@ -56,6 +56,27 @@ class Undo(Part):
         """What the person can do again, the one undone first at the beginning."""
         return self._stacks(person, kinds)[1]
 
+    @locked
+    def undone_credit(self, run: str, step: int, person: str) -> LedgerEvent | None:
+        """The credit of a step that the person took back last, to be given again next; None where a reward is next, or
+        where they have said something else of the step since.
+        """
+        name, undone = person_name(person), list[LedgerEvent | None]()
+        at = (*REWARDS, EventKind.CREDIT_ASSIGNED, EventKind.CREDIT_REVOKED)
+        events = [e for e in self._facts.at(run, step) if e.kind in at]
+        credits = {e.id: e for e in events if e.kind is EventKind.CREDIT_ASSIGNED}
+        for event in sorted((e for e in events if actor_of(e) == name), key=in_ledger):
+            last = undone[-1] if undone else None
+            if event.kind is EventKind.CREDIT_REVOKED:
+                undone.append(credits.get(event.revokes))
+            elif UNDOES in event.payload:
+                undone.append(None)
+            elif REDOES in event.payload or (last is not None and last.payload == event.payload):
+                del undone[-1:]
+            elif event.kind is not EventKind.REWARD_REVOKED:
+                undone.clear()
+        return undone[-1] if undone else None
+
     def _stacks(self, person: str, kinds: Collection[EventKind] | None) -> tuple[list[Action], list[Action]]:
         done: list[Action] = []
         undone: list[Action] = []

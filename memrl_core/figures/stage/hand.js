@@ -120,7 +120,8 @@ export class Hand {
     if (hand.waits && !this.step.reward) press(last, "Skip", "Leave this answer unrated: no q moves · key S", { do: "skip" }, { "data-act": "skip" });
     const what = stands.undoes === "credit" ? "what you said of who is credited" : "your reward";
     const undo = press(last, "↶", `Undo ${what}: every q returns to what it was · key U`, { do: "undo" }, { "data-act": "undo" });
-    const redo = press(last, "↷", "Give again the reward that you took back · key Y", { do: "redo" }, { "data-act": "redo" });
+    const again = stands.redoes === "credit" ? "what you said of who is credited" : "the reward that you took back";
+    const redo = press(last, "↷", `Give again ${again} · key Y`, { do: "redo" }, { "data-act": "redo" });
     undo.disabled ||= !stands.undo;
     redo.disabled ||= !stands.redo;
     const kept = this.reasons.get(this.id);
