@@ -201,16 +201,18 @@ def _otherwise(title: str, results: Path | None) -> list[Interval]:
 WIDE_AND_NOISY = "spread 0.4 · noise 0.4 · repeat 1.0"
 
 
-def _results(name: str, results: Path | None, streams: Sequence[str] = (), arms: Sequence[str] = ()) -> Any:
+def _results(
+    name: str, results: Path | None, streams: Sequence[str] = (), arms: Sequence[str] = (), **changes: Any
+) -> Any:
     """The plan of a shipped experiment and its results (`epochs.by_epoch`): from RESULTS/NAME, else run anew.
 
-    Anew, only these streams and arms are run.
+    Anew, only these streams and arms are run, with `changes` of the plan.
     """
     plan = read_plan(sample_data_path() / "experiments" / f"{name}.toml")
     kept = results / name / "results.parquet" if results is not None else None
     if kept is not None and kept.is_file():
         return plan, pd.read_parquet(kept)
-    some: dict[str, Any] = plan.model_dump()
+    some: dict[str, Any] = plan.model_dump() | changes
     if streams:
         some["streams"] = [stream for stream in some["streams"] if stream["name"] in streams]
     if arms:
@@ -420,6 +422,148 @@ def _household_ends(results: Path | None) -> list[Interval]:
     return _in_percents([*_gained(last["MemRL"], last["similarity"]), *ends])
 
 
+def _ranks_or_excludes(results: Path | None) -> list[Interval]:
+    """Of the last 80 messages: what q adds to successes alone, and the interval of what ranking adds to excluding; of
+    the first 80: what ranking adds, its interval, and in how many seeds it is ahead."""
+    last, first = _help_desk(WINDOWS[1][1]), _help_desk(WINDOWS[0][1])
+    added, _, _ = _gained(last[OVER], last[ALONE])
+    _, low, high = _gained(last[OVER], last[ABOVE])
+    early, *between = _gained(first[OVER], first[ABOVE])
+    ahead = int((first[OVER] > first[ABOVE]).sum())
+    return [
+        exactly(100 * added), *_in_percents([low, high]),
+        exactly(100 * early), *_in_percents(between), exactly(ahead), exactly(len(first[OVER].dropna())),
+    ]  # fmt: skip
+
+
+def _over_similarity(results: Path | None) -> list[Interval]:
+    last = _help_desk(WINDOWS[1][1])
+    return [exactly(100 * _gained(last[LEARNED], last[SIMILAR])[0])]
+
+
+def _anecdote(results: Path | None) -> list[Interval]:
+    """What Qwen2.5-Coder 1.5B got right in its one seed: of the last 80 messages and the first, λ = 0 and MemRL."""
+    first, last = (_help_desk(epochs, "gguf:qwen2.5-coder-1.5b.gguf") for _, epochs in WINDOWS[:2])
+    return _in_percents([part[arm].mean() for part in (last, first) for arm in ("λ = 0, k2 = 3", "MemRL, k2 = 3")])
+
+
+SIMULATED_ARMS = ("no memory", "similarity", "similarity over successes", "MemRL")
+
+
+@cache
+def _simulated() -> pd.DataFrame:
+    """The share right of the simulated model at the help desk, by seed, and epoch and arm (columns); run anew."""
+    _, epochs = _results("real-worlds", None, ["helpdesk"], model="simulated", seeds=10)
+    return epochs[epochs["phase"] == LEARN].pivot_table(index="seed", columns=["epoch", "arm"], values="accuracy")
+
+
+def _simulated_in(*epochs: int) -> pd.DataFrame:
+    """The same by seed and arm, in some epochs of 40 messages, or in all four."""
+    return pd.concat([_simulated()[epoch] for epoch in epochs or (1, 2, 3, 4)]).groupby(level="seed").mean()
+
+
+def _simulated_row(arm: str) -> Callable[[Path | None], list[Interval]]:
+    """What an arm of the simulated model gets right of all messages, of the first 40 and of the last."""
+
+    def found(results: Path | None) -> list[Interval]:
+        parts = (_simulated_in(*epochs)[arm] for epochs in ((), (1,), (4,)))
+        return _in_percents([value for part in parts for value in _mean_with_interval(part)])
+
+    return found
+
+
+def _simulated_gains(results: Path | None) -> list[Interval]:
+    """By how much no memory is worse than similarity, and MemRL better, over all messages and over the last 40."""
+    whole, last = _simulated_in(), _simulated_in(4)
+    gains = [_gained(whole["similarity"], whole["no memory"])]
+    gains += [_gained(part["MemRL"], part["similarity"]) for part in (whole, last)]
+    return _in_percents([value for gain in gains for value in gain])
+
+
+LAYOUTS = "docs/results/layouts.md"
+MODELS = ("smollm2", "qwen2.5-coder-0.5b.gguf", "qwen2.5-coder-1.5b.gguf")
+
+
+@cache
+def _layouts(table: int) -> dict[tuple[str, str, int], list[float]]:
+    """The numbers of a row by model, layout and k2, as a table of the page of layouts has them, which `memrl layouts`
+    measures and `docs/write_results.py` writes: their results take hours and do not ship.
+    """
+    tables = (ROOT / LAYOUTS).read_text(encoding="utf-8").split("**Layouts: ")[1:]
+    rows = re.findall(r"^\| gguf:([^,]+), (.+), (\d) \|(.+)\|$", tables[table], re.MULTILINE)
+    return {
+        (model, layout, int(k2)): [float(number) for number in re.findall(r"\d+(?:\.\d+)?", rest)]
+        for model, layout, k2, rest in rows
+    }
+
+
+RIGHT, AT_HAND, SHOWN, TAKEN, REPEATED, FAILED = 0, 9, 10, 13, 17, 18
+"""Where a row has the share right; in how many messages the right answer was at hand, of how many; in how many of these
+it was taken; and how often a lone failure was repeated, of how many."""
+
+
+def _by_layout(table: int, *asked: tuple[int, str, int, int]) -> list[Interval]:
+    """Numbers of a table: of which model, layout and k2, and which number of its row."""
+    return [exactly(_layouts(table)[MODELS[model], layout, k2][number], 1) for model, layout, k2, number in asked]
+
+
+def _turns(results: Path | None) -> list[Interval]:
+    """The share right of each model with turns at k2 = 1 and 3, and with a transcript."""
+    asked = [(model, layout, k2, RIGHT) for model in range(3) for layout in ("turns", "transcript") for k2 in (1, 3)]
+    return _by_layout(0, *asked)
+
+
+def _block(results: Path | None) -> list[Interval]:
+    return _by_layout(0, *[(model, "block", k2, RIGHT) for model in range(3) for k2 in (1, 3)])
+
+
+def _choices(results: Path | None) -> list[Interval]:
+    """How many points each model loses by the list of choices: 0.5B at k2 = 1 (and 3), SmolLM2 at 1, 1.5B at 3."""
+    lost = {
+        (model, k2): rows[model, "transcript", k2][RIGHT] - rows[model, "transcript, choices in the prompt", k2][RIGHT]
+        for rows in [_layouts(0)]
+        for model in MODELS
+        for k2 in (1, 3)
+    }
+    small, middle, large = MODELS
+    either = sorted((lost[middle, 1], lost[middle, 3]))
+    return [(either[1] - 0.05, either[0] + 0.05), *(exactly(lost[one], 1) for one in ((small, 1), (large, 3)))]
+
+
+def _named_failures(results: Path | None) -> list[Interval]:
+    """How often each model did what a lone failure names, of how many, and what one does not name."""
+    named = [(model, "transcript, failures named", 1, REPEATED) for model in range(3)]
+    unnamed = [(model, "transcript", 1, REPEATED) for model in range(3)]
+    return _by_layout(0, *named, (0, "transcript", 1, FAILED), *unnamed)
+
+
+def _taken(results: Path | None) -> list[Interval]:
+    asked = [(0, TAKEN), (0, AT_HAND), (1, TAKEN), (2, TAKEN)]
+    return _by_layout(0, *((model, "transcript", 1, number) for model, number in asked))
+
+
+def _best_layout(results: Path | None) -> list[Interval]:
+    """By how many points any layout is ahead of the default for any model, at the most: the sentence holds above."""
+    rows = _layouts(0)
+    ahead = [numbers[RIGHT] - rows[model, "transcript", k2][RIGHT] for (model, _, k2), numbers in rows.items()]
+    return [(max(ahead), float("inf"))]
+
+
+def _five_memories(results: Path | None) -> list[Interval]:
+    asked = [(0, 5, AT_HAND), (0, 3, AT_HAND), (0, 5, RIGHT), (0, 3, RIGHT), (1, 5, RIGHT), (1, 3, RIGHT)]
+    return _by_layout(2, *((model, "transcript", k2, number) for model, k2, number in asked))
+
+
+def _minilm(results: Path | None) -> list[Interval]:
+    """For how many messages the right answer is at hand at k2 = 1, by each embedder, and what is right by MiniLM."""
+    at_hand = [
+        interval
+        for table in (1, 2)
+        for interval in _by_layout(table, *((0, "transcript", 1, n) for n in (AT_HAND, SHOWN)))
+    ]
+    return at_hand + _by_layout(1, *((model, "transcript", k2, RIGHT) for model in range(2) for k2 in (1, 3, 5)))
+
+
 def _mean_with_interval(values: pd.Series) -> tuple[float, float, float]:
     low, high = seed_interval(values.to_numpy())
     return float(values.mean()), float(low), float(high)
@@ -550,6 +694,67 @@ CLAIMS: tuple[Claim, ...] = (
         "the handbook are not the cause, for with successes alone it is {} and {}",
         _household_ends,
         quick=True,
+    ),
+    Claim(
+        "docs/real-models.md",
+        "q adds {} points there over successes alone; what ranking adds to excluding lies between {} and {} points. In "
+        "the first 80 messages ranking adds {} points ({}…{}), in {} of {} seeds",
+        _ranks_or_excludes,
+        quick=True,
+    ),
+    Claim("docs/real-models.md", "So the {} points of MemRL over λ = 0 above", _over_similarity, quick=True),
+    Claim(
+        "docs/real-models.md",
+        "of the last 80 messages it gets {} % right with λ = 0 and {} % with MemRL, of the first 80 {} and {} %",
+        _anecdote,
+        quick=True,
+    ),
+    *(
+        Claim(
+            "docs/real-models.md",
+            f"| {arm} | {{}} % ({{}}…{{}}) | {{}} % ({{}}…{{}}) | {{}} % ({{}}…{{}}) |",
+            _simulated_row(arm),
+        )
+        for arm in SIMULATED_ARMS
+    ),
+    Claim(
+        "docs/real-models.md",
+        "Against similarity, no memory is worse by {} points ({}…{}). **MemRL gains as utilities are learned**: {} "
+        "points ({}…{}) over all messages and {} ({}…{}) over the last 40",
+        _simulated_gains,
+    ),
+    *(
+        Claim("docs/real-models.md", says, compute, quick=True)
+        for says, compute in (
+            (
+                "SmolLM2 {} and {} % in place of {} and {}, the 0.5B model {} and {} in place of {} and {}, the 1.5B "
+                "model {} and {} in place of {} and {}",
+                _turns,
+            ),
+            ("hardly more than without memory ({} and {} %; {} and {}), the largest {} and {}", _block),
+            (
+                "the 0.5B model got {} points less at either k2, SmolLM2 {} less at k2 = 1, and the 1.5B model as much "
+                "and {} less",
+                _choices,
+            ),
+            ("the models did just that in {}, {} and {} of {} messages; unnamed, in {}, {} and {}", _named_failures),
+            ("SmolLM2 took it in {} of {} messages, the 0.5B model in {}, the 1.5B model in {}", _taken),
+            (
+                "a difference of less than some {} points shows nothing. **No layout does better than the default for "
+                "any of the three by more than that.**",
+                _best_layout,
+            ),
+            (
+                "the right answer is at hand in {} of 40 messages in place of {}, and no model gets more right: "
+                "SmolLM2 {} % in place of {} with three, the 0.5B model {} in place of {}",
+                _five_memories,
+            ),
+            (
+                "for {} of {} messages in place of {} of {} with one memory, and SmolLM2 gets {}, {} and {} % right at "
+                "k2 = 1, 3 and 5, the 0.5B model {}, {} and {}",
+                _minilm,
+            ),
+        )
     ),
     Claim("docs/screens.md", "falls by {} ± {} points at λ = 0 and by {} ± {} at λ = ½", _lab),
     Claim("pages/lab/twins.py", 'falls by {} ± {} points at " "λ = 0 and by {} ± {} at λ = ½', _lab),
