@@ -80,19 +80,24 @@ def _real_model() -> str:
     arms = [f"{name}, k2 = 1" for name in ("λ = 0", "MemRL")]
     last, first = rows["epoch"] > rows["epoch"].max() - 2, rows["epoch"] <= 2
     similar, learned = (_by_seed(rows[last], arm) for arm in arms)
-    # Whole points: of ten seeds no tenth is known.
-    low, high = (signed(100 * float(end), 0) for end in paired_interval(learned.to_numpy(), similar.to_numpy()))
-    before = _by_seed(rows[first], arms[1]) - _by_seed(rows[first], arms[0])
+    begun = [_by_seed(rows[first], arm) for arm in arms]
     messages = rows.groupby(["arm", "seed"])["tasks"].sum().max()
     return (
         f"SmolLM2 at the help desk, {len(learned)} seeds of {messages} new messages, one memory in the prompt: of the "
         f"last 80 it gets {percent(similar.mean(), 0)} right with the most similar memory and "
-        f"{percent(learned.mean(), 0)} with MemRL, {signed(100 * (learned - similar).mean(), 0)} points ({low}…{high}) "
-        f"more; in the first 80 it is {signed(100 * before.mean(), 0)}. Where failures are never recalled, it is "
+        f"{percent(learned.mean(), 0)} with MemRL, {_ahead(learned, similar)} points more; in the first 80 "
+        f"it is {_ahead(begun[1], begun[0])}. Where failures are never recalled, it is "
         f"{percent(_by_seed(rows[last], SUCCESSES).mean(), 0)} with the most similar success, "
         f"{percent(_by_seed(rows[last], OVER_SUCCESSES).mean(), 0)} with MemRL over successes, and "
         f"{percent(_by_seed(rows[last], ABOVE).mean(), 0)} where q only excludes memories and similarity ranks them."
     )
+
+
+def _ahead(one: pd.Series, other: pd.Series) -> str:
+    """By how many points `one` is ahead of `other`, paired by seed, with its interval; in whole points."""
+    ends = paired_interval(one.to_numpy(), other.to_numpy())
+    mean, low, high = (signed(100 * float(value), 0) for value in ((one - other).mean(), *ends))
+    return f"{mean} ({low}…{high})"
 
 
 def _by_seed(rows: pd.DataFrame, arm: str) -> pd.Series:
@@ -207,7 +212,7 @@ with openings:
         st.session_state["bank_view"] = "Import and export"
         st.switch_page("pages/bank/page.py")
     _card(key="card_bank", data=cards.kept("07-never-tried"))
-    st.caption("One bank: how often each memory was used. Few carry the answers, many are never used.")
+    st.caption("One bank: how often each of its memories was used, the most used first.")
 
 lessons_and_lab()
 

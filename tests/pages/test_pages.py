@@ -1056,6 +1056,11 @@ def test_the_prompt_frames_each_memory_and_shows_what_the_chat_template_makes_of
         assert any(block.value.startswith("<|system|>") for block in app.code)
 
 
+def test_home_gives_every_gain_of_a_real_model_with_its_interval(visit: Visit) -> None:
+    (said,) = (one.value.replace("\\", "") for one in visit("home").caption if "SmolLM2" in one.value)
+    assert "+15 (+10…+20) points more; in the first 80 it is +3 (−2…+7)." in said
+
+
 def test_a_teacher_who_comes_back_from_another_screen_finds_the_room_and_can_close_it(visit: Visit) -> None:
     app = visit("room")
     app.button(key="room_open").click().run()

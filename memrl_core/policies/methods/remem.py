@@ -60,7 +60,7 @@ class ReMem(ExpRag):
         "only the rest is put before it.",
         select="The k = k2 most similar, without those that the model drops. Nothing takes their place.",
         update="Nothing: no value moves.",
-        cannot="It does not remember what it dropped, and a weak model drops the wrong ones.",
+        cannot="It does not remember what it dropped, and no reward tells the model that it dropped the wrong ones.",
         needs=("episode reward", "model on read"),
     )
 
