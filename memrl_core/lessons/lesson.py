@@ -120,6 +120,13 @@ class Lesson(_Part):
     predict: Predict
     finding: list[Finding] = Field([], max_length=6)
 
+    @field_validator("hand")
+    @classmethod
+    def _is_once(cls, hand: list[Control]) -> list[Control]:
+        if len(set(hand)) < len(hand):
+            raise ValueError("each slider can be there once")
+        return hand
+
     _measure_is_known = field_validator("measure")(Finding._is_known.__func__)  # type: ignore[attr-defined]
 
 

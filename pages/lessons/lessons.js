@@ -34,6 +34,8 @@ const OVER_TIME = {
 const TRAILS = { trails: ["trained_kept", "kept", "Can do of the old tasks at the end", ["trained on", "memory"]],
   remedies: ["trained_gained", "replayed_gained", "Can do of the changed tasks at the end", ["trained on", "with replay"]] };
 const inUnit = (name) => (name === "pair" ? (value) => value.toFixed(2) : (value) => `${(100 * value).toFixed(0)} %`);
+// The three digits in which a file states a mean.
+const exactly = (name, value) => (name === "pair" ? value.toFixed(3) : `${(100 * value).toFixed(1)} %`);
 const MATH = {
   update: `<math display="block"><mi>q</mi><mo>←</mo><mi>q</mi><mo>+</mo><mi>α</mi><mo>(</mo><mi>R</mi><mo>−</mo><mi>q</mi><mo>)</mo></math>`,
   score: `<math display="block"><mi>score</mi><mo>=</mo><mo>(</mo><mn>1</mn><mo>−</mo><mi>λ</mi><mo>)</mo><mo>·</mo><msub><mi>z</mi><mtext>similarity</mtext></msub><mo>+</mo><mi>λ</mi><mo>·</mo><msub><mi>z</mi><mi>q</mi></msub></math>`,
@@ -178,6 +180,9 @@ export default function ({ parentElement, data }) {
     history[replace ? "replaceState" : "pushState"](history.state, "", to);
   }
 
+  // What could not be used, a file each.
+  const say = (all) => $(".ls-troubles").replaceChildren(...all.map((text) => Object.assign(document.createElement("p"), { textContent: text })));
+
   function list() {
     key = null;
     root.classList.remove("ls-presenting");
@@ -186,7 +191,7 @@ export default function ({ parentElement, data }) {
     const done = keys.filter((one) => kept.lessons[one]?.tried), judged = keys.filter((one) => kept.lessons[one]?.prediction);
     const right = judged.filter((one) => kept.lessons[one].prediction === lessons[one].predict.answer);
     $(".ls-intro").textContent = `A sentence, a picture, a prediction, and your hand on it: two or three minutes each. ${done.length} of ${keys.length} finished${judged.length ? `, ${right.length} of ${judged.length} predictions right` : ""}; this browser alone knows. Your own lessons go into ${own}.`;
-    $(".ls-troubles").textContent = troubles.join(" ");
+    say(troubles);
     $(".ls-cards").replaceChildren(...keys.map((one, i) => {
       const card = Object.assign(document.createElement("button"), { type: "button", className: "ls-card" });
       const title = Object.assign(document.createElement("b"), { textContent: `${i + 1} · ${lessons[one].title}${kept.lessons[one]?.tried ? " ✓" : ""}` });
@@ -316,7 +321,7 @@ export default function ({ parentElement, data }) {
     const { measure: name, settings, mean: stated } = finding, of = nameOf(finding);
     if (computed.has(of)) {
       const differs = stated !== null && Math.abs(stated - computed.get(of)[0]) > 0.0006;
-      return `${inFull(finding)}${differs ? ` (line ${statedAt[key]?.[place] ?? "?"} of its file says ${inUnit(name)(stated)})` : ""}`;
+      return `${inFull(finding)}${differs ? ` (${exactly(name, computed.get(of)[0])}; line ${statedAt[key]?.[place] ?? "?"} of its file says ${exactly(name, stated)})` : ""}`;
     }
     submit(of, seedsOf(name, settings, (made) => {
       if (made.length < LESSON_SEEDS) return;
@@ -520,7 +525,7 @@ export default function ({ parentElement, data }) {
     root.classList.toggle("ls-presenting", asked.get("presenter") === "1");
     if (one && keys.includes(one)) return open(one, true);
     list();
-    if (one) $(".ls-troubles").textContent = `There is no lesson “${one.slice(0, 60)}”. Here are those that there are. ${troubles.join(" ")}`;
+    if (one) say([`There is no lesson “${one.slice(0, 60)}”. Here are those that there are.`, ...troubles]);
   }
   window.addEventListener("popstate", followed);
   enter();

@@ -157,7 +157,10 @@ def test_a_lesson_of_ones_own_shows_computed_means_and_what_its_file_says(page: 
     # What is stated is rounded to three digits already.
     either = "|".join(f"{points + by:.0f}" for by in (-0.06, 0.06))
     expect(page.locator(".ls-verdict tr").first).to_have_text(re.compile(rf"({either}) ± \d+ %"))
-    expect(page.locator(".ls-verdict tr").first).to_contain_text(f"line {line} of its file says 12")
+    exact = "|".join(f"{points + by:.1f}" for by in (-0.06, 0.0, 0.06))
+    expect(page.locator(".ls-verdict tr").first).to_have_text(
+        re.compile(rf"\(({exact}) %; line {line} of its file says 12\.3 %\)$")
+    )
     expect(page.locator(".ls-verdict tr").nth(1)).to_have_text(re.compile(r"\d ± \d+ %$"))
     own.write_text(before, encoding="utf-8")
     opened(page, app, "99-own")
@@ -195,6 +198,14 @@ def test_before_the_prediction_no_run_is_at_its_end_and_no_seeds_are_averaged(
 
 
 def test_a_link_to_no_lesson_leads_to_the_list(page: Page, app: RunningApp) -> None:
+    own = [app.home / "lessons" / f"9{number}-own.toml" for number in (1, 2)]
+    own[0].parent.mkdir(exist_ok=True)
+    for one in own:
+        one.write_text("title = 1", encoding="utf-8")
     page.goto(f"{app.url}/lessons?lesson=nothing")
     expect(page.get_by_role("alert").filter(has_text="no lesson “nothing”")).to_be_visible()
+    # Each file that cannot be used has a line of its own.
+    expect(page.locator(".ls-troubles p")).to_contain_text(["no lesson", "91-own.toml, line 1", "92-own.toml, line 1"])
+    for one in own:
+        one.unlink()
     expect(page.locator(".ls-card")).to_have_count(len(LESSONS))

@@ -63,6 +63,7 @@ def test_a_lesson_of_ones_own_replaces_the_one_of_its_name_and_a_fault_leaves_it
         ("alpha = 0.02", "alpha = 7", "less than or equal to 1"),
         ('hand = ["alpha"]', 'hand = ["colour"]', "hand"),
         ("[predict]", "[predicts]", "predict"),
+        ('hand = ["alpha"]', 'hand = ["alpha", "k1", "alpha"]', "each slider can be there once"),
     ],
 )
 def test_a_fault_is_reported_with_its_line(tmp_path: Path, old: str, new: str, reported: str) -> None:
@@ -72,6 +73,22 @@ def test_a_fault_is_reported_with_its_line(tmp_path: Path, old: str, new: str, r
     with pytest.raises(InputError, match=r"own\.toml, line") as raised:
         read_model(tmp_path / "own.toml", Lesson)
     assert reported in str(raised.value)
+
+
+def test_a_fault_that_a_file_repeats_lists_the_measures_once_and_each_line(tmp_path: Path) -> None:
+    text = (shipped_folder() / "03-alpha.toml").read_text(encoding="utf-8").replace('"before"', '"after"')
+    (tmp_path / "own.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        read_model(tmp_path / "own.toml", Lesson)
+    said = str(raised.value)
+    assert said.count("there is no measure") == 1 and said.count(": the same") == 3
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if '"after"' in line]
+    assert [f"line {number}:" in said for number in lines] == [True] * 4
+    (tmp_path / "own.toml").write_bytes(text.replace('"after"', '"before"').encode("utf-8-sig"))
+    assert read_model(tmp_path / "own.toml", Lesson).title
+    (tmp_path / "own.toml").write_bytes(text.encode("utf-16"))
+    with pytest.raises(InputError, match=r"own\.toml is not text in UTF-8"):
+        read_model(tmp_path / "own.toml", Lesson)
 
 
 def test_a_finding_is_computed_from_seeds() -> None:
