@@ -112,12 +112,14 @@ function inOneSentence(rows, { shifts, change }, t) {
   };
   if (!t) return "";
   const all = () => true, seen = Math.min(t, first - 1), parts = [];
-  if (seen > 0) parts.push(`${of(0, seen, all)} of the tasks of steps 1 to ${seen} succeed`);
+  const steps = (from, to) => (from === to ? `of step ${from}` : `of steps ${from} to ${to}`);
+  if (seen > 0) parts.push(`${of(0, seen, all)} of the tasks ${steps(1, seen)} succeed`);
   if (t >= first) {
-    const to = Math.min(t, next - 1), when = `of steps ${first} to ${to}`;
+    const to = Math.min(t, next - 1), when = steps(first, to), those = seen ? "those" : "the tasks";
     const changed = of(first - 1, to, ofChanged), stayed = of(first - 1, to, ofStayed);
-    if (change) parts.push(`after the shift, ${of(first - 1, to, all)} of the tasks ${when}`);
-    else parts.push(`after the shift, ${when}, ${[changed && `${changed} of those that changed`, stayed && `${stayed} of those that stayed`].filter(Boolean).join(" and ")}`);
+    const said = change ? `${of(first - 1, to, all)} of the tasks ${when}`
+      : `${when}, ${[changed && `${changed} of ${those} that changed`, stayed && `${stayed} of those that stayed`].filter(Boolean).join(" and ")}`;
+    parts.push(seen ? `after the shift, ${said}` : `After the shift, ${said} succeed`);
   }
   return `${parts.join("; ")}. Mean chance of ${rows.length} seeds, ± 95 %.`;
 }

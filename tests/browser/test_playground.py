@@ -197,6 +197,25 @@ def test_time_goes_back_shifts_move_and_go_and_the_dot_on_the_plane_sets_alpha_a
     assert moved != chosen
 
 
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        (
+            "shift=1&step=288",
+            r"^After the shift, of steps 1 to 288, N of the tasks that changed and N of those that stayed succeed\.",
+        ),
+        ("shift=1&change=0.05&step=288", r"^After the shift, N of the tasks of steps 1 to 288 succeed\."),
+        (
+            "shift=288&step=288",
+            r"^N of the tasks of steps 1 to 287 succeed; after the shift, of step 288, N of those that ",
+        ),
+    ],
+)
+def test_the_sentence_is_whole_wherever_the_shift_is(page: Page, app: RunningApp, link: str, says: str) -> None:
+    expect(opened(page, app, f"?{link}")).to_have_attribute("data-seeds", "50")
+    expect(page.locator(".pg-sentence")).to_have_text(re.compile(says.replace("N", r"\d+ ± \d+ %")))
+
+
 def test_a_link_out_of_range_is_clamped_and_says_so(page: Page, app: RunningApp) -> None:
     root = opened(page, app, "?alpha=7&lambda=x&k1=-3&shift=0,50,1e9&step=9999&seed=NaN")
     status = root.get_by_role("status")
