@@ -197,6 +197,23 @@ def test_time_goes_back_shifts_move_and_go_and_the_dot_on_the_plane_sets_alpha_a
     assert moved != chosen
 
 
+def test_on_a_phone_the_picture_stays_beside_the_sliders_and_hides_what_scrolls_under_it(
+    page: Page, app: RunningApp
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    opened(page, app, "?step=30")
+    slider, legend = page.get_by_role("slider", name="alpha", exact=True), page.locator(".pg-legend")
+    page.locator('[data-testid="stMain"]').evaluate("(main) => main.scrollTo(0, 280)")
+    page.wait_for_timeout(300)
+    picture, key, hand = (one.bounding_box() for one in (page.locator(".pg-map"), legend, slider))
+    under = legend.evaluate("(one) => getComputedStyle(one).backgroundColor")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    assert picture and key and hand
+    assert picture["y"] >= 0 and picture["y"] + picture["height"] < hand["y"] < 844
+    assert (key["x"], key["width"]) == (picture["x"], picture["width"])
+    assert under not in ("transparent", "rgba(0, 0, 0, 0)")
+
+
 @pytest.mark.parametrize(
     ("link", "says"),
     [
