@@ -197,6 +197,32 @@ def test_time_goes_back_shifts_move_and_go_and_the_dot_on_the_plane_sets_alpha_a
     assert moved != chosen
 
 
+def test_scrubbing_back_shows_every_step_as_it_was_when_it_was_played(page: Page, app: RunningApp) -> None:
+    """Playing moves q by each step's own moves, scrubbing folds them anew: both are read off the screen."""
+    root = opened(page, app, "?step=138&alpha=0.37")
+    at, step = page.get_by_role("slider", name="step", exact=True), page.get_by_role("button", name="Step", exact=True)
+    shown = "(root) => root.querySelector('.pg-model').innerText + root.querySelector('.pg-map canvas').toDataURL()"
+
+    def seen(number: int) -> str:
+        expect(root).to_have_attribute("data-steps", str(number))
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        return str(root.evaluate(shown))
+
+    played = {}
+    for number in range(139, 155):  # Over the shift.
+        step.click()
+        played[number] = seen(number)
+    assert len(set(played.values())) == len(played)
+    for number in reversed(played):
+        at.fill(str(number))
+        assert seen(number) == played[number], number
+    at.fill("0")
+    for number in (*range(1, 4), 200):
+        at.fill(str(number))
+    at.fill("150")
+    assert seen(150) == played[150]
+
+
 def test_on_a_phone_the_picture_stays_beside_the_sliders_and_hides_what_scrolls_under_it(
     page: Page, app: RunningApp
 ) -> None:
