@@ -37,7 +37,7 @@ from memrl_core.exchange.contents import NOTHING, Account
 from memrl_core.exchange.foreign.columns import FIELDS, listed
 from memrl_core.exchange.foreign.opening import Look, look, open_memories, report_of
 from memrl_core.exchange.foreign.tables import source_of
-from memrl_core.exchange.foreign.traces import has_spans, spans_for
+from memrl_core.exchange.foreign.traces import has_spans, import_spans
 from memrl_core.exchange.new_banks import KEPT, Reembedded, merge, reembed
 from memrl_core.exchange.reward_files import Effect, RewardFile, apply_rewards, export_rewards, kind_of, read_rewards
 from memrl_core.exchange.safe_files import drafted, free_folder
@@ -60,10 +60,10 @@ def import_file(
     """Import a file or a checkpoint folder into a bank, all of it or nothing, and list what was skipped."""
     if not is_own(path) and has_spans(path):
         with at_work("reading") as (on_progress, stopped):
-            found = spans_for(path, bank, on_progress, stopped)
-        if found is None:
+            arrival = import_spans(path, bank, "", on_progress, stopped)
+        if arrival is None:
             cancelled(f"Cancelled. {NOTHING}")
-        _report(bring_in(found, bank))
+        _report(arrival)
         return
     with console.status("Reading and checking …"), CtrlC() as stop:
         contents = read_any(path, stop.asked)

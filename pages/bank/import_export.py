@@ -16,8 +16,7 @@ from memrl_core.bank.storage.folders import valid_name
 from memrl_core.errors import MemRLError
 from memrl_core.exchange.archive import bank_bytes
 from memrl_core.exchange.bring_in import Arrival, bring_in, is_own, read_any
-from memrl_core.exchange.contents import Contents
-from memrl_core.exchange.foreign.traces import has_spans, spans_for
+from memrl_core.exchange.foreign.traces import has_spans, import_spans
 from memrl_core.exchange.new_banks import merge
 from memrl_core.models.base import Cancelled, Progress
 from memrl_core.numerals import counted
@@ -80,15 +79,11 @@ def _import_form() -> None:
         by = person()
 
         def do(report: Progress, cancelled: Cancelled) -> Arrival | None:
-            report(0, 2)
-            read = partial(_uploaded, uploaded) if uploaded else partial(_read, Path(path.strip()).expanduser())
-            contents = read(uri, cancelled)
-            if contents is None:
-                return None
-            report(1, 2)
-            return bring_in(contents, uri, by=by)
+            report(0, 100)
+            bring = partial(_uploaded, uploaded) if uploaded else partial(_import, Path(path.strip()).expanduser())
+            return bring(uri, by, report, cancelled)
 
-        arrival = working("import", what, do, "parts: reading and checking, then writing")
+        arrival = working("import", what, do, "%: reading and checking, then writing")
         if arrival is None:
             return
         for key in ("asked_import", "work_import"):
@@ -98,18 +93,20 @@ def _import_form() -> None:
         st.rerun()
 
 
-def _read(path: Path, uri: str, cancelled: Cancelled) -> Contents | None:
+def _import(path: Path, uri: str, by: str, report: Progress, cancelled: Cancelled) -> Arrival | None:
     if not is_own(path) and has_spans(path):
-        return spans_for(path, uri, cancelled=cancelled)
-    return read_any(path, cancelled)
+        return import_spans(path, uri, by, lambda done, size: report(round(100 * done / max(size, 1)), 100), cancelled)
+    contents = read_any(path, cancelled)
+    report(50, 100)
+    return bring_in(contents, uri, by=by)
 
 
-def _uploaded(file: UploadedFile, uri: str, cancelled: Cancelled) -> Contents | None:
+def _uploaded(file: UploadedFile, uri: str, by: str, report: Progress, cancelled: Cancelled) -> Arrival | None:
     with tempfile.TemporaryDirectory() as folder:
         name = Path(Path(file.name).name or "file")
         path = Path(folder) / f"{name.stem}{name.suffix.lower()}"
         path.write_bytes(file.getbuffer())
-        return _read(path, uri, cancelled)
+        return _import(path, uri, by, report, cancelled)
 
 
 def _arrived() -> None:

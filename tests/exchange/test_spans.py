@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from itertools import permutations
 from pathlib import Path
@@ -13,7 +14,7 @@ from memrl_core.analysis.decision.whatif import would_choose
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
-from memrl_core.errors import InputError
+from memrl_core.errors import BankFull, InputError
 from memrl_core.exchange.bring_in import Arrival, bring_in
 from memrl_core.exchange.foreign import traces
 from memrl_core.exchange.foreign.traces import has_spans, read_spans
@@ -334,12 +335,76 @@ def test_what_is_odd_about_a_span_is_a_sentence_of_the_step(changed: Any, says: 
     assert sum(says in lack for lack in step.lacks) == 1
 
 
-def test_a_file_of_spans_that_takes_too_much_memory_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Seven traces in a file that is read in parts: their spans lie apart, and the newest come first."""
+    monkeypatch.setenv("MEMRL_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(traces, "default_embedder", lambda: "hashing-64")
+    monkeypatch.setattr(traces, "TOGETHER", 1500)
+    return lines(tmp_path / "s.jsonl", *_seven())
+
+
+def _seven() -> list[Any]:
+    rows = []
+    for kind in (RECALL, JUDGE, CHAT, ROOT):
+        for number in reversed(range(7)):
+            times = {name: kind[name].replace("10:00", f"10:{10 + number}") for name in ("start_time", "end_time")}
+            context = {"trace_id": f"0x{number + 1}", "span_id": kind["name"]}
+            rows.append({**kind, **times, "context": context})
+    rows[3]["attributes"] = {**RECALL["attributes"], "retrieval.documents": [DOCUMENTS[1], {"document.content": "New"}]}
+    return [*rows[:9], rows[2], *rows[9:], {"trace_id": "0x9", "name": "lost", "score": 1.0, "source": "API"}]
+
+
+def test_a_large_file_is_read_in_parts_and_gives_the_same(large: Path, tmp_path: Path) -> None:
+    arrival = traces.import_spans(large, str(tmp_path / "bank"))
+    whole = read_spans(large, HashingEmbedder(64))
+    assert arrival and whole and arrival.runs == ("traces-s",) and arrival.account == whole.account
+    assert (arrival.steps, arrival.memories) == (7, len(whole.memories))
+    bring_in(whole, str(tmp_path / "whole"))
+    assert steps(tmp_path / "bank") == steps(tmp_path / "whole") and len(steps(tmp_path / "bank")) == 7
+    with MemoryBank.open(str(tmp_path / "bank")) as bank, MemoryBank.open(str(tmp_path / "whole")) as other:
+        assert bank.utilities("traces-s") == other.utilities("traces-s")
+        assert bank.metadata("traces-s") == other.metadata("traces-s")
+
+
+def test_a_large_file_that_has_grown_goes_on_with_its_run(large: Path, tmp_path: Path) -> None:
+    rows, uri = large.read_text().splitlines(keepends=True), tmp_path / "bank"
+    large.write_text("".join(row for row in rows if '"0x7"' not in row))
+    assert traces.import_spans(large, str(uri)).steps == 6
+    large.write_text("".join(rows))
+    again = traces.import_spans(large, str(uri))
+    assert again and (again.steps, again.runs) == (1, ("traces-s",)) and "6 traces" in again.account.read[-1]
+    assert traces.import_spans(large, str(uri)).steps == 0 and [step.step for step in steps(uri)] == [*range(1, 8)]
+    large.write_text("".join(row for row in rows if '"0x1"' not in row))
+    assert traces.import_spans(large, str(uri)).runs == ("traces-s-2",)
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["new bank", "bank of others"])
+def test_of_a_large_file_all_arrives_or_nothing(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
 ) -> None:
-    monkeypatch.setattr(traces, "LARGEST", 100)
-    with pytest.raises(InputError, match="Split it"):
-        read_spans(lines(tmp_path / "s.jsonl", RECALL), HashingEmbedder(64))
+    uri = tmp_path / "bank"
+    if is_there:
+        imported(lines(tmp_path / "before.jsonl", ROOT, RECALL, CHAT), uri)
+    for stops in (0, 3, 8):
+        asked = itertools.count()
+        assert traces.import_spans(large, str(uri), cancelled=lambda: next(asked) >= stops) is None  # noqa: B023
+    seen, add = itertools.count(), traces.Steps.add
+
+    def fails(self: Any, *given: Any) -> bool:
+        if next(seen) == 5:
+            raise BankFull("The disk is full.")
+        return add(self, *given)
+
+    monkeypatch.setattr(traces.Steps, "add", fails)
+    with pytest.raises(BankFull):
+        traces.import_spans(large, str(uri))
+    assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".bank")]
+    assert uri.exists() == is_there
+    if is_there:
+        assert len(steps(uri)) == 1
+        with MemoryBank.open(str(uri)) as bank:
+            assert len(bank.runs()) == 1 and set(bank.memory_ids()) == {"m1", "m2"}
 
 
 def test_a_file_without_a_usable_trace_is_refused(tmp_path: Path) -> None:

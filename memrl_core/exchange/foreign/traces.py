@@ -7,12 +7,14 @@ the step's `lacks`. Spans carry no vectors of documents, so the bank's embedder 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.recorder import placed
 from memrl_core.agent.run_parts import default_embedder, embedder_of, new_embedder
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.roles import Role as RoleOfPerson
+from memrl_core.bank.storage.addresses import is_local
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import BankMissing, InputError, NoVector, few
+from memrl_core.exchange.bring_in import Arrival, bring_in
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped, started_with
 from memrl_core.exchange.foreign.columns import outcome_of
 from memrl_core.exchange.foreign.spans import (
@@ -40,7 +45,8 @@ from memrl_core.exchange.foreign.spans import (
     tree_of,
     words,
 )
-from memrl_core.exchange.foreign.tables import source_of
+from memrl_core.exchange.foreign.tables import Source, source_of
+from memrl_core.exchange.safe_files import drafted_folder
 from memrl_core.learning.fold import earned
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.numerals import counted
@@ -79,9 +85,11 @@ ENVIRONMENT = "imported"
 NO_INTENT = "(no intent was reported)"
 SPANS = "spans"
 """Under which name the task of a step holds the ids of the spans that it was made of."""
+SAYS_NOTHING = "no span of it says what was asked, recalled or answered"
+NO_SPAN = "no span of that trace is in the file"
 AT_ONCE, OFTEN = 64, 256
-LARGEST = 2**30
-"""Bytes of a file whose spans are read together, in any order: it takes several times as much memory."""
+TOGETHER = 2**28
+"""Bytes of a file whose traces are made steps of together: it takes several times as much memory."""
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "human": "user",
                               "assistant": "assistant", "ai": "assistant", "model": "assistant"}  # fmt: skip
 _MAIN = ("reward", "success", "correctness", "correct", "qa_correctness", "user_feedback", "user-feedback", "score")
@@ -180,6 +188,12 @@ class Steps:
             self.traces.append(made)
             self._number += 1
         return made is not None
+
+    def forget(self) -> None:
+        """Let go of the steps and rewards that were made, which are stored now; memories and their q stay."""
+        self.traces.clear()
+        self.rewards.clear()
+        self._vectors.clear()
 
     def embed(self, texts: Iterable[str]) -> None:
         """Make the vectors of texts, many at once; one of which the embedder makes none has None."""
@@ -753,12 +767,6 @@ def read_spans(
     same ids. Raises `InputError` for a file that holds none, and `ModelError`.
     """
     source, gathered = source_of(str(path)), Gathered()
-    if path.is_file() and (size := path.stat().st_size) > LARGEST:
-        raise InputError(
-            f"{path.name} has {size / 2**30:.1f} GB, and the spans of at most {LARGEST / 2**30:g} GB can be read "
-            f"together. {NOTHING} Split it so that the spans of a trace stay in one file, and import the files: each "
-            "is a run of its own. Or send the spans to memrl app --otlp PORT."
-        )
     for number, (where, row, done) in enumerate(source.rows(), start=1):
         if number % OFTEN == 0:
             on_progress(done, source.size)
@@ -769,33 +777,24 @@ def read_spans(
         else:
             gathered.take(row, where)
     ordered = gathered.in_order()
-    models = {span.text("llm.model_name", "gen_ai.request.model") for _, spans in ordered for span in spans} - {""}
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.stem).strip("-.")[:40]
+    models = {_model(span) for _, spans in ordered for span in spans} - {""}
     created = next((moment_of(spans[0].start) for _, spans in ordered if not math.isnan(spans[0].start)), "")
-    info = run_of_traces(
-        f"traces-{plain}" if plain else "traces", models.pop() if len(models) == 1 else UNKNOWN, created, embedder.name
-    )
+    model = models.pop() if len(models) == 1 else UNKNOWN
+    info = run_of_traces(_run_name(path), model, created, embedder.name)
     steps, skipped = Steps(embedder, info, bank), gathered.skipped
     for number, (trace, spans) in enumerate(ordered, start=1):
         if cancelled():
             return None
         if not steps.add(trace, spans, gathered.scores.pop(trace, [])):
-            skipped.append(Skipped(f"trace {trace}", "no span of it says what was asked, recalled or answered"))
+            skipped.append(Skipped(f"trace {trace}", SAYS_NOTHING))
         on_progress(number, len(ordered))
     if not steps.traces:
         raise InputError(f"{path.name} holds no trace that can be a step. {NOTHING} Choose another file.")
-    skipped += [
-        Skipped(f"scores of trace {trace}", "no span of that trace is in the file") for trace in gathered.scores
-    ]
+    skipped += [Skipped(f"scores of trace {trace}", NO_SPAN) for trace in gathered.scores]
     count = sum(len(spans) for _, spans in ordered)
-    read = [
-        f"{counted(count, 'span')} of {counted(len(ordered), 'trace')}: {counted(len(steps.traces), 'step')}, "
-        f"{counted(len(steps.memories), 'memory')}."
-    ]
-    if gathered.repeated:
-        read.append(f"Spans that came more than once: {gathered.repeated:,}; the fuller one was taken.")
     lacks = dict.fromkeys(lack for one in steps.traces for lack in one.lacks)
-    account = Account(f"spans ({source.kind})", tuple(read), tuple(skipped), (), tuple(lacks))
+    read = _read(count, len(ordered), len(steps.traces), len(steps.memories), gathered.repeated)
+    account = Account(f"spans ({source.kind})", read, tuple(skipped), (), tuple(lacks))
     return Contents(
         embedder.name,
         embedder.dimension,
@@ -807,16 +806,175 @@ def read_spans(
     )
 
 
-def spans_for(path: Path, uri: str, on_progress: Progress = unheard, cancelled: Cancelled = never) -> Contents | None:
-    """`read_spans` for the bank at `uri`, with its embedder; for a new one with that of new banks."""
+def import_spans(
+    path: Path, uri: str, by: str = "", on_progress: Progress = unheard, cancelled: Cancelled = never
+) -> Arrival | None:
+    """Take the traces in a file into the bank at `uri` as a run, a step each, all or nothing; None when `cancelled()`.
+
+    A bank that is not there is made, with the embedder of new banks. Of a file of more than `TOGETHER` bytes only a
+    part is in memory at a time; a run of its name, of which it has all steps, goes on with the others. `by` is as in
+    `bring_in`. Raises what `read_spans` and `bring_in` raise.
+    """
     preferences = load_preferences()
+    is_small = not path.is_file() or path.stat().st_size <= TOGETHER
     try:
-        bank = MemoryBank.open(uri)
-    except BankMissing:
-        made = new_embedder(default_embedder(), preferences)
-        return read_spans(path, made, None, on_progress, cancelled)
-    with bank:
-        return read_spans(path, embedder_of(bank, preferences), bank, on_progress, cancelled)
+        if not is_small:
+            return _streamed(path, uri, by, on_progress, cancelled)
+        try:
+            bank = MemoryBank.open(uri)
+        except BankMissing:
+            found = read_spans(path, new_embedder(default_embedder(), preferences), None, on_progress, cancelled)
+        else:
+            with bank:
+                found = read_spans(path, embedder_of(bank, preferences), bank, on_progress, cancelled)
+        return None if found is None else bring_in(found, uri, by)
+    except _Stopped:
+        return None
+
+
+class _Stopped(Exception):
+    """Somebody cancelled; raised so that what was written is taken back."""
+
+
+def _streamed(path: Path, uri: str, by: str, on_progress: Progress, cancelled: Cancelled) -> Arrival:
+    index = _Index(source_of(str(path)), path.stat().st_size, on_progress, cancelled)
+    preferences, adopted, lacks = load_preferences(), set[str](), dict[str, None]()
+    skipped, count, made, repeated, written = index.skipped, 0, 0, 0, 0
+    place = Path(uri)
+    is_new = is_local(uri) and (not place.exists() or (place.is_dir() and not any(place.iterdir())))
+    with ExitStack() as stack:
+        if is_new:
+            embedder, draft = new_embedder(default_embedder(), preferences), drafted_folder(uri, NOTHING)
+            of = embedder.name, embedder.dimension, embedder.digest, embedder.version
+            bank = stack.enter_context(MemoryBank.create(str(stack.enter_context(draft)), *of))
+        else:
+            bank = stack.enter_context(MemoryBank.open(uri))
+            embedder = embedder_of(bank, preferences)
+        stack.enter_context(bank.write.alone())  # One transaction: all or nothing.
+        if by and bank.facts:
+            bank.people.must_be(by, RoleOfPerson.MANAGE)
+        before = len(bank.memory_ids())
+        name, there = _place_for(index.traces, _run_name(path), bank)
+        info = bank.run(name) if there else run_of_traces(name, index.model, index.created, embedder.name)
+        steps = Steps(embedder, info, bank, bank.next_step(name) if there else 1)
+        if there:
+            steps.known.update(bank.utilities(name))
+            adopted |= set(steps.known)
+        wanted = [trace for trace in index.traces if trace[:200] not in there]
+        for gathered in index.parts(wanted):
+            for trace, spans in gathered.in_order():
+                if cancelled():
+                    raise _Stopped
+                count += len(spans)
+                if not steps.add(trace, spans, gathered.scores.pop(trace, [])):
+                    skipped.append(Skipped(f"trace {trace}", SAYS_NOTHING))
+                on_progress(made + len(steps.traces), len(wanted))
+            repeated += gathered.repeated
+            is_first = not (there or made)
+            events = events_of(steps, info, bank.clock + 1, None if is_first else adopted)
+            bank.write.adopt(
+                {one: kept for one, kept in steps.memories.items() if one not in adopted}, events, steps.traces
+            )
+            adopted |= set(steps.memories)
+            made, written = made + len(steps.traces), written + len(events)
+            lacks |= dict.fromkeys(lack for one in steps.traces for lack in one.lacks)
+            steps.forget()
+        if not (made or there):
+            raise InputError(f"{path.name} holds no trace that can be a step. {NOTHING} Choose another file.")
+        memories = len(bank.memory_ids()) - before
+    read = _read(count, len(wanted), made, len(steps.memories), repeated)
+    if there:
+        read = (*read, f"Steps of run {name} already, and not read again: {counted(len(there), 'trace')}.")
+    account = Account(f"spans ({index.source.kind})", read, tuple(skipped), (), tuple(lacks))
+    return Arrival(account, uri, (name,) if made else (), memories, made, written)
+
+
+def _place_for(traces: Collection[str], name: str, bank: MemoryBank) -> tuple[str, set[str]]:
+    """The run that traces go to, and the ones that are its steps already: a new one, unless they hold all of it."""
+    runs, wanted = {info.id for info in bank.runs()}, {trace[:200] for trace in traces}
+    for free in chain([name], map(f"{name}-{{}}".format, itertools.count(2))):
+        there = {row.task for row in bank.step_rows(free)} if free in runs else set[str]()
+        if free not in runs or (there and there <= wanted):
+            return free, there
+    raise AssertionError
+
+
+class _Index:
+    """A source of spans that was looked through once: its traces, oldest first, of which some can be read at a time."""
+
+    def __init__(self, source: Source, size: int, on_progress: Progress, cancelled: Cancelled) -> None:
+        """Look through all of it, `size` bytes. Raises `_Stopped`."""
+        self.source, self.skipped, self._cancelled = source, list[Skipped](), cancelled
+        self._of_rows: list[tuple[str, ...]] = []
+        begins, scored, models, before = dict[str, float](), set[str](), set[str](), 0
+        self._bytes: defaultdict[str, float] = defaultdict(float)
+        for where, row, done in source.rows():
+            self._pause(done, on_progress)
+            gathered = Gathered()
+            if isinstance(row, str):
+                self.skipped.append(Skipped(where, row))
+            else:
+                self._of_rows.append(tuple(gathered.take(row, where)))
+            self.skipped += gathered.skipped
+            scored.update(gathered.scores)
+            for trace, spans in gathered.spans.items():
+                begins[trace] = min(begins.get(trace, math.inf), *map(_begin, spans.values()))
+                models.update(map(_model, spans.values()))
+                self._bytes[trace] += (done - before) / source.size * size
+            before = done
+        self.traces = sorted(begins, key=lambda trace: (begins[trace], trace))
+        self.skipped += [Skipped(f"scores of trace {trace}", NO_SPAN) for trace in scored - set(begins)]
+        models.discard("")
+        self.model = models.pop() if len(models) == 1 else UNKNOWN
+        first = begins[self.traces[0]] if self.traces else math.inf
+        self.created = moment_of(first if first < math.inf else math.nan)
+
+    def _pause(self, done: int, on_progress: Progress = unheard) -> None:
+        if len(self._of_rows) % OFTEN == 0:
+            on_progress(done, self.source.size)
+            if self._cancelled():
+                raise _Stopped
+
+    def parts(self, traces: Iterable[str]) -> Iterator[Gathered]:
+        """The spans of some of the traces, in their order, about `TOGETHER` bytes at a time."""
+        part, held = set[str](), 0.0
+        for trace in traces:
+            if part and held + self._bytes[trace] > TOGETHER:
+                yield self._part(part)
+                part, held = set[str](), 0.0
+            part.add(trace)
+            held += self._bytes[trace]
+        if part:
+            yield self._part(part)
+
+    def _part(self, traces: set[str]) -> Gathered:
+        found, of_rows = Gathered(), iter(self._of_rows)
+        for number, (where, row, _) in enumerate(self.source.rows()):
+            if number % OFTEN == 0 and self._cancelled():
+                raise _Stopped
+            if not isinstance(row, str) and not traces.isdisjoint(next(of_rows, ())):
+                found.take(row, where)
+        for held in (found.spans, found.scores):
+            for trace in [*held]:
+                if trace not in traces:
+                    del held[trace]
+        return found
+
+
+def _model(span: Span) -> str:
+    return span.text("llm.model_name", "gen_ai.request.model")
+
+
+def _run_name(path: Path) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.stem).strip("-.")[:40]
+    return f"traces-{plain}" if plain else "traces"
+
+
+def _read(spans: int, traces: int, steps: int, memories: int, repeated: int) -> tuple[str, ...]:
+    """What was read, in sentences."""
+    all_of_it = f"{counted(spans, 'span')} of {counted(traces, 'trace')}: {counted(steps, 'step')}, "
+    twice = f"Spans that came more than once: {repeated:,}; the fuller one was taken."
+    return (f"{all_of_it}{counted(memories, 'memory')}.", *([twice] if repeated else []))
 
 
 def events_of(
