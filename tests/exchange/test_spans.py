@@ -335,6 +335,19 @@ def test_what_is_odd_about_a_span_is_a_sentence_of_the_step(changed: Any, says: 
     assert sum(says in lack for lack in step.lacks) == 1
 
 
+def test_the_same_traces_under_another_name_of_a_file_are_not_another_run(tmp_path: Path) -> None:
+    uri, rows = str(tmp_path / "bank"), [ROOT, RECALL, CHAT]
+    imported(lines(tmp_path / "monday.jsonl", *rows), tmp_path / "bank")
+    again = traces.import_spans(lines(tmp_path / "copy.jsonl", *reversed(rows)), uri)
+    assert again and again.steps == again.events == 0 and "there already" in again.account.read[-1]
+    others = [{**row, "context": {"trace_id": "0x2", "span_id": row["context"]["span_id"]}} for row in rows]
+    grown = traces.import_spans(lines(tmp_path / "tuesday.jsonl", *rows, *others), uri)
+    assert grown and (grown.steps, grown.runs) == (2, ("traces-tuesday",))
+    assert grown.account.read[-1] == "1 of its 2 traces are steps of run traces-monday too."
+    judged = traces.import_spans(lines(tmp_path / "judged.jsonl", *rows, JUDGE), uri)
+    assert judged and judged.steps == 1 and "run traces-monday too" in judged.account.read[-2]
+
+
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Seven traces in a file that is read in parts: their spans lie apart, and the newest come first."""
@@ -371,12 +384,13 @@ def test_a_large_file_that_has_grown_goes_on_with_its_run(large: Path, tmp_path:
     rows, uri = large.read_text().splitlines(keepends=True), tmp_path / "bank"
     large.write_text("".join(row for row in rows if '"0x7"' not in row))
     assert traces.import_spans(large, str(uri)).steps == 6
+    large = large.rename(tmp_path / "grown.jsonl")
     large.write_text("".join(rows))
     again = traces.import_spans(large, str(uri))
     assert again and (again.steps, again.runs) == (1, ("traces-s",)) and "6 traces" in again.account.read[-1]
     assert traces.import_spans(large, str(uri)).steps == 0 and [step.step for step in steps(uri)] == [*range(1, 8)]
     large.write_text("".join(row for row in rows if '"0x1"' not in row))
-    assert traces.import_spans(large, str(uri)).runs == ("traces-s-2",)
+    assert traces.import_spans(large, str(uri)).runs == ("traces-grown",)
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["new bank", "bank of others"])

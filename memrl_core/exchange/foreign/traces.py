@@ -760,11 +760,13 @@ def read_spans(
     bank: MemoryBank | None = None,
     on_progress: Progress = unheard,
     cancelled: Cancelled = never,
+    run: str = "",
 ) -> Contents | None:
     """The traces in a file as one run, a step each; None when `cancelled()` turned true.
 
     `embedder` is that of the `bank` that they go to, whose memories are known by their ids. The same file gives the
-    same ids. Raises `InputError` for a file that holds none, and `ModelError`.
+    same ids. The `run` is named after the file unless it is given. Raises `InputError` for a file that holds none, and
+    `ModelError`.
     """
     source, gathered = source_of(str(path)), Gathered()
     for number, (where, row, done) in enumerate(source.rows(), start=1):
@@ -780,7 +782,7 @@ def read_spans(
     models = {_model(span) for _, spans in ordered for span in spans} - {""}
     created = next((moment_of(spans[0].start) for _, spans in ordered if not math.isnan(spans[0].start)), "")
     model = models.pop() if len(models) == 1 else UNKNOWN
-    info = run_of_traces(_run_name(path), model, created, embedder.name)
+    info = run_of_traces(run or _run_name(path), model, created, embedder.name)
     steps, skipped = Steps(embedder, info, bank), gathered.skipped
     for number, (trace, spans) in enumerate(ordered, start=1):
         if cancelled():
@@ -815,21 +817,36 @@ def import_spans(
     part is in memory at a time; a run of its name, of which it has all steps, goes on with the others. `by` is as in
     `bring_in`. Raises what `read_spans` and `bring_in` raise.
     """
-    preferences = load_preferences()
-    is_small = not path.is_file() or path.stat().st_size <= TOGETHER
-    try:
-        if not is_small:
-            return _streamed(path, uri, by, on_progress, cancelled)
+    if path.is_file() and path.stat().st_size > TOGETHER:
         try:
-            bank = MemoryBank.open(uri)
-        except BankMissing:
-            found = read_spans(path, new_embedder(default_embedder(), preferences), None, on_progress, cancelled)
-        else:
-            with bank:
-                found = read_spans(path, embedder_of(bank, preferences), bank, on_progress, cancelled)
-        return None if found is None else bring_in(found, uri, by)
-    except _Stopped:
+            return _streamed(path, uri, by, on_progress, cancelled)
+        except _Stopped:
+            return None
+    preferences, there = load_preferences(), dict[str, set[str]]()
+    try:
+        bank = MemoryBank.open(uri)
+    except BankMissing:
+        found = read_spans(path, new_embedder(default_embedder(), preferences), None, on_progress, cancelled)
+    else:
+        with bank:
+            embedder, there = embedder_of(bank, preferences), _traces_in(bank)
+            found = read_spans(path, embedder, bank, on_progress, cancelled)
+            made = set[str]() if found is None else {one.task.id for one in found.traces}
+            if same := next((run for run, traces in there.items() if traces == made), ""):
+                found = read_spans(path, embedder, bank, on_progress, cancelled, same)
+    if found is None:
         return None
+    arrival, count = bring_in(found, uri, by), len(found.traces)
+    shared = {run: sum(one.task.id in traces for one in found.traces) for run, traces in there.items()}
+    twice = [f"{some:,} of its {counted(count, 'trace')} are steps of run {run} too." for run, some in shared.items()]
+    read = [sentence for sentence, some in zip(twice, shared.values(), strict=True) if some and arrival.steps]
+    return replace(arrival, account=replace(arrival.account, read=(*arrival.account.read, *read)))
+
+
+def _traces_in(bank: MemoryBank) -> dict[str, set[str]]:
+    """The traces that are steps of each run of others' agents, by their ids."""
+    runs = [info.id for info in bank.runs() if info.environment == ENVIRONMENT]
+    return {run: {row.task for row in bank.step_rows(run)} for run in runs}
 
 
 class _Stopped(Exception):
@@ -890,13 +907,11 @@ def _streamed(path: Path, uri: str, by: str, on_progress: Progress, cancelled: C
 
 
 def _place_for(traces: Collection[str], name: str, bank: MemoryBank) -> tuple[str, set[str]]:
-    """The run that traces go to, and the ones that are its steps already: a new one, unless they hold all of it."""
+    """The run that traces go to, and those that are its steps already: a new one, unless they hold all of it."""
     runs, wanted = {info.id for info in bank.runs()}, {trace[:200] for trace in traces}
-    for free in chain([name], map(f"{name}-{{}}".format, itertools.count(2))):
-        there = {row.task for row in bank.step_rows(free)} if free in runs else set[str]()
-        if free not in runs or (there and there <= wanted):
-            return free, there
-    raise AssertionError
+    held = [(run, there) for run, there in _traces_in(bank).items() if there and there <= wanted]
+    free = next(one for one in chain([name], map(f"{name}-{{}}".format, itertools.count(2))) if one not in runs)
+    return max(held, key=lambda one: len(one[1]), default=(free, set[str]()))
 
 
 class _Index:
