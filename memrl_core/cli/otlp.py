@@ -94,6 +94,8 @@ class Receiver:
 
     def take(self, request: dict[str, Any]) -> tuple[int, list[str]]:
         """Hold the spans of one request; how many could not be used, and sentences on what is odd about them."""
+        if not request:  # A program asks so whether somebody listens.
+            return 0, []
         with self._lock:
             if sum(map(len, self._gathered.spans.values())) > 10 * MOST_WAITING:
                 raise _Refused(503, "the bank cannot be written, and no more spans can wait; send them again later")
@@ -280,6 +282,8 @@ def unpacked(body: bytes, encoding: str) -> bytes:
         raise _Refused(400, "the body cannot be unpacked") from None
     if len(data) > LARGEST:
         raise _Refused(413, f"the body unpacks to more than {LARGEST / 2**20:.0f} MB")
+    if not unpacker.eof:
+        raise _Refused(400, "the body ends too early to be unpacked")
     return data
 
 

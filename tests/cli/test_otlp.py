@@ -212,12 +212,13 @@ def test_a_trace_becomes_a_step_while_the_receiver_runs(receive: Callable[[], Re
         (b"{}", {"Content_Type": "text/plain"}, 415),
         (b"{}", {"Content_Encoding": "br"}, 415),
         (b"no gzip", {"Content_Encoding": "gzip"}, 400),
+        (gzip.compress(a_recall("cut"))[:-9], {"Content_Encoding": "gzip"}, 400),
         (gzip.compress(bytes(LARGEST + 1), 1), {"Content_Encoding": "gzip"}, 413),
         (b"{}", {"Origin": "https://example.org"}, 403),
         (b"{}", {"Host": "example.org"}, 403),
         (b"[" * 100_000, {}, 400),
     ],
-    ids=["cut", "other", "protobuf", "kind", "encoding", "gzip", "bomb", "origin", "host", "deep"],
+    ids=["cut", "other", "protobuf", "kind", "encoding", "gzip", "cut gzip", "bomb", "origin", "host", "deep"],
 )
 def test_a_hostile_request_is_refused_and_the_next_one_taken(
     body: bytes, headers: dict[str, str], status: int, receive: Callable[[], Receiver], tmp_path: Path
@@ -229,6 +230,12 @@ def test_a_hostile_request_is_refused_and_the_next_one_taken(
     assert send(receiver.port, a_recall("t1")) == 200
     receiver.close()
     assert len(steps(tmp_path)) == 1
+
+
+def test_a_request_without_spans_is_neither_refused_nor_counted(receive: Callable[[], Receiver]) -> None:
+    receiver = receive()
+    assert send(receiver.port, b"", Content_Type="application/x-protobuf") == send(receiver.port, b"{}") == 200
+    assert receiver.summary == "No span came."
 
 
 def test_a_port_that_is_taken_is_said(receive: Callable[[], Receiver], tmp_path: Path) -> None:
