@@ -243,7 +243,8 @@ def _one(row: Raw) -> Iterator[Span | tuple[str, Score] | str]:
         tree.setdefault("usage", usage)
     scores = [*_scores(row), *_events(row)]
     status = row.get("status") or row.get("status_code") or row.get("level")
-    failed = words(at(tree_of(row), "status_message") or at(tree_of(row), "status.message") or row.get("statusMessage"))
+    about = tree_of({key: one for key, one in row.items() if key.startswith("status")})
+    failed = words(at(about, "status_message") or at(about, "status.message") or row.get("statusMessage"))
     is_failed = "ERROR" in words(status).upper() or at(status, "code") == 2
     yield Span(
         trace,
