@@ -66,6 +66,8 @@ def _about(case: Case) -> None:
     if trace.origin != "agent":
         lacking = " It does not tell: " + "; ".join(trace.lacks) + "." if trace.lacks else ""
         st.caption(literal(f"Reported from outside ({trace.origin}).{lacking}"))
+    for sentence in filter(None, (explain.contradiction(one, case.run) for one in trace.retrievals)):
+        st.warning(literal(sentence), icon=":material/info:")
     if case.why_not:
         st.info(literal(case.why_not))
     ours = case.by_rules[1] if case.is_ours else None
@@ -233,7 +235,11 @@ def _row(case: Case, candidate: Candidate) -> dict[str, object]:
     row: dict[str, object] = {"memory": case.label(candidate.memory_id), "given": candidate.memory_id in recorded}
     if case.changed and not case.is_ours:
         row["what if"] = candidate.selected
-    row |= {"rank": candidate.rank_select, "similarity": candidate.similarity}
+    row["rank"] = candidate.rank_select
+    if case.at is not None and case.at.recall is not None and case.at.recall.signal:
+        pool = {one.memory_id: one.signal for one in case.at.recall.pool}
+        row[f"agent's {case.at.recall.signal}"] = pool.get(candidate.memory_id)
+    row["similarity"] = candidate.similarity
     if case.policy == "memrl":
         row |= {"similarity_z": z.get("similarity"), "q": candidate.q, "q_z": z.get("q")}
     elif case.spec is not None and case.spec.keeps_q:

@@ -14,6 +14,7 @@ from memrl_core.agent.memory import is_open
 from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.run_parts import rendered
 from memrl_core.analysis.decision.explain import (
+    contradiction,
     credited_because,
     normaliser_line,
     own_scores,
@@ -39,7 +40,7 @@ from memrl_core.analysis.decision.whatif import chosen_from, would_choose
 from memrl_core.analysis.people.reward_effect import compiled, marked
 from memrl_core.errors import BankError
 from memrl_core.models.base import ModelOptions
-from memrl_core.numerals import dimensions, fixed, signed
+from memrl_core.numerals import dimensions, signed
 from memrl_core.policies import make_policy
 from memrl_core.prompting import offered, sent
 from memrl_core.records import (
@@ -52,7 +53,6 @@ from memrl_core.records import (
     Message,
     Phase,
     Reply,
-    Retrieval,
     StepTrace,
     Turn,
 )
@@ -184,7 +184,8 @@ def _retrievals(view: View) -> None:
                 hide_index=True,
                 alt="What this query found, the agent's best first, with its scores and the cosines by the vectors",
             )
-            _contradiction(view, one)
+            if sentence := contradiction(one, run):
+                st.warning(literal(sentence), icon=":material/info:")
     ours = would_choose(view.place.bank, view.trace)
     if ours is not None:
         chosen = literal(memory_labels(ours, run) if ours else "no memory")
@@ -201,22 +202,6 @@ def _text(view: View, memory_id: str) -> str:
         return view.place.bank.memory(memory_id).experience
     except BankError:
         return ""
-
-
-def _contradiction(view: View, retrieval: Retrieval) -> None:
-    """Says so where the stored vectors put another memory first than the agent."""
-    measured = [(hit.cosine, hit) for hit in retrieval.hits if hit.cosine is not None]
-    if len(measured) < 2:
-        return
-    cosine, nearest = max(measured, key=lambda one: one[0])
-    rank, count = retrieval.hits.index(nearest) + 1, len(retrieval.hits)
-    if rank > 1:
-        label = memory_label(nearest.memory_id, view.run.id)
-        place = f"last ({rank} of {count})" if rank == count else f"{rank} of {count}"
-        st.warning(
-            literal(f"By its vectors {label} is nearest, with {fixed(cosine)}; the agent ranked it {place}."),
-            icon=":material/info:",
-        )
 
 
 def _pool(view: View) -> None:

@@ -69,6 +69,21 @@ def test_beside_a_choice_by_other_rules_stands_what_ours_would_have_chosen(recor
     assert chosen == {"1": 1, "2": 2}
 
 
+def test_the_scores_of_another_agent_stand_in_the_pool_and_a_contradiction_is_said(home: Path, visit: Visit) -> None:
+    with MemoryBank.create(str(home / "banks" / "own"), "hashing-2", 2) as bank:
+        recorder = Recorder(bank, "theirs")
+        for name, vector in (("m0", [1.0, 0.0]), ("m1", [0.0, 1.0])):
+            recorder.remember(name, name, vector, memory_id=name)
+        with recorder.step("do it", embedding=[1.0, 0.0]) as step:
+            step.recalled([("m1", 0.12), ("m0", 0.93)], kind="distance")
+            step.selected(["m1"])
+    app = visit("decision", bank="own", run="theirs", step="1")
+    pool = app.dataframe[-1].value.set_index("memory")
+    assert pool["agent's distance"].to_dict() == {"m1": 0.12, "m0": 0.93}
+    (sentence,) = [one.value for one in app.warning]
+    assert sentence.startswith("By its vectors m0 is nearest") and "ranked it last" in sentence
+
+
 def test_beside_the_choice_of_a_trace_stands_what_ours_would_have_chosen(home: Path, visit: Visit) -> None:
     spans = [
         {

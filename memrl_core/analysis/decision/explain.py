@@ -18,6 +18,7 @@ from memrl_core.records import (
     NormaliserLine,
     Reason,
     RecallRecord,
+    Retrieval,
     StepTrace,
     ValueChange,
 )
@@ -55,6 +56,18 @@ def update_formula(change: ValueChange, run: str) -> str:
         f"q({memory_label(change.memory_id, run)}) = {signed(change.before)} + {change.alpha:g} × "
         f"({signed(change.reward)} − ({signed(change.before)})) = {signed(moved)}{raised}"
     )
+
+
+def contradiction(retrieval: Retrieval, run: str) -> str:
+    """That the stored vectors put another memory first than the agent; "" where they do not, or where none are."""
+    measured = [(hit.cosine, hit) for hit in retrieval.hits if hit.cosine is not None]
+    if len(measured) < 2:
+        return ""
+    cosine, nearest = max(measured, key=lambda one: one[0])
+    rank, count = retrieval.hits.index(nearest) + 1, len(retrieval.hits)
+    place = f"last ({rank} of {count})" if rank == count else f"{rank} of {count}"
+    label = memory_label(nearest.memory_id, run)
+    return f"By its vectors {label} is nearest, with {fixed(cosine)}; the agent ranked it {place}." if rank > 1 else ""
 
 
 def followed(trace: StepTrace) -> str:
