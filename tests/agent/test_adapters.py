@@ -65,6 +65,8 @@ def test_a_search_of_a_namespace_is_a_recall_among_its_memories(memory: Memory) 
     trace = memory.bank.trace("r", 1)
     assert trace.recall.memories == 1 and memory.bank.credits.of("r", 1) == trace.decision.selected
     assert any("only the namespace ('ann',)" in lack for lack in trace.lacks)
+    store.put(("ann",), "b", {"text": "Her cat is called Minka", "intent": "zzz qqq"})
+    assert [one.key for one in store.search(("ann",), query="make coffee")] == ["a"]  # The gate δ rejects the other.
     assert {one.key for one in store.search(("bob",), filter={"n": {"$gte": 28}})} == {"28", "29"}
     assert {one.key for one in store.search(("bob",), query="make coffee", filter={"n": {"$lt": 2}})} == {"0", "1"}
 

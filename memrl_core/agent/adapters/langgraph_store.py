@@ -73,8 +73,10 @@ class BankStore(BaseStore):
         if op.query:
             scope = f"only the namespace {op.namespace_prefix}" + (f" by {op.filter}" if op.filter else "")
             self.last = self.memory.recall(op.query, of=items if len(items) < count else None, scope=scope)
-            decision = self.last.trace.decision
-            wanted = {one.memory_id: one.score for one in decision.candidates} if decision is not None else {}
+            recall, decision = self.last.trace.recall, self.last.trace.decision
+            scores = {one.memory_id: one.score for one in decision.candidates} if decision is not None else {}
+            pool = {one.memory_id for one in recall.pool} if recall is not None else {}
+            wanted = {name: score for name, score in scores.items() if name in pool}
         found = [(items[name], score) for name, score in wanted.items()]
         return [
             SearchItem(one.namespace, one.key, one.value, one.created_at, one.updated_at, score)
