@@ -846,7 +846,7 @@ def import_spans(
 def _traces_in(bank: MemoryBank) -> dict[str, set[str]]:
     """The traces that are steps of each run of others' agents, by their ids."""
     runs = [info.id for info in bank.runs() if info.environment == ENVIRONMENT]
-    return {run: {row.task for row in bank.step_rows(run)} for run in runs}
+    return {run: {row.task for row in bank.steps.rows(run)} for run in runs}
 
 
 class _Stopped(Exception):
