@@ -114,12 +114,6 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def repeated(action: Callable[[], object], repeat: int) -> tuple[float, ...]:
-    """Seconds of `repeat` calls, after one that only warms up."""
-    action()
-    return tuple(seconds(action) for _ in range(repeat))
-
-
 def in_turns(
     action: Callable[[], object], reference: Callable[[], object], repeat: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
