@@ -8,6 +8,8 @@ const TOP = 40;
 const BOTTOM = 22;
 const TALLEST = 34;
 const READABLE = 11;
+// Rows that stand closer than this have smaller letters, or their lines would touch.
+const CLOSE = 15;
 const GAP = 12;
 const SPEED = 14;
 
@@ -64,6 +66,7 @@ export class Ranks {
     const room = this.height - TOP - BOTTOM - (missed ? GAP : 0);
     this.tall = candidates.length ? Math.min(TALLEST, room / candidates.length) : TALLEST;
     const readable = this.tall >= READABLE;
+    set(this.svg, { "data-close": this.tall < CLOSE });
     this.poolEnd = TOP + pool.length * this.tall;
     this.lines = svg("g", {}, this.svg);
     this.slopes = svg("g", {}, this.svg);
@@ -85,7 +88,7 @@ export class Ranks {
       if (readable) {
         texts.push(svg("text", { class: "stage-mini stage-quiet", x: 2, y: 3.5 }, group, String(candidate.rank_a)));
         const q = candidate.q ?? model.before(index).q[n];
-        if (Number.isFinite(q)) svg("rect", { x: x.bar - 7, y: -5, width: 4, height: 10, rx: 1, fill: css(qColour(q, model.run.q, this.theme)) }, group);
+        if (Number.isFinite(q)) svg("rect", { x: x.bar - 7, y: -Math.min(5, half - 1.5), width: 4, height: 2 * Math.min(5, half - 1.5), rx: 1, fill: css(qColour(q, model.run.q, this.theme)) }, group);
         const longest = this.longest(this.slim);
         const name = svg("text", { class: "stage-mini stage-strong", x: x.name, y: 3.5 }, group, ending(model.names[n], longest));
         if (model.labels[n].length > longest) svg("title", {}, name, model.labels[n]);

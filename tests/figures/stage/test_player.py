@@ -736,6 +736,24 @@ def test_the_strip_leads_to_each_step_by_click_drag_and_key_and_the_film_plays_e
     expect(page.locator(".stage")).to_have_attribute("data-step", "31")
 
 
+def test_the_rows_of_a_pool_that_stand_close_leave_room_between_their_letters(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=22", width=1024)
+    pitch, size = page.evaluate(
+        """() => {
+          const { ranks, model, theme, index, step } = player;
+          ranks.layout(560, 62 + 12.5 * step.candidates.length, model, theme);
+          ranks.setStep(index, step);
+          const rows = [...document.querySelectorAll(".stage-row")].filter((row) => row.querySelector("text"));
+          const tops = rows.map((row) => row.getCTM().f);
+          const texts = rows.flatMap((row) => [...row.querySelectorAll("text")]);
+          const sizes = texts.map((text) => parseFloat(getComputedStyle(text).fontSize));
+          return [Math.min(...tops.slice(1).map((top, i) => top - tops[i])), Math.max(...sizes)];
+        }"""
+    )
+    assert 11 < pitch < 13
+    assert size <= 0.85 * pitch
+
+
 def test_a_film_whose_frames_are_late_skips_steps_and_takes_the_time_that_was_chosen(browser: Browser) -> None:
     page = browser.new_page()
     steps, seconds, late = 400, 10, 0.3
