@@ -189,7 +189,8 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     });
     // Above the host, whose height is the stage's.
     if (own.strip.root.parentElement === host) host.before(own.strip.root);
-    own.strip.root.hidden = !data.strip;
+    // What comes a moment later has its room already: the stage below it stays where it is.
+    own.strip.root.style.visibility = data.strip ? "" : "hidden";
     if (!stage) {
       own.of = crypto.randomUUID?.() ?? String(Math.random());
       own.quiet = true;
