@@ -263,9 +263,9 @@ class Facts:
         of_kinds = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds else ""
         return self._events(f"run = ?{of_kinds} ORDER BY position", run, *map(str, kinds))
 
-    def at(self, run: str, step: int) -> list[LedgerEvent]:
-        """The events about one step, in the order in which they were appended."""
-        return self._events("run = ? AND step = ? ORDER BY position", run, step)
+    def at(self, run: str, step: int, since: int = 0) -> list[LedgerEvent]:
+        """The events about one step from the clock `since` on, in the order in which they were appended."""
+        return self._events("run = ? AND step = ? AND seq >= ? ORDER BY position", run, step, since)
 
     def _events(self, where: str, *values: Any) -> list[LedgerEvent]:
         with self.readable():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -105,8 +105,8 @@ class Updates:
             return False
         if appended:
             new = {event.id for event in appended}
-            at = facts.counting(facts.at(run, folded_to))
-            there = [order_key(e) for e in at if e.kind in CHANGES_MEMORIES and e.id not in new]
+            later = facts.counting(facts.at(run, folded_to, appended[0].seq))
+            there = [order_key(e) for e in later if e.kind in CHANGES_MEMORIES and e.id not in new]
             if order_key(appended[0]) < max(there, default=(folded_to, 0, "")):
                 return False
         for step in sorted({e.step for e in counting if e.step <= folded_to and e.kind in REWARDING}):
@@ -138,7 +138,7 @@ class Updates:
             if first and points and points[0].before is None:  # It begins anew.
                 cut[memory_id] = first = 0
             moves += [(first + n, point) for n, point in enumerate(points)]
-        self._write(run, fold, positions, moves, cut)
+        self._write(run, fold, positions, moves, cut, events=events)
 
     def _counts(self, run: str, memory_ids: Collection[str]) -> dict[str, int]:
         """How many entries of each memory are stored."""
@@ -190,11 +190,12 @@ class Updates:
         moves: Sequence[tuple[int, UtilityPoint]],
         cut: Mapping[str, int],
         late: Collection[int] = (),
+        events: Sequence[LedgerEvent] | None = None,
     ) -> None:
         """Write the memories in the histories of `fold`, and `moves` with their numbers.
 
         Of a memory in `cut`, the moves from that number on are replaced; those of steps that are not `late` keep the
-        event that caused them.
+        event that caused them. `events` are those behind the moves, where they are at hand.
         """
         facts = self._facts
         known, database = facts.of(run), facts.database
@@ -208,7 +209,9 @@ class Updates:
         kept = {(i, step, source): event for i, step, source, event in rows if step not in late}
         database.execute(_CUT, [{"r": run, "m": i, "n": number} for i, number in cut.items()])
         database.put(schema.q_values, [value_row(run, fold, positions, memory_id) for memory_id in fold.histories])
-        causes = self.causes(run, [p for _, p in moves if (p.memory_id, p.step, p.source) not in kept])
+        if events is None:
+            events = self._at(run, {p.step for _, p in moves if (p.memory_id, p.step, p.source) not in kept})
+        causes = _causes(events)
         made = [
             codec.move_row(run, n, p, kept.get((p.memory_id, p.step, p.source)) or (causes(p) or [""])[-1])
             for n, p in moves
@@ -232,7 +235,7 @@ class Updates:
         base = {} if info.base is None else self._q.past(info.base, info.base_step).histories
         known = {memory_id: len(points) for memory_id, points in base.items()}
         positions = {memory_id: position for position, memory_id in enumerate(fold.histories)}
-        causes = self.causes(run, [point for points in fold.histories.values() for point in points])
+        causes = _causes(self._at(run, {point.step for points in fold.histories.values() for point in points}))
         for memory_id, points in fold.histories.items():
             came = known.get(memory_id, 0)
             moves = [
@@ -241,25 +244,26 @@ class Updates:
             ]
             yield value_row(run, fold, positions, memory_id), moves
 
-    def causes(self, run: str, points: Sequence[UtilityPoint]) -> Callable[[UtilityPoint], list[str]]:
-        """Which events a move may be by, the last of them the newest: those that gave one of its rewards, or that
-        brought the memory in.
-        """
-        given: dict[tuple[int, str], list[str]] = {}
-        inserted: dict[tuple[int, str], list[str]] = {}
-        for event in self._at(run, {point.step for point in points}):
-            if event.kind in REWARDING and event.source is not None:
-                given.setdefault((event.step, event.source), []).append(event.id)
-            elif event.kind in BRINGS_IN:
-                for memory_id in event.memory_ids:
-                    inserted.setdefault((event.step, memory_id), []).append(event.id)
 
-        def causes(point: UtilityPoint) -> list[str]:
-            if point.source is None:
-                return inserted.get((point.step, point.memory_id), [])
-            return given.get((point.step, point.source), [])
+def _causes(events: Iterable[LedgerEvent]) -> Callable[[UtilityPoint], list[str]]:
+    """Which of `events` a move may be by, the last of them the newest: those that gave one of its rewards, or that
+    brought the memory in.
+    """
+    given: dict[tuple[int, str], list[str]] = {}
+    inserted: dict[tuple[int, str], list[str]] = {}
+    for event in events:
+        if event.kind in REWARDING and event.source is not None:
+            given.setdefault((event.step, event.source), []).append(event.id)
+        elif event.kind in BRINGS_IN:
+            for memory_id in event.memory_ids:
+                inserted.setdefault((event.step, memory_id), []).append(event.id)
 
-        return causes
+    def causes(point: UtilityPoint) -> list[str]:
+        if point.source is None:
+            return inserted.get((point.step, point.memory_id), [])
+        return given.get((point.step, point.source), [])
+
+    return causes
 
 
 def value_row(run: str, fold: Fold, positions: Mapping[str, int], memory_id: str) -> dict[str, Any]:

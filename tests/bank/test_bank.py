@@ -173,7 +173,7 @@ def test_a_batch_is_on_disk_when_it_ends(bank: MemoryBank) -> None:
 def test_a_failed_append_can_be_repeated_without_doubling(bank: MemoryBank, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, vectors = a_step(1)
     with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
-        broken.setattr("memrl_core.bank.updates.Updates._write", lambda *_: 1 / 0)
+        broken.setattr("memrl_core.bank.updates.Updates._write", lambda *_, **__: 1 / 0)
         bank.write.commit_step(trace, vectors)
     cut_short = MemoryBank.open(bank.uri)
     assert cut_short.events("r") == bank.events("r") and len(bank.events("r")) == 1

@@ -23,7 +23,7 @@ from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.numerals import fixed
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import seed_of
-from memrl_core.policies.decide import decide, with_q
+from memrl_core.policies.decide import decide
 from memrl_core.records import MISSED, Reason, RecallRecord, StepTrace
 from memrl_core.retrieval import exact_similarity, recall
 from memrl_core.retrieval.exploration import order_of_equals
@@ -223,14 +223,15 @@ def _query(
     elif _comparable(trace):
         assert trace.embed is not None
         vector = np.asarray(trace.embed.embedding, dtype=np.float32)
-    if decision is not None and space is None:
-        view = with_q(view, recorded_q(decision))
     seed = seed_of(trace)
     if vector is not None and product is None:
         product = np.asarray(view.embeddings @ vector)
     ids, similarity, q, equals = (
         nearest(view, vector, settings, seed, product) if vector is not None else ((), *_NOTHING)
     )
+    if decision is not None and space is None:
+        recorded = recorded_q(decision)
+        q = np.array([recorded.get(memory_id, value) for memory_id, value in zip(ids, q.tolist(), strict=True)])
     strict = recalled.strict if recalled is not None else True
     if space is None:
         pool = tuple(member.memory_id for member in recalled.pool) if recalled is not None else ()
@@ -372,7 +373,7 @@ def _placed(
     if view.visible is not None:
         ahead, near = ahead & view.visible, near & view.visible
     exact = exact_similarity(view.embeddings[np.flatnonzero(near)], vector)
-    return own, 1 + int(ahead.sum()) + int((exact > own).sum())
+    return own, 1 + int(np.count_nonzero(ahead)) + int(np.count_nonzero(exact > own))
 
 
 def weights_that_select(trace: StepTrace, memory_id: str) -> list[tuple[float, float]]:
