@@ -788,7 +788,7 @@ CLAIMS: tuple[Claim, ...] = (
             f"| own_memories {own} · MemRL | {success} | {{}} pp ({{}}…{{}}) |",
             partial(_gain, "without-own-task", f"own_memories {own}", "MemRL", "similarity"),
         )
-        for own, success in ((True, "65.3 % (60.7…70.7)"), (False, "18.3 % (11.7…25.7)"))
+        for own, success in ((True, "66.0 % (61.3…71.0)"), (False, "19.3 % (13.0…26.3)"))
     ),
     Claim(
         "docs/results/index.md",
