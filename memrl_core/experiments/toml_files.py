@@ -20,7 +20,7 @@ Where = tuple[str | int, ...]
 MOST_NAMED = 10
 """Faults of one file that are listed one by one."""
 LONG = 100
-"""Letters from which on a fault is told once in a file, and then called the same."""
+"""Letters from which on a fault is named once in a file, and then called the same."""
 MOST_LINES, MOST_LETTERS = 300, 20_000
 """Lines, and letters, in which the place of a fault is looked for."""
 LARGEST = 2**18
@@ -86,7 +86,7 @@ _parsed = lru_cache(maxsize=MOST_LINES + 1)(tomllib.loads)
 def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationError) -> str:
     problems = []
     listed: set[tuple[str, ...]] = set()
-    told: set[str] = set()
+    named: set[str] = set()
     for problem in error.errors(include_url=False)[:MOST_NAMED]:
         where = problem["loc"]
         fault = _fault(model, where, dict(problem), listed)
@@ -96,10 +96,10 @@ def _sentence(name: str, text: str, model: type[BaseModel], error: ValidationErr
             where, fault = (key,), rest
         line = line_of(text, where)
         key = ".".join(str(part + 1) if isinstance(part, int) else part[:80] for part in where)
-        if fault in told:
+        if fault in named:
             fault = "the same"
         elif len(fault) > LONG:
-            told.add(fault)
+            named.add(fault)
         problems.append(f"{name}{f', line {line}' if line else ''}: {f'{key}: ' if key else ''}{fault}")
     more = error.error_count() - len(problems)
     return "; ".join(problems) + (f"; and {more:,} more" if more else "") + ". Correct the file and try again."
