@@ -7,9 +7,12 @@ from itertools import takewhile
 from typing import Any
 
 from memrl_core.bank.facts import Facts
+from memrl_core.bank.storage import schema
 from memrl_core.bank.utilities import Utilities
 from memrl_core.learning import Fold, copied, named_by, order_key
 from memrl_core.records import LedgerEvent
+
+_LEDGER = schema.ledger.c
 
 
 def seen_until(facts: Facts, run: str, step: int, epoch: int) -> int:
@@ -28,13 +31,18 @@ def walk(facts: Facts, utilities: Utilities, run: str) -> Iterator[tuple[int, Fo
     The fold grows in place, so it is to be read before the next is asked for. The changes are None where everything
     has to be read again: at first, and after a reward that came late. Raises `UnknownRun`.
     """
+    steps = facts.step_rows(run)
+    if not steps:
+        return
+    # What the first step recalled from may be a memory of any size, which is folded once and kept.
+    at = seen_until(facts, run, steps[0].step, steps[0].epoch)
+    fold, changed = copied(utilities.past(run, at)), None
     arrivals: dict[int, list[LedgerEvent]] = {}
-    for event in facts.counting(facts.events(run)):
+    for event in facts.counting(facts.events_where(_LEDGER.run == run, _LEDGER.known_at > at)):
         arrivals.setdefault(event.known_at, []).append(event)
-    fold, changed, at = utilities.start(run), None, -1
     waiting: dict[int, list[LedgerEvent]] = {}
     settings_at, epoch, first = facts.settings_at(run), None, 0
-    for row in facts.step_rows(run):
+    for row in steps:
         step = row.step
         if row.epoch != epoch:
             epoch, first = row.epoch, step

@@ -269,10 +269,9 @@ def nearest(
     The order is that of phase A, also among equals. `product` (n,) is as in `retrieval.recall`.
     """
     ties = "older" if settings.get("ties") == "older" else "seeded"
-    asked = replace(view, asked=Asked(vector, seed=seed))
     record = recall(
         vector,
-        asked,
+        view,
         k1=depth,
         k1_counts="record",
         delta=EVERYTHING,
