@@ -34,6 +34,9 @@ DATA = Path(__file__).parents[1] / "sample_data" / f"{STUDY}.parquet"
 REAL = DATA.with_name("real-models.parquet")
 """The results with real models that the page of this name, Home and the claims read, of every model (see `keep`)."""
 SHOWN = ["model", "stream", "arm", "seed", "epoch", "tasks", "accuracy"]
+COUNTED = ["failing", "follows", "at_hand", "taken"]
+"""Steps of an epoch with a failure in the prompt, that follow a memory, with what is right at hand, that took it; not
+known of the first cells."""
 ALPHA = 0.3
 GREY = "#7f858e"
 """Read on the light and on the dark page alike."""
@@ -109,7 +112,16 @@ def keep(folder: Path) -> None:
     plan = Plan.model_validate(json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["plan"])
     found = pd.read_parquet(folder / "results.parquet").query("phase == @LEARN")
     found["model"] = re.sub("gguf:.*/", "gguf:", plan.model)
-    rows = pd.concat([pd.read_parquet(REAL), found[SHOWN]], ignore_index=True)
+    steps = pd.read_parquet(folder / "steps.parquet").query("phase == @LEARN")
+    counts = steps.assign(
+        failing=["failure" in outcomes for outcomes in steps["used_outcome"]],
+        follows=[memories is not None and len(memories) > 0 for memories in steps["follows"]],
+        at_hand=steps["at_hand"].eq(True),
+        taken=steps["taken"].eq(True),
+    )
+    by_epoch = counts.groupby(["stream", "arm", "seed", "epoch"])[COUNTED].sum().astype("Int64").reset_index()
+    kept = found[SHOWN].merge(by_epoch, on=["stream", "arm", "seed", "epoch"], how="left")
+    rows = pd.concat([pd.read_parquet(REAL), kept], ignore_index=True)
     rows.drop_duplicates(["model", "stream", "arm", "seed", "epoch"], keep="last").to_parquet(REAL, index=False)
 
 

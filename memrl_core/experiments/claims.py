@@ -26,7 +26,7 @@ from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.folders import copy_bank
 from memrl_core.environments.tasks import sample_data_path
-from memrl_core.errors import InputError
+from memrl_core.errors import InputError, MemRLError
 from memrl_core.experiments.cells import EVALUATE, LEARN
 from memrl_core.experiments.epochs import conditions
 from memrl_core.experiments.executors import run_experiment
@@ -827,7 +827,13 @@ def checked(claim: Claim, root: Path, results: Path | None = None, first_seed: i
         return Checked(claim, (), "the document is not there")
     if stated is None:
         return Checked(claim, (), "the document does not say this any more: change the claim with it")
-    numbers = list(zip(stated, claim.compute(results), strict=True))
+    try:
+        computed = claim.compute(results)
+    except (MemRLError, LookupError, OSError, ValueError) as error:
+        return Checked(claim, (), f"it cannot be computed: {error or type(error).__name__}")
+    if len(computed) != len(stated):
+        return Checked(claim, (), f"it states {len(stated)} numbers, and {len(computed)} can be computed")
+    numbers = list(zip(stated, computed, strict=True))
     wrong = [f"{value:g} is not in {low:.4g}…{high:.4g}" for value, (low, high) in numbers if not low <= value <= high]
     first = first_fresh_seed() if first_seed is None else first_seed
     found = [one for bound in claim.bounds for one in bound.found(range(first, first + FRESH))]
