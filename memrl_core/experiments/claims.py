@@ -373,10 +373,11 @@ AHEAD = {
     "{}, above a threshold": _ahead(ABOVE, ALONE, OVER),
 }
 """The rows of three tables of docs/real-models.md."""
+FOLLOWING = "MemRL, k2 = 3, credit by following"
 PAIRS = {
     "": (SIMILAR, LEARNED, SMOLLM2),
     ", k2 = 3": ("λ = 0, k2 = 3", "MemRL, k2 = 3", SMOLLM2),
-    ", following": ("MemRL, k2 = 3", "MemRL, k2 = 3, credit by following", SMOLLM2),
+    ", following": ("MemRL, k2 = 3", FOLLOWING, SMOLLM2),
     ", 0.5B": (SIMILAR, LEARNED, "gguf:qwen2.5-coder-0.5b.gguf"),
 }
 """Two arms and the model of the rows of other tables there, by what stands behind the window in their first cell."""
@@ -445,6 +446,18 @@ def _anecdote(results: Path | None) -> list[Interval]:
     """What Qwen2.5-Coder 1.5B got right in its one seed: of the last 80 messages and the first, λ = 0 and MemRL."""
     first, last = (_help_desk(epochs, "gguf:qwen2.5-coder-1.5b.gguf") for _, epochs in WINDOWS[:2])
     return _in_percents([part[arm].mean() for part in (last, first) for arm in ("λ = 0, k2 = 3", "MemRL, k2 = 3")])
+
+
+def _in_the_prompt(count: str, *arms: str) -> Callable[[Path | None], list[Interval]]:
+    """Of the last 80 messages of SmolLM2 with three memories, how many per cent had this in the prompt, by arm."""
+
+    def found(results: Path | None) -> list[Interval]:
+        rows = pd.read_parquet(sample_data_path() / "real-models.parquet").query("model == @SMOLLM2")
+        last = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[WINDOWS[1][1]])]
+        sums = last.groupby("arm")[[count, "tasks"]].sum(min_count=1)
+        return [exactly(100 * float(sums.loc[arm, count]) / float(sums.loc[arm, "tasks"])) for arm in arms]
+
+    return found
 
 
 SIMULATED_ARMS = ("no memory", "similarity", "similarity over successes", "MemRL")
@@ -703,6 +716,26 @@ CLAIMS: tuple[Claim, ...] = (
         quick=True,
     ),
     Claim("docs/real-models.md", "So the {} points of MemRL over λ = 0 above", _over_similarity, quick=True),
+    *(
+        Claim("docs/real-models.md", says, _in_the_prompt(count, *arms), quick=True)
+        for says, count, arms in (
+            (
+                "a failure stands in the prompt of {} % with λ = 0 and of {} % with MemRL",
+                "failing",
+                ("λ = 0, k2 = 3", "MemRL, k2 = 3"),
+            ),
+            (
+                "stands in that of {} % with λ = 0, of {} % with MemRL and of {} % with credit by following",
+                "at_hand",
+                ("λ = 0, k2 = 3", "MemRL, k2 = 3", FOLLOWING),
+            ),
+            (
+                "a failure stands in the prompt of {} % of the last 80 messages, in place of {} %",
+                "failing",
+                (FOLLOWING, "MemRL, k2 = 3"),
+            ),
+        )
+    ),
     Claim(
         "docs/real-models.md",
         "of the last 80 messages it gets {} % right with λ = 0 and {} % with MemRL, of the first 80 {} and {} %",
