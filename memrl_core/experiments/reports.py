@@ -56,8 +56,8 @@ def reports(experiment: Experiment) -> list[ReportTable]:
 
 
 def _how_chosen(experiment: Experiment) -> list[str]:
-    """How often a tie decided in each arm and what the other rule would have changed, and how often a task's own
-    memories were in the prompt.
+    """How often a tie decided in each arm and what the other rule would have changed, how often a task's own memories
+    were in the prompt, and how many steps have no result.
     """
     steps, names = learned_steps(experiment), [arm.name for arm in experiment.plan.all_arms()]
     of = {name: part for name in names if len(part := steps[steps["arm"] == name])}
@@ -70,6 +70,10 @@ def _how_chosen(experiment: Experiment) -> list[str]:
     if any(own.values()):
         shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in own.items())
         notes.append(f"prompts with a memory of the very task: {shares}")
+    unanswered = {name: int(part["success"].isna().sum()) for name, part in of.items()}
+    if any(unanswered.values()):
+        counts = ", ".join(f"{name} {count}" for name, count in unanswered.items())
+        notes.append(f"steps without a result, as where the model gave no answer; they count in no share: {counts}")
     return notes
 
 

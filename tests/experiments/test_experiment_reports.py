@@ -96,6 +96,15 @@ def test_settings_stand_beside_the_measures_of_an_epoch() -> None:
 # --- the reports ------------------------------------------------------------------------------------------------------
 
 
+def test_steps_without_a_result_are_counted_beside_the_shares_that_leave_them_out() -> None:
+    rows = [*epochs_of("old", 0, ["++--"]), *epochs_of("new", 0, ["+?-?"])]
+    found = the_table(a_plan(), rows)
+    assert cells(found)["new"]["last epoch"].startswith("50.0 %")
+    assert any(note.startswith("steps without a result") and note.endswith("old 0, new 2") for note in found.notes)
+    whole = the_table(a_plan(), epochs_of("old", 0, ["++--"]))
+    assert not any("without a result" in note for note in whole.notes)
+
+
 def test_accuracy_is_that_of_the_last_epoch_and_differences_are_paired_by_seed() -> None:
     rows = [
         *epochs_of("old", 0, ["++--", "+---"]),
