@@ -98,7 +98,6 @@ class Updates:
     def _follow(self, run: str, counting: Sequence[LedgerEvent], folded_to: int) -> bool:
         """Move the q of a run by events that count from now on; False where it has to be folded anew."""
         facts, settings_at = self._facts, self._facts.settings_at(run)
-        late: dict[int, list[LedgerEvent]] = {}
         come = by_step((event for event in counting if event.step > folded_to), lambda _: True)
         appended = sorted((e for e in counting if e.step <= folded_to and e.kind in CHANGES_MEMORIES), key=order_key)
         if any(event.step <= folded_to and event.kind not in _AT_ONCE for event in counting):
@@ -109,9 +108,8 @@ class Updates:
             there = [order_key(e) for e in later if e.kind in CHANGES_MEMORIES and e.id not in new]
             if order_key(appended[0]) < max(there, default=(folded_to, 0, "")):
                 return False
-        for step in sorted({e.step for e in counting if e.step <= folded_to and e.kind in REWARDING}):
-            late[step] = sorted(facts.counting(facts.at(run, step)), key=order_key)
-        if late and not self._work_in(run, late):
+        late = sorted({e.step for e in counting if e.step <= folded_to and e.kind in REWARDING})
+        if late and not self._work_in(run, {step: facts.at(run, step) for step in late}):
             return False
         if appended:
             self._take(run, folded_to, appended, settings_at(folded_to))
@@ -145,9 +143,13 @@ class Updates:
         query = "SELECT memory_id, max(number) FROM q_moves WHERE run = ?"
         return {i: number + 1 for i, number in self._q.rows(query, run, memory_ids, None, "GROUP BY memory_id")}
 
-    def _work_in(self, run: str, late: Mapping[int, Sequence[LedgerEvent]]) -> bool:
-        """Work rewards of steps that have passed into the histories that they reach; False where that cannot be."""
+    def _work_in(self, run: str, events: Mapping[int, Sequence[LedgerEvent]]) -> bool:
+        """Work rewards of steps that have passed into the histories that they reach; False where that cannot be.
+
+        `events` are all of these steps, those of each in the order in which they were appended.
+        """
         self.must_know_rule(run)
+        late = {step: sorted(self._facts.counting(of), key=order_key) for step, of in events.items()}
         fold, positions = self._q.reached(run, late)
         stored = dict(fold.histories)
         with self._q.foldable(run):
@@ -158,7 +160,7 @@ class Updates:
         cut = {i: _alike(stored[i], points) for i, points in found.items()}
         moves = [(n, point) for i, points in found.items() for n, point in enumerate(points) if n >= cut[i]]
         fold.histories = found
-        self._write(run, fold, positions, moves, cut, late)
+        self._write(run, fold, positions, moves, cut, late, [event for of in events.values() for event in of])
         return True
 
     def rewrite(self, run: str) -> None:

@@ -300,7 +300,7 @@ class Utilities:
     def reached(self, run: str, changed: Mapping[int, Sequence[LedgerEvent]]) -> tuple[Fold, dict[str, int]]:
         """The memories with their histories that rewards of these steps may reach, and the positions of these."""
         named = {i for at in changed.values() for event in at if event.kind in REWARDING for i in event.memory_ids}
-        whole, behind = self.origins(run), set(named)
+        whole, behind = self._facts.of(run).now or self.origins(run), set(named)
         for memory_id, origin in whole.origins.items():
             if not named.isdisjoint(origin.replaced):
                 named.add(memory_id)
