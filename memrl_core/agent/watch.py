@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +41,8 @@ SCORES: dict[str, SignalKind | None] = {
     "rank": "rank",
 }
 """Under which names a hit holds its text and its score, and what a score of that name is."""
+COLUMNS = {"ids": "id", "documents": "document", "distances": "distance"}
+"""The lists of an answer of Chroma, and the name of what each holds for a hit."""
 WATCHED = "watched"
 _log = logger(__name__)
 _mark = "_memrl_watched"
@@ -57,10 +60,11 @@ def watch(
 
     `retriever` is a callable `(query, k) → hits`, also an async one, which comes back wrapped, or a retriever of
     LangChain or LlamaIndex, which comes back itself. A hit is an id, a text, (id, score), (id, score, text), a mapping,
-    or a document of these libraries. `kind` and `signal` say what the scores are: see `RecordedStep.recalled`. Hits
-    that the bank does not know are remembered with their texts, where the bank's embedder runs here. Without a `bank`
-    it is the one that `memrl app --watch` shows; one that is not there is made. Raises `InputError` for what is no
-    retriever, and what opening a bank raises.
+    or a document of these libraries; the columns that `collection.query` of Chroma gives are hits, too. `kind` and
+    `signal` say what the scores are: see `RecordedStep.recalled`. A call with a list of queries is a step with a
+    retrieval for each. Hits that the bank does not know are remembered with their texts, where the bank's embedder runs
+    here. Without a `bank` it is the one that `memrl app --watch` shows; one that is not there is made. Raises
+    `InputError` for what is no retriever, and what opening a bank raises.
     """
     names = [name for name in ("retrieve", "invoke") if callable(getattr(retriever, name, None))]
     if not names and not callable(retriever):
@@ -154,28 +158,32 @@ class _Watcher:
         try:
             seconds = time.perf_counter() - begun
             given = args[0] if args else next(iter(kwargs.values()), "")
-            query = str(getattr(given, "query_str", given))
+            is_texts = isinstance(given, list | tuple) and all(isinstance(one, str) for one in given)
+            queries = list(given) if is_texts else [str(getattr(given, "query_str", given))]
             # A copy: the agent may change its list before it is recorded.
-            hits = list(found.items()) if _is_scores(found) else _listed(found)
-            self._behind.submit(self._record, query, hits, seconds, error)
+            self._behind.submit(self._record, queries, _listed(found), seconds, error)
         except Exception as failure:
             _log.warning("A call of a watched retriever is not recorded (%s).", loggable(failure))
 
-    def _record(self, query: str, found: Sequence[Any], seconds: float, error: BaseException | None) -> None:
+    def _record(
+        self, queries: Sequence[str], found: Sequence[Sequence[Any]], seconds: float, error: BaseException | None
+    ) -> None:
         try:
             known = set(self._bank.utilities(self._recorder.run))
             kinds: set[SignalKind | None] = set()
-            hits = [_usable(one, known, kinds) for one in found]
+            query, answers = "; ".join(queries), [[_usable(one, known, kinds) for one in hits] for hits in found]
             kind = self._kind or (next(iter(kinds)) if len(kinds) == 1 and not self._signal else None)
             vector = self._vectors([query])
+            hits = [hit for answer in answers for hit in answer]
             new = self._remembered({name: text for name, _, text in hits if name not in known})
             task = f"query-{_digest(query)}"
             with (
                 suppress(_Failed),
                 self._recorder.step(query, embedding=vector[0] if vector else None, task=task) as s,
             ):
-                s.recalled(hits, kind, self._signal, seconds=seconds)
-                s.selected([name for name, _, _ in hits if name in known or name in new])
+                for asked, answer in zip_longest(queries[: len(answers)], answers):
+                    s.recalled(answer, kind, self._signal, asked if len(answers) > 1 else None, seconds=seconds)
+                s.selected([*dict.fromkeys(name for name, _, _ in hits if name in known or name in new)])
                 if error is not None:
                     raise type(type(error).__name__, (_Failed,), {})
         except Exception as failure:
@@ -219,15 +227,17 @@ class _Watcher:
             self._bank.close()
 
 
-def _is_scores(found: Any) -> bool:
-    return isinstance(found, Mapping) and all(isinstance(value, int | float | None) for value in found.values())
-
-
-def _listed(found: Any) -> list[Any]:
-    """The hits of an answer: a list, or the list in a mapping, such as {"results": [...]}."""
-    if isinstance(found, Mapping):
-        return next((list(value) for value in found.values() if isinstance(value, list | tuple)), [])
-    return [] if found is None or isinstance(found, str | bytes) else list(found)
+def _listed(found: Any) -> list[list[Any]]:
+    """The hits of an answer, a list for each query: of a list, a mapping such as {"results": [...]}, or columns."""
+    if not isinstance(found, Mapping):
+        return [[] if found is None or isinstance(found, str | bytes) else list(found)]
+    if all(isinstance(value, int | float | None) for value in found.values()):
+        return [list(found.items())]
+    if not isinstance(ids := found.get("ids"), list | tuple):
+        return [next((list(value) for value in found.values() if isinstance(value, list | tuple)), [])]
+    columns = {one: found[many] for many, one in COLUMNS.items() if found.get(many) is not None}
+    answers = zip(*columns.values(), strict=False) if all(isinstance(one, list) for one in ids) else [columns.values()]
+    return [[dict(zip(columns, row, strict=False)) for row in zip(*lists, strict=False)] for lists in answers] or [[]]
 
 
 def _usable(one: Any, known: set[str], kinds: set[SignalKind | None]) -> tuple[str, Any, str]:

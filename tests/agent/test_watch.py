@@ -25,6 +25,17 @@ from memrl_core.records import StepTrace
 from tests.builders import awaited
 
 TEXTS = {"m1": "prefers oat milk", "m2": "is vegetarian"}
+CHROMA = {
+    "ids": [["m1", "m2"]],
+    "embeddings": None,
+    "documents": [[*TEXTS.values()]],
+    "uris": None,
+    "included": ["metadatas", "documents", "distances"],
+    "data": None,
+    "metadatas": [[{"user": "7"}, None]],
+    "distances": [[0.01, 1.81]],
+}
+"""What `collection.query` of Chroma 1.5 gives."""
 
 
 @pytest.fixture
@@ -66,17 +77,31 @@ def test_a_callable_gives_what_it_gave_and_each_call_is_a_step(bank: MemoryBank)
         ([{"id": "m1", "memory": "oat milk", "distance": 0.2}], [("m1", 0.2)]),
         ({"results": [{"id": "m1", "memory": "oat milk", "score": 7.0}]}, [("m1", 7.0)]),
         ([(Document("oat milk", id="m1"), 0.25)], [("m1", 0.25)]),
+        (CHROMA, [("m1", 0.01), ("m2", 1.81)]),
+        ({"ids": ["m2"], "documents": ["is vegetarian"], "metadatas": [None]}, [("m2", None)]),
+        ({"ids": [[]], "distances": [[]], "documents": None}, []),
         ([], []),
         (None, []),
     ],
-    ids=["mapping", "ids", "distance", "results", "documents with scores", "none", "nothing"],
+    ids=["mapping", "ids", "distance", "results", "scored", "chroma", "chroma get", "chroma empty", "none", "nothing"],
 )
 def test_hits_come_in_many_shapes(bank: MemoryBank, answer: Any, found: Any) -> None:
     assert watch(lambda query: answer, bank)("coffee") == answer
     (trace,) = recorded(bank)
     assert hits_of(trace) == found
-    if isinstance(answer, list) and answer and isinstance(answer[0], dict):
+    if (isinstance(answer, list) and answer and isinstance(answer[0], dict)) or answer is CHROMA:
         assert trace.retrievals[0].kind == "distance"
+    if answer is CHROMA:
+        assert [bank.memory(name).experience for name in trace.decision.selected] == [*TEXTS.values()]
+
+
+def test_a_call_with_several_queries_is_a_step_with_a_retrieval_each(bank: MemoryBank) -> None:
+    answer = {"ids": [["m1"], ["m2", "m1"]], "distances": [[0.0], [0.1, 0.2]], "documents": None}
+    watch(lambda **asked: answer, bank)(query_texts=["coffee", "food"], n_results=2)
+    watch(lambda **asked: CHROMA, bank)(query_texts=["coffee"])
+    several, one = recorded(bank)
+    assert [(found.query, len(found.hits)) for found in several.retrievals] == [("coffee", 1), ("food", 2)]
+    assert (several.task.intent, one.task.intent) == ("coffee; food", "coffee")
 
 
 def test_an_iterator_is_still_whole_for_the_agent_and_an_error_is_the_agents_own(bank: MemoryBank) -> None:
