@@ -13,11 +13,12 @@ after it. Any number of threads and processes of one machine may share a run.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -35,7 +36,7 @@ from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError
 from memrl_core.policies import make_policy, settings_of
-from memrl_core.policies.base import Vector, intent_key
+from memrl_core.policies.base import NewExperience, Vector, one_memory
 from memrl_core.policies.decide import decide
 from memrl_core.records import (
     EmbedRecord,
@@ -176,14 +177,19 @@ class Memory:
         self._recorder.reward(of.step if isinstance(of, Recall) else of, value, reason, rater)
 
     def remember(self, intent: str, experience: str, embedding: Sequence[float] | Vector) -> str:
-        """Store an experience for an intent that nobody recalled for, with its embedding (d,); returns its id."""
-        return self._recorder.remember(intent, experience, embedding)
+        """Store an experience for an intent that nobody recalled for, with its embedding (d,); returns its id.
+
+        The same intent and experience again are the same memory.
+        """
+        memory_id = f"{self.run}-{_digest(intent, experience)}"
+        return self._recorder.remember(intent, experience, embedding, memory_id=memory_id)
 
     def write(self, of: Recall | int, experience: str, outcome: Outcome | None = None) -> str:
         """Store what was learned in a recall, or in the step of this number, as a new memory; returns its id.
 
-        `outcome` is that of the reward where nobody says. Raises `InputError` for a step that is not there and an empty
-        experience.
+        `outcome` is that of the reward where nobody says. The same again in the same step is stored once, and under the
+        run's setting `duplicates` what equals an older memory is that memory, or has its embedding. Raises `InputError`
+        for a step that is not there and an empty experience.
         """
         bank, run, step = self.bank, self.run, of.step if isinstance(of, Recall) else of
         words = experience.strip() if isinstance(experience, str) else ""
@@ -199,23 +205,41 @@ class Memory:
                 raise InputError(f"Step {step} of run {run} has no vector of its intent. Nothing was written.")
             if outcome is None:
                 outcome = make_policy(trace.policy, trace.settings).outcome_of(bank.ratings.effective(run, step))
+            event_id = f"{trace.id}:{_digest(words, outcome)}"
+            if stored := bank.events_of([event_id]):
+                return stored[0].memory_ids[0]
             q0 = trace.settings.get("q0_failure" if outcome == "failure" else "q0_success", 0.0)
-            memory_id, intent = bank.write.next_memory_id(run), trace.task.intent
             parents = trace.decision.selected if trace.decision is not None else ()
+            new = NewExperience(
+                memory_id=bank.write.next_memory_id(run),
+                intent=trace.task.intent,
+                embedding=np.asarray(trace.embed.embedding, dtype=np.float32),
+                experience=words,
+                outcome=outcome,
+                parents=parents,
+                trace=trace,
+                fresh_id=partial(bank.write.next_memory_id, run),
+                embed=partial(embedded, self.embedder),
+            )
+            written = one_memory(new, bank.view(run), settings_of(trace.policy, trace.settings))
+            made = written.operation
+            if made.duplicate_of is not None:
+                return made.duplicate_of
+            assert written.embedding is not None
             memory = MemoryRecord(
-                memory_id, intent, words, outcome, intent_key(intent), parents, run, step, trace.task.id, now()
+                made.memory_id, made.intent, words, outcome, made.intent_key, parents, run, step, trace.task.id, now()
             )
             event = bank.write.event(
                 run,
                 step,
                 EventKind.MEMORY_WRITTEN,
                 trace.id,
-                event_id=f"{trace.id}:{memory_id}",
-                memory_ids=(memory_id,),
+                event_id=event_id,
+                memory_ids=(memory.id,),
                 value=float(q0),
             )
-            bank.write.adopt({memory_id: (memory, np.asarray(trace.embed.embedding, dtype=np.float32))}, [event], [])
-        return memory_id
+            bank.write.adopt({memory.id: (memory, written.embedding)}, [event], [])
+        return memory.id
 
 
 class Recall:
@@ -261,6 +285,11 @@ class Recall:
     def write(self, experience: str, outcome: Outcome | None = None) -> str:
         """See `Memory.write`."""
         return self._memory.write(self, experience, outcome)
+
+
+def _digest(*parts: str) -> str:
+    """Equal for the same texts."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
 def step_url(bank: MemoryBank, run: str, step: int) -> str:

@@ -56,6 +56,31 @@ def test_a_recall_is_a_step_whose_reward_and_experience_come_after_it(memory: Me
     assert all(finding.ok for finding in check(memory.bank.uri) if finding.name != "disk")
 
 
+def test_the_same_lesson_told_twice_is_one_memory(memory: Memory) -> None:
+    hit, vector = memory.recall("heat the egg"), memory.embedder.embed(["an omelette"])[0]
+    assert hit.write("boil it") == hit.write(" boil it") != hit.write("boil it", outcome="failure")
+    fried, again = (memory.remember("an omelette", "fry it", vector) for _ in range(2))
+    assert again == fried != memory.remember("an omelette", "bake it", vector)
+    assert memory.bank.memory_count("prod") == 4
+    assert memory.recall("heat the egg").write("boil it") != hit.write("boil it")
+    memory.bank.write.editing.forget("prod", [fried], "ann")
+    memory.remember("an omelette", "fry it", vector)
+    assert fried in memory.bank.utilities("prod")
+
+
+@pytest.mark.parametrize("duplicates", ["keep", "skip", "group"])
+def test_what_equals_an_older_memory_is_stored_as_the_run_is_set(tmp_path: Path, duplicates: str) -> None:
+    with Memory.open(
+        tmp_path / "bank", "prod", "hashing-64", settings={"duplicates": duplicates, "duplicate_threshold": 0.5}
+    ) as memory:
+        old = memory.recall("heat the egg").write("boil it")
+        new = memory.recall("heat the eggs").write("boil it")
+        other = memory.recall("heat the eggs").write("fry it")
+        assert (new == old) is (duplicates == "skip") and other not in (old, new)
+        vectors = [memory.bank.embedding(one).tolist() for one in (old, other)]
+        assert (vectors[0] == vectors[1]) is (duplicates == "group")
+
+
 def _opened(place: str, started: threading.Barrier) -> int:
     started.wait()
     with Memory.open(place, run="prod", embedder="hashing-64") as memory:

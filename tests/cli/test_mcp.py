@@ -67,7 +67,8 @@ def test_a_client_recalls_remembers_rewards_and_asks_why(memory: Memory) -> None
             why = await called(client, "why", step=step)
             (candidate,) = why["candidates"]
             assert candidate["selected"] and candidate["reason"] and why["reward"] == 1.0
-            await called(client, "remember", experience="fry it", intent="an omelette")
+            for _ in range(2):  # A client that heard no answer asks again.
+                await called(client, "remember", experience="fry it", intent="an omelette")
             about = json.loads((await client.read_resource("memrl://bank")).contents[0].text)
             assert (about["memories"], about["steps"]) == (2, 2)
             known = json.loads((await client.read_resource("memrl://memories")).contents[0].text)
