@@ -20,6 +20,8 @@ from memrl_core.records import Memory, Utility
 from memrl_core.retrieval.view import Embeddings, MemoryView
 
 UNIT_TOLERANCE = 1e-3
+MOST_TEXTS = 2**26
+"""Characters of new memories that are kept here; what is stored beyond is read again when somebody asks for it."""
 _READ = ("id", "intent_key", "seq", "place")
 _TEXTS = ("id", "intent", "experience", "outcome", "intent_key", "parents", "origin", "step", "task", "created")
 
@@ -46,9 +48,13 @@ class Matrix(Mapping[str, Memory]):
         self._embeddings = Embeddings([], self.dimension)
         self._groups = np.zeros(0, np.int64)
         self._youngest, self._is_in_order = (0, 0, ""), True
+        self._forget_texts()
+
+    def _forget_texts(self) -> None:
         self._made: dict[str, Memory] = {}
         self._texts: pa.Table | None = None
         self._text_rows: dict[str, int] = {}
+        self._stored = 0
 
     @property
     def ids(self) -> list[str]:
@@ -112,7 +118,10 @@ class Matrix(Mapping[str, Memory]):
         if self.new:
             rows = (codec.table_row(*one) for one in self.new)
             self._vectors.append(codec.arrow(rows, codec.table_schema(self.dimension)))
+            self._stored += sum(len(memory.experience) for memory, _, _ in self.new)
             self.new = []
+            if self._stored > MOST_TEXTS:
+                self._forget_texts()
 
     def add(self, memory: Memory, vector: npt.NDArray[np.float32], inserted: codec.Inserted) -> None:
         """Add a memory with its embedding (d,), behind all others, even where it is `inserted` before them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import gc
 import json
 import sqlite3
 import tracemalloc
@@ -17,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memrl_core.bank import MemoryBank
+from memrl_core.bank import MemoryBank, matrix
 from memrl_core.bank.check import check
 from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import Arrival
 from memrl_core.exchange.foreign.opening import Look, look, open_memories, source_of
-from memrl_core.records import EventKind
+from memrl_core.records import EventKind, Memory
 
 
 def looked(path: Path, fresh: bool = False, table: str = "", **columns: str) -> Look:
@@ -395,6 +396,20 @@ def test_a_file_that_changes_between_the_look_and_the_writing_leaves_nothing(tmp
     with pytest.raises(InputError, match="changed"):
         open_memories(seen, str(tmp_path / "bank"))
     assert not (tmp_path / "bank").exists()
+
+
+def test_texts_of_a_large_file_are_not_held_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "MOST_TEXTS", 1_000)
+    texts = [f"text {number} {'x' * 100}" for number in range(300)]
+    held = []
+
+    def written(done: int, size: int) -> None:
+        held.append(sum(isinstance(one, Memory) for one in gc.get_objects()))
+
+    seen = looked(lines(tmp_path / "m.jsonl", *({"text": text} for text in texts)))
+    assert open_memories(seen, str(tmp_path / "bank"), HashingEmbedder(64), on_progress=written) is not None
+    assert len(held) == 5 and max(held) - held[0] < 64
+    assert [text for _, text, _, _ in values(tmp_path / "bank").values()] == texts
 
 
 @pytest.mark.slow
