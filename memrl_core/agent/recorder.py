@@ -101,6 +101,8 @@ REPEATED = ("recalled", "answered", "called", "wrote")
 """The reports that a step may have several of."""
 WAITING = ".recorded.jsonl"
 """How the name of the file goes on in which reports wait for a bank that cannot be written."""
+BUSY = 1.0
+"""Seconds that a report waits for another writer of the bank where reports wait already."""
 MOST_UNUSED, LONGEST_SENTENCE = 50, 400
 """Sentences that a step keeps of what could not be used, and characters of one."""
 
@@ -444,6 +446,14 @@ class Recorder:
             self._behind.shutdown()
             self._behind = None
 
+    def _must_be_free(self) -> None:
+        """Raise `BankError` where reports wait for the bank and another process still writes to it, as a long import.
+
+        The agent has waited for that process once.
+        """
+        if self._waiting and not self._unused.strict and self.bank.write.is_busy(BUSY):
+            raise BankError(f"Another process is still writing to {self.bank.uri}.")
+
     def _renaming(self, replaced: Iterable[str], memory_id: str) -> None:
         """From now on the agent means `memory_id` by the ids of what it replaced."""
         for old, name in list(self._renamed.items()):
@@ -496,6 +506,7 @@ class Recorder:
         if not isinstance(step_or_id, int | str) or isinstance(step_or_id, bool):
             raise InputError(f"Name a step by its number or by the id that the agent gave it. {UNCHANGED}")
         try:
+            self._must_be_free()
             self._give(step_or_id, number, words, who)
         except (BankError, OSError, InputError) as failure:
             if self._unused.strict or (isinstance(failure, InputError) and not self._waiting):
@@ -602,6 +613,7 @@ class Recorder:
         wanted = _checked(ID, memory_id, "an id of a memory") if memory_id else ""
         payload = {"visits": uses, **_about(unused, call, metadata)}
         try:
+            self._must_be_free()
             self._begin()
             return self._kept(asked, words, vector, wanted, worth, payload)
         except (BankError, OSError) as failure:
@@ -732,6 +744,7 @@ class RecordedStep:
     def _stored_or_waiting(self) -> None:
         """Store the step; where that fails, keep it for later. Raises where the recorder is strict."""
         try:
+            self._recorder._must_be_free()
             self._recorder._begin()
             self._recorder._store_waiting()
             self._store()

@@ -251,6 +251,10 @@ class Writer:
                 with self.alone():
                     pass
 
+    def is_busy(self, seconds: float) -> bool:
+        """Whether another process is still writing to this bank after so many seconds."""
+        return self._database.is_busy(seconds)
+
     @contextmanager
     def alone(self, held: bool = False) -> Iterator[None]:
         """Within it, this handle is the bank's only writer; what it appends is stored at the end, all or nothing.

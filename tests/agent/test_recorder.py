@@ -7,10 +7,12 @@ import math
 import multiprocessing
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -728,6 +730,28 @@ def test_what_a_bank_cannot_take_waits_beside_it_and_is_stored_whole_by_the_next
         Recorder(other, "mine")
         assert len(other.steps.rows("mine")) == 1
     assert beside.read_text() == '{"run": "mine", "call": "st\n'
+
+
+def test_an_agent_waits_once_for_a_process_that_writes_for_long(
+    bank: MemoryBank, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrl_core.bank.storage.connecting.PATIENCE", 0.2)
+    monkeypatch.setattr("memrl_core.agent.recorder.BUSY", 0.05)
+    with closing(sqlite3.connect(Path(bank.uri) / "bank.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with recorder.step("egg", id="first"):
+            pass
+        with recorder.step("pan"):
+            pass
+        recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+        recorder.reward("first", 1.0)
+        other.execute("ROLLBACK")
+    with recorder.step("toast") as last:
+        last.recalled(["m"])
+    assert [trace.task.intent for trace in bank.traces("mine")] == ["egg", "pan", "toast"]
+    assert bank.ratings.effective("mine", 1) == 1.0 and bank.memory("m").experience == "boil it"
+    waited = [lack for lack in (*bank.trace("mine", 1).lacks, *last.trace.lacks) if "could not be stored" in lack]
+    assert ["is still writing" in lack for lack in waited] == [False, True, True, True]
 
 
 def test_a_recorder_of_a_bank_that_cannot_be_written_begins_its_run_later(bank: MemoryBank) -> None:

@@ -360,8 +360,18 @@ class Database:
                 waiting.unlink(missing_ok=True)
             self._turn.release()
 
-    def _began_at_once(self) -> bool:
-        self._run("PRAGMA busy_timeout = 0")
+    def is_busy(self, seconds: float) -> bool:
+        """Whether another process is still writing after so many seconds; False where only writing can show that."""
+        if self.is_writing or not self.is_sqlite:
+            return False
+        with self.lock, suppress(SQLAlchemyError, sqlite3.Error):
+            if not self._began_at_once(seconds):
+                return True
+            self._run("ROLLBACK")
+        return False
+
+    def _began_at_once(self, seconds: float = 0) -> bool:
+        self._run(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
         try:
             self._run("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
