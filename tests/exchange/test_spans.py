@@ -53,6 +53,10 @@ JUDGE = span(
 )
 
 
+def of_trace(trace: str, row: Any) -> Any:
+    return {**row, "context": {**row["context"], "trace_id": trace}}
+
+
 def lines(path: Path, *rows: Any) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -340,12 +344,44 @@ def test_the_same_traces_under_another_name_of_a_file_are_not_another_run(tmp_pa
     imported(lines(tmp_path / "monday.jsonl", *rows), tmp_path / "bank")
     again = traces.import_spans(lines(tmp_path / "copy.jsonl", *reversed(rows)), uri)
     assert again and again.steps == again.events == 0 and "there already" in again.account.read[-1]
-    others = [{**row, "context": {"trace_id": "0x2", "span_id": row["context"]["span_id"]}} for row in rows]
-    grown = traces.import_spans(lines(tmp_path / "tuesday.jsonl", *rows, *others), uri)
-    assert grown and (grown.steps, grown.runs) == (2, ("traces-tuesday",))
-    assert grown.account.read[-1] == "1 of its 2 traces are steps of run traces-monday too."
-    judged = traces.import_spans(lines(tmp_path / "judged.jsonl", *rows, JUDGE), uri)
-    assert judged and judged.steps == 1 and "run traces-monday too" in judged.account.read[-2]
+    second, third = ([of_trace(f"0x{number}", row) for row in rows] for number in (2, 3))
+    grown = traces.import_spans(lines(tmp_path / "tuesday.jsonl", *rows, *second), uri)
+    assert grown and (grown.steps, grown.runs) == (1, ("traces-monday",))
+    assert [step.step for step in steps(tmp_path / "bank")] == [1, 2]
+    other = traces.import_spans(lines(tmp_path / "other.jsonl", *second, *third), uri)
+    assert other and (other.steps, other.runs) == (2, ("traces-other",))
+    assert other.account.read[-1] == "1 of its 2 traces are steps of run traces-monday too."
+
+
+@pytest.mark.parametrize("together", [1500, 2**28], ids=["in parts", "at once"])
+def test_scores_that_came_since_are_rewards_of_the_steps_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr(traces, "TOGETHER", together)
+    uri, rows = tmp_path / "bank", [ROOT, RECALL, CHAT]
+    rows += [of_trace("0x2", row) for row in rows]
+    imported(lines(tmp_path / "monday.jsonl", *rows), uri)
+
+    def judged(*scores: Any) -> Arrival:
+        arrival = traces.import_spans(lines(tmp_path / "s.jsonl", *rows, *scores), str(uri))
+        assert arrival and arrival.steps == 0 and len(steps(uri)) == 2
+        return arrival
+
+    def rewards(number: int) -> list[Any]:
+        with MemoryBank.open(str(uri)) as bank:
+            return [(event.source, event.rater, event.value) for event in bank.ratings.of("traces-monday", number)]
+
+    ann = {"trace_id": "0x2", "name": "quality", "score": 0.5, "author_user_id": "ann", "source": "ANNOTATION"}
+    arrival = judged(JUDGE, ann)
+    assert (arrival.events, arrival.runs) == (2, ("traces-monday",)) and "2" in arrival.account.read[-1]
+    assert (rewards(1), rewards(2)) == ([("environment", "", 1.0)], [("person", "ann", 0.5)])
+    with MemoryBank.open(str(uri)) as bank:
+        assert bank.utilities("traces-monday")["m1"].visits == 2
+    assert judged(JUDGE, ann).events == 0
+    otherwise = of_trace("0x1", {**JUDGE, "attributes": {**JUDGE["attributes"], "eval.score": 0.0}})
+    changed = judged(otherwise, {**ann, "score": -1.0})
+    assert changed.events == 1 and "came first" in changed.account.skipped[0].why
+    assert (rewards(1), rewards(2)) == ([("environment", "", 1.0)], [("person", "ann", -1.0)])
 
 
 @pytest.fixture

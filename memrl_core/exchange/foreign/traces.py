@@ -25,11 +25,13 @@ from memrl_core.agent.preferences import load_preferences
 from memrl_core.agent.recorder import placed
 from memrl_core.agent.run_parts import default_embedder, embedder_of, new_embedder
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.ledger import now
 from memrl_core.bank.people.roles import Role as RoleOfPerson
 from memrl_core.bank.storage.addresses import is_local
+from memrl_core.bank.storage.codec import StepRow
 from memrl_core.embedders.base import Embedder, embedded
 from memrl_core.errors import BankMissing, InputError, NoVector, few
-from memrl_core.exchange.bring_in import Arrival, bring_in
+from memrl_core.exchange.bring_in import UNCHANGED, Arrival, bring_in
 from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped, started_with
 from memrl_core.exchange.foreign.columns import outcome_of
 from memrl_core.exchange.foreign.spans import (
@@ -145,6 +147,9 @@ class Gathered:
 
 def _begin(span: Span) -> float:
     return math.inf if math.isnan(span.start) else span.start
+
+
+_Judged = tuple[Score, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,39 +421,13 @@ class Steps:
         self, step_id: str, scores: Sequence[Score], credited: tuple[str, ...], at_time: str, lacks: list[str]
     ) -> tuple[RewardRecord, UpdateRecord]:
         """The reward of the step, and how it moves q; people's rewards and the environment's become events."""
-        low, high = self._run.settings["reward_failure"], self._run.settings["reward_success"]
-        numbers: list[tuple[Score, float]] = []
-        for score in scores:
-            number = as_number(score, self._run.settings)
-            if number is not None:
-                numbers.append((score, number))
-            else:
-                lacks.append(f"a number for “{score.name}: {score.label}”")
-        people = {score.rater: (score, number) for score, number in numbers if score.human}
-        others = [(score, number) for score, number in numbers if not score.human]
-        others.sort(key=lambda one: _MAIN.index(one[0].name.lower()) if one[0].name.lower() in _MAIN else len(_MAIN))
-        own = others[0] if others else None
-        if others[1:]:
-            lacks.append(
-                f"one reward: {few(f'{s.name} {n:g}' for s, n in others[1:])} stand beside {others[0][0].name}"
-            )
-        if odd := [number for _, number in numbers if not low <= number <= high]:
-            lacks.append(f"rewards on the scale of this run, {low:g} to {high:g}: {few(odd)} count as they were given")
-        if not numbers:
+        own, people = self._judged(scores, lacks)
+        if own is None and not people:
             lacks.append("how well it went")
-        common: dict[str, Any] = {
+        self.rewards += self._given(step_id, own, people, {
             "seq": 0, "run": self._run.id, "step": self._number, "step_id": step_id, "known_at": self._number,
             "kind": EventKind.REWARD_GIVEN, "memory_ids": credited, "created": at_time,
-        }  # fmt: skip
-        if own is not None:
-            self.rewards.append(LedgerEvent(id=f"{step_id}:environment", value=own[1], source="environment", **common))
-        for rater, (score, number) in people.items():
-            one = hashlib.sha256(rater.encode()).hexdigest()[:8]
-            self.rewards.append(
-                LedgerEvent(
-                    id=f"{step_id}:by:{one}", value=number, source="person", rater=rater, reason=score.reason, **common
-                )
-            )
+        })  # fmt: skip
         reward = None if own is None else own[1]
         changes: Any = ()
         for move in earned(reward, {rater: number for rater, (_, number) in people.items()}, self._run.settings):
@@ -460,6 +439,64 @@ class Steps:
             reward, None if own is None else "environment", self._policy.outcome_of(reward), verdict, "", "", credited
         )
         return record, UpdateRecord(tuple(changes) if own is not None and not people else ())
+
+    def _judged(self, scores: Sequence[Score], lacks: list[str]) -> tuple[_Judged | None, dict[str, _Judged]]:
+        """Of some judgements the environment's reward, and people's by rater; `lacks` gets what is odd about them."""
+        low, high = self._run.settings["reward_failure"], self._run.settings["reward_success"]
+        numbers: list[_Judged] = []
+        for score in scores:
+            number = as_number(score, self._run.settings)
+            if number is not None:
+                numbers.append((score, number))
+            else:
+                lacks.append(f"a number for “{score.name}: {score.label}”")
+        people = {score.rater: (score, number) for score, number in numbers if score.human}
+        others = [(score, number) for score, number in numbers if not score.human]
+        others.sort(key=lambda one: _MAIN.index(one[0].name.lower()) if one[0].name.lower() in _MAIN else len(_MAIN))
+        if others[1:]:
+            lacks.append(
+                f"one reward: {few(f'{s.name} {n:g}' for s, n in others[1:])} stand beside {others[0][0].name}"
+            )
+        if odd := [number for _, number in numbers if not low <= number <= high]:
+            lacks.append(f"rewards on the scale of this run, {low:g} to {high:g}: {few(odd)} count as they were given")
+        return others[0] if others else None, people
+
+    @staticmethod
+    def _given(
+        step_id: str, own: _Judged | None, people: Mapping[str, _Judged], common: Mapping[str, Any]
+    ) -> Iterator[LedgerEvent]:
+        if own is not None:
+            yield LedgerEvent(id=f"{step_id}:environment", value=own[1], source="environment", **common)
+        for rater, (score, number) in people.items():
+            one = f"{step_id}:by:{hashlib.sha256(rater.encode()).hexdigest()[:8]}"
+            yield LedgerEvent(id=one, value=number, source="person", rater=rater, reason=score.reason, **common)
+
+    def judge(self, step: StepRow, scores: Sequence[Score]) -> list[str]:
+        """Rewards of a stored step, for `rewards`, from judgements that came since; returns what cannot be used.
+
+        The environment's first reward counts, as does a person's newest.
+        """
+        assert self._bank is not None
+        unused, lacks, bank, run = list[str](), list[str](), self._bank, self._run.id
+        common = {"seq": 0, "run": run, "step": step.step, "step_id": step.id, "known_at": bank.next_step(run) - 1,
+                  "kind": EventKind.REWARD_GIVEN, "memory_ids": (), "created": now()}  # fmt: skip
+        given = [*self._given(step.id, *self._judged(scores, lacks), common)]
+        known = {event.id: event for event in bank.events_of(event.id for event in given)}
+        for event in given:
+            before = known.get(event.id)
+            if before is not None and event.source == "person":
+                changed = hashlib.sha256(f"{event.value} {event.reason}".encode()).hexdigest()[:8]
+                is_same = (before.value, before.reason) == (event.value, event.reason)
+                event = replace(event, id=f"{event.id}:{changed}")
+                if is_same or bank.events_of([event.id]):
+                    continue
+            elif before is not None:
+                if before.value != event.value:
+                    unused.append(f"the reward {before.value:g} came first and counts, {event.value:g} does not")
+                continue
+            self.rewards.append(replace(event, memory_ids=bank.credits.of(run, step.step)))
+        said = bank.trace(run, step.step).lacks if lacks else ()
+        return [*unused, *(f"it lacks {one}" for one in lacks if one not in said)]
 
 
 def _seconds(retrieved: Sequence[Span], calls: Sequence[Span], whole: float) -> dict[str, float]:
@@ -813,31 +850,31 @@ def import_spans(
 ) -> Arrival | None:
     """Take the traces in a file into the bank at `uri` as a run, a step each, all or nothing; None when `cancelled()`.
 
-    A bank that is not there is made, with the embedder of new banks. Of a file of more than `TOGETHER` bytes only a
-    part is in memory at a time; a run of its name, of which it has all steps, goes on with the others. `by` is as in
-    `bring_in`. Raises what `read_spans` and `bring_in` raise.
+    A bank that is not there is made, with the embedder of new banks. Where the file holds all traces of a run, that run
+    goes on with the others, and with the scores that came since. Of a file of more than `TOGETHER` bytes only a part is
+    in memory at a time. `by` is as in `bring_in`. Raises what `read_spans` and `bring_in` raise.
     """
-    if path.is_file() and path.stat().st_size > TOGETHER:
-        try:
-            return _streamed(path, uri, by, on_progress, cancelled)
-        except _Stopped:
-            return None
-    preferences, there = load_preferences(), dict[str, set[str]]()
     try:
-        bank = MemoryBank.open(uri)
-    except BankMissing:
-        found = read_spans(path, new_embedder(default_embedder(), preferences), None, on_progress, cancelled)
-    else:
-        with bank:
-            embedder, there = embedder_of(bank, preferences), _traces_in(bank)
-            found = read_spans(path, embedder, bank, on_progress, cancelled)
-            made = set[str]() if found is None else {one.task.id for one in found.traces}
-            if same := next((run for run, traces in there.items() if traces == made), ""):
-                found = read_spans(path, embedder, bank, on_progress, cancelled, same)
-    if found is None:
+        if path.is_file() and path.stat().st_size > TOGETHER:
+            return _streamed(path, uri, by, on_progress, cancelled)
+        preferences, there = load_preferences(), dict[str, set[str]]()
+        try:
+            bank = MemoryBank.open(uri)
+        except BankMissing:
+            found = read_spans(path, new_embedder(default_embedder(), preferences), None, on_progress, cancelled)
+        else:
+            with bank:
+                there = _traces_in(bank)
+                found = read_spans(path, embedder_of(bank, preferences), bank, on_progress, cancelled)
+        if found is None:
+            return None
+        made = {one.task.id for one in found.traces}
+        if any(traces and traces <= made for traces in there.values()):
+            return _streamed(path, uri, by, on_progress, cancelled)
+    except _Stopped:
         return None
     arrival, count = bring_in(found, uri, by), len(found.traces)
-    shared = {run: sum(one.task.id in traces for one in found.traces) for run, traces in there.items()}
+    shared = {run: len(made & traces) for run, traces in there.items()}
     twice = [f"{some:,} of its {counted(count, 'trace')} are steps of run {run} too." for run, some in shared.items()]
     read = [sentence for sentence, some in zip(twice, shared.values(), strict=True) if some and arrival.steps]
     return replace(arrival, account=replace(arrival.account, read=(*arrival.account.read, *read)))
@@ -856,7 +893,7 @@ class _Stopped(Exception):
 def _streamed(path: Path, uri: str, by: str, on_progress: Progress, cancelled: Cancelled) -> Arrival:
     index = _Index(source_of(str(path)), path.stat().st_size, on_progress, cancelled)
     preferences, adopted, lacks = load_preferences(), set[str](), dict[str, None]()
-    skipped, count, made, repeated, written = index.skipped, 0, 0, 0, 0
+    skipped, count, made, repeated, written, judged = index.skipped, 0, 0, 0, 0, 0
     place = Path(uri)
     is_new = is_local(uri) and (not place.exists() or (place.is_dir() and not any(place.iterdir())))
     with ExitStack() as stack:
@@ -877,15 +914,28 @@ def _streamed(path: Path, uri: str, by: str, on_progress: Progress, cancelled: C
         if there:
             steps.known.update(bank.utilities(name))
             adopted |= set(steps.known)
-        wanted = [trace for trace in index.traces if trace[:200] not in there]
+        # Of a trace that came in parts, the first step has its rewards.
+        stored = {row.task: row for row in reversed(bank.steps.rows(name))} if there else {}
+        new = [trace for trace in index.traces if trace[:200] not in there]
+        wanted = [trace for trace in index.traces if trace[:200] not in there or trace in index.judged]
         for gathered in index.parts(wanted):
+            for trace in [one for one in gathered.spans if one[:200] in there]:
+                scores = scores_of(gathered.spans.pop(trace).values(), gathered.scores.pop(trace, []))
+                unused = steps.judge(stored[trace[:200]], scores)
+                skipped += [Skipped(f"scores of trace {trace}", why) for why in unused]
+            if steps.rewards:
+                rewards = [replace(one, seq=seq) for seq, one in enumerate(steps.rewards, start=bank.clock + 1)]
+                bank.write.adopt({}, rewards, [])
+                judged += len(rewards)
+                steps.known.update(bank.utilities(name))
+                steps.forget()
             for trace, spans in gathered.in_order():
                 if cancelled():
                     raise _Stopped
                 count += len(spans)
                 if not steps.add(trace, spans, gathered.scores.pop(trace, [])):
                     skipped.append(Skipped(f"trace {trace}", SAYS_NOTHING))
-                on_progress(made + len(steps.traces), len(wanted))
+                on_progress(made + len(steps.traces), len(new))
             repeated += gathered.repeated
             is_first = not (there or made)
             events = events_of(steps, info, bank.clock + 1, None if is_first else adopted)
@@ -899,11 +949,12 @@ def _streamed(path: Path, uri: str, by: str, on_progress: Progress, cancelled: C
         if not (made or there):
             raise InputError(f"{path.name} holds no trace that can be a step. {NOTHING} Choose another file.")
         memories = len(bank.memory_ids()) - before
-    read = _read(count, len(wanted), made, len(steps.memories), repeated)
+    read = _read(count, len(new), made, len(steps.memories), repeated)
     if there:
-        read = (*read, f"Steps of run {name} already, and not read again: {counted(len(there), 'trace')}.")
+        read = (*read, f"Steps of run {name} already: {counted(len(there), 'trace')}.")
+        read += (f"Rewards that came since: {judged:,}.",) if judged else () if made else (UNCHANGED,)
     account = Account(f"spans ({index.source.kind})", read, tuple(skipped), (), tuple(lacks))
-    return Arrival(account, uri, (name,) if made else (), memories, made, written)
+    return Arrival(account, uri, (name,) if made or judged else (), memories, made, written + judged)
 
 
 def _place_for(traces: Collection[str], name: str, bank: MemoryBank) -> tuple[str, set[str]]:
@@ -921,6 +972,7 @@ class _Index:
         """Look through all of it, `size` bytes. Raises `_Stopped`."""
         self.source, self.skipped, self._cancelled = source, list[Skipped](), cancelled
         self._of_rows: list[tuple[str, ...]] = []
+        self.judged = set[str]()
         begins, scored, models, before = dict[str, float](), set[str](), set[str](), 0
         self._bytes: defaultdict[str, float] = defaultdict(float)
         for where, row, done in source.rows():
@@ -932,7 +984,9 @@ class _Index:
                 self._of_rows.append(tuple(gathered.take(row, where)))
             self.skipped += gathered.skipped
             scored.update(gathered.scores)
+            self.judged.update(gathered.scores)
             for trace, spans in gathered.spans.items():
+                self.judged.update([trace] if scores_of(spans.values()) else ())
                 begins[trace] = min(begins.get(trace, math.inf), *map(_begin, spans.values()))
                 models.update(map(_model, spans.values()))
                 self._bytes[trace] += (done - before) / source.size * size
