@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import select
+from sqlalchemy import and_, or_, select
 
 from memrl_core.bank.facts import Facts, locked
 from memrl_core.bank.finished_steps import Steps
@@ -30,7 +30,7 @@ from memrl_core.bank.storage.vectors import Vectors
 from memrl_core.bank.utilities import Utilities
 from memrl_core.bank.walk import walk
 from memrl_core.errors import BankError
-from memrl_core.learning import BRINGS_IN, in_ledger
+from memrl_core.learning import BRINGS_IN, REPLACES, in_ledger
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
@@ -214,12 +214,27 @@ class Reader:
 
     @locked
     def metadata(self, run: str) -> dict[str, Mapping[str, Any]]:
-        """What is known of memories besides their texts (user, tags, source …), as JSON, of those that have any."""
-        brought = _LEDGER.run == run, _LEDGER.kind.in_(BRINGS_IN), _LEDGER.payload.contains(f'"{METADATA}"')
-        events = sorted(self._facts.events_where(*brought), key=in_ledger)
-        return {
-            name: event.payload[METADATA] for event in events for name in event.memory_ids if METADATA in event.payload
-        }
+        """What is known of memories besides their texts (user, tags, source …), as JSON, of those that have any.
+
+        Those that a run began with are among them. Where nothing is said of a memory that takes the place of others, it
+        has what these have in common.
+        """
+        found: dict[str, Mapping[str, Any]] = {}
+        for event in self._described(run):
+            first, *others = [found.get(name, {}) for name in event.payload.get("replaces", ())] or [{}]
+            common = {key: known for key, known in first.items() if all(key in o and o[key] == known for o in others)}
+            if known := event.payload.get(METADATA, common):
+                found |= dict.fromkeys(event.memory_ids, known)
+        return found
+
+    def _described(self, run: str) -> list[LedgerEvent]:
+        """The events that brought memories into a run, or into the one it started from, and may say more of them."""
+        info, inherited = self._facts.run(run), list[LedgerEvent]()
+        if info.base:
+            inherited = [event for event in self._described(info.base) if event.known_at <= info.base_step]
+        describes = and_(_LEDGER.kind.in_(BRINGS_IN), _LEDGER.payload.contains(f'"{METADATA}"'))
+        brought = _LEDGER.run == run, or_(describes, _LEDGER.kind.in_(REPLACES))
+        return [*inherited, *sorted(self._facts.events_where(*brought), key=in_ledger)]
 
     @locked
     def trace(self, run: str, step: int) -> StepTrace:

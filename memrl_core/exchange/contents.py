@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.operations import METADATA
 from memrl_core.bank.storage import codec
 from memrl_core.bank.storage.layouts import Layout
 from memrl_core.records import EventKind, LedgerEvent, Memory, RunInfo, StepTrace, Utility
@@ -87,8 +89,17 @@ def contents_of(bank: MemoryBank, source: str = "") -> Contents:
     )
 
 
-def started_with(info: RunInfo, known: Mapping[str, Utility], first_seq: int = 1) -> tuple[LedgerEvent, ...]:
-    """The events by which a run starts with memories from elsewhere: its start, then each memory's q and visits."""
+def started_with(
+    info: RunInfo,
+    known: Mapping[str, Utility],
+    first_seq: int = 1,
+    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[LedgerEvent, ...]:
+    """The events by which a run starts with memories from elsewhere: its start, then each memory's q and visits.
+
+    `metadata` is what else is known of some of them.
+    """
+    about = metadata or {}
     start = LedgerEvent(
         id=f"{info.id}:start",
         seq=first_seq,
@@ -108,7 +119,10 @@ def started_with(info: RunInfo, known: Mapping[str, Utility], first_seq: int = 1
             kind=EventKind.MEMORY_IMPORTED,
             memory_ids=(memory_id,),
             value=utility.q,
-            payload={"visits": utility.visits},
+            payload={
+                "visits": utility.visits,
+                **({METADATA: about[memory_id]} if about.get(memory_id) else {}),
+            },
         )
         for seq, (memory_id, utility) in enumerate(known.items(), start=first_seq + 1)
     )

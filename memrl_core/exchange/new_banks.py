@@ -120,7 +120,8 @@ def merge_runs(bank: MemoryBank, first: str, second: str, name: str = MERGED) ->
             tasks=one.tasks if same_tasks else "",
             task_count=one.task_count if same_tasks else 0,
         )
-        bank.write.adopt({}, started_with(info, known, max(event.seq for event in bank.events()) + 1), [])
+        about = {**bank.metadata(second), **bank.metadata(first)}
+        bank.write.adopt({}, started_with(info, known, max(event.seq for event in bank.events()) + 1, about), [])
     return Merged(
         bank.uri,
         info.id,

@@ -31,7 +31,9 @@ from memrl_core.analysis.decision.outline import line
 from memrl_core.analysis.decision.whatif import would_choose
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
+from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankFull, InputError, StepError, UnknownRun
+from memrl_core.exchange.new_banks import merge_runs
 from memrl_core.figures.decision.recall import recall_picture
 from memrl_core.records import Phase, WriteRecord
 from memrl_core.settings import MemRLSettings
@@ -1040,6 +1042,22 @@ def test_operations_on_memories_leave_the_old_text_for_the_steps_that_had_it(rec
     with recorder.step("tidy up") as s:
         s.wrote(op="delete", replaces=["a"])
     assert set(bank.utilities("mine")) == {"b~2", "e"}
+
+
+def test_what_is_known_of_a_memory_goes_with_it_to_what_replaces_it_and_to_other_runs(recorder: Recorder) -> None:
+    bank = recorder.bank
+    for n, name in enumerate("abc", start=1):
+        about = {"user": 7, "tags": [name]}
+        recorder.remember(name, f"text {name}", a_vector(n), memory_id=name, metadata=about)
+    before = bank.metadata("mine")
+    bank.write.start_run(replace(bank.run("mine"), id="ours", base="mine", base_step=0))
+    with recorder.step("tidy up") as s:
+        s.wrote("text b and c", op="merge", replaces=["b", "c"])
+    bank.write.editing.edit("mine", "a", "a", "text a, corrected", HashingEmbedder(DIMENSION), "ann")
+    assert bank.metadata("mine") == {**before, "a.2": {"user": 7, "tags": ["a"]}, "b~2": {"user": 7}}
+    assert bank.metadata("ours") == before
+    merge_runs(bank, "ours", "mine")
+    assert bank.metadata("merged") == {**before, "a.2": {"user": 7, "tags": ["a"]}, "b~2": {"user": 7}}
 
 
 def test_a_reward_that_comes_late_moves_q_once_and_finds_its_step_by_the_agents_own_id(

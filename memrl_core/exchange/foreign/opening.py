@@ -38,7 +38,7 @@ from memrl_core.exchange.safe_files import drafted_folder, free_folder
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.numerals import counted
 from memrl_core.policies.base import intent_key
-from memrl_core.records import UNKNOWN, LedgerEvent, Memory, RunInfo, Utility
+from memrl_core.records import UNKNOWN, Memory, RunInfo, Utility
 from memrl_core.settings import MemRLSettings
 
 PREVIEW = 10
@@ -322,11 +322,9 @@ def open_memories(
                 memories = {memory.id: (replace(memory, run=info.id), vector) for memory, _, vector, _ in chunk}
                 known = {memory.id: utility for memory, utility, _, _ in chunk}
                 kept = {memory.id: metadata for memory, _, _, metadata in chunk}
-                _, *events = started_with(info, known, seq)
+                _, *events = started_with(info, known, seq, kept)
                 seq += len(events)
-                bank.write.adopt(
-                    memories, [*([] if written else [start]), *(_with(event, kept) for event in events)], []
-                )
+                bank.write.adopt(memories, [*([] if written else [start]), *events], [])
                 written += len(memories)
                 on_progress(written, looked.memories)
             if not written or written + len(no_vector) != looked.memories:
@@ -343,11 +341,6 @@ def open_memories(
 
 class _Stopped(Exception):
     """Somebody cancelled; raised so that the folder under way is deleted."""
-
-
-def _with(event: LedgerEvent, kept: Mapping[str, Mapping[str, object]]) -> LedgerEvent:
-    metadata = kept[event.memory_ids[0]]
-    return replace(event, payload={**event.payload, "metadata": metadata}) if metadata else event
 
 
 Made = tuple[Memory, Utility, npt.NDArray[np.float32], Mapping[str, object]]

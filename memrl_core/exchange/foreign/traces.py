@@ -1054,14 +1054,8 @@ def events_of(
     A run that is there already does not start again, nor do the memories come again that are `known` to it.
     """
     new = dict.fromkeys((name for name in steps.memories if name not in (known or ())), Utility(0.0, 0))
-    begin = started_with(info, new, first_seq)[0 if known is None else 1 :]
-    named = [
-        replace(event, payload={**event.payload, "metadata": steps.metadata[event.memory_ids[0]]})
-        if event.memory_ids and event.memory_ids[0] in steps.metadata
-        else event
-        for event in begin
-    ]
-    return tuple(replace(event, seq=seq) for seq, event in enumerate((*named, *steps.rewards), start=first_seq))
+    begin = started_with(info, new, first_seq, steps.metadata)[0 if known is None else 1 :]
+    return tuple(replace(event, seq=seq) for seq, event in enumerate((*begin, *steps.rewards), start=first_seq))
 
 
 def scores_of(spans: Iterable[Span], given: Iterable[Score] = ()) -> list[Score]:
