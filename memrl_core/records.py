@@ -63,6 +63,10 @@ MISSED = (
 """The reasons of memories that never reached the pool."""
 
 
+SCOPE = "scope"
+"""Under which name the data of a task say in words which memories could be recalled, such as "only user 7's"."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What an environment asks for. `data` is JSON that only the environment reads."""

@@ -39,6 +39,7 @@ from memrl_core.policies import make_policy, settings_of
 from memrl_core.policies.base import NewExperience, Vector, one_memory
 from memrl_core.policies.decide import decide
 from memrl_core.records import (
+    SCOPE,
     EmbedRecord,
     EventKind,
     Message,
@@ -138,6 +139,7 @@ class Memory:
             credited = policy.credited(made.decision, None)
             lacks = ["what the model was sent and answered: the agent only asked its memory"]
             if of is not None:
+                open_until[SCOPE] = scope or "some memories alone"
                 lacks.append(f"the memories outside its scope ({scope or 'not named'}): they could not be recalled")
             trace = StepTrace(
                 id=uuid.uuid4().hex,

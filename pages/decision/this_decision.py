@@ -13,6 +13,7 @@ from memrl_core.agent.run_parts import embedder_name, make_embedder
 from memrl_core.analysis.decision import explain
 from memrl_core.analysis.decision.explain import score_formula
 from memrl_core.analysis.decision.gate import admission, newcomers
+from memrl_core.analysis.decision.labels import scope_of
 from memrl_core.analysis.decision.spectrum import required_q, spectrum
 from memrl_core.analysis.decision.whatif import Moved, Situation, by_normaliser, decided, embedded_anew, moved
 from memrl_core.embedders.base import Embedder
@@ -51,6 +52,10 @@ def _why_not_looked_at(case: Case, memory_id: str) -> str:
     memory, label = case.memory(memory_id), case.label(memory_id)
     if memory.run == case.run and memory.step >= case.trace.step:
         return f"{label} was written later, in step {memory.step}."
+    if scope := scope_of(case.trace):
+        return f"{label} was not recalled, and the query was restricted: {scope}."
+    if case.trace.retrievals:
+        return f"{label} was not recalled by the agent, which does not say why."
     return f"{label} was too far from this intent to be looked at: ask what kept it out of the pool."
 
 
@@ -96,6 +101,8 @@ def required(case: Case, a: str, b: str) -> None:
 def gate(case: Case, b: str) -> None:
     """What kept B out of the pool?"""
     assert case.situation is not None and case.recall is not None
+    if scope := scope_of(case.trace):
+        st.info(literal(f"The query was restricted: {scope}. What follows is of all that the run knew."))
     try:
         st.markdown(literal(explain.admitted(admission(case.situation, b, case.weighed), case.run)))
     except InputError as error:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from memrl_core import Memory
 from memrl_core.agent.recorder import Recorder
 from memrl_core.analysis.compare.counterfactual import BY_OTHERS, counterfactual
+from memrl_core.analysis.decision.outline import line
 from memrl_core.analysis.decision.whatif import situation_of
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.hashing import HashingEmbedder
@@ -103,6 +105,22 @@ def test_beside_the_choice_of_a_trace_stands_what_ours_would_have_chosen(home: P
     assert "Given to the model: **d0**" in decision
     for screen in (decision, plain(opened(visit("step", bank="traced", run=run, step="1"), Phase.RECALL))):
         assert "MemRL would have chosen **d1" in screen and "all documents that the traces of this run name" in screen
+
+
+def test_what_a_query_was_restricted_to_stands_where_a_memory_was_left_out(home: Path, visit: Visit) -> None:
+    with Memory.open(home / "banks" / "scoped", run="r", embedder="hashing-64", settings={"delta": -1.0}) as memory:
+        ids = [memory.recall("egg").write(f"as {user} likes it") for user in (7, 8)]
+        memory.recall("egg", of=ids[:1], scope="only user 7's")
+        for scope in ("only user 7's", ""):
+            with memory._recorder.step("egg", embedding=memory.bank.embedding(ids[0])) as s:
+                s.recalled(ids[:1], scope=scope)
+                s.selected(ids[:1])
+        assert "only user 7's" in line(memory.bank.trace("r", 3), Phase.RECALL)
+    for step, said in ((3, "only user 7's"), (4, "only user 7's"), (5, "does not say why")):
+        pair = plain(visit("decision", bank="scoped", run="r", step=str(step), ask="pair", b=ids[1]))
+        assert said in pair and "too far" not in pair
+        gate = plain(visit("decision", bank="scoped", run="r", step=str(step), ask="gate", b=ids[1]))
+        assert ("The query was restricted" in gate) is (step < 5)
 
 
 def test_why_a_recorded_memory_was_selected_is_not_made_up(recorded: MemoryBank, visit: Visit) -> None:

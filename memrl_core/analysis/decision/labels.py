@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memrl_core.records import Candidate, Decision, Reason, RecallRecord
+from memrl_core.records import SCOPE, Candidate, Decision, Reason, RecallRecord, StepTrace
 
 SHORT_REASONS = {
     Reason.TOP_K2: "in k2",
@@ -73,6 +73,12 @@ _GIVEN = re.compile(r"[a-z]+-\d{3}")
 _MARKS = re.compile(r"<|%(?={)")
 LONGEST_FACT = 80
 WORD_JOINER = "\u2060"
+
+
+def scope_of(trace: StepTrace) -> str:
+    """What the queries of a step were restricted to, such as "only user 7's"; "" where nothing is said of that."""
+    named = dict.fromkeys(one.scope for one in trace.retrievals if one.scope)
+    return "; ".join(named) or str(trace.task.data.get(SCOPE, ""))
 
 
 def memory_label(memory_id: str, run: str) -> str:

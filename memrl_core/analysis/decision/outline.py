@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from memrl_core.analysis.decision.labels import memory_label, memory_labels
+from memrl_core.analysis.decision.labels import memory_label, memory_labels, scope_of
 from memrl_core.numerals import fixed, signed
 from memrl_core.records import MemoryOperation, MemorySpan, Phase, Reply, StepTrace, ValueChange
 
@@ -132,7 +132,7 @@ def _task(trace: StepTrace) -> str:
 def _recall(trace: StepTrace) -> str:
     if trace.recall is None:
         return _retrieved(trace)
-    pool, delta = trace.recall.pool, f"δ = {trace.recall.delta:.3f}"
+    pool, delta, scope = trace.recall.pool, f"δ = {trace.recall.delta:.3f}", scope_of(trace)
     if pool:
         similarity = [member.similarity for member in pool]
         how, cosines = "", "similarity"
@@ -144,7 +144,7 @@ def _recall(trace: StepTrace) -> str:
             cosines = "cosine by the stored vectors"
         return (
             f"{len(pool):,} of {trace.recall.memories:,} memories recalled{how}, {cosines} {fixed(min(similarity))} "
-            f"to {fixed(max(similarity))}"
+            f"to {fixed(max(similarity))}{scope and f'; {scope}'}"
         )
     if trace.recall.rule == "nothing" or (trace.recall.why and trace.recall.rule != "similarity"):
         return f"nothing is recalled: {trace.recall.why}" if trace.recall.why else "nothing is recalled"
