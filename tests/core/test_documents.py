@@ -121,6 +121,8 @@ def test_what_docker_starts_is_reached_from_this_machine_only() -> None:
     words = services["app"]["command"]
     assert words[:2] == ["memrl", "app"] and set(words[2:]) <= {"--headless"}
     assert services["app"]["environment"]["OLLAMA_HOST"].endswith(services["ollama"]["ports"][0].split(":")[1])
+    # A checkout in which the app ran has gigabytes that the image does not need.
+    assert {".git", ".venv"} <= set((ROOT / ".dockerignore").read_text(encoding="utf-8").split())
 
 
 def test_every_command_and_option_says_what_it_does() -> None:
