@@ -31,10 +31,12 @@ try:
         # Before all else: the browser draws what comes first first, and the stage is what a step is watched on.
         comes_again = stage(view, acted)
 except MemRLError:
-    # A step that cannot be read can still be left for another.
+    # A step that cannot be read is no reason to leave the bank: the header leads to the others.
     with above:
         header(place)
-    raise
+        with errors_shown():
+            raise
+    st.stop()
 with above:
     if comes_again:
         # What the browser would have to load for the rest of the row keeps the stage waiting.

@@ -629,6 +629,19 @@ def test_an_earlier_step_that_cannot_be_read_leaves_the_buttons_of_the_last(demo
     assert "leave" not in {button.key for button in app.button}
 
 
+def test_a_step_that_cannot_be_read_says_what_is_kept_and_what_to_do(demo: Path, visit: Visit) -> None:
+    shutil.copytree(demo, demo.with_name("torn"))
+    with sqlite3.connect(demo.with_name("torn") / "bank.db") as database:
+        database.execute("UPDATE steps SET trace = substr(trace, 1, 200) WHERE step = 12")
+    app = visit("step", bank="torn", step="12")
+    (said,) = app.error
+    assert "its rewards, memories and q are kept" in said.value
+    assert "another step, or restore a copy of the bank" in said.value
+    assert "leave" not in {button.key for button in app.button}
+    app.button(key="move_Back").click().run()
+    assert "step 11 of 40" in page_text(app) and app.button(key="move_Next")
+
+
 def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
     shutil.copytree(demo, demo.with_name("future"))
     with sqlite3.connect(demo.with_name("future") / "bank.db") as database:

@@ -125,7 +125,10 @@ def trace_at(trace: str, embedding: bytes | None, run: str, step: int) -> StepTr
     try:
         return trace_of(trace, embedding)
     except (ValueError, KeyError) as error:
-        raise BankDamaged(f"Step {step} of run {run} cannot be read. Nothing was changed.") from error
+        raise BankDamaged(
+            f"Step {step} of run {run} cannot be read. Nothing was changed; its rewards, memories and q are kept. Look "
+            "at another step, or restore a copy of the bank."
+        ) from error
 
 
 def vector_of(numbers: bytes) -> npt.NDArray[np.float32]:
