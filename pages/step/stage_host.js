@@ -50,6 +50,9 @@ const PATIENCE = 10000;
 const [BELOW, BELOW_LOW, LOW_WINDOW] = [32, 26, 800];
 const LOOK_EVERY = 250;
 const NO_ANSWER = "The program did not answer, so nothing moved. What you gave may not be saved: reload the page to see what stands.";
+const SAVES = ".st-key-share_run button";
+const REST_EVERY = 50;
+const running = () => document.querySelector("[data-test-script-state]")?.dataset.testScriptState === "running";
 const connected = () => (document.querySelector("[data-test-connection-state]")?.dataset.testConnectionState ?? "CONNECTED") === "CONNECTED";
 
 export default function ({ parentElement, data, setStateValue, setTriggerValue }) {
@@ -117,6 +120,29 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     clearTimeout(own.clock);
     const went = { count: own.count, of: own.of, step: own.wanted ?? own.stage.step.step, memory: own.stage.pinnedId ?? null, playing: Boolean(own.playing), moves: own.moves };
     own.clock = setTimeout(() => own.send(went), at_once ? 0 : REPORT_AFTER);
+  };
+  // Whether the page has taken in what the stage shows and what was typed.
+  own.rests = () => {
+    const heard = !own.acts.length && (own.heard ?? 0) >= own.count;
+    return heard && !running() && JSON.stringify(own.stage.look) === JSON.stringify(own.lookHeard);
+  };
+  // A file is made of what the page knows, and not at all while the page runs again: a press on its button waits.
+  own.saves = (event) => {
+    if (own.pressing || !own.stage || !host.isConnected || !event.target.closest?.(SAVES)) return;
+    own.stage.hand.tellReason();
+    if (own.rests()) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const end = performance.now() + PATIENCE;
+    const look = () => {
+      if (!host.isConnected) return;
+      if (!own.rests() && performance.now() < end) return void (own.saveClock = setTimeout(look, REST_EVERY));
+      own.pressing = true;
+      document.querySelector(SAVES)?.click();
+      own.pressing = false;
+    };
+    clearTimeout(own.saveClock);
+    look();
   };
   // To a step that is not at hand; each key counts from the one that was asked for last. Whether there is one.
   own.want = (by) => {
@@ -284,7 +310,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     }
     own.reached = Math.max(own.reached ?? 0, data.newest);
     own.quiet = true;
-    own.look = data.look;
+    own.look = own.lookHeard = data.look;
     own.looked();
     const pinned = own.stage.pinnedId ?? null;
     if (pinned !== data.memory && (data.heard?.of !== own.of || data.heard.count >= own.count)) {
@@ -340,6 +366,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
     own.scrolls = () => own.stage && host.isConnected && own.place();
     window.addEventListener("resize", own.follows);
     document.addEventListener("scroll", own.scrolls, true);
+    document.addEventListener("click", own.saves, true);
   }
   return () => {
     setTimeout(() => {
@@ -347,6 +374,7 @@ export default function ({ parentElement, data, setStateValue, setTriggerValue }
       own.above.disconnect();
       window.removeEventListener("resize", own.follows);
       document.removeEventListener("scroll", own.scrolls, true);
+      document.removeEventListener("click", own.saves, true);
       own.stage?.destroy();
       own.strip?.destroy();
       own.strip?.root.remove();

@@ -149,6 +149,31 @@ def test_any_view_reopens_by_its_address_and_as_the_file_that_share_writes(
 
 
 @pytest.mark.slow
+def test_a_file_that_is_saved_at_once_opens_with_what_was_typed_and_chosen_last(
+    page: Page, app: RunningApp, context: BrowserContext
+) -> None:
+    page.goto(f"{app.url}/step?bank=demo&step=20")
+    drawn_stage(page)
+    settled(page)
+    # At once, and amid the run of the page that follows what was typed.
+    for number, wait in enumerate((0, 380)):
+        page.locator(".stage-row").nth(number).dispatch_event("click")
+        page.get_by_label("Colour of the map").select_option(("outcome", "family")[number])
+        page.get_by_label("Search the texts").fill(("letter", "pot")[number])
+        seen = page.evaluate(f"({VIEWED})({STAGE})")
+        page.wait_for_timeout(wait)
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Save as a file").click()
+        path = app.home / f"at-once-{number}.html"
+        saved.value.save_as(path)
+        shared = context.new_page()
+        shared.goto(path.as_uri())
+        shared.wait_for_selector(".stage [data-state=current]")
+        assert shared.evaluate(f"({VIEWED})(player)") == seen
+        shared.close()
+
+
+@pytest.mark.slow
 def test_what_is_tried_on_a_live_step_can_be_used_from_the_next_step_on(page: Page, app: RunningApp) -> None:
     (app.home / "banks").mkdir(exist_ok=True)
     folder = app.home / "banks" / "tried"
