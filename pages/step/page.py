@@ -21,7 +21,7 @@ if place is None or place.run is None:
     st.page_link("pages/home/page.py", label="Start a run", icon=":material/add:")
     st.stop()
 
-above, picture, below = st.container(), st.container(), st.container()
+above, picture, below = st.container(key="above"), st.container(), st.container()
 try:
     view = view_of(place)
     if acted := act_on(view):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from memrl_core.agent import Agent
 from memrl_core.agent.preferences import load_preferences
@@ -259,6 +259,29 @@ def test_what_went_wrong_stands_above_a_stage_that_still_fits(page: Page, app: R
         if name == "torn":
             assert box["y"] + box["height"] <= stage["y"]
         expect(page.get_by_label("k1 as a number")).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["", "&step=20"])
+@pytest.mark.parametrize("size", [(390, 844), (1440, 900)])
+def test_the_stage_is_drawn_where_it_stays(browser: Browser, app: RunningApp, size: tuple[int, int], at: str) -> None:
+    # Somebody new: the scripts of the buttons come after the stage.
+    with browser.new_context(viewport={"width": size[0], "height": size[1]}) as newcomer:
+        newcomer.add_init_script("""
+          window.tops = new Set();
+          const look = () => {
+            const stage = document.querySelector(".stage [data-state=current]")?.closest(".stage");
+            if (stage) window.tops.add(Math.round(stage.getBoundingClientRect().top));
+            requestAnimationFrame(look);
+          };
+          look();
+        """)
+        page = newcomer.new_page()
+        page.goto(f"{app.url}/step?bank=demo{at}")
+        drawn_stage(page)
+        expect(page.get_by_role("button", name="Save as a file")).to_be_visible()
+        settled(page)
+        assert len(page.evaluate("[...window.tops]")) == 1
 
 
 @pytest.mark.slow
