@@ -8,6 +8,7 @@ from memrl_core.logs import logger
 from pages import entry
 from pages.shared import place
 from pages.shared.text import literal
+from pages.shared.waiting import save_what_waits
 
 st.set_page_config(page_title="MemRL Inspector", layout="wide")
 st.html(entry.STYLE)
@@ -25,6 +26,7 @@ if failure := st.session_state.pop("failure", None):
 try:
     entry.hear_history()
     place.follow()
+    save_what_waits()
     page.run()
     entry.settle(page.title)
 except MemRLError as error:

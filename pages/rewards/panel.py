@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, get_args
 
 import streamlit as st
@@ -27,6 +28,7 @@ from memrl_core.learning.scales import (
 from memrl_core.numerals import signed
 from memrl_core.records import LedgerEvent, StepTrace
 from pages.rewards.queue import save
+from pages.shared import waiting
 from pages.shared.person import allowed, is_distinct, person, within_role
 from pages.shared.picture import show_table
 from pages.shared.rewards import CHOSEN, later_selections, option_button
@@ -61,7 +63,11 @@ class Panel:
 
     def save(self, value: float, given: Mapping[str, Any], go_on: bool = True) -> bool:
         """Save a reward and go on; True when it was saved."""
-        rating = self.rating(value, given)
+        return self.keep(self.rating(value, given), go_on)
+
+    def keep(self, rating: Rating, go_on: bool) -> bool:
+        """Save a rating of this step, which takes along the reason that waited; True when it was saved."""
+        waiting.taken()
         place = self.trace.run, self.trace.step
         return save(self.bank, self.session, place, lambda: [self.bank.write.ratings.rate(rating)], go_on)
 
@@ -231,4 +237,10 @@ def _mark(panel: Panel, key: str, name: str, mark: int) -> None:
 def _reason_changed(panel: Panel) -> None:
     if panel.mine is not None:
         given = {name: value for name, value in panel.mine.payload.items() if name in CHOSEN}
-        panel.save(panel.mine.value or 0.0, given, go_on=False)
+        waiting.wait(partial(_save_reason, panel, panel.rating(panel.mine.value or 0.0, given)))
+
+
+def _save_reason(panel: Panel, rating: Rating) -> None:
+    # Another reward has taken the reason along.
+    if panel.mine == panel.bank.ratings.mine(rating.run, rating.step, rating.rater):
+        panel.keep(rating, go_on=False)

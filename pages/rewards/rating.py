@@ -43,6 +43,7 @@ from pages.shared import place as places
 from pages.shared.person import person, within_role
 from pages.shared.place import Place
 from pages.shared.text import answer, errors_shown, literal, minute, verbatim
+from pages.shared.waiting import follow_what_waits, save_what_waits
 
 Pair = tuple[tuple[str, int], tuple[str, int]]
 PAIR_BUTTONS = (("1", "first", "Left is better"), ("3", "tie", "Equal"), ("5", "second", "Right is better"))
@@ -73,6 +74,7 @@ def _rating(place: Place) -> None:
         _pairs(place, chosen, buttons)
     else:
         _single(place, chosen, scale, buttons)
+    follow_what_waits()
 
 
 def _single(place: Place, chosen: QueueFilter, scale: Scale, buttons: DeltaGenerator) -> None:
@@ -400,6 +402,7 @@ def _redo(bank: MemoryBank, session: RatingSession) -> None:
 
 
 def _by_action(bank: MemoryBank, session: RatingSession, act: Callable[[str], Action | None], verb: str) -> None:
+    save_what_waits()
     try:
         action = act(person())
     except MemRLError as error:

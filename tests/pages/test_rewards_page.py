@@ -247,6 +247,13 @@ def test_a_reason_is_saved_with_the_rating_and_saved_again_when_it_changes(bank:
     assert by_people(bank)[1].payload["thumb"] == "down"
 
 
+def test_a_reason_typed_before_another_reward_is_saved_once_with_that_reward(bank: Stored, queue: Visit) -> None:
+    app = click(press(queue(step="5"), "1"), "queue_previous")
+    app.text_input(key=f"reason_{step_id(bank, 5)}").set_value("the right shelf")
+    press(app, "5")
+    assert [(event.value, event.reason) for event in by_people(bank)] == [(-1.0, ""), (1.0, "the right shelf")]
+
+
 # --- what is in it ----------------------------------------------------------------------------------------------------
 
 
