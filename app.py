@@ -7,7 +7,7 @@ from memrl_core.errors import MemRLError
 from memrl_core.logs import logger
 from pages import entry
 from pages.shared import place
-from pages.shared.text import literal
+from pages.shared.text import failure_said, literal
 from pages.shared.waiting import save_what_waits
 
 st.set_page_config(page_title="MemRL Inspector", layout="wide")
@@ -21,14 +21,13 @@ if not entry.is_open():
     st.stop()
 if problem := home_problem():
     st.warning(literal(problem), icon=":material/folder_off:")
-if failure := st.session_state.pop("failure", None):
-    st.error(literal(failure), icon=":material/error:")
 try:
-    entry.hear_history()
-    place.follow()
-    save_what_waits()
-    page.run()
-    entry.settle(page.title)
+    with failure_said():
+        entry.hear_history()
+        place.follow()
+        save_what_waits()
+        page.run()
+        entry.settle(page.title)
 except MemRLError as error:
     st.error(literal(str(error)), icon=":material/error:")
     if st.button("Leave this bank and open the demo", key="leave"):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import RerunException
 
 from memrl_core.bank import MemoryBank
 from memrl_core.environments import environment_class
@@ -48,6 +49,20 @@ def failure_kept() -> Iterator[None]:
         yield
     except MemRLError as error:
         st.session_state["failure"] = str(error)
+
+
+@contextmanager
+def failure_said() -> Iterator[None]:
+    """Says above the block what was kept, once; again where the block is cut short, which nobody may have seen."""
+    failure = st.session_state.pop("failure", None)
+    if failure is not None:
+        st.error(literal(failure), icon=":material/error:")
+    try:
+        yield
+    except RerunException:
+        if failure is not None:
+            st.session_state.setdefault("failure", failure)
+        raise
 
 
 def in_badge(text: str) -> str:

@@ -63,6 +63,25 @@ def test_in_formatted_prose_emphasis_is_drawn_and_nothing_acts(text: str) -> Non
     assert "strong_open" in {c.type for b in parser.parse(harmless("a **b** c")) for c in b.children or ()}
 
 
+def _cut_short() -> None:
+    import streamlit as st
+
+    from pages.shared.text import failure_said
+
+    with failure_said():
+        if st.session_state.pop("comes_right_behind", False):
+            st.rerun()
+
+
+def test_a_failure_is_said_again_where_the_page_was_cut_short_and_once_where_not() -> None:
+    app = AppTest.from_function(_cut_short)
+    app.session_state["failure"] = "Nothing was run."
+    app.session_state["comes_right_behind"] = True
+    app.run()
+    assert [error.value for error in app.error] == [literal("Nothing was run.")]
+    assert not app.run().error
+
+
 def _replies() -> None:
     from pages.shared.text import said
 
