@@ -24,12 +24,14 @@ _lessons = st.components.v2.component(
     isolate_styles=False,
 )
 shelf = load_shelf()
+folder, person = own_folder(), Path.home()
 _lessons(
     key="lessons",
     data={
         "lessons": {key: lesson.model_dump(by_alias=True) for key, lesson in shelf.lessons.items()},
         "troubles": list(shelf.troubles),
-        "own": str(own_folder()).replace(str(Path.home()), "~", 1),
+        # On a wall it says no more of the machine than it must: who has set the folder knows where it is.
+        "own": f"~/{folder.relative_to(person)}" if folder.is_relative_to(person) else f"$MEMRL_HOME/{folder.name}",
         "own_keys": sorted(shelf.own),
         "stated_at": shelf.stated_at,
         "pictures": {key: kept(key) for key in shelf.lessons if key not in shelf.own},

@@ -649,6 +649,16 @@ def test_a_bank_of_a_newer_version_is_said(demo: Path, visit: Visit) -> None:
     assert "newer version" in page_text(visit("step", bank="future"))
 
 
+@pytest.mark.parametrize(("person", "says"), [("/nowhere", "$MEMRL_HOME/lessons"), ("{home}", "~/lessons")])
+def test_the_folder_of_own_lessons_has_a_short_name(
+    home: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch, person: str, says: str
+) -> None:
+    monkeypatch.setenv("HOME", person.format(home=home))
+    parts = visit("lessons").get("bidi_component")
+    (sent,) = [one.proto.json for one in parts if one.proto.component_name == "memrl_lessons"]
+    assert json.loads(sent)["own"] == says
+
+
 def test_memories_are_searched_and_filtered(bank: Stored, visit: Visit) -> None:
     app = visit("bank", bank="demo")
     assert "40 of 40 memories" in page_text(app)
