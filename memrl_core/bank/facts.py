@@ -60,7 +60,7 @@ class KnownRun:
     """What is kept of a run: `changes` of its settings, scales and environment, and its newest finished step.
 
     `view` are its memories with their q and visits as arrays, `now` what the run believes of them; `ever_known` counts
-    those it has ever known. Each is None until it is asked for.
+    those it has ever known, `count` those it sees. Each is None until it is asked for.
     """
 
     info: RunInfo
@@ -69,6 +69,7 @@ class KnownRun:
     view: MemoryView | None = None
     now: Fold | None = None
     ever_known: int | None = None
+    count: int | None = None
 
 
 class Facts:

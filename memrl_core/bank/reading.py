@@ -164,9 +164,10 @@ class Reader:
         """How many memories the run knows, now or as of a step."""
         if as_of is not None:
             return len(self._q.past(run, as_of).utilities)
-        self._facts.run(run)
-        ((count,),) = self._database.raw("SELECT count(*) FROM q_values WHERE run = ? AND NOT away", (run,))
-        return int(count)
+        known = self._facts.of(run)
+        if known.count is None:
+            ((known.count,),) = self._database.raw("SELECT count(*) FROM q_values WHERE run = ? AND NOT away", (run,))
+        return known.count
 
     @locked
     def histories(self, run: str, of: Iterable[str] | None = None) -> dict[str, Sequence[UtilityPoint]]:

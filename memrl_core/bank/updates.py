@@ -127,9 +127,12 @@ class Updates:
         fold.settings = settings
         if any(event.kind in BRINGS_IN and not positions.keys().isdisjoint(event.memory_ids) for event in events):
             fold.origins = self._q.origins(run).origins
-        counts = self._counts(run, positions)
+        counts, seen = self._counts(run, positions), len(fold.utilities)
         with self._q.foldable(run):
             fold.take(step, events)
+        known = self._facts.of(run)
+        if known.count is not None:
+            known.count += len(fold.utilities) - seen
         moves, cut = [], {}
         for memory_id, points in fold.histories.items():
             first = counts.get(memory_id, 0)
@@ -171,7 +174,7 @@ class Updates:
         fold = self._q.anew(run)
         for table in (schema.q_values, schema.q_moves):
             database.execute(delete(table).where(table.c.run == run))
-        known.view, known.ever_known = None, 0
+        known.view, known.ever_known, known.count = None, 0, None
         moves = [(n, point) for points in fold.histories.values() for n, point in enumerate(points)]
         self._write(run, fold, {}, moves, {})
 

@@ -11,6 +11,8 @@ import pytest
 from memrl_core.agent.preferences import Preferences
 from memrl_core.agent.runs import live_run
 from memrl_core.bank import MemoryBank
+from memrl_core.bank.people.ratings import Rating
+from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.environments import make_environment
 from memrl_core.environments.household import Household
 from memrl_core.environments.tasks import sample_tasks
@@ -30,6 +32,35 @@ def test_a_fork_without_a_step_of_its_own_forgets_at_once(tmp_path: Path) -> Non
         bank.write.editing.forget("f", ["r-0002"])
         assert list(bank.utilities("f")) == ["r-0001", "r-0003"]
         assert len(bank.utilities("r")) == 3
+
+
+def test_how_many_memories_a_run_sees_is_counted_once_and_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_bank(tmp_path / "b") as bank, MemoryBank.open(str(tmp_path / "b")) as other:
+        edit, people = bank.write.editing, bank.write.ratings
+        bank.write.commit_step(*a_step(1))
+        assert bank.memory_count("r") == 1
+        asked, raw = [], bank._database.raw
+        monkeypatch.setattr(bank._database, "raw", lambda query, *given: asked.append(query) or raw(query, *given))
+        changes = (
+            lambda: bank.write.commit_step(*a_step(2)),
+            lambda: edit.forget("r", ["r-0001"]),
+            lambda: edit.restore("r", ["r-0001"], "ann"),
+            lambda: bank.write.commit_step(*a_step(3)),
+            lambda: edit.edit("r", "r-0002", bank.memory("r-0002").intent, "reworded", HashingEmbedder(8), "ann"),
+            lambda: edit.merge("r", ["r-0001", "r-0003"], "both", "both", HashingEmbedder(8), "ann"),
+            lambda: bank.write.undo.undo("ann"),
+            lambda: people.rate(Rating("r", 1, -1.0, "ann")),
+            lambda: bank.write.start_run(replace(a_run("f", base="r", base_step=3), first_step=4)),
+            lambda: other.write.editing.forget("r", ["r-0003"]),
+            lambda: bank.write.commit_step(*a_step(4)),
+        )
+        for number, change in enumerate(changes):
+            change()
+            for run in [info.id for info in bank.runs()]:
+                assert bank.memory_count(run) == len(bank.utilities(run)) == len(other.utilities(run)), number
+        assert sum("NOT away" in query for query in asked) <= 3
 
 
 def test_a_memory_forgotten_while_it_is_in_the_prompt_moves_no_more(tmp_path: Path) -> None:
