@@ -76,7 +76,10 @@ def show_queue(show: Show, run: str) -> None:
 
 
 def offer_batch(bank: MemoryBank) -> None:
-    """Begin with what is assigned to the person, where they have asked for no other queue; once for each batch."""
+    """Begin with what is assigned to the person, where they have asked for no other queue; once for each batch.
+
+    Also where they have rated all of it: they find that they are done, and the way to their result on gold items.
+    """
     offered: set[str] = st.session_state.setdefault("batches_offered", set())
     opened = (batch for batch in bank.batches.of() if not batch.closed and batch.kind == "reward")
     mine = [batch for batch in opened if person() in batch.parts]
@@ -84,8 +87,7 @@ def offer_batch(bank: MemoryBank) -> None:
     offered.update(f"{batch.id}·{person()}" for batch in mine)
     if new and asked_filter().show == "awaiting":
         batch_filter = asked_filter().model_copy(update={"show": "batch"})
-        if _queue(bank, batch_filter):
-            st.session_state[FILTER], st.session_state["queue_show"] = batch_filter, "batch"
+        st.session_state[FILTER], st.session_state["queue_show"] = batch_filter, "batch"
 
 
 def link_of(chosen: QueueFilter) -> dict[str, str]:
