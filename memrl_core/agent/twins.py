@@ -232,9 +232,9 @@ def start_twins(
     if shift_at:
         options["environment_options"] = {"shift_at": sorted(shift_at)}
     names = []
-    for side, place in zip(sides, ("left", "right"), strict=True):
+    for side, name in zip(sides, ("left", "right"), strict=True):
         info = start_run(
-            bank, environment=environment, settings=side.settings, policy=side.policy, run=f"{pair}-{place}", **options
+            bank, environment=environment, settings=side.settings, policy=side.policy, run=f"{pair}-{name}", **options
         )
         names.append(info.id)
     return open_twins(bank, names[0], names[1])

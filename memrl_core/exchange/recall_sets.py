@@ -265,11 +265,11 @@ class _Reader:
         self._unread |= dict.fromkeys(name for name in row if name not in QUERY)
         if isinstance(row.get("nothing"), bool):
             listed = [*listed, {"nothing": row["nothing"]}]
-        for place, one in enumerate(listed, start=1):
+        for at, one in enumerate(listed, start=1):
             try:
                 self._judged(query_id, one)
             except InputError as error:
-                self._skipped.append(f"Line {number:,}, label {place:,}: {error}.")
+                self._skipped.append(f"Line {number:,}, label {at:,}: {error}.")
 
     def _judged(self, query_id: str, one: Any) -> None:
         if not isinstance(one, dict):
