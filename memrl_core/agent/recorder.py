@@ -630,7 +630,7 @@ class Recorder:
             taken = wanted or self.bank.write.next_memory_id(self.run)
             step = self.bank.next_step(self.run) - 1
             memory = Memory(taken, asked, words, "unrated", intent_key(asked), (), self.run, step, "", now())
-            if taken in self.bank.memory_ids():
+            if self.bank.holds(taken):
                 memory = self.bank.memory(taken)
             if (memory.intent, memory.experience) != (asked, words):
                 raise InputError(f"This bank has another memory “{taken[:80]}” already. {UNCHANGED}")
@@ -1049,7 +1049,7 @@ class RecordedStep:
         self._did("wrote", Phase.WRITE)
 
     def _free(self, memory_id: str) -> str:
-        if memory_id and _checked(ID, memory_id, "an id of a memory") in self._bank.memory_ids():
+        if memory_id and self._bank.holds(_checked(ID, memory_id, "an id of a memory")):
             raise InputError(f"This bank has a memory “{memory_id[:80]}” already. {UNCHANGED}")
         return memory_id
 
@@ -1320,11 +1320,10 @@ class RecordedStep:
     def _operations(self, one: _Written, q0: float, outcome: Outcome) -> list[MemoryOperation]:
         bank, name, intent, vector = self._bank, "", self._intent, self._embedding
         if one.op != "delete":
-            taken = {*bank.memory_ids(), *self._vectors}
             # What replaces a memory is named after it: "m1", "m1~2", "m1~3".
             stem = one.replaces[0].split("~")[0] if one.replaces else bank.write.next_memory_id(self._run)
             names = chain([one.memory_id or stem], map(f"{stem}~{{}}".format, count(2)))
-            name = next(free for free in names if free not in taken)
+            name = next(free for free in names if free not in self._vectors and not bank.holds(free))
             if one.replaces:
                 intent, vector = bank.memory(one.replaces[0]).intent, bank.embedding(one.replaces[0])
             assert vector is not None

@@ -194,9 +194,10 @@ class _Watcher:
 
         Returns the ids of these. An id that the bank has for another text is not one of them.
         """
-        bank, there = self._bank, set(self._bank.memory_ids())
+        bank = self._bank
+        there = [name for name in texts if bank.holds(name)]
         found: dict[str, tuple[str, str, Any]] = {}
-        for name in (name for name in texts if name in there):
+        for name in there:
             one = bank.memory(name)
             if texts[name] in ("", one.intent, one.experience):
                 found[name] = one.intent, one.experience, bank.embedding(name)

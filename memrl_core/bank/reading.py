@@ -214,6 +214,12 @@ class Reader:
         return [memory_id for memory_id in self._facts.memories if memory_id in named]
 
     @locked
+    def holds(self, memory_id: str) -> bool:
+        """Whether a run has come to know a memory of this id."""
+        known = "SELECT 1 FROM q_values WHERE run IN (SELECT id FROM runs) AND memory_id = ? LIMIT 1"
+        return memory_id in self._facts.memories and bool(self._database.raw(known, (memory_id,)))
+
+    @locked
     def metadata(self, run: str) -> dict[str, Mapping[str, Any]]:
         """What is known of memories besides their texts (user, tags, source …), as JSON, of those that have any.
 

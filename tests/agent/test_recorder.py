@@ -1060,6 +1060,23 @@ def test_what_is_known_of_a_memory_goes_with_it_to_what_replaces_it_and_to_other
     assert bank.metadata("merged") == {**before, "a.2": {"user": 7, "tags": ["a"]}, "b~2": {"user": 7}}
 
 
+def test_what_an_agent_reports_of_one_memory_reads_no_others(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = recorder.bank
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    asked, raw = [], bank._database.raw
+    monkeypatch.setattr(bank._database, "raw", lambda query, *given: asked.append(query) or raw(query, *given))
+    recorder.remember("egg", "boil it", a_vector(1), memory_id="m")
+    recorder.remember("pan", "oil it", a_vector(2))
+    with recorder.step("egg", embedding=a_vector(1)) as s:
+        s.wrote("fry it", "n")
+        s.wrote("bake it", "m")
+    assert set(bank.utilities("mine")) == {"m", "n", "mine-0001", "mine-0002"}
+    assert any("“m” already" in lack for lack in s.trace.lacks)
+    assert not [query for query in asked if "DISTINCT memory_id" in query]
+
+
 def test_a_reward_that_comes_late_moves_q_once_and_finds_its_step_by_the_agents_own_id(
     bank: MemoryBank, recorder: Recorder, strict: Recorder
 ) -> None:
