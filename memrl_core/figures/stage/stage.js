@@ -19,6 +19,8 @@ const UNDER_WAY = 0.95;
 // Seconds in which a reward that is given by hand moves what it moves.
 const SWING = 0.9;
 const HASTE = 2.4;
+// Seconds of the first frame after a rest, and the most that one frame moves on: a window may have been out of sight.
+const [FIRST_FRAME, MOST_PER_FRAME] = [0.016, 0.25];
 const HEIGHT = 600;
 const LOW = 540;
 const WIDE = 1060;
@@ -61,6 +63,7 @@ class Stage {
     this.lightens = null;
     this.hovered = this.pinned = null;
     this.speed = 1;
+    this.last = null;
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.build();
     this.watcher = new ResizeObserver(() => this.resize());
@@ -771,7 +774,8 @@ class Stage {
 
   tick(now) {
     this.frame = null;
-    const seconds = Math.min(0.1, this.last && now - this.last < 400 ? (now - this.last) / 1000 : 0.016);
+    // Frames that come late move on by their time: a busy machine shows fewer of them, not a slower picture.
+    const seconds = this.last === null ? FIRST_FRAME : Math.min(MOST_PER_FRAME, (now - this.last) / 1000);
     this.last = now;
     if (this.t < this.goal) {
       const phase = Math.min(LAST - 1, Math.floor(this.t));
@@ -787,6 +791,7 @@ class Stage {
     this.render();
     if (swing?.share === 1) this.model.swing = null;
     if (moving || this.model.swing || this.t < this.goal || this.playing) this.redraw();
+    else this.last = null;
   }
 
   ended() {

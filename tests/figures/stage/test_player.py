@@ -1042,3 +1042,21 @@ def test_labels_on_one_line_of_the_axis_stand_apart_and_no_dot_lies_on_a_number(
     for left, right, top, bottom in found["numbers"]:
         for dot in found["dots"]:
             assert min(right, dot[1]) <= max(left, dot[0]) + 1 or min(bottom, dot[3]) <= max(top, dot[2]) + 2
+
+
+@pytest.mark.slow
+def test_late_frames_leave_the_movements_about_their_duration(demo_data: Any, play: Play) -> None:
+    page = play(demo_data, "step=20")
+    frames = page.evaluate("""() => {
+      const stage = player;
+      stage.pause();
+      stage.redraw = () => {};
+      [stage.t, stage.goal, stage.last] = [4, 7, null];
+      let count = 0;
+      for (let now = 1e6; stage.t < stage.goal && count < 1000; now += 500) {
+        stage.tick(now);
+        count += 1;
+      }
+      return count;
+    }""")
+    assert frames <= 20
