@@ -450,11 +450,12 @@ def _taken_at_hand(results: Path | None) -> list[Interval]:
     return [exactly(int(rows[column].sum())) for column in ("taken", "at_hand")]
 
 
-def _in_the_prompt(count: str, *arms: str) -> Callable[[Path | None], list[Interval]]:
-    """Of the last 80 messages of SmolLM2 with three memories, how many per cent had this in the prompt, by arm."""
+def _in_the_prompt(count: str, *arms: str, model: str = SMOLLM2) -> Callable[[Path | None], list[Interval]]:
+    """Of a model's last 80 messages, how many per cent had this in the prompt, by arm."""
 
     def found(results: Path | None) -> list[Interval]:
-        rows = pd.read_parquet(sample_data_path() / "real-models.parquet").query("model == @SMOLLM2")
+        rows = pd.read_parquet(sample_data_path() / "real-models.parquet")
+        rows = rows[rows["model"] == model]
         last = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[WINDOWS[1][1]])]
         sums = last.groupby("arm")[[count, "tasks"]].sum(min_count=1)
         return [exactly(100 * float(sums.loc[arm, count]) / float(sums.loc[arm, "tasks"])) for arm in arms]
@@ -739,6 +740,12 @@ CLAIMS: tuple[Claim, ...] = (
         quick=True,
     ),
     Claim("docs/real-models.md", "So the {} points of MemRL over λ = 0 above", _over_similarity, quick=True),
+    Claim(
+        "docs/real-models.md",
+        "has one in the prompt of {} % of the last 80 messages with λ = 0 and of {} % with MemRL",
+        _in_the_prompt("failing", *PAIRS[", 0.5B"][:2], model=PAIRS[", 0.5B"][2]),
+        quick=True,
+    ),
     *(
         Claim("docs/real-models.md", says, _in_the_prompt(count, *arms), quick=True)
         for says, count, arms in (

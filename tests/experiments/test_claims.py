@@ -76,8 +76,6 @@ NO_FINDINGS = {
     "docs/write_results.py": {"80 %"},
     "docs/how-to/rating.md": {"45 points"},
     "docs/how-to/recall.md": {"90 %", "3 %"},
-    # Counted in the steps of a study, which do not ship.
-    "docs/real-models.md": {"46 %", "35 %"},
     "docs/screens.md": {"40 %", "90 %"},
     "docs/teaching.md": {"80 %", "55 %"},
     "sample_data/lessons/01-frozen-and-plastic.toml": {"75 %"},
