@@ -146,7 +146,7 @@ def test_what_is_said_of_layouts_and_of_ranking_is_what_was_measured(tmp_path: P
         ("31 of 33 messages", "32 of 33 messages"),
         ("less than some 20 points", "less than some 5 points"),
         ("between −2.5 and +2.8 points", "between −2.5 and +1.8 points"),
-        ("860 of 972 messages", "861 of 972 messages"),
+        ("1277 of 1465 messages", "1278 of 1465 messages"),
     ):
         assert page.count(old) == 1
         (tmp_path / where).write_text(page.replace(old, new), encoding="utf-8")
