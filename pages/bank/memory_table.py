@@ -35,8 +35,10 @@ FAR = {
 
 def memory_table(view: View) -> None:
     """Search in the full text, filter by outcome and q; a chosen row opens the memory beside the table."""
-    rows = _of_selection(view, _with_uses(view, catalogue(view.moment, view.memories)))
-    metadata = {name: known_of(known) for name, known in view.place.bank.metadata(view.run.id).items()}
+    held = _with_uses(view, catalogue(view.moment, view.memories))
+    everything = view.place.bank.metadata(view.run.id)
+    metadata = {name: known_of(everything[name]) for name in held["id"] if name in everything}
+    rows = _of_selection(view, held)
     about: list[str] = []
     if metadata and len(rows):
         rows = rows.assign(metadata=[KNOWN_APART.join(metadata.get(name, ())) for name in rows["id"]])

@@ -70,3 +70,15 @@ def test_steps_are_filtered_by_what_is_known_of_the_memories_in_their_pool(visit
     app.button(key="steps_clear").click().run()
     assert reported(app) == ["4", "4"]
     assert not visit("steps", bank="demo", run="household").multiselect, "of what nobody knows nothing is asked"
+
+
+def test_metadata_is_offered_of_memories_that_are_still_there(visit: Visit) -> None:
+    with MemoryBank.create(str(banks_folder() / "users"), "two", 2) as bank:
+        recorder = Recorder(bank, "r")
+        for user in (7, 8):
+            recorder.remember("egg", f"as {user} likes it", [1.0, 0.0], memory_id=f"m{user}", metadata={"user": user})
+        with recorder.step("egg", embedding=[1.0, 0.0]) as s:
+            s.recalled(["m7"])
+            s.wrote(memory_id="m8", op="delete")
+    app = visit("bank", bank="users", run="r")
+    assert app.multiselect(key="memory_about").options == ["user: 7"]
