@@ -513,9 +513,10 @@ def _layouts(table: int) -> dict[tuple[str, str, int], list[float]]:
     }
 
 
-RIGHT, AT_HAND, SHOWN, TAKEN, REPEATED, FAILED = 0, 9, 10, 13, 17, 18
-"""Where a row has the share right; in how many messages the right answer was at hand, of how many; in how many of these
-it was taken; and how often a lone failure was repeated, of how many."""
+NONE, RIGHT, AT_HAND, SHOWN, TAKEN, REPEATED, FAILED = 1, 0, 9, 10, 13, 17, 18
+"""Where a row of one seed has the share right without memory; where any row has the share right; in how many messages
+the right answer was at hand, of how many; in how many of these it was taken; and how often a lone failure was repeated,
+of how many."""
 
 
 def _by_layout(table: int, *asked: tuple[int, str, int, int]) -> list[Interval]:
@@ -599,6 +600,13 @@ def _minilm(results: Path | None) -> list[Interval]:
         for interval in _by_layout(table, *((0, "transcript", 1, n) for n in (AT_HAND, SHOWN)))
     ]
     return at_hand + _by_layout(1, *((model, "transcript", k2, RIGHT) for model in range(3) for k2 in (1, 3, 5)))
+
+
+def _in_the_household(results: Path | None) -> list[Interval]:
+    """How many of 20 tasks each model solves in each layout, and without memory."""
+    layouts = ("transcript", "transcript, all observations", "transcript, choices in the prompt", "turns")
+    asked = [(layout, RIGHT) for layout in layouts] + [("transcript", NONE)]
+    return [exactly(round(_layouts(3)[model, layout, 3][number] / 5)) for layout, number in asked for model in MODELS]
 
 
 def _mean_with_interval(values: pd.Series) -> tuple[float, float, float]:
@@ -822,6 +830,12 @@ CLAIMS: tuple[Claim, ...] = (
                 "for {} of {} messages in place of {} of {} with one memory, and SmolLM2 gets {}, {} and {} % right at "
                 "k2 = 1, 3 and 5, the 0.5B model {}, {} and {}, the 1.5B model {}, {} and {}",
                 _minilm,
+            ),
+            (
+                "with the latest observation SmolLM2 solves {} of 20, the 0.5B model {} and the 1.5B model {}; with "
+                "all observations {}, {} and {}; with the list of choices in the prompt {}, {} and {}; as earlier "
+                "exchanges of the chat {}, {} and {}; without memory {}, {} and {}",
+                _in_the_household,
             ),
         )
     ),
