@@ -1,7 +1,8 @@
 """Write the site's tables from measurements: `python docs/write_results.py FOLDER ... BENCH.json ...`.
 
 A folder is one of `memrl experiment`, or of `memrl layouts`; all of these go to one page. Finished cells of
-real-models.toml with a language model are added to those in sample_data instead, and the pictures drawn anew.
+real-models.toml and real-credit.toml with a language model are added to those in sample_data instead, and the pictures
+of the former drawn anew.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ DATA = Path(__file__).parents[1] / "sample_data" / f"{STUDY}.parquet"
 """The study's results, which the Lab shows."""
 REAL = DATA.with_name("real-models.parquet")
 """The results with real models that the page of this name, Home and the claims read, of every model (see `keep`)."""
+CREDIT = DATA.with_name("real-credit.parquet")
+"""Those of credit by following in worlds other than the help desk, likewise."""
 SHOWN = ["model", "stream", "arm", "seed", "epoch", "tasks", "accuracy"]
 COUNTED = ["failing", "follows", "at_hand", "taken"]
 """Steps of an epoch with a failure in the prompt, that follow a memory, with what is right at hand, that took it; not
@@ -107,8 +110,8 @@ def _draw(shares: pd.DataFrame, last: pd.DataFrame, axes: tuple[str, str], file:
         _save(figure, file)
 
 
-def keep(folder: Path) -> None:
-    """Add the finished cells of an experiment with a language model to those that ship, in place of the same ones."""
+def keep(folder: Path, file: Path) -> None:
+    """Add the finished cells of an experiment with a language model to a file that ships, in place of the same ones."""
     plan = Plan.model_validate(json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["plan"])
     found = pd.read_parquet(folder / "results.parquet").query("phase == @LEARN")
     found["model"] = re.sub("gguf:.*/", "gguf:", plan.model)
@@ -121,8 +124,8 @@ def keep(folder: Path) -> None:
     )
     by_epoch = counts.groupby(["stream", "arm", "seed", "epoch"])[COUNTED].sum().astype("Int64").reset_index()
     kept = found[SHOWN].merge(by_epoch, on=["stream", "arm", "seed", "epoch"], how="left")
-    rows = pd.concat([pd.read_parquet(REAL), kept], ignore_index=True)
-    rows.drop_duplicates(["model", "stream", "arm", "seed", "epoch"], keep="last").to_parquet(REAL, index=False)
+    rows = pd.concat([*([pd.read_parquet(file)] if file.exists() else []), kept], ignore_index=True)
+    rows.drop_duplicates(["model", "stream", "arm", "seed", "epoch"], keep="last").to_parquet(file, index=False)
 
 
 def draw_real_models() -> None:
@@ -293,8 +296,11 @@ def main(names: list[str]) -> None:
             measured.append(path)
             continue
         if path.suffix != ".json" and path.resolve().name.startswith(REAL.stem):
-            keep(path)
+            keep(path, REAL)
             draw_real_models()
+            continue
+        if path.suffix != ".json" and path.resolve().name.startswith(CREDIT.stem):
+            keep(path, CREDIT)
             continue
         page = RESULTS / ("performance.md" if path.suffix == ".json" else f"{path.resolve().name}.md")
         page.write_text(performance(path) if path.suffix == ".json" else experiment(path), encoding="utf-8")

@@ -279,7 +279,11 @@ def _help_desk(epochs: slice, model: str = SMOLLM2) -> pd.DataFrame:
     """The share right by seed (rows) and arm that a model got in some epochs of the help desk, as the results say that
     ship.
     """
-    rows = pd.read_parquet(sample_data_path() / "real-models.parquet").query("model == @model")
+    return _by_arm(pd.read_parquet(sample_data_path() / "real-models.parquet").query("model == @model"), epochs)
+
+
+def _by_arm(rows: pd.DataFrame, epochs: slice) -> pd.DataFrame:
+    """The share right by seed (rows) and arm in some epochs."""
     chosen = rows[rows["epoch"].isin(sorted(rows["epoch"].unique())[epochs])]
     return chosen.pivot_table(index="seed", columns="arm", values="accuracy")
 
@@ -296,13 +300,24 @@ def _in_percents(values: Sequence[float]) -> list[Interval]:
 
 
 def _pair(arm: str, other: str, model: str, epochs: slice) -> Callable[[Path | None], list[Interval]]:
+    """What two arms got right at the help desk (see `_compared`)."""
+    return lambda results: _compared(_help_desk(epochs, model)[[arm, other]])
+
+
+def _compared(by_arm: pd.DataFrame) -> list[Interval]:
     """What two arms got right, by how much the other is ahead, and in how many of the seeds that both have."""
+    both = by_arm.dropna()
+    first, second = (both[arm] for arm in both)
+    values = [*_mean_with_interval(first), *_mean_with_interval(second), *_gained(second, first)]
+    return [*_in_percents(values), exactly(float((second > first).sum()), 0), exactly(float(len(both)), 0)]
+
+
+def _credited(stream: str, epochs: slice) -> Callable[[Path | None], list[Interval]]:
+    """What SmolLM2 got right in a world with each way to credit (see `_compared`)."""
 
     def found(results: Path | None) -> list[Interval]:
-        by_arm = _help_desk(epochs, model)[[arm, other]].dropna()
-        first, second = by_arm[arm], by_arm[other]
-        values = [*_mean_with_interval(first), *_mean_with_interval(second), *_gained(second, first)]
-        return [*_in_percents(values), exactly(float((second > first).sum()), 0), exactly(float(len(by_arm)), 0)]
+        rows = pd.read_parquet(sample_data_path() / "real-credit.parquet")
+        return _compared(_by_arm(rows[rows["stream"] == stream], epochs)[["prompt", "followed"]])
 
     return found
 
@@ -382,6 +397,12 @@ PAIRS = {
     ", 1.5B": ("λ = 0, k2 = 3", "MemRL, k2 = 3", "gguf:qwen2.5-coder-1.5b.gguf"),
 }
 """Two arms and the model of the rows of other tables there, by what stands behind the window in their first cell."""
+CREDITED = (
+    ("parametric, first 160", "parametric", slice(None, 4)),
+    ("parametric, last 160", "parametric", slice(-4, None)),
+    ("household, all 160", "household", slice(None)),
+)
+"""The rows of another table there: the first cell, the world and the epochs of 40 tasks."""
 
 
 def _in_world(stream: str, *epochs: int) -> pd.DataFrame:
@@ -659,6 +680,15 @@ CLAIMS: tuple[Claim, ...] = (
         )
         for tag, pair in PAIRS.items()
         for name, epochs in WINDOWS
+    ),
+    *(
+        Claim(
+            "docs/real-models.md",
+            f"| {name} | {{}} % ({{}}…{{}}) | {{}} % ({{}}…{{}}) | {{}} points ({{}}…{{}}) | {{}} of {{}} |",
+            _credited(stream, epochs),
+            quick=True,
+        )
+        for name, stream, epochs in CREDITED
     ),
     *(
         Claim(

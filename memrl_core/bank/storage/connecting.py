@@ -99,3 +99,14 @@ def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
     listed = list(values)
     for start in range(0, len(listed), AT_ONCE):
         yield listed[start : start + AT_ONCE]
+
+
+def identity(file: Path | None) -> tuple[int, int] | None:
+    """Which file of the disk a path leads to; None where it leads to none."""
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from memrl_core.bank.storage import connecting, schema
-from memrl_core.bank.storage.connecting import connected_to, size
+from memrl_core.bank.storage.connecting import connected_to, identity, size
 from memrl_core.bank.storage.digests import chained, digest
 from memrl_core.bank.storage.failures import SHARED_LOG, damaged, misplaced, missing, sentences
 from memrl_core.errors import BankMissing, NotABank
@@ -83,7 +83,7 @@ class Database:
         if self._open is None:
             with self._sentences("the database"):
                 self._open = self._engine.connect()
-            self._opened_as = _identity(self.file)
+            self._opened_as = identity(self.file)
         assert self._open is not None
         return self._open
 
@@ -268,7 +268,7 @@ class Database:
         """
         with self._sentences("the database"):
             self._begin()
-        if _identity(self.file) != self._opened_as:
+        if identity(self.file) != self._opened_as:
             self.take_back()
             raise BankMissing(
                 f"The bank at {self.shown} was deleted, moved or replaced while it was open. Nothing was written; put "
@@ -444,14 +444,3 @@ class Database:
 
     def _sentences(self, part: str) -> AbstractContextManager[None]:
         return sentences(self.shown, part, self._folder)
-
-
-def _identity(file: Path | None) -> tuple[int, int] | None:
-    """Which file of the disk a path leads to; None where it leads to none."""
-    if file is None:
-        return None
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
