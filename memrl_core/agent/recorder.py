@@ -27,9 +27,8 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
-from itertools import chain, count
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -40,6 +39,7 @@ import numpy.typing as npt
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from memrl_core.agent.recorded_trace import REPORT, Operation, StepReport, Written, trace_of
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
 from memrl_core.bank.operations import METADATA
@@ -48,37 +48,21 @@ from memrl_core.errors import BankError, InputError, MemRLError, StepError, few
 from memrl_core.learning import REPLACES
 from memrl_core.logs import loggable, logger
 from memrl_core.models.base import whole_characters
-from memrl_core.policies import make_policy
 from memrl_core.policies.base import intent_key
 from memrl_core.records import (
-    Candidate,
-    Decision,
-    EmbedRecord,
     EventKind,
-    GenerateRecord,
     Hit,
     Memory,
-    MemoryOperation,
-    MemorySpan,
     Message,
-    Outcome,
     Phase,
-    Reason,
-    Recalled,
-    RecallRecord,
     Reply,
     Retrieval,
-    RewardRecord,
     RunInfo,
     SignalKind,
     StepTrace,
-    Task,
-    Term,
     ToolCall,
     Turn,
-    UpdateRecord,
     Utility,
-    WriteRecord,
 )
 from memrl_core.retrieval import ROUNDING, is_cosine
 from memrl_core.settings import MemRLSettings
@@ -88,7 +72,6 @@ __all__ = ["RecordedStep", "Recorder"]
 Vector = npt.NDArray[np.float32]
 Embedding = Sequence[float] | npt.NDArray[Any]
 Hits = Mapping[str, float | None] | Iterable[str | tuple[str, float | None] | tuple[str, float | None, str]]
-Operation = Literal["add", "update", "merge", "delete", "supersede"]
 Parts = Mapping[str, Mapping[str, float]]
 
 ENVIRONMENT = "recorded"
@@ -211,9 +194,17 @@ class _Unused:
             self.add(call, error)
             return otherwise
 
+    def value(self, call: str, kind: TypeAdapter[Checked], given: Any, what: str) -> Checked | None:
+        """The value as this kind; None where it is none, with a sentence."""
+        return self.taken(call, partial(_checked, kind, given, what), None)
+
+    def optional(self, call: str, kind: TypeAdapter[Checked], given: Any, what: str) -> Checked | None:
+        """The value as this kind; None where it is none, with a sentence, and where None was given."""
+        return None if given is None else self.value(call, kind, given, what)
+
     def text(self, call: str, given: Any, what: str) -> str:
         """A text; of one that cannot be stored whole, what can be; "" for what is none."""
-        found = self.taken(call, partial(_checked, TEXT, given, what), None)
+        found = self.value(call, TEXT, given, what)
         if found is None:
             found = whole_characters(given[:LONGEST_TEXT])[0] if isinstance(given, str) else ""
         return found
@@ -224,7 +215,7 @@ class _Unused:
         if isinstance(given, str | bytes):
             raise InputError(f"This is not a list of ids of memories: one text. {UNCHANGED}")
         for one in given:
-            name = self.taken(call, partial(_checked, ID, one, "an id of a memory"), None)
+            name = self.value(call, ID, one, "an id of a memory")
             name = name and self._renamed.get(name, name)
             if name in found:
                 self.add(call, InputError(f"The memory “{name[:80]}” is named twice. {UNCHANGED}"))
@@ -247,8 +238,7 @@ class _Unused:
                     self.add(call, InputError(f"The memory “{name[:80]}” is named twice. {UNCHANGED}"))
                     continue
                 kind = (COSINE, COSINE_IN_WORDS) if self.strict and cosines else (NUMBER, f"a score of “{name[:80]}”")
-                read = partial(_checked, kind[0], parts[1], kind[1])
-                score = None if parts[1] is None else self.taken(call, read, None)
+                score = self.optional(call, kind[0], parts[1], kind[1])
                 text = self.text(call, parts[2], f"the text of “{name[:80]}”") if len(parts) == 3 else ""
                 found[name] = Hit(name, score, text=text)
         return found
@@ -258,7 +248,7 @@ class _Unused:
         found = {}
         for one, value in dict(given or {}).items():
             for name in self.ids(call, [one]):
-                number = self.taken(call, partial(_checked, NUMBER, value, f"{what} of “{name[:80]}”"), None)
+                number = self.value(call, NUMBER, value, f"{what} of “{name[:80]}”")
                 if number is not None:
                     found[name] = number
         return found
@@ -479,8 +469,27 @@ class Recorder:
         elif report["call"] == "reward":
             self._unused.taken("reward", partial(self._give, *report["given"]), None)
         else:
-            RecordedStep.waiting(self, report).store_late()
+            step = REPORT.validate_python(report["given"])
+            if step.embedding is not None:
+                step.embedding = self._unit(step.embedding).tolist()
+            step.sentences.insert(0, f"a bank that could be written when it ended: it waited in {self._waiting.place}")
+            if self.bank.steps.attempt(step.id) is None:
+                self._store(step)
         return True
+
+    def _store(self, report: StepReport) -> StepTrace:
+        """Store a step as the next one of the run. Raises what storing raises."""
+        bank, before = self.bank, self._unused.kept()
+        with bank.write.alone():
+            trace, vectors = trace_of(bank, self.run, report, before)
+            trace = bank.write.commit_step(trace, vectors)
+            # A step held back by `batch` would be unknown to the next process that numbers its own.
+            bank.write.flush()
+        for operation in trace.operations:
+            if operation.op in ("UPDATE", "MERGE"):
+                self._renaming(operation.replaces, operation.memory_id)
+        self._unused.forget(len(before))
+        return trace
 
     def _wait(self, report: Mapping[str, Any], failure: Exception) -> None:
         """Keep a report that the bank could not take, and say so in the next step."""
@@ -495,23 +504,23 @@ class Recorder:
         Without a `rater` it is the reward of the agent's world, which a step has once; with one, that person's, which
         may be changed. Where it cannot be given, the next step says why; a strict recorder raises `InputError`.
         """
-        self._unused.taken("reward", partial(self._rewarded, step_or_id, value, reason, rater), None)
-
-    def _rewarded(self, step_or_id: int | str, value: float, reason: str, rater: str) -> None:
-        number = _checked(NUMBER, value, "a reward")
-        words = self._unused.text("reward", reason, "a reason")
-        who = self._unused.text("reward", rater, "the name of a rater")
-        if self._behind is not None:
-            self._behind.submit(lambda: None).result()
-        if not isinstance(step_or_id, int | str) or isinstance(step_or_id, bool):
-            raise InputError(f"Name a step by its number or by the id that the agent gave it. {UNCHANGED}")
         try:
-            self._must_be_free()
-            self._give(step_or_id, number, words, who)
-        except (BankError, OSError, InputError) as failure:
-            if self._unused.strict or (isinstance(failure, InputError) and not self._waiting):
-                raise
-            self._wait({"call": "reward", "given": [step_or_id, number, words, who]}, failure)
+            number = _checked(NUMBER, value, "a reward")
+            words = self._unused.text("reward", reason, "a reason")
+            who = self._unused.text("reward", rater, "the name of a rater")
+            if self._behind is not None:
+                self._behind.submit(lambda: None).result()
+            if not isinstance(step_or_id, int | str) or isinstance(step_or_id, bool):
+                raise InputError(f"Name a step by its number or by the id that the agent gave it. {UNCHANGED}")
+            try:
+                self._must_be_free()
+                self._give(step_or_id, number, words, who)
+            except (BankError, OSError, InputError) as failure:
+                if self._unused.strict or (isinstance(failure, InputError) and not self._waiting):
+                    raise
+                self._wait({"call": "reward", "given": [step_or_id, number, words, who]}, failure)
+        except Exception as error:
+            self._unused.add("reward", error)
 
     def _give(self, step_or_id: int | str, value: float, reason: str, rater: str) -> None:
         bank, run = self.bank, self.run
@@ -557,15 +566,18 @@ class Recorder:
         """
         unused = _Unused(self._unused.strict, self._renamed)
         asked = unused.text("step", intent, "an intent, which says what the agent was asked to do")
-        return RecordedStep(
-            self,
-            unused.taken("step", partial(_checked, INTENT, asked, "an intent"), NO_INTENT),
-            unused.text("step", task, "a task's name"),
-            unused.taken("step", partial(_checked, FROM_ONE, epoch, "an epoch"), 1),
-            unused.taken("step", lambda: None if embedding is None else self._unit(embedding), None),
-            unused,
-            unused.taken("step", partial(self._own_id, id), ""),
+        report = StepReport(
+            id=uuid.uuid4().hex,
+            intent=unused.value("step", INTENT, asked, "an intent") or NO_INTENT,
+            task=unused.text("step", task, "a task's name"),
+            epoch=unused.value("step", FROM_ONE, epoch, "an epoch") or 1,
+            embedding=unused.taken("step", lambda: None if embedding is None else self._unit(embedding).tolist(), None),
+            model=self._model,
+            own_id=unused.taken("step", partial(self._own_id, id), ""),
         )
+        if report.own_id:
+            report.id = _step_id(self.run, report.own_id)
+        return RecordedStep(self, report, unused)
 
     def _own_id(self, given: str) -> str:
         if given and self.bank.steps.attempt(_step_id(self.run, _checked(ID, given, "an id of a step"))) is not None:
@@ -590,38 +602,28 @@ class Recorder:
         The same call again changes nothing. Of an id that has another text, the bank keeps the text that it has; a
         strict recorder raises `InputError`. Where nothing was kept, the id is the one that was given.
         """
-        given = memory_id if isinstance(memory_id, str) else ""
-        remembered = partial(self._remembered, intent, experience, embedding, memory_id, q, visits, metadata)
-        return self._unused.taken("remember", remembered, given)
-
-    def _remembered(
-        self,
-        intent: str,
-        experience: str,
-        embedding: Embedding,
-        memory_id: str,
-        q: float,
-        visits: int,
-        metadata: Mapping[str, Any] | None,
-    ) -> str:
         unused, call = self._unused, "remember"
-        asked = _checked(INTENT, unused.text(call, intent, "an intent"), "an intent")
-        words = unused.text(call, experience, "an experience")
-        vector = self._unit(embedding)
-        worth = unused.taken(call, partial(_checked, NUMBER, q, "a q"), 0.0)
-        uses = unused.taken(call, partial(_checked, COUNT, visits, "a number of visits"), 0)
-        wanted = _checked(ID, memory_id, "an id of a memory") if memory_id else ""
-        payload = {"visits": uses, **_about(unused, call, metadata)}
         try:
-            self._must_be_free()
-            self._begin()
-            return self._kept(asked, words, vector, wanted, worth, payload)
-        except (BankError, OSError) as failure:
-            if unused.strict:
-                raise
-            wanted = wanted or f"{self.run}-{uuid.uuid4().hex[:12]}"
-            self._wait({"call": call, "given": [asked, words, vector.tolist(), wanted, worth, payload]}, failure)
-            return wanted
+            asked = _checked(INTENT, unused.text(call, intent, "an intent"), "an intent")
+            words = unused.text(call, experience, "an experience")
+            vector = self._unit(embedding)
+            worth = unused.value(call, NUMBER, q, "a q") or 0.0
+            uses = unused.value(call, COUNT, visits, "a number of visits") or 0
+            wanted = _checked(ID, memory_id, "an id of a memory") if memory_id else ""
+            payload = {"visits": uses, **_about(unused, call, metadata)}
+            try:
+                self._must_be_free()
+                self._begin()
+                return self._kept(asked, words, vector, wanted, worth, payload)
+            except (BankError, OSError) as failure:
+                if unused.strict:
+                    raise
+                wanted = wanted or f"{self.run}-{uuid.uuid4().hex[:12]}"
+                self._wait({"call": call, "given": [asked, words, vector.tolist(), wanted, worth, payload]}, failure)
+                return wanted
+        except Exception as error:
+            unused.add(call, error)
+            return memory_id if isinstance(memory_id, str) else ""
 
     def _kept(
         self, asked: str, words: str, vector: Vector, wanted: str, worth: float, payload: Mapping[str, Any]
@@ -668,59 +670,20 @@ class RecordedStep:
     is stored as a step without a reward, and the exception is raised on.
     """
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        intent: str,
-        task: str,
-        epoch: int,
-        embedding: Vector | None,
-        unused: _Unused,
-        own_id: str = "",
-    ) -> None:
+    def __init__(self, recorder: Recorder, report: StepReport, unused: _Unused) -> None:
         self._recorder, self._bank, self._run = recorder, recorder.bank, recorder.run
-        self._own_id, self._id = own_id, _step_id(recorder.run, own_id) if own_id else uuid.uuid4().hex
-        self._intent, self._task, self._epoch, self._embedding = intent, task, epoch, embedding
-        self._model = recorder._model
+        self._report = report
         # What could not be used of this step, and of the calls between steps, which the next step keeps.
         self._unused, self._between = unused, recorder._unused
+        self._mark, self._ended, self._is_recalled_since = 0.0, False, False
         self._storing: Future[None] | None = None
-        self._tried: set[str] = set()
-        self._called: set[str] = set()
-        self._mark, self._started, self._ended, self._failure = 0.0, "", False, ""
-        self._seconds: dict[str, float] = {}
         self._stored: StepTrace | None = None
-        # What was reported; None and empty where it was not.
-        self._retrievals: list[Retrieval] = []
-        self._pool: tuple[str, ...] | None = None
-        self._is_recalled_since = False
-        self._known_then: Mapping[str, Utility] = {}
-        self._memories = 0
-        self._k1: int | None = None
-        self._delta: float | None = None
-        self._chosen: tuple[str, ...] | None = None
-        self._scores: dict[str, float] = {}
-        self._total: tuple[str, dict[str, float]] | None = None
-        self._parts: dict[str, dict[str, float]] = {}
-        self._weights: dict[str, float] = {}
-        self._q: dict[str, float] = {}
-        self._messages: tuple[Message, ...] = ()
-        self._options: dict[str, Any] = {}
-        self._turns: list[Turn] = []
-        self._reward: float | None = None
-        self._why = ""
-        # What the report of a step that waited says: see `waiting`.
-        self._sentences: list[str] = []
-        self._late = ""
-        self._tools: list[ToolCall] = []
-        self._written: list[_Written] = []
-        self._vectors: dict[str, Vector] = {}
 
     def __enter__(self) -> Self:
-        if self._started:
+        if self._report.started:
             self._not_used("step", StepError("This step has begun already. Ask the recorder for a new one."))
         else:
-            self._started, self._mark = now(), time.perf_counter()
+            self._report.started, self._mark = now(), time.perf_counter()
         return self
 
     def __exit__(
@@ -729,7 +692,7 @@ class RecordedStep:
         if self._ended:
             return
         self._ended = True
-        self._failure = "" if kind is None else kind.__name__
+        self._report.failure = "" if kind is None else kind.__name__
         behind = self._recorder._behind
         try:
             if behind is None or self._unused.strict:
@@ -743,41 +706,19 @@ class RecordedStep:
 
     def _stored_or_waiting(self) -> None:
         """Store the step; where that fails, keep it for later. Raises where the recorder is strict."""
+        self._report.sentences = self._unused.kept()
         try:
             self._recorder._must_be_free()
             self._recorder._begin()
             self._recorder._store_waiting()
-            self._store()
+            self._stored = self._recorder._store(self._report)
         except Exception as failure:
             if self._unused.strict:
                 raise
             try:
-                self._recorder._wait({"call": "step", "given": self._reported_so_far()}, failure)
+                self._recorder._wait({"call": "step", "given": REPORT.dump_python(self._report, mode="json")}, failure)
             except Exception as second:
                 _log.warning("A step of run %s is lost (%s).", self._run, loggable(second))
-
-    def _reported_so_far(self) -> dict[str, Any]:
-        self._sentences += self._unused.kept()
-        found = {name: kind.dump_python(getattr(self, name), mode="json") for name, kind in _REPORT.items()}
-        return {**found, "_embedding": None if self._embedding is None else self._embedding.tolist()}
-
-    @classmethod
-    def waiting(cls, recorder: Recorder, report: Mapping[str, Any]) -> Self:
-        """A step that ended before and waits to be stored."""
-        given = report["given"]
-        vector = None if given["_embedding"] is None else recorder._unit(given["_embedding"])
-        step = cls(recorder, given["_intent"], given["_task"], given["_epoch"], vector, _Unused(False))
-        for name, kind in _REPORT.items():
-            if name in given:
-                setattr(step, name, kind.validate_python(given[name]))
-        step._ended = True
-        step._late = f"a bank that could be written when it ended: it waited in {recorder._waiting.place}"
-        return step
-
-    def store_late(self) -> None:
-        """Store it unless the bank has it. Raises what storing raises."""
-        if self._id not in {row.id for row in self._bank.steps.rows(self._run)}:
-            self._store()
 
     def _not_used(self, call: str, error: Exception) -> None:
         """Keep why a report made by `call` could not be used: in this step, or in the next one when it has ended.
@@ -821,28 +762,28 @@ class RecordedStep:
         out of [-1, 1].
         """
         self._may("recalled")
-        if "selected" in self._called and self._pool is None:
+        report, unused = self._report, self._unused
+        if "selected" in report.called and report.pool is None:
             raise StepError(f"Report what was recalled before what was selected. {UNCHANGED}")
-        taken = partial(self._unused.taken, "recalled")
         words = {
-            name: " ".join(self._unused.text("recalled", text or "", what).split())
+            name: " ".join(unused.text("recalled", text or "", what).split())
             for name, text, what in (
                 ("signal", signal, "the name of a signal"),
                 ("asked_by", asked_by, "the name of who asked"),
                 ("scope", scope, "what a query was restricted to"),
             )
         }
-        asked = self._unused.text("recalled", query or "", "a query")
+        asked = unused.text("recalled", query or "", "a query")
         other: SignalKind = "other"
-        of = taken(partial(_kind, kind, words["signal"]), other)
-        found = self._unused.hits("recalled", hits, cosines=of == "cosine")
-        size = None if k1 is None else taken(partial(_checked, FROM_ONE, k1, "a pool size"), None)
-        gate = None if delta is None else taken(partial(_checked, NUMBER, delta, "a gate"), None)
-        spent = None if seconds is None else taken(partial(_checked, NUMBER, seconds, "seconds"), None)
+        of = unused.taken("recalled", partial(_kind, kind, words["signal"]), other)
+        found = unused.hits("recalled", hits, cosines=of == "cosine")
+        size = unused.optional("recalled", FROM_ONE, k1, "a pool size")
+        gate = unused.optional("recalled", NUMBER, delta, "a gate")
+        spent = unused.optional("recalled", NUMBER, seconds, "seconds")
         known = self._known("recalled", found)
-        vector = self._embedding if asked in ("", self._intent) else None
+        vector = report.vector if asked in ("", report.intent) else None
         if embedding is not None:
-            vector = taken(lambda: unit(embedding, self._bank.embedder.dimension), vector)
+            vector = unused.taken("recalled", partial(self._recorder._unit, embedding), vector)
         measured = {} if vector is None else {one: float(self._bank.embedding(one) @ vector) for one in known}
         made = [replace(hit, cosine=measured.get(one), known=one in known) for one, hit in found.items()]
         if (
@@ -855,11 +796,11 @@ class RecordedStep:
         of = _as_it_is(of, made)
         if of in BEST_FIRST and all(hit.score is not None for hit in made):
             made.sort(key=lambda hit: BEST_FIRST[of] * (hit.score or 0.0))
-        self._retrievals.append(Retrieval(tuple(made), of, query=asked, at=now(), seconds=spent, **words))
-        self._known_then = {**self._known_then, **known}
-        self._memories = self._bank.memory_count(self._run) if self._recorder.is_begun else 0
-        self._pool = tuple(dict.fromkeys((*(self._pool or ()), *(hit.memory_id for hit in made if hit.known))))
-        self._k1, self._delta = size or self._k1, self._delta if gate is None else gate
+        report.retrievals.append(Retrieval(tuple(made), of, query=asked, at=now(), seconds=spent, **words))
+        report.known_then = {**report.known_then, **known}
+        report.memories = self._bank.memory_count(self._run) if self._recorder.is_begun else 0
+        report.pool = tuple(dict.fromkeys((*(report.pool or ()), *(hit.memory_id for hit in made if hit.known))))
+        report.k1, report.delta = size or report.k1, report.delta if gate is None else gate
         self._is_recalled_since = True
         self._did("recalled", Phase.RECALL)
 
@@ -877,29 +818,29 @@ class RecordedStep:
         given). Scores of memories that were not recalled are not kept; a strict recorder raises `InputError` for them.
         """
         self._may("scored")
-        totals = self._unused.numbers("scored", total, "a score")
+        report, unused = self._report, self._unused
+        totals = unused.numbers("scored", total, "a score")
         shares: dict[str, dict[str, float]] = {}
         for signal, scores in dict(parts or {}).items():
-            label = self._unused.text("scored", signal, "the name of a signal")
-            shares[label] = self._unused.numbers("scored", scores, f"a score “{label[:80]}”")
-        factors = {
-            self._unused.text("scored", signal, "the name of a signal"): self._unused.taken(
-                "scored", partial(_checked, NUMBER, weight, "a weight"), 1.0
-            )
-            for signal, weight in dict(weights or {}).items()
-        }
-        strange = [one for one in totals if one not in (self._pool or ())]
+            label = unused.text("scored", signal, "the name of a signal")
+            shares[label] = unused.numbers("scored", scores, f"a score “{label[:80]}”")
+        factors: dict[str, float] = {}
+        for signal, weight in dict(weights or {}).items():
+            label = unused.text("scored", signal, "the name of a signal")
+            factor = unused.value("scored", NUMBER, weight, "a weight")
+            factors[label] = 1.0 if factor is None else factor
+        strange = [one for one in totals if one not in (report.pool or ())]
         if strange:
             listed = few(f"“{one[:80]}”" for one in strange)
             self._not_used("scored", InputError(f"Scored but not recalled: {listed}. {UNCHANGED}"))
-        label = self._unused.text("scored", name, "the name of a score") or "total"
-        self._total = label, {one: score for one, score in totals.items() if one not in strange}
-        self._parts, self._weights = shares, factors
-        reported = {retrieval.name for retrieval in self._retrievals}
+        label = unused.text("scored", name, "the name of a score") or "total"
+        report.total = label, {one: score for one, score in totals.items() if one not in strange}
+        report.parts, report.weights = shares, factors
+        reported = {retrieval.name for retrieval in report.retrievals}
         for signal, scores in shares.items():
             if signal not in reported and scores:
-                hits = tuple(Hit(one, score, known=one in self._known_then) for one, score in scores.items())
-                self._retrievals.append(Retrieval(hits, _kind(None, signal), signal, at=now()))
+                hits = tuple(Hit(one, score, known=one in report.known_then) for one, score in scores.items())
+                report.retrievals.append(Retrieval(hits, _kind(None, signal), signal, at=now()))
         self._did("scored", Phase.RECALL)
 
     @_reported
@@ -912,25 +853,26 @@ class RecordedStep:
         for memories that were not recalled.
         """
         self._may("selected")
-        chosen = self._unused.ids("selected", ids)
-        scored = self._unused.numbers("selected", scores, "a score")
-        valued = self._unused.numbers("selected", q, "a q")
-        if self._pool is None:
+        report, unused = self._report, self._unused
+        chosen = unused.ids("selected", ids)
+        scored = unused.numbers("selected", scores, "a score")
+        valued = unused.numbers("selected", q, "a q")
+        if report.pool is None:
             known = self._known("selected", chosen)
             chosen, pool = [one for one in chosen if one in known], []
         else:
-            pool = [*self._pool]
-        if self._total is not None:
-            scored = {**self._total[1], **scored}
-        named = [*scored, *valued] if self._pool is None else [*chosen, *scored, *valued]
+            pool = [*report.pool]
+        if report.total is not None:
+            scored = {**report.total[1], **scored}
+        named = [*scored, *valued] if report.pool is None else [*chosen, *scored, *valued]
         if strange := list(dict.fromkeys(one for one in named if one not in pool)):
             listed = few(f"“{one[:80]}”" for one in strange)
             self._not_used("selected", InputError(f"Selected or scored but not recalled: {listed}. {UNCHANGED}"))
-        if self._pool is not None:
+        if report.pool is not None:
             chosen = [one for one in chosen if one in pool]
-        self._chosen = tuple(dict.fromkeys((*(self._chosen or ()), *chosen)))
-        self._scores |= {one: score for one, score in scored.items() if one in pool}
-        self._q |= {one: worth for one, worth in valued.items() if one in pool}
+        report.chosen = tuple(dict.fromkeys((*(report.chosen or ()), *chosen)))
+        report.scores |= {one: score for one, score in scored.items() if one in pool}
+        report.q |= {one: worth for one, worth in valued.items() if one in pool}
         self._is_recalled_since = False
         self._did("selected", Phase.SELECT)
 
@@ -938,15 +880,16 @@ class RecordedStep:
     def prompted(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None) -> None:
         """What was sent to the model: messages with a role and a content, and the options (JSON) of the generation."""
         self._may("prompted")
+        report, unused = self._report, self._unused
         sent = []
         for number, message in enumerate(messages, start=1):
             read = partial(_message, message, f"message {number} of a prompt")
-            one = self._unused.taken("prompted", read, None)
+            one = unused.taken("prompted", read, None)
             if one is not None:
                 sent.append(Message(one.role, one.content or ""))
         nothing: dict[str, Any] = {}
-        given = self._unused.taken("prompted", lambda: _checked(OPTIONS, dict(options or {}), "JSON"), nothing)
-        self._messages, self._options = tuple(sent), given
+        given = unused.taken("prompted", lambda: _checked(OPTIONS, dict(options or {}), "JSON"), nothing)
+        report.messages, report.options = tuple(sent), given
         self._did("prompted", Phase.GENERATE)
 
     @_reported
@@ -965,47 +908,43 @@ class RecordedStep:
         `seconds` is how long it took (the time since the call before, where that is not given), `cost` what it cost.
         """
         self._may("answered")
-        taken = partial(self._unused.taken, "answered")
-        counts = [
-            None if n is None else taken(partial(_checked, COUNT, n, "a token count"), None)
-            for n in (prompt_tokens, answer_tokens)
-        ]
-        words = self._unused.text("answered", text, "an answer")
-        seen = self._unused.text("answered", observation, "an observation")
-        spent, price = (
-            None if n is None else taken(partial(_checked, NUMBER, n, what), None)
-            for n, what in ((seconds, "seconds"), (cost, "a cost"))
-        )
+        report, unused = self._report, self._unused
+        read = unused.optional("answered", COUNT, prompt_tokens, "a token count")
+        written = unused.optional("answered", COUNT, answer_tokens, "a token count")
+        words = unused.text("answered", text, "an answer")
+        seen = unused.text("answered", observation, "an observation")
+        spent = unused.optional("answered", NUMBER, seconds, "seconds")
+        price = unused.optional("answered", NUMBER, cost, "a cost")
         took = time.perf_counter() - self._mark if spent is None else spent
-        reply = Reply(words, False, counts[0], counts[1], took, cost=price)
-        self._turns.append(Turn(reply, seen, 0.0, terminated=False, truncated=False, tools=tuple(self._tools)))
-        self._tools = []
+        reply = Reply(words, False, read, written, took, cost=price)
+        report.turns.append(Turn(reply, seen, 0.0, terminated=False, truncated=False, tools=tuple(report.tools)))
+        report.tools = []
         self._did("answered", Phase.GENERATE)
 
     @_reported
     def called(self, tool: str, arguments: Any = "", result: Any = "") -> None:
         """A tool that the agent used after its last reply: name, arguments and result, as text or JSON."""
         self._may("called")
-        name = self._unused.text("called", tool, "a tool's name")
+        report, unused = self._report, self._unused
+        name = unused.text("called", tool, "a tool's name")
         given, came = (
             one if isinstance(one, str) else json.dumps(one, ensure_ascii=False, default=str)
             for one in (arguments, result)
         )
-        used = ToolCall(
-            name, self._unused.text("called", given, "arguments"), self._unused.text("called", came, "a result")
-        )
-        if self._turns:
-            self._turns[-1] = replace(self._turns[-1], tools=(*self._turns[-1].tools, used))
+        used = ToolCall(name, unused.text("called", given, "arguments"), unused.text("called", came, "a result"))
+        if report.turns:
+            report.turns[-1] = replace(report.turns[-1], tools=(*report.turns[-1].tools, used))
         else:  # Before its first reply: they belong to the first turn.
-            self._tools.append(used)
+            report.tools.append(used)
         self._did("called", Phase.GENERATE)
 
     @_reported
     def rewarded(self, value: float, why: str = "") -> None:
         """The reward that the agent's world gave; `why` is the verdict in words."""
         self._may("rewarded")
+        report = self._report
         reward = _checked(NUMBER, value, "a reward")
-        self._reward, self._why = reward, self._unused.text("rewarded", why, "a verdict")
+        report.reward, report.why = reward, self._unused.text("rewarded", why, "a verdict")
         self._did("rewarded", Phase.REWARD)
 
     @_reported
@@ -1027,25 +966,26 @@ class RecordedStep:
         nothing is added. A strict recorder raises `InputError` where something cannot be done.
         """
         self._may("wrote")
+        report, unused = self._report, self._unused
         if op not in get_args(Operation):
             raise InputError(f"“{op!s:.80}” is none of {', '.join(get_args(Operation))}. {UNCHANGED}")
-        words = "" if op == "delete" else self._unused.text("wrote", experience, "an experience")
+        words = "" if op == "delete" else unused.text("wrote", experience, "an experience")
         if op != "delete" and not isinstance(experience, str):
             return
-        replaced = self._unused.ids("wrote", [replaces] if isinstance(replaces, str) else replaces)
+        replaced = unused.ids("wrote", [replaces] if isinstance(replaces, str) else replaces)
         if op != "add":
-            replaced = replaced or self._unused.ids("wrote", [memory_id] if memory_id else [])
+            replaced = replaced or unused.ids("wrote", [memory_id] if memory_id else [])
             known = self._known("wrote", replaced)
             replaced = [one for one in replaced if one in known]
             if not replaced:
                 raise InputError(f"Say which memories that the run knows are meant by {op}. {UNCHANGED}")
         wanted = "" if memory_id in replaced or op == "delete" else memory_id
-        wanted = self._unused.taken("wrote", partial(self._free, wanted), "")
-        if op == "add" and self._embedding is None:
+        wanted = unused.taken("wrote", partial(self._free, wanted), "")
+        if op == "add" and report.embedding is None:
             raise InputError(f"A memory needs an embedding: begin the step with one. {UNCHANGED}")
-        why = self._unused.text("wrote", reason, "a reason")
-        about = _about(self._unused, "wrote", metadata)
-        self._written.append(_Written(op, wanted, words, tuple(replaced), why, about))
+        why = unused.text("wrote", reason, "a reason")
+        about = _about(unused, "wrote", metadata)
+        report.written.append(Written(op, wanted, words, tuple(replaced), why, about))
         self._did("wrote", Phase.WRITE)
 
     def _free(self, memory_id: str) -> str:
@@ -1054,18 +994,18 @@ class RecordedStep:
         return memory_id
 
     def _may(self, call: str) -> None:
-        if not self._started or self._ended:
+        if not self._report.started or self._ended:
             raise StepError(f"A step is reported inside its `with` block. {UNCHANGED}")
         again = call in REPEATED or (call == "selected" and self._is_recalled_since)
-        if call in self._called and not again:
+        if call in self._report.called and not again:
             raise StepError(f"{call}() was called before in this step; the first report counts. {UNCHANGED}")
-        self._tried.add(call)
+        self._report.tried.add(call)
 
     def _did(self, call: str, phase: Phase) -> None:
         at = time.perf_counter()
-        self._seconds[phase.value] = self._seconds.get(phase.value, 0.0) + at - self._mark
+        self._report.seconds[phase.value] = self._report.seconds.get(phase.value, 0.0) + at - self._mark
         self._mark = at
-        self._called.add(call)
+        self._report.called.add(call)
 
     def _known(self, call: str, ids: Collection[str]) -> Mapping[str, Utility]:
         """The utilities of those of `ids` that the run knows."""
@@ -1084,284 +1024,6 @@ class RecordedStep:
                 ),
             )
         return known
-
-    # --- its trace ----------------------------------------------------------------------------------------------------
-
-    def _store(self) -> None:
-        bank, before = self._bank, self._between.kept()
-        with bank.write.alone():
-            trace = self._made(before)
-            trace = bank.write.commit_step(trace, self._vectors)
-            # A step held back by `batch` would be unknown to the next process that numbers its own.
-            bank.write.flush()
-            self._stored = trace
-        for operation in trace.operations:
-            if operation.op in ("UPDATE", "MERGE"):
-                self._recorder._renaming(operation.replaces, operation.memory_id)
-        self._between.forget(len(before))
-
-    def _made(self, before: Sequence[str]) -> StepTrace:
-        """The step as the next one of the run; nobody else may append meanwhile.
-
-        `before` is what could not be used of the calls before it.
-        """
-        bank, run = self._bank, self._run
-        turns = tuple(self._turns)
-        if self._tools:  # Used before a reply that never came.
-            turns = (*turns, Turn(Reply(""), "", 0.0, terminated=False, truncated=False, tools=tuple(self._tools)))
-        number, settings, info = bank.next_step(run), bank.settings(run), bank.run(run)
-        policy = make_policy(info.policy, settings)
-        own = {"id": self._own_id} if self._own_id else {}
-        reward = None if self._failure else self._reward
-        outcome, credited = policy.outcome_of(reward), self._chosen or ()
-        lacks = [
-            what
-            for what, is_reported in (
-                ("the embedding of its intent", self._embedding is not None),
-                ("which memories it recalled", self._pool is not None),
-                ("which memories it selected", self._chosen is not None),
-                ("what it sent to the model", bool(self._messages)),
-                ("what the model answered", bool(self._turns)),
-                ("how well it went", reward is not None),
-                (f"what would have come after {self._failure} ended it", not self._failure),
-            )
-            if not is_reported
-        ]
-        lacks += [self._late] if self._late else []
-        lacks += [*self._sentences, *self._unused.kept(), *(f"before this step, {sentence}" for sentence in before)]
-        low, high = settings["reward_failure"], settings["reward_success"]
-        if reward is not None and not low <= reward <= high:
-            lacks.append(f"a reward on the scale of this run, {low:g} to {high:g}: {reward:g} counts as it was given")
-        recall = self._recall(lacks)
-        embed = None
-        if self._embedding is not None:
-            embed = EmbedRecord(bank.embedder.name, bank.embedder.dimension, tuple(self._embedding.tolist()))
-        return StepTrace(
-            id=self._id,
-            run=run,
-            step=number,
-            epoch=self._epoch,
-            task=Task(self._task or f"{run}-{number}", self._intent, info.environment, data=own),
-            policy=info.policy,
-            settings=settings,
-            started=self._started,
-            seconds=self._seconds,
-            embed=embed,
-            recall=recall,
-            decision=None if recall is None or self._chosen is None else self._decision(recall, lacks),
-            generate=self._generate(turns, lacks) if self._messages or turns else None,
-            reward=RewardRecord(
-                reward=reward,
-                source=None if reward is None else "environment",
-                outcome=outcome,
-                verdict="" if reward is None else self._why,
-                rater="",
-                reason="",
-                credited=credited,
-            ),
-            update=UpdateRecord(
-                () if reward is None else policy.update(credited, reward, bank.utilities(run, of=credited))
-            ),
-            write=self._write(settings, outcome, lacks),
-            origin="recorder",
-            lacks=tuple(lacks),
-            retrievals=tuple(self._retrievals),
-        )
-
-    def _recall(self, lacks: list[str]) -> RecallRecord | None:
-        """The pool, most similar first; None where a similarity was neither reported nor can be measured.
-
-        Where the scores that were reported are no cosines, the pool has the agent's order.
-        """
-        if self._pool is None:
-            return None
-        first: dict[str, tuple[Retrieval, Hit]] = {}
-        for retrieval in self._retrievals:
-            for hit in retrieval.hits:
-                if hit.known and (hit.memory_id not in first or first[hit.memory_id][1].score is None):
-                    first[hit.memory_id] = retrieval, hit
-        given = {one: hit.score for one, (_, hit) in first.items() if hit.score is not None}
-        signals, order = given, [*self._pool]
-        name = " + ".join(dict.fromkeys(retrieval.name for retrieval, hit in first.values() if hit.score is not None))
-        asked = [retrieval for retrieval in self._retrievals if retrieval.kind != "cosine" or retrieval.query]
-        # The scores of several queries, or of several signals, have no common scale, unless the agent made one.
-        own = bool(asked) or self._total is not None
-        names = {one: retrieval.name for one, (retrieval, _) in first.items()}
-        if self._total is not None:
-            name, signals = self._total
-            names = dict.fromkeys(self._pool, name)
-            order = sorted(self._pool, key=lambda one: -signals.get(one, -math.inf))
-        measured = {}
-        if self._embedding is not None:
-            measured = {one: float(self._bank.embedding(one) @ self._embedding) for one in self._pool}
-        cosines = {
-            one: hit.score
-            for one, (retrieval, hit) in first.items()
-            if retrieval.kind == "cosine" and not retrieval.query and hit.score is not None
-        }
-        similarities = {**cosines, **measured} if own else {**measured, **cosines}
-        if len(similarities) < len(self._pool):
-            scores = f"; its own scores are no cosines: {name} {_listed(signals)}" if own and signals else ""
-            lacks.append(f"how similar the memories are that it recalled ({', '.join(self._pool)}){scores}")
-            return None
-        if own and signals:
-            lacks.append(
-                f"cosines: the scores that it gave are its own ({name}: {_listed(signals)}), while the similarities by "
-                f"the stored vectors are {_listed({one: round(similarities[one], 3) for one in signals})}"
-            )
-        elif missing := [one for one in self._pool if one not in given]:
-            lacks.append(
-                f"the similarities it saw of {', '.join(missing)}: those here are cosines that the bank measured"
-            )
-        if self._k1 is None or self._delta is None:
-            lacks.append("how large its pool may be and from which similarity on it recalls (k1, δ)")
-        ranked = order if own else sorted(self._pool, key=lambda one: -similarities[one])
-        return RecallRecord(
-            k1=max(len(ranked), 1) if self._k1 is None else self._k1,
-            k1_counts="record",
-            delta=-1.0 if self._delta is None else self._delta,
-            strict=False,
-            memories=self._memories,
-            pool=tuple(
-                Recalled(one, similarities[one], rank, None, signals.get(one), names[one])
-                if own and one in signals
-                else Recalled(one, similarities[one], rank, None)
-                for rank, one in enumerate(ranked, start=1)
-            ),
-            left_out=(),
-            rule="own score" if own else "similarity",
-            why="; ".join(dict.fromkeys(retrieval.scope for retrieval in self._retrievals if retrieval.scope)),
-            signal=name if own else "",
-        )
-
-    def _decision(self, recall: RecallRecord, lacks: list[str]) -> Decision:
-        """The choice from the pool. Without a score for each memory only the order of the prompt is a ranking."""
-        chosen, pool = self._chosen or (), [seen.memory_id for seen in recall.pool]
-        unscored = [one for one in pool if one not in self._scores]
-        if unscored:
-            lacks.append(f"the scores of {', '.join(unscored)}")
-        ranking = chosen if unscored else tuple(sorted(pool, key=lambda one: -self._scores[one]))
-        if set(ranking[: len(chosen)]) != set(chosen):
-            # Drawn, or by a score of which less is better: nothing but the prompt says in which order.
-            lacks.append(f"how its scores rank ({_listed(self._scores)}): it did not select those with the largest")
-            ranking = chosen
-        if of_the_bank := [one for one in pool if one not in self._q]:
-            lacks.append(f"the q it saw of {', '.join(of_the_bank)}: those here are the bank's")
-        lacks.append(
-            "how it ranks: λ, ε, the seed and the probability of this choice are not known, though they are 0 here"
-        )
-        candidates = []
-        for seen in recall.pool:
-            memory_id, score = seen.memory_id, self._scores.get(seen.memory_id)
-            utility = self._known_then[memory_id]
-            candidates.append(
-                Candidate(
-                    memory_id=memory_id,
-                    similarity=seen.similarity,
-                    q=self._q.get(memory_id, utility.q),
-                    visits=utility.visits,
-                    terms=() if unscored or score is None else self._terms(memory_id, score),
-                    score=score,
-                    rank_recall=seen.rank_recall,
-                    rank_select=ranking.index(memory_id) + 1 if memory_id in ranking else None,
-                    selected=memory_id in chosen,
-                    reason=Reason.TOP_K2 if memory_id in chosen else Reason.BEYOND_K2,
-                )
-            )
-        candidates.sort(key=lambda one: one.rank_select or len(candidates) + one.rank_recall)
-        return Decision(
-            k2=len(chosen),
-            weight=0.0,
-            normaliser="unknown",
-            normaliser_lines=(),
-            candidates=tuple(candidates),
-            selected=chosen,
-            greedy=ranking[: len(chosen)],
-            mode="greedy" if recall.pool else "fallback",
-            epsilon=0.0,
-            draw=None,
-            seed=0,
-            propensity=0.0,
-        )
-
-    def _terms(self, memory_id: str, score: float) -> tuple[Term, ...]:
-        """The addends of a score; the score itself where the parts that were reported do not add up to it."""
-        terms = []
-        for signal, scores in self._parts.items():
-            weight, raw = self._weights.get(signal, 1.0), scores.get(memory_id, 0.0)
-            terms.append(Term(signal, raw, raw, weight, weight * raw))
-        if terms and math.isclose(math.fsum(term.contribution for term in terms), score, rel_tol=1e-6, abs_tol=1e-9):
-            return tuple(terms)
-        name = self._total[0] if self._total is not None and self._total[1].get(memory_id) == score else "score"
-        return (Term(name, score, score, 1.0, score),)
-
-    def _generate(self, turns: tuple[Turn, ...], lacks: list[str]) -> GenerateRecord:
-        texts = {one: self._bank.memory(one).experience for one in self._chosen or ()} if self._messages else {}
-        spans = placed(texts, self._messages)
-        found = {span.memory_id for span in spans}
-        lacks += [f"where the memory {one} is in the prompt" for one in texts if one not in found]
-        return GenerateRecord(self._model, False, self._options, self._messages, spans, turns)
-
-    def _write(self, settings: Mapping[str, Any], outcome: Outcome, lacks: list[str]) -> WriteRecord | None:
-        """What was done to the memory; None where that is not known."""
-        if not self._written:
-            return None if self._failure or "wrote" in self._tried else WriteRecord(())
-        self._vectors, made = {}, []
-        for one in self._written:
-            made += self._operations(
-                one, float(settings["q0_failure" if outcome == "failure" else "q0_success"]), outcome
-            )
-            if one.memory_id and one.memory_id not in self._vectors:
-                lacks.append(
-                    f"a free name for the memory it wrote: {one.memory_id} is another's, so the bank chose one"
-                )
-        return WriteRecord(tuple(made))
-
-    def _operations(self, one: _Written, q0: float, outcome: Outcome) -> list[MemoryOperation]:
-        bank, name, intent, vector = self._bank, "", self._intent, self._embedding
-        if one.op != "delete":
-            # What replaces a memory is named after it: "m1", "m1~2", "m1~3".
-            stem = one.replaces[0].split("~")[0] if one.replaces else bank.write.next_memory_id(self._run)
-            names = chain([one.memory_id or stem], map(f"{stem}~{{}}".format, count(2)))
-            name = next(free for free in names if free not in self._vectors and not bank.holds(free))
-            if one.replaces:
-                intent, vector = bank.memory(one.replaces[0]).intent, bank.embedding(one.replaces[0])
-            assert vector is not None
-            self._vectors[name] = vector
-        written = MemoryOperation(
-            op="ADD",
-            memory_id=name,
-            intent=intent,
-            experience=one.experience,
-            outcome=outcome,
-            intent_key=intent_key(intent),
-            q0=q0,
-            parents=self._chosen or (),
-            data=one.data,
-            why=one.why,
-        )
-        if one.op == "add":
-            return [written]
-        if one.op in ("update", "merge"):
-            return [replace(written, op="UPDATE" if one.op == "update" else "MERGE", replaces=one.replaces)]
-        deleted = []
-        for old in one.replaces:
-            why = one.why or (f"superseded by {name}" if name else "")
-            data = {"replaced_by": name} if name else {}
-            deleted.append(MemoryOperation("DELETE", "", "", "", "unrated", "", 0.0, (), None, (old,), data, why))
-        return [*([written] if name else []), *deleted]
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """One operation on the memory, as it was reported."""
-
-    op: Operation
-    memory_id: str
-    experience: str
-    replaces: tuple[str, ...]
-    why: str
-    data: Mapping[str, Any]
 
 
 def _step_id(run: str, own_id: str) -> str:
@@ -1395,52 +1057,5 @@ def _as_it_is(kind: SignalKind, hits: Sequence[Hit]) -> SignalKind:
     return kind
 
 
-def _listed(scores: Mapping[str, float]) -> str:
-    return few(f"{one[:80]} {score:.6g}" for one, score in scores.items())
-
-
 def _message(given: Any, what: str) -> _Message:
     return _checked(MESSAGE, dict(given), what)
-
-
-def placed(texts: Mapping[str, str], messages: Sequence[Message]) -> tuple[MemorySpan, ...]:
-    """Where the texts of memories, by their ids, are in a prompt word for word, in its order, each in its own place."""
-    spans: list[MemorySpan] = []
-    for memory_id, text in texts.items():
-        span = _place(memory_id, text.strip(), messages, spans)
-        spans += [] if span is None else [span]
-    return tuple(sorted(spans, key=lambda span: (span.message, span.start)))
-
-
-def _place(memory_id: str, words: str, messages: Sequence[Message], taken: Sequence[MemorySpan]) -> MemorySpan | None:
-    """Where a memory is in the prompt word for word, in a place that no other memory has."""
-    for number, message in enumerate(messages):
-        start = message.content.find(words) if words else -1
-        while start >= 0:
-            end = start + len(words)
-            if not any(span.message == number and start < span.end and span.start < end for span in taken):
-                return MemorySpan(memory_id, number, start, end)
-            start = message.content.find(words, start + 1)
-    return None
-
-
-_REPORT: dict[str, TypeAdapter[Any]] = {
-    **dict.fromkeys(("_id", "_intent", "_task", "_started", "_failure", "_why", "_own_id"), TypeAdapter(str)),
-    **dict.fromkeys(("_epoch", "_memories"), TypeAdapter(int)),
-    **dict.fromkeys(("_delta", "_reward"), TypeAdapter(float | None)),
-    **dict.fromkeys(("_pool", "_chosen"), TypeAdapter(tuple[str, ...] | None)),
-    **dict.fromkeys(("_seconds", "_scores", "_q", "_weights"), TypeAdapter(dict[str, float])),
-    **dict.fromkeys(("_tried", "_called"), TypeAdapter(set[str])),
-    "_k1": TypeAdapter(int | None),
-    "_written": TypeAdapter(list[_Written]),
-    "_sentences": TypeAdapter(list[str]),
-    "_retrievals": TypeAdapter(list[Retrieval]),
-    "_known_then": TypeAdapter(dict[str, Utility]),
-    "_total": TypeAdapter(tuple[str, dict[str, float]] | None),
-    "_parts": TypeAdapter(dict[str, dict[str, float]]),
-    "_messages": TypeAdapter(tuple[Message, ...]),
-    "_options": TypeAdapter(dict[str, Any]),
-    "_turns": TypeAdapter(list[Turn]),
-    "_tools": TypeAdapter(list[ToolCall]),
-}
-"""What a step that waits keeps of its report, and its kind."""

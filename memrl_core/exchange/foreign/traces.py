@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrl_core.agent.preferences import load_preferences
-from memrl_core.agent.recorder import placed
+from memrl_core.agent.recorded_trace import placed
 from memrl_core.agent.run_parts import default_embedder, embedder_of, new_embedder
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
