@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from memrl_core.bank import MemoryBank
 from memrl_core.learning import effective_reward
-from memrl_core.policies import make_policy, settings_that_fit
+from memrl_core.policies import policy_class, settings_that_fit
 from memrl_core.policies.base import Lesson, Policy, outcome_now
 from memrl_core.records import StepTrace, ValueChange
 
@@ -49,7 +49,7 @@ def learns(policy: Policy[Any]) -> bool:
 def learned_now(bank: MemoryBank, run: str) -> Any:
     """The run's state after its newest step, to read; None where its policy keeps none."""
     info = bank.run(run)
-    if not learns(_cached_policy(info.policy, bank.settings(run))):
+    if not learns(_policy_of(info.policy, bank.settings(run))):
         return None
     with _lock:
         return _grown(bank, run, info.policy).state
@@ -92,7 +92,7 @@ def learned_steps(bank: MemoryBank, run: str, policy: str = "") -> Iterator[tupl
 
 def learn_at(bank: MemoryBank, trace: StepTrace, reward: float | None, outcome: Any) -> tuple[ValueChange, ...]:
     """What the step under way in UPDATE teaches the policy of its run; nothing where it keeps no state."""
-    policy = _cached_policy(trace.policy, trace.settings)
+    policy = _policy_of(trace.policy, trace.settings)
     if not learns(policy):
         return ()
     with _lock:
@@ -170,23 +170,14 @@ def lesson_of(bank: MemoryBank, trace: StepTrace, known: int | None = None) -> L
     """A finished step as any method learns from it: its reward as it stands, or stood when step `known` had ended."""
     rewards = bank.ratings.active(trace.run, trace.step, trace.id, known)
     reward = effective_reward(rewards, trace.settings)
-    policy = _cached_policy(trace.policy, trace.settings)
+    policy = _policy_of(trace.policy, trace.settings)
     return Lesson(trace, reward, outcome_now(policy, trace, reward), bank.embedding, bank.memory)
 
 
 def _policy_at(bank: MemoryBank, run: str, name: str, step: int) -> Policy[Any]:
-    return _cached_policy(name, bank.settings(run, step))
+    return _policy_of(name, bank.settings(run, step))
 
 
-_policies: dict[tuple[str, int], tuple[Mapping[str, Any], Policy[Any]]] = {}
-
-
-def _cached_policy(name: str, settings: Mapping[str, Any]) -> Policy[Any]:
-    """The policy under those of `settings` that it knows; made once for the same settings object."""
-    found = _policies.get((name, id(settings)))
-    if found is None or found[0] is not settings:
-        made = make_policy(name, settings_that_fit(name, settings).model_dump())
-        found = _policies[name, id(settings)] = (settings, made)
-        while len(_policies) > 64:
-            _policies.pop(next(iter(_policies)))
-    return found[1]
+def _policy_of(name: str, settings: Mapping[str, Any]) -> Policy[Any]:
+    """The policy under those of `settings` that it knows."""
+    return policy_class(name)(settings_that_fit(name, settings))
