@@ -27,7 +27,7 @@ import numpy as np
 
 from memrl_core.agent.agent import step_seed
 from memrl_core.agent.learned_state import learned_now
-from memrl_core.agent.preferences import banks_folder, load_preferences, remember_bank
+from memrl_core.agent.preferences import load_preferences, remember_bank
 from memrl_core.agent.recorder import ENVIRONMENT, Recorder
 from memrl_core.agent.run_parts import bank_at, embedder_of, make_embedder
 from memrl_core.bank import MemoryBank
@@ -300,9 +300,7 @@ def step_url(bank: MemoryBank, run: str, step: int) -> str:
     Raises `InputError` where that name cannot be kept.
     """
     uri = bank.uri if "://" in bank.uri else str(Path(bank.uri).resolve())
-    is_ours = Path(uri).parent == banks_folder().resolve()
-    name = Path(uri).name if is_ours else remember_bank(uri)
-    return f"{ADDRESS}/step?{urlencode({'bank': name, 'run': run, 'step': step})}"
+    return f"{ADDRESS}/step?{urlencode({'bank': remember_bank(uri), 'run': run, 'step': step})}"
 
 
 def is_open(trace: StepTrace, rewarded: bool) -> str:

@@ -114,12 +114,14 @@ def keep_options(model: str, options: Mapping[str, Any]) -> None:
 
 
 def remember_bank(uri: str) -> str:
-    """Keep the address of a bank outside the home folder; returns the name it goes by here, which no other has.
+    """The name by which a bank goes here, which no other has; the address of one outside the home folder is kept.
 
     Raises `InputError` when its last part cannot be a name, or the preferences cannot be written.
     """
     preferences = load_preferences()
     here = {summary.name for summary in list_banks(banks_folder())}
+    if Path(uri).parent == banks_folder().resolve() and Path(uri).name in here:
+        return Path(uri).name
     for name, kept in preferences.opened.items():
         if kept == uri and name not in here:
             return name

@@ -118,8 +118,7 @@ def serve(
     if bank:
         place = str(Path(os.path.expanduser(bank)).resolve())
         MemoryBank.open(place).close()
-        is_ours = Path(place).parent == banks_folder().resolve()
-        name = Path(place).name if is_ours else remember_bank(place)
+        name = remember_bank(place)
         link = f"/step?bank={name}&run={WATCHED}" if watch else f"/bank?bank={name}"
     has_login = login_is_set_up((Path(), Path(os.path.expanduser("~"))))
     if not is_loopback(address):
