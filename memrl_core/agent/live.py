@@ -17,6 +17,7 @@ from memrl_core.environments.tasks import check_intent
 from memrl_core.errors import InputError, MemRLError, NoVector, StepError
 from memrl_core.logs import logger
 from memrl_core.models.gguf import PREFIX
+from memrl_core.numerals import counted
 from memrl_core.records import LedgerEvent, Phase, Task
 
 DOING = {
@@ -69,7 +70,7 @@ class Waiting:
         """The turn, what the model does, how many tokens have come and how fast; "" where nothing was begun."""
         parts = [self._doing]
         if self._tokens:
-            parts.append(f"{self._tokens:,} token{'' if self._tokens == 1 else 's'}")
+            parts.append(counted(self._tokens, "token"))
             if (writing := time.monotonic() - self._first) > 0 and self._tokens > 1:
                 parts.append(f"{(self._tokens - 1) / writing:.1f} a second")
         elif self._generates:

@@ -19,6 +19,7 @@ from memrl_core.embedders.base import Vectors
 from memrl_core.environments.base import Environment, spoken
 from memrl_core.errors import EmptyAnswer, ModelInterrupted, NotBound, PromptTooLong
 from memrl_core.models.base import THINKING, Cancelled, LanguageModel, ModelOptions, OnText
+from memrl_core.numerals import counted
 from memrl_core.policies.base import Ask, Policy
 from memrl_core.policies.decide import decide
 from memrl_core.prompting import ANSWER_MARK, CHOICE_MARK, messages_sent, offered, with_tried, without, without_tried
@@ -124,8 +125,7 @@ def take_turn(
                 why = f"not asked: the prompt does not fit into {error.room}"
                 reply = Reply("", notes=(why,), window=error.window, offered=False if choices else None)
     if left_out:
-        count = f"{len(left_out)} memor{'y' if len(left_out) == 1 else 'ies'}"
-        notes = (*notes, f"{count} left out of the prompt, which did not fit")
+        notes = (*notes, f"{counted(len(left_out), 'memory')} left out of the prompt, which did not fit")
     if notes:
         reply = replace(reply, notes=(*reply.notes, *notes))
     if attempt:
@@ -299,8 +299,8 @@ def no_answer(turns: Sequence[Turn], seconds: float) -> str:
     """The verdict on an episode in which no turn has an answer, and which took so many seconds."""
     thought = sum(len(turn.reply.thinking) for turn in turns)
     only = f"All of it was thinking: {thought:,} characters" if thought else "The model said nothing"
-    count = "1 turn" if len(turns) == 1 else f"{len(turns):,} turns"
-    return f"No answer. {only} in {count}, {seconds:.1f} s. No reward is given, no q moves and no memory is written."
+    lasted = f"{counted(len(turns), 'turn')}, {seconds:.1f} s"
+    return f"No answer. {only} in {lasted}. No reward is given, no q moves and no memory is written."
 
 
 def ended(turn: Turn) -> bool:

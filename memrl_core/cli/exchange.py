@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -159,7 +159,7 @@ def _looked(looked: Look, skip_bad: bool) -> None:
     console.print(table)
     _account(report_of(looked, skip_bad))
     if not skip_bad:
-        _list(
+        listing(
             f"{counted(looked.bad_count, 'row')} cannot be taken", [f"{one.where}: {one.why}" for one in looked.bad]
         )  # fmt: skip
 
@@ -187,7 +187,7 @@ def merge_banks(
         merged = merge(one, other, bank, first_run, second_run)
     for run, memories in merged.sources:
         console.print(f"{memories:,} memories of run {escape(run)}")
-    _list("Worth knowing", merged.notes)
+    listing("Worth knowing", merged.notes)
     _renamed({**merged.renamed_runs, **merged.renamed_memories})
     console.print(
         f"Run {escape(merged.run)} knows {merged.memories:,} memories; {merged.shared:,} were known to both, of which "
@@ -229,9 +229,9 @@ def _account(account: Account) -> None:
     console.print(f"Read {escape(plain(account.source))}:")
     for sentence in account.read:
         console.print(f"  {escape(plain(sentence))}")
-    _list("What it lacks", account.lacks)
-    _list("Faults in it", account.faults)
-    _list("Skipped", [f"{skipped.where}: {skipped.why}" for skipped in account.skipped])
+    listing("What it lacks", account.lacks)
+    listing("Faults in it", account.faults)
+    listing("Skipped", [f"{skipped.where}: {skipped.why}" for skipped in account.skipped])
 
 
 def _report(arrival: Arrival) -> None:
@@ -244,17 +244,17 @@ def _report(arrival: Arrival) -> None:
 
 
 def _renamed(names: Mapping[str, str]) -> None:
-    _list("Renamed, because the bank had others of that name", [f"{old} is now {new}" for old, new in names.items()])
+    listing("Renamed, because the bank had others of that name", [f"{old} is now {new}" for old, new in names.items()])
 
 
-def _list(title: str, lines: tuple[str, ...] | list[str]) -> None:
+def listing(title: str, lines: Sequence[str]) -> None:
+    """Print the first `LINES` of some foreign lines under a title; nothing where there is none."""
     if not lines:
         return
     console.print(f"{title}:")
     for line in lines[:LINES]:
         console.print(f"  - {escape(plain(line))}")
-    if len(lines) > LINES:
-        console.print(f"  … and {len(lines) - LINES:,} more.")
+    _how_many_more(len(lines), "  ")
 
 
 def reembed_bank(
@@ -323,15 +323,15 @@ def import_rewards(
         _preview(found)
         bad = found.counts[Effect.BAD]
         if bad and not skip_bad:
-            lines = "1 line" if bad == 1 else f"{bad:,} lines"
             raise InputError(
-                f"{lines} cannot be taken. Nothing was saved; correct them, or leave them out by --skip-bad."
+                f"{counted(bad, 'line')} cannot be taken. Nothing was saved; correct them, or leave them out by "
+                "--skip-bad."
             )
         if dry_run:
             console.print("Nothing was saved: this was a dry run.")
             return
         saved = apply_rewards(memory, found, rater)
-    console.print(f"Saved {len(saved):,} {'reward' if len(saved) == 1 else 'rewards'} in {escape(bank)}.")
+    console.print(f"Saved {counted(len(saved), 'reward')} in {escape(bank)}.")
 
 
 @rewards_app.command("export")
@@ -434,9 +434,9 @@ def _preview(found: RewardFile) -> None:
     )
 
 
-def _how_many_more(lines: int) -> None:
+def _how_many_more(lines: int, before: str = "") -> None:
     if lines > LINES:
-        console.print(f"… and {lines - LINES:,} more.")
+        console.print(f"{before}… and {lines - LINES:,} more.")
 
 
 def _cell(value: object) -> str:

@@ -64,6 +64,7 @@ from memrl_core.environments import options_of
 from memrl_core.errors import InputError, MemRLError, ModelError, one_line
 from memrl_core.logs import logger
 from memrl_core.models.base import CHOSEN, checked_options
+from memrl_core.numerals import counted
 from memrl_core.policies import settings_of
 from memrl_core.records import StepTrace
 from memrl_core.settings import home
@@ -281,7 +282,7 @@ def run(
         before, earlier = memory.next_step(info.id) - info.first_step, memory.steps.rows(info.id)
         if before >= total:
             raise InputError(
-                f"The run {info.id} has {before:,} steps, and {epochs:,} {'epoch' if epochs == 1 else 'epochs'} of its "
+                f"The run {info.id} has {before:,} steps, and {counted(epochs, 'epoch')} of its "
                 f"{len(live.tasks):,} tasks {'is' if epochs == 1 else 'are'} {total:,}. Nothing was run; ask for more "
                 "with --epochs."
             )
@@ -320,8 +321,7 @@ def run(
                 f"Cancelled after {before + len(done)} of {total} steps; they are kept in run {escape(info.id)}. Go on "
                 f"with --resume {escape(info.id)}."
             )
-        steps = "1 step" if len(done) == 1 else f"{len(done):,} steps"
-        console.print(f"Saved {steps} as run {escape(info.id)} in {escape(bank)}.")
+        console.print(f"Saved {counted(len(done), 'step')} as run {escape(info.id)} in {escape(bank)}.")
         if any(trace.skipped for trace in done):
             raise typer.Exit(1)
 

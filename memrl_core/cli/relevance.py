@@ -30,7 +30,7 @@ from memrl_core.bank.people.judgements import GRADES_IN_WORDS, MEANING, USES, La
 from memrl_core.bank.people.roles import SOMEONE, person_name
 from memrl_core.bank.people.undo import JUDGED, Action, label_key
 from memrl_core.cli.console import BankOption, CtrlC, RunOption, at_work, cancelled, console, plain, run_of
-from memrl_core.cli.exchange import print_batch
+from memrl_core.cli.exchange import LINES, listing, print_batch
 from memrl_core.embedders.base import Embedder
 from memrl_core.errors import BankMissing, InputError, ModelError, NotABank, few
 from memrl_core.exchange.bring_in import bring_in, read_any
@@ -43,7 +43,6 @@ from memrl_core.numerals import counted, percent
 from memrl_core.records import EventKind
 
 recall_app = typer.Typer(help="Was the right memory found? Labels, measures and a guard.", no_args_is_help=True)
-LINES = 20
 JUDGES_TOKENS = 200
 """A grade and a short reason."""
 RaterOption = Annotated[str, typer.Option("--rater", help="Who labels.")]
@@ -342,9 +341,9 @@ def import_set(
         name = run_of(opened, run)
         imported = labels_for(found, opened, name, rater or file.name[:80], by)
         stored = opened.write.judgements.judge_all(imported.labels) if imported.labels else []
-        _list("Corrected", found.notes)
-        _list("Skipped", found.skipped)
-        _list("Worth knowing", imported.notes)
+        listing("Corrected", found.notes)
+        listing("Skipped", found.skipped)
+        listing("Worth knowing", imported.notes)
         if not imported.labels:
             raise InputError("No label of this set is about a step and a memory of this bank. Nothing was imported.")
         # Names of raters are stored without odd characters, so that two of a file may be one here.
@@ -384,9 +383,9 @@ def check(
             name = run_of(opened, run)
             embedder, problem = (made, "") if made is not None else _embedder(opened)
             came = answered(found, opened, name, embedder, rule, only=bool(run))
-            _list("Corrected", found.notes)
-            _list("Skipped", found.skipped)
-            _list("Worth knowing", [*([problem] if problem else []), *came.notes])
+            listing("Corrected", found.notes)
+            listing("Skipped", found.skipped)
+            listing("Worth knowing", [*([problem] if problem else []), *came.notes])
             if not came.rankings:
                 raise InputError(f"No query of {file.name[:80]} can be asked, as said above. Nothing was checked.")
             settings = opened.settings(came.runs[0])
@@ -578,12 +577,3 @@ def _funnel_table(counts: Mapping[str, int]) -> Table:
         table.add_row(name, f"{count:,}", gone)
         before = count
     return table
-
-
-def _list(title: str, lines: Sequence[str]) -> None:
-    if lines:
-        console.print(f"{title}:")
-        for line in lines[:LINES]:
-            console.print(f"  - {escape(plain(line))}")
-        if len(lines) > LINES:
-            console.print(f"  … and {len(lines) - LINES:,} more.")

@@ -31,7 +31,7 @@ from memrl_core.errors import EmbedderMismatch, InputError, MemRLError, one_line
 from memrl_core.models.gguf import LLAMA, PACKAGED, PREFIX, weights_of
 from memrl_core.models.ollama import ollama_status
 from memrl_core.models.ollama_client import odd_environment
-from memrl_core.numerals import fixed, percent, signed
+from memrl_core.numerals import counted, fixed, percent, signed
 from memrl_core.policies import make_policy
 from memrl_core.records import Memory, RunInfo, StepTrace
 from memrl_core.settings import symbol
@@ -59,7 +59,7 @@ def run_header(info: RunInfo, steps: int) -> str:
         model + (f" ({options})" if options else ""),
         *([weights] if (weights := weights_label(info.model_facts)) else []),
         f"seed {info.seed}",
-        "1 step" if steps == 1 else f"{steps:,} steps",
+        counted(steps, "step"),
         info.embedder,
     ]
     return f"Run [bold]{escape(info.id)}[/]: {escape(' · '.join(parts))}"

@@ -21,6 +21,7 @@ import httpx
 
 from memrl_core.errors import EmptyAnswer, PromptTooLong
 from memrl_core.models.base import Cancelled, ModelOptions, OnText, whole_characters, without_thinking
+from memrl_core.numerals import counted
 from memrl_core.records import Reply
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -209,7 +210,7 @@ class Arriving:
             return Reply(text, stopped=True, seconds=self.seconds, replaced=replaced, thinking=thinking)
         if full and not self.cut:
             most = self._options.num_predict
-            self.cut = "1 token" if most == 1 else f"{most:,} tokens"
+            self.cut = counted(most, "token")
             if written is not None and written < most:
                 no_room = PromptTooLong(model, window)
                 if not text.strip():
