@@ -196,7 +196,6 @@ class Episode:
         self._turn_recall: tuple[int, TurnRecall | None] = (0, None)
         self._earned: tuple[Earned, ...] = ()
         self._info: Mapping[str, Any] = {}
-        self._attempt: tuple[Phase | None, int] = (None, 0)
         self._asked_before: tuple[Consulted, ...] = ()
         self.observation = agent.environment.reset(task, seed=self.seed, at_step=step)
         bank.write.begin_step(run, step)
@@ -227,7 +226,7 @@ class Episode:
             except (PolicyFailed, InputError):
                 self.trace = replace(self.trace, write=None)  # What cannot be stored at all has to be made anew.
                 raise
-        self.phase = self._after(phase)
+        self.phase, self._asked_before = self._after(phase), self.trace.consulted
         return record
 
     def finish(self, on_text: OnText | None = None, cancelled: Cancelled | None = None) -> StepTrace:
@@ -429,12 +428,10 @@ class Episode:
         if at == turn:
             return known
         assert self._view.asked is not None
-        asked, found = self._asked(self._view.asked.embedding, turn), None
-        if self.policy.when(asked).now:
-            ask = self._asking(Phase.GENERATE, None, cancelled)
-            seed = step_seed(self.seed, turn)
-            found = recalled_for(self.policy, asked, self._view, self._agent.embed, ask, seed)
-            self._keep(ask)
+        asked, seed = self._asked(self._view.asked.embedding, turn), step_seed(self.seed, turn)
+        ask = self._asking(Phase.GENERATE, None, cancelled)
+        found = recalled_for(self.policy, asked, self._view, self._agent.embed, ask, seed)
+        self._keep(ask)
         self._turn_recall = turn, found
         return found
 
@@ -443,12 +440,7 @@ class Episode:
 
     def _keep(self, ask: Asking) -> None:
         """What was asked stands in the trace, in the place of an earlier attempt at the same phase or turn."""
-        attempt = self.phase, len(self.trace.generate.turns) if self.trace.generate else 0
-        if attempt != self._attempt:
-            self._attempt, self._asked_before = attempt, self.trace.consulted
-        consulted = (*self._asked_before, *ask.asked)
-        if consulted != self.trace.consulted:
-            self.trace = replace(self.trace, consulted=consulted)
+        self.trace = replace(self.trace, consulted=(*self._asked_before, *ask.asked))
 
     def _generate(self, on_text: OnText | None, cancelled: Cancelled | None) -> GenerateRecord:
         agent, decision = self._agent, self.trace.decision
