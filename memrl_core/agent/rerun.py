@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import factorial
-from typing import Any, Literal
+from typing import Literal
 
 from memrl_core.agent import NO_VECTOR, step_seed
 from memrl_core.agent.asking import Asking, view_before
@@ -19,7 +19,7 @@ from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import outcome_judged
-from memrl_core.records import GenerateRecord, MemorySpan, Message, Outcome, Phase, StepTrace, TurnRecall
+from memrl_core.records import GenerateRecord, Message, Outcome, Phase, StepTrace, TurnRecall
 from memrl_core.retrieval.view import Asked, MemoryView
 
 Method = Literal["leave-one-out", "Shapley"]
@@ -138,6 +138,8 @@ class Rerunner:
             raise InputError("This step was recorded without its prompt, so it cannot be answered again.")
         self._bank, self._trace, self._model, self._environment = bank, trace, model, environment
         self._policy = make_policy(trace.policy, trace.settings)
+        self._recorded = replace(trace.generate, model=model.name, simulated=model.simulated, turns=())
+        self._seed = trace.decision.seed
         self._embed = embed
         self._must_hold = must_hold
         self.memories = trace.decision.selected
@@ -154,7 +156,7 @@ class Rerunner:
         messages, spans = self._policy.render(
             read, self._environment.instructions, self._trace.task.intent, observation, view
         )
-        record = self._record(self._recorded.options, messages, spans)
+        record = replace(self._recorded, messages=messages, spans=spans)
         return self._played(record, memories, view, observation, None, cancelled)
 
     def rerun_prompt(
@@ -172,28 +174,18 @@ class Rerunner:
         left out where it does not fit. Raises as `rerun`.
         """
         view, observation = self._begun()
-        chosen = {**self._recorded.options, "temperature": temperature, "seed": seed}
-        spans = self._recorded.spans if tuple(messages) == self._recorded.messages else ()
-        record = self._record(chosen, tuple(messages), spans)
+        options = {**self._recorded.options, "temperature": temperature, "seed": seed}
+        record = replace(self._recorded, options=options)
+        if tuple(messages) != record.messages:
+            record = replace(record, messages=tuple(messages), spans=())
         return self._played(record, self.memories, view, observation, on_text, cancelled, on_turn)
-
-    @property
-    def _recorded(self) -> GenerateRecord:
-        assert self._trace.generate is not None
-        return self._trace.generate
-
-    def _record(
-        self, options: Mapping[str, Any], messages: tuple[Message, ...], spans: tuple[MemorySpan, ...]
-    ) -> GenerateRecord:
-        return GenerateRecord(self._model.name, self._model.simulated, options, messages, spans, turns=())
 
     def _begun(self) -> tuple[MemoryView, str]:
         """What the step recalled from, and what its world says first."""
         if self._must_hold is not None:
             self._must_hold()
         trace = self._trace
-        assert trace.decision is not None
-        observation = self._environment.reset(trace.task, seed=trace.decision.seed, at_step=trace.step)
+        observation = self._environment.reset(trace.task, seed=self._seed, at_step=trace.step)
         return view_before(self._bank, trace), observation
 
     def _played(
@@ -232,12 +224,11 @@ class Rerunner:
     def _recalled(self, turn: int, observation: str, view: MemoryView, ask: Asking) -> TurnRecall | None:
         """Both phases before a later turn, where the policy asks for them."""
         task = self._trace.task
-        assert self._trace.decision is not None
         begin = view.asked.embedding if view.asked is not None else NO_VECTOR
         asked = Asked(
             begin, task=task.id, intent=task.intent, observation=observation, turn=turn, step=self._trace.step
         )
-        seed = step_seed(self._trace.decision.seed, turn)
+        seed = step_seed(self._seed, turn)
         return recalled_for(self._policy, asked, view, self._embed or _no_embedder, ask, seed)
 
 
