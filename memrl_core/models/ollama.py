@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from memrl_core.errors import (
@@ -77,8 +77,6 @@ class OllamaModel:
         self.address = checked_address(address or default_address())
         self.timeout = timeout
         self._whole: dict[str, bool] = {"truncate": False, "shift": False}
-        self._own_window: int | None = None
-        self._asked_for_window = False
 
     def chat(
         self,
@@ -98,7 +96,7 @@ class OllamaModel:
         and `NotBound` where the server refuses the schema.
         """
         sent = as_sent(messages)  # Before anything is asked of the server.
-        window, words = self._window(options), fewest_tokens(messages)
+        window, words = min(options.num_ctx, self._own_window or options.num_ctx), fewest_tokens(messages)
         if words > window:
             raise PromptTooLong(self.name, window)
         asked: dict[str, Any] = {
@@ -161,13 +159,12 @@ class OllamaModel:
             notes=slow(last.eval_count, (last.eval_duration or 0) / NANOSECONDS, options),
         )
 
-    def _window(self, options: ModelOptions) -> int:
-        """How many tokens prompt and answer may have: no more than the model was made for, where the server says."""
-        if not self._asked_for_window:
-            self._asked_for_window = True
-            with suppress(ModelError):  # Whatever is wrong, the question itself will show.
-                self._own_window = show_model(self.address, self.name, min(self.timeout, 2.0)).context
-        return min(options.num_ctx, self._own_window or options.num_ctx)
+    @cached_property
+    def _own_window(self) -> int | None:
+        """How many tokens prompt and answer of the model were made for; None where the server does not say."""
+        with suppress(ModelError):  # Whatever is wrong, the question itself will show.
+            return show_model(self.address, self.name, min(self.timeout, 2.0)).context
+        return None
 
 
 # --- what a server is, has and can get -------------------------------------------------------------------------------
