@@ -793,7 +793,8 @@ class RecordedStep:
             and all(hit.cosine is not None and hit.score is not None for hit in made)
         ):
             of = "cosine"  # Scores of which only the name is known are what the stored vectors say.
-        of = _as_it_is(of, made)
+        if of == "cosine" and not all(is_cosine(hit.score, hit.cosine) for hit in made if hit.score is not None):
+            of = "other"
         if of in BEST_FIRST and all(hit.score is not None for hit in made):
             made.sort(key=lambda hit: BEST_FIRST[of] * (hit.score or 0.0))
         report.retrievals.append(Retrieval(tuple(made), of, query=asked, at=now(), seconds=spent, **words))
@@ -857,19 +858,15 @@ class RecordedStep:
         chosen = unused.ids("selected", ids)
         scored = unused.numbers("selected", scores, "a score")
         valued = unused.numbers("selected", q, "a q")
-        if report.pool is None:
-            known = self._known("selected", chosen)
-            chosen, pool = [one for one in chosen if one in known], []
-        else:
-            pool = [*report.pool]
+        pool = report.pool or ()
+        usable = pool if report.pool is not None else self._known("selected", chosen)
         if report.total is not None:
             scored = {**report.total[1], **scored}
-        named = [*scored, *valued] if report.pool is None else [*chosen, *scored, *valued]
+        named = [*(chosen if report.pool is not None else ()), *scored, *valued]
         if strange := list(dict.fromkeys(one for one in named if one not in pool)):
             listed = few(f"“{one[:80]}”" for one in strange)
             self._not_used("selected", InputError(f"Selected or scored but not recalled: {listed}. {UNCHANGED}"))
-        if report.pool is not None:
-            chosen = [one for one in chosen if one in pool]
+        chosen = [one for one in chosen if one in usable]
         report.chosen = tuple(dict.fromkeys((*(report.chosen or ()), *chosen)))
         report.scores |= {one: score for one, score in scored.items() if one in pool}
         report.q |= {one: worth for one, worth in valued.items() if one in pool}
@@ -1046,14 +1043,6 @@ def _kind(given: Any, signal: str) -> SignalKind:
     if given not in KINDS:
         raise InputError(f"“{given!s:.80}” is no kind of score: {', '.join(KINDS)}. {UNCHANGED}")
     kind: SignalKind = given
-    return kind
-
-
-def _as_it_is(kind: SignalKind, hits: Sequence[Hit]) -> SignalKind:
-    """What scores are that were declared as cosines, or as nothing, by their range and by the stored vectors."""
-    scored = [(hit.score, hit.cosine) for hit in hits if hit.score is not None]
-    if kind == "cosine" and not all(is_cosine(score, cosine) for score, cosine in scored):
-        return "other"
     return kind
 
 
