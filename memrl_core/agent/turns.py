@@ -197,15 +197,18 @@ def _answer(
     schema = {"type": "string", "enum": list(choices)} if bound else None
     if choices and schema is None and options.stop is None:
         options = options.model_copy(update={"stop": r"\n"})
-    begun = time.perf_counter()
-    try:
-        reply = model.chat(sent, options, on_text, cancelled, schema)
-    except EmptyAnswer as error:
-        if time.perf_counter() - begun >= options.in_all:
-            reply = Reply("", cut=error.cut, thinking=error.thinking)
-        else:
-            again = options.again(1, after_nothing=True)
-            reply = _once_more(model, sent, again, on_text, cancelled, schema, error.thinking)
+    begun, reply = time.perf_counter(), Reply("")
+    for asked in (options, options.again(1, after_nothing=True)):
+        other: dict[str, Any] = {"seed": asked.seed, "temperature": asked.temperature} if asked is not options else {}
+        try:
+            reply = model.chat(sent, asked, on_text, cancelled, schema)
+            reply = replace(reply, options=other) if other else reply
+            break
+        except EmptyAnswer as error:
+            thinking = "\n".join(filter(None, (reply.thinking, error.thinking)))
+            reply = Reply("", cut=error.cut, thinking=thinking, options=other)
+            if time.perf_counter() - begun >= options.in_all:
+                break
     if reply.stopped or not choices:
         return reply
     action = read_choice(reply.text, choices)
@@ -214,24 +217,6 @@ def _answer(
     strays = bound and not reply.cut and reply.text and _from_json(reply.text) not in choices
     notes = (*reply.notes, "the server did not hold the answer to them") if strays else reply.notes
     return replace(reply, text=text, raw=raw, bound=bound, offered=action is not None, notes=notes)
-
-
-def _once_more(
-    model: LanguageModel,
-    sent: Sequence[Message],
-    options: ModelOptions,
-    on_text: OnText | None,
-    cancelled: Cancelled | None,
-    schema: Mapping[str, Any] | None,
-    thought: str,
-) -> Reply:
-    """What `model` answers when it is asked again, after a first time when it only `thought`."""
-    asked = {"seed": options.seed, "temperature": options.temperature}
-    try:
-        return replace(model.chat(sent, options, on_text, cancelled, schema), options=asked)
-    except EmptyAnswer as error:
-        thinking = "\n".join(filter(None, (thought, error.thinking)))
-        return Reply("", cut=error.cut, thinking=thinking, options=asked)
 
 
 def read_choice(text: str, choices: Sequence[str]) -> str | None:
