@@ -14,7 +14,6 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import httpx
@@ -65,7 +64,8 @@ class Stream(Generic[Part]):
         self.patience = timeout if first is None else first
         self._client, self._ask, self._failures = client, ask, failures
         self._timeout, self._cancelled = timeout, cancelled
-        self._arrived: queue.SimpleQueue[Part | _End] = queue.SimpleQueue()
+        # Last comes what the reader failed with, or None.
+        self._arrived: queue.SimpleQueue[Part | Exception | None] = queue.SimpleQueue()
         self._running = threading.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -84,10 +84,10 @@ class Stream(Generic[Part]):
                     if time.monotonic() - since > self.patience:
                         raise Broken(httpx.ReadTimeout(f"nothing within {self.patience:g} s")) from None
                     continue
-                if isinstance(part, _End):
-                    if part.error is None:
-                        return
-                    raise Broken(part.error) if isinstance(part.error, self._failures) else part.error
+                if part is None:
+                    return
+                if isinstance(part, Exception):
+                    raise Broken(part) if isinstance(part, self._failures) else part
                 yield part
                 since, self.patience = time.monotonic(), self._timeout
         finally:
@@ -102,16 +102,16 @@ class Stream(Generic[Part]):
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
     def _run(self) -> None:
-        end = _End(None)
+        failed: Exception | None = None
         try:
             asyncio.run(self._read())
         except asyncio.CancelledError:
             pass
         except Exception as error:
-            end = _End(error)
+            failed = error
         finally:
             self._running.set()
-            self._arrived.put(end)
+            self._arrived.put(failed)
 
     async def _read(self) -> None:
         self._task = asyncio.current_task()
@@ -119,13 +119,6 @@ class Stream(Generic[Part]):
         async with self._client() as client:
             async for part in await self._ask(client):
                 self._arrived.put(part)
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The last item of the queue; `error` is what the reader failed with."""
-
-    error: Exception | None
 
 
 class Arriving:
