@@ -77,17 +77,16 @@ def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> A
         return state
 
 
-def learned_steps(bank: MemoryBank, run: str, policy: str = "") -> Iterator[tuple[StepTrace, Any]]:
+def learned_steps(bank: MemoryBank, run: str) -> Iterator[tuple[StepTrace, Any]]:
     """Every finished step with the state with which it began, which changes in place from one to the next."""
-    name = policy or bank.run(run).policy
     info, late = bank.run(run), bank.steps.late_changes(run)
-    state = _begin(bank, run, name)
+    state = _begin(bank, run, info.policy)
     for trace in _read(bank, run, info.first_step, bank.next_step(run) - 1):
         if state is not None and trace.step - 1 in late:
-            state = learned_before(bank, run, trace.step, name)
+            state = learned_before(bank, run, trace.step)
         yield trace, state
         if state is not None:
-            _take(bank, run, name, state, trace, trace.step)
+            _take(bank, run, info.policy, state, trace, trace.step)
 
 
 def learn_at(bank: MemoryBank, trace: StepTrace, reward: float | None, outcome: Any) -> tuple[ValueChange, ...]:
