@@ -19,7 +19,7 @@ from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, LanguageModel, ModelOptions, OnText, Progress, never, unheard
 from memrl_core.policies import make_policy
 from memrl_core.policies.base import outcome_judged
-from memrl_core.records import GenerateRecord, Message, Outcome, Phase, StepTrace, TurnRecall
+from memrl_core.records import GenerateRecord, Message, Outcome, Phase, StepTrace
 from memrl_core.retrieval.view import Asked, MemoryView
 
 Method = Literal["leave-one-out", "Shapley"]
@@ -199,13 +199,18 @@ class Rerunner:
         on_turn: Callable[[GenerateRecord], None] | None = None,
     ) -> Rerun:
         """The episode that begins with the prompt in `record`."""
-        world = self._environment
+        world, task = self._environment, self._trace.task
+        begin = view.asked.embedding if view.asked is not None else NO_VECTOR
         ask = Asking(
             self._model, ModelOptions.model_validate(record.options), Phase.GENERATE, on_text=None, cancelled=cancelled
         )
         begun = time.perf_counter()
         while not record.turns or not ended(record.turns[-1]):
-            recalled = self._recalled(len(record.turns), observation, view, ask) if record.turns else None
+            recalled = None
+            if turn_number := len(record.turns):
+                asked = Asked(begin, task.id, task.intent, observation, turn_number, self._trace.step)
+                seed = step_seed(self._seed, turn_number)
+                recalled = recalled_for(self._policy, asked, view, self._embed or _no_embedder, ask, seed)
             turn, info = take_turn(self._model, world, record, on_text, cancelled, recalled, selected=memories)
             record, observation = with_turn(record, turn), turn.observation
             if on_turn is not None:
@@ -220,16 +225,6 @@ class Rerunner:
             reward,
             outcome_judged(self._policy, reward, info.get("success")),
         )
-
-    def _recalled(self, turn: int, observation: str, view: MemoryView, ask: Asking) -> TurnRecall | None:
-        """Both phases before a later turn, where the policy asks for them."""
-        task = self._trace.task
-        begin = view.asked.embedding if view.asked is not None else NO_VECTOR
-        asked = Asked(
-            begin, task=task.id, intent=task.intent, observation=observation, turn=turn, step=self._trace.step
-        )
-        seed = step_seed(self._seed, turn)
-        return recalled_for(self._policy, asked, view, self._embed or _no_embedder, ask, seed)
 
 
 def _no_embedder(texts: Sequence[str]) -> Vectors:
