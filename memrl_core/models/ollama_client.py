@@ -283,8 +283,8 @@ def serve_command(address: str) -> str:
     """What to type to start a server that listens at `address`, on the machine of that address."""
     if address == DEFAULT_ADDRESS:
         return "ollama serve"
-    port = _port(address)
-    host = urlsplit(address).netloc if is_local(address) else "0.0.0.0" + (f":{port}" if port else "")
+    parts = urlsplit(address)
+    host = parts.netloc if is_local(address) else "0.0.0.0" + (f":{parts.port}" if parts.port else "")
     return f"OLLAMA_HOST={host} ollama serve"
 
 
@@ -376,12 +376,5 @@ def _within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipad
 def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text)
-    except ValueError:
-        return None
-
-
-def _port(url: str) -> int | None:
-    try:
-        return urlsplit(url).port
     except ValueError:
         return None
