@@ -45,9 +45,7 @@ def list_policies(
     if name:
         _show(name)
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("name", "method", "rules", "learns from", "source"):
-        table.add_column(heading)
+    table = Table("name", "method", "rules", "learns from", "source", box=SIMPLE_HEAD, pad_edge=False)
     for known in policy_names():
         if known not in usable_policies():
             table.add_row(known, "cannot be loaded", "", "", f"why: memrl policies {known}")
@@ -69,9 +67,7 @@ def _show(name: str) -> None:
         console.print(f"  differs: {escape(sentence)}")
     if found.presets:
         console.print(f"[bold]presets[/]: {', '.join(found.presets)} (memrl run --preset NAME)")
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("setting", "default", "allowed", "what it is"):
-        table.add_column(heading)
+    table = Table("setting", "default", "allowed", "what it is", box=SIMPLE_HEAD, pad_edge=False)
     for key, field in found.Settings.model_fields.items():
         if key in found.ignored:
             continue
@@ -201,9 +197,7 @@ def check(
 @tasks_app.command("list")
 def list_sets() -> None:
     """List the environments, whether they can be used here, and their sets of tasks."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("environment", "set", "tasks"):
-        table.add_column(heading)
+    table = Table("environment", "set", "tasks", box=SIMPLE_HEAD, pad_edge=False)
     for name in environment_names():
         if why := why_unusable(name):
             table.add_row(_shown(name), _shown(why), "")
