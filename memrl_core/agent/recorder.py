@@ -647,19 +647,25 @@ class Recorder:
         return unit(embedding, self.bank.embedder.dimension)
 
 
-def _reported(
-    call: Callable[Concatenate[RecordedStep, Given], None],
-) -> Callable[Concatenate[RecordedStep, Given], None]:
-    """A report that raises nothing into the agent, unless the recorder is strict."""
+_Call = Callable[Concatenate["RecordedStep", Given], None]
 
-    @wraps(call)
-    def report(step: RecordedStep, /, *args: Given.args, **kwargs: Given.kwargs) -> None:
-        try:
-            call(step, *args, **kwargs)
-        except Exception as error:
-            step._not_used(call.__name__, error)
 
-    return report
+def _reported(phase: Phase) -> Callable[[_Call[Given]], _Call[Given]]:
+    """A report on this phase that raises nothing into the agent, unless the recorder is strict."""
+
+    def around(call: _Call[Given]) -> _Call[Given]:
+        @wraps(call)
+        def report(step: RecordedStep, /, *args: Given.args, **kwargs: Given.kwargs) -> None:
+            try:
+                step._may(call.__name__)
+                call(step, *args, **kwargs)
+                step._did(call.__name__, phase)
+            except Exception as error:
+                step._not_used(call.__name__, error)
+
+        return report
+
+    return around
 
 
 class RecordedStep:
@@ -736,7 +742,7 @@ class RecordedStep:
             raise StepError("A step is stored when its `with` block ends; there is no trace before.")
         return self._stored
 
-    @_reported
+    @_reported(Phase.RECALL)
     def recalled(
         self,
         hits: Hits,
@@ -761,7 +767,6 @@ class RecordedStep:
         size and gate. A strict recorder raises `InputError` for a memory that the run does not know and for a cosine
         out of [-1, 1].
         """
-        self._may("recalled")
         report, unused = self._report, self._unused
         if "selected" in report.called and report.pool is None:
             raise StepError(f"Report what was recalled before what was selected. {UNCHANGED}")
@@ -803,9 +808,8 @@ class RecordedStep:
         report.pool = tuple(dict.fromkeys((*(report.pool or ()), *(hit.memory_id for hit in made if hit.known))))
         report.k1, report.delta = size or report.k1, report.delta if gate is None else gate
         self._is_recalled_since = True
-        self._did("recalled", Phase.RECALL)
 
-    @_reported
+    @_reported(Phase.RECALL)
     def scored(
         self,
         total: Mapping[str, float],
@@ -818,7 +822,6 @@ class RecordedStep:
         `parts` maps the name of each signal to its scores by memory, `weights` the name to its weight (1 where none is
         given). Scores of memories that were not recalled are not kept; a strict recorder raises `InputError` for them.
         """
-        self._may("scored")
         report, unused = self._report, self._unused
         totals = unused.numbers("scored", total, "a score")
         shares: dict[str, dict[str, float]] = {}
@@ -842,9 +845,8 @@ class RecordedStep:
             if signal not in reported and scores:
                 hits = tuple(Hit(one, score, known=one in report.known_then) for one, score in scores.items())
                 report.retrievals.append(Retrieval(hits, _kind(None, signal), signal, at=now()))
-        self._did("scored", Phase.RECALL)
 
-    @_reported
+    @_reported(Phase.SELECT)
     def selected(
         self, ids: Sequence[str], scores: Mapping[str, float] | None = None, q: Mapping[str, float] | None = None
     ) -> None:
@@ -853,7 +855,6 @@ class RecordedStep:
         What a later retrieval of the step brought is selected by another call. A strict recorder raises `InputError`
         for memories that were not recalled.
         """
-        self._may("selected")
         report, unused = self._report, self._unused
         chosen = unused.ids("selected", ids)
         scored = unused.numbers("selected", scores, "a score")
@@ -871,12 +872,10 @@ class RecordedStep:
         report.scores |= {one: score for one, score in scored.items() if one in pool}
         report.q |= {one: worth for one, worth in valued.items() if one in pool}
         self._is_recalled_since = False
-        self._did("selected", Phase.SELECT)
 
-    @_reported
+    @_reported(Phase.GENERATE)
     def prompted(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None) -> None:
         """What was sent to the model: messages with a role and a content, and the options (JSON) of the generation."""
-        self._may("prompted")
         report, unused = self._report, self._unused
         sent = []
         for number, message in enumerate(messages, start=1):
@@ -887,9 +886,8 @@ class RecordedStep:
         nothing: dict[str, Any] = {}
         given = unused.taken("prompted", lambda: _checked(OPTIONS, dict(options or {}), "JSON"), nothing)
         report.messages, report.options = tuple(sent), given
-        self._did("prompted", Phase.GENERATE)
 
-    @_reported
+    @_reported(Phase.GENERATE)
     def answered(
         self,
         text: str,
@@ -904,7 +902,6 @@ class RecordedStep:
 
         `seconds` is how long it took (the time since the call before, where that is not given), `cost` what it cost.
         """
-        self._may("answered")
         report, unused = self._report, self._unused
         read = unused.optional("answered", COUNT, prompt_tokens, "a token count")
         written = unused.optional("answered", COUNT, answer_tokens, "a token count")
@@ -916,12 +913,10 @@ class RecordedStep:
         reply = Reply(words, False, read, written, took, cost=price)
         report.turns.append(Turn(reply, seen, 0.0, terminated=False, truncated=False, tools=tuple(report.tools)))
         report.tools = []
-        self._did("answered", Phase.GENERATE)
 
-    @_reported
+    @_reported(Phase.GENERATE)
     def called(self, tool: str, arguments: Any = "", result: Any = "") -> None:
         """A tool that the agent used after its last reply: name, arguments and result, as text or JSON."""
-        self._may("called")
         report, unused = self._report, self._unused
         name = unused.text("called", tool, "a tool's name")
         given, came = (
@@ -933,18 +928,15 @@ class RecordedStep:
             report.turns[-1] = replace(report.turns[-1], tools=(*report.turns[-1].tools, used))
         else:  # Before its first reply: they belong to the first turn.
             report.tools.append(used)
-        self._did("called", Phase.GENERATE)
 
-    @_reported
+    @_reported(Phase.REWARD)
     def rewarded(self, value: float, why: str = "") -> None:
         """The reward that the agent's world gave; `why` is the verdict in words."""
-        self._may("rewarded")
         report = self._report
         reward = _checked(NUMBER, value, "a reward")
         report.reward, report.why = reward, self._unused.text("rewarded", why, "a verdict")
-        self._did("rewarded", Phase.REWARD)
 
-    @_reported
+    @_reported(Phase.WRITE)
     def wrote(
         self,
         experience: str = "",
@@ -962,13 +954,15 @@ class RecordedStep:
         id is given that is free. `metadata` is what else is known of it, as JSON. Without an embedding of the step
         nothing is added. A strict recorder raises `InputError` where something cannot be done.
         """
-        self._may("wrote")
         report, unused = self._report, self._unused
         if op not in get_args(Operation):
             raise InputError(f"“{op!s:.80}” is none of {', '.join(get_args(Operation))}. {UNCHANGED}")
-        words = "" if op == "delete" else unused.text("wrote", experience, "an experience")
-        if op != "delete" and not isinstance(experience, str):
-            return
+        if op == "delete":
+            words = ""
+        elif isinstance(experience, str):
+            words = unused.text("wrote", experience, "an experience")
+        else:
+            words = _checked(TEXT, experience, "an experience")  # Which raises.
         replaced = unused.ids("wrote", [replaces] if isinstance(replaces, str) else replaces)
         if op != "add":
             replaced = replaced or unused.ids("wrote", [memory_id] if memory_id else [])
@@ -983,7 +977,6 @@ class RecordedStep:
         why = unused.text("wrote", reason, "a reason")
         about = _about(unused, "wrote", metadata)
         report.written.append(Written(op, wanted, words, tuple(replaced), why, about))
-        self._did("wrote", Phase.WRITE)
 
     def _free(self, memory_id: str) -> str:
         if memory_id and self._bank.holds(_checked(ID, memory_id, "an id of a memory")):
