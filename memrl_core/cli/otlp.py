@@ -206,8 +206,7 @@ class Receiver:
                 late += [(step.step, score) for score in scores]
                 if new and not steps.add(trace, new, (), step) and any(span.kind != "EVALUATOR" for span in new):
                     unused.append((len(new), trace, f"came after step {step.step:,} was stored and adds nothing to it"))
-            first = max((event.seq for event in bank.events()), default=0) + 1
-            events = events_of(steps, info, first, None if is_new else known)
+            events = events_of(steps, info, bank.clock + 1, None if is_new else known)
             if steps.traces:
                 bank.write.adopt(steps.memories, events, steps.traces)
             for number, score in late:
