@@ -134,7 +134,7 @@ class TwinRuns(InBackground):
 
         Raises `InputError` where the world is not one that can shift.
         """
-        if not can_shift(self.bank.run(self.runs[0]).environment):
+        if "shift_at" not in environment_class(self.bank.run(self.runs[0]).environment).Options.model_fields:
             raise InputError("Only the household, the help desk and the parametric world can shift.")
         with self._between:
             at = max(self.bank.next_step(run) for run in self.runs)
@@ -257,11 +257,6 @@ def open_twins(bank: MemoryBank, left: str, right: str) -> TwinRuns:
     if not one.tasks or not can_go_on(one) or one.first_step != 1:
         raise InputError(f"{left} and {right} have no list of tasks to go through here. Compare shows such runs.")
     return TwinRuns(bank, left, right, load_preferences())
-
-
-def can_shift(environment: str) -> bool:
-    """Whether the world of this name can change in the course of a run."""
-    return "shift_at" in environment_class(environment).Options.model_fields
 
 
 def shifts_of(bank: MemoryBank, run: str) -> tuple[int, ...]:
