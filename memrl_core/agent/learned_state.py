@@ -72,7 +72,7 @@ def learned_before(bank: MemoryBank, run: str, step: int, policy: str = "") -> A
         at = max((kept for kept in growing.kept if kept < step), default=None)
         state = _begin(bank, run, name) if at is None else copy.deepcopy(growing.kept[at])
         first = bank.run(run).first_step - 1 if at is None else at
-        for trace in _read(bank, run, first + 1, step - 1):
+        for trace in bank.each_trace(run, (first + 1, step - 1)):
             _take(bank, run, name, state, trace, known)
         return state
 
@@ -81,7 +81,7 @@ def learned_steps(bank: MemoryBank, run: str) -> Iterator[tuple[StepTrace, Any]]
     """Every finished step with the state with which it began, which changes in place from one to the next."""
     info, late = bank.run(run), bank.steps.late_changes(run)
     state = _begin(bank, run, info.policy)
-    for trace in _read(bank, run, info.first_step, bank.next_step(run) - 1):
+    for trace in bank.each_trace(run):
         if state is not None and trace.step - 1 in late:
             state = learned_before(bank, run, trace.step)
         yield trace, state
@@ -111,7 +111,7 @@ def _grown(bank: MemoryBank, run: str, name: str, known: int | None = None) -> _
         growing = states[key] = _Growing(rewarding, bank.run(run).first_step - 1, _begin(bank, run, name))
     newest = bank.next_step(run) - 1
     try:
-        for trace in _read(bank, run, growing.step + 1, newest if known is None else min(known, newest)):
+        for trace in bank.each_trace(run, (growing.step + 1, newest if known is None else min(known, newest))):
             if growing.begun == trace.id:
                 _remember(_policy_at(bank, run, name, trace.step), growing.state, lesson_of(bank, trace))
             else:
@@ -143,13 +143,6 @@ def _begin(bank: MemoryBank, run: str, name: str) -> Any:
         return learned_before(bank, info.base, info.base_step + 1, name)
     seen = bank.view(info.base, info.base_step)
     return policy.start([seen.memories[seen.ids[position]] for position in seen.positions().tolist()])
-
-
-def _read(bank: MemoryBank, run: str, first: int, last: int) -> Iterator[StepTrace]:
-    if last == first and bank.steps.has(run, last):
-        yield bank.trace(run, last)
-        return
-    yield from bank.each_trace(run, (first, last))
 
 
 def _take(bank: MemoryBank, run: str, name: str, state: Any, trace: StepTrace, known: int | None = None) -> None:
