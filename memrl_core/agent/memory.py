@@ -65,12 +65,13 @@ ADDRESS = "http://localhost:8501"
 class Memory:
     """The memory of an agent: one run of a bank, which any number of threads and processes may share.
 
-    Make one with `open`. Its calls raise what `MemRLError` is the root of, with a sentence.
+    Make one with `open`. Its calls raise what `MemRLError` is the root of, with a sentence. `recorder` is that of its
+    run.
     """
 
     def __init__(self, bank: MemoryBank, run: str, embedder: Embedder) -> None:
         self.bank, self.run, self.embedder = bank, run, embedder
-        self._recorder = Recorder(bank, run, strict=True)
+        self.recorder = Recorder(bank, run, strict=True)
 
     @classmethod
     def open(
@@ -176,7 +177,7 @@ class Memory:
         Raises `InputError` for a step that is not there, a value that is no number, and another reward than the one
         that the world gave.
         """
-        self._recorder.reward(of.step if isinstance(of, Recall) else of, value, reason, rater)
+        self.recorder.reward(of.step if isinstance(of, Recall) else of, value, reason, rater)
 
     def remember(self, intent: str, experience: str, embedding: Sequence[float] | Vector) -> str:
         """Store an experience for an intent that nobody recalled for, with its embedding (d,); returns its id.
@@ -184,7 +185,7 @@ class Memory:
         The same intent and experience again are the same memory.
         """
         memory_id = f"{self.run}-{_digest(intent, experience)}"
-        return self._recorder.remember(intent, experience, embedding, memory_id=memory_id)
+        return self.recorder.remember(intent, experience, embedding, memory_id=memory_id)
 
     def write(self, of: Recall | int, experience: str, outcome: Outcome | None = None) -> str:
         """Store what was learned in a recall, or in the step of this number, as a new memory; returns its id.

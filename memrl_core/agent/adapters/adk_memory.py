@@ -16,7 +16,6 @@ from google.adk.sessions.session import Session
 from google.genai.types import Content, Part
 
 from memrl_core.agent.memory import Memory, Recall
-from memrl_core.agent.recorder import Recorder
 from memrl_core.embedders.base import embedded
 
 
@@ -26,7 +25,6 @@ class BankMemoryService(BaseMemoryService):
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.last: Recall | None = None
-        self._recorder = Recorder(memory.bank, memory.run, strict=True)
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Take in the exchanges of a session; one that is here already stays as it is."""
@@ -46,7 +44,7 @@ class BankMemoryService(BaseMemoryService):
                 continue
             if asked and said:
                 (vector,) = embedded(self.memory.embedder, [asked])
-                self._recorder.remember(asked, "\n".join(said), vector, memory_id=name, metadata=about)
+                self.memory.recorder.remember(asked, "\n".join(said), vector, memory_id=name, metadata=about)
             if event is not None:
                 asked, name, said = text, f"{session.id}:{event.id}"[:200], []
 

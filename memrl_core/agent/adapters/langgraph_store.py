@@ -18,7 +18,6 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result, Sear
 from langgraph.store.memory import InMemoryStore
 
 from memrl_core.agent.memory import Memory, Recall
-from memrl_core.agent.recorder import Recorder
 from memrl_core.embedders.base import embedded
 
 Place = tuple[tuple[str, ...], str]
@@ -31,7 +30,6 @@ class BankStore(BaseStore):
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.last: Recall | None = None
-        self._recorder = Recorder(memory.bank, memory.run, strict=True)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """The results of operations, one behind the other."""
@@ -92,4 +90,6 @@ class BankStore(BaseStore):
                 text = str(op.value.get("text") or json.dumps(op.value, ensure_ascii=False))
                 intent = str(op.value.get("intent") or text)
                 (vector,) = embedded(self.memory.embedder, [intent])
-                self._recorder.remember(intent, text, vector, metadata={"put": [list(op.namespace), op.key, op.value]})
+                self.memory.recorder.remember(
+                    intent, text, vector, metadata={"put": [list(op.namespace), op.key, op.value]}
+                )
