@@ -115,9 +115,8 @@ def _memory_of(bank: MemoryBank, written: str, run: str) -> str:
     """The id of the memory that a person names by it or as screens do. Raises `InputError` where there is none."""
     if not written:
         return ""
-    held = set(bank.memory_ids())
     for name in (written, memory_named(written, run)):
-        if name in held:
+        if bank.holds(name):
             return name
     raise InputError(
         f"This bank holds no memory “{written[:80]}”. Nothing was saved. memrl show STEP names the memories of a step, "
