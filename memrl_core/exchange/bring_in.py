@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -103,21 +104,33 @@ def bring_in(contents: Contents, uri: str, by: str = "") -> Arrival:
     Into a bank that holds something, `by`, if a person is named, must be allowed to manage it. Raises `InputError` for
     contents that do not fit, `NotAllowed`, and what opening and writing a bank raises.
     """
-    path, made_by = Path(uri), (contents.embedder, contents.dimension, contents.digest)
+    with bank_for(uri, lambda: (contents.embedder, contents.dimension, contents.digest)) as bank:
+        return _into(bank, contents, uri, by)
+
+
+@contextmanager
+def bank_for(uri: str, made_by: Callable[[], Sequence[Any]]) -> Iterator[MemoryBank]:
+    """The bank at `uri`; where nothing is there a new one, which stays if all goes well, for vectors of an embedder
+    (`made_by`: its name, dimension and what else `MemoryBank.create` takes).
+
+    Raises what opening and making a bank raise.
+    """
+    path = Path(uri)
     if is_local(uri) and (not path.exists() or (path.is_dir() and not any(path.iterdir()))):
-        with drafted_folder(uri, NOTHING) as draft, MemoryBank.create(str(draft), *made_by) as bank:
-            return _into(bank, contents, uri)
+        with drafted_folder(uri, NOTHING) as draft, MemoryBank.create(str(draft), *made_by()) as bank:
+            yield bank
+        return
+    is_new = False
     try:
-        with MemoryBank.open(uri) as bank:
-            return _into(bank, contents, uri, by)
+        bank = MemoryBank.open(uri)
     except BankMissing:
-        pass
-    bank = MemoryBank.create(uri, *made_by)
+        bank, is_new = MemoryBank.create(uri, *made_by()), True
     try:
         with bank:
-            return _into(bank, contents, uri)
+            yield bank
     except BaseException:
-        bank.write.discard()
+        if is_new:
+            bank.write.discard()
         raise
 
 

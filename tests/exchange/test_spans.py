@@ -13,11 +13,10 @@ import pytest
 from memrl_core.analysis.decision.whatif import would_choose
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.check import check
-from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import BankFull, InputError
-from memrl_core.exchange.bring_in import Arrival, bring_in
+from memrl_core.exchange.bring_in import Arrival
 from memrl_core.exchange.foreign import traces
-from memrl_core.exchange.foreign.traces import has_spans, read_spans
+from memrl_core.exchange.foreign.traces import has_spans
 from memrl_core.records import StepTrace, ToolCall
 
 DOCUMENTS = [
@@ -63,10 +62,11 @@ def lines(path: Path, *rows: Any) -> Path:
 
 
 def imported(path: Path, uri: Path) -> Arrival:
-    bank = MemoryBank.open(str(uri)) if uri.exists() else None
-    contents = read_spans(path, HashingEmbedder(64), bank)
-    assert contents is not None
-    return bring_in(contents, str(uri))
+    if not uri.exists():
+        MemoryBank.create(str(uri), "hashing-64", 64).close()
+    arrival = traces.import_spans(path, str(uri))
+    assert arrival is not None
+    return arrival
 
 
 def steps(uri: Path) -> list[StepTrace]:
@@ -99,10 +99,11 @@ def test_order_and_repetition_of_spans_change_nothing(tmp_path: Path) -> None:
     for number, rows in enumerate(list(permutations((ROOT, RECALL, CHAT, JUDGE)))[::7]):
         (tmp_path / str(number)).mkdir()
         path = lines(tmp_path / str(number) / "s.jsonl", *rows, rows[1], {**rows[0], "end_time": None})
-        contents = read_spans(path, HashingEmbedder(64))
-        assert contents is not None
-        wanted = wanted or contents
-        assert contents.traces == wanted.traces and contents.events == wanted.events
+        imported(path, tmp_path / str(number) / "bank")
+        with MemoryBank.open(str(tmp_path / str(number) / "bank")) as bank:
+            found = bank.traces("traces-s"), bank.events()
+        wanted = wanted or found
+        assert found == wanted
 
 
 def test_the_same_file_again_changes_nothing(tmp_path: Path) -> None:
@@ -348,6 +349,8 @@ def test_the_same_traces_under_another_name_of_a_file_are_not_another_run(tmp_pa
     grown = traces.import_spans(lines(tmp_path / "tuesday.jsonl", *rows, *second), uri)
     assert grown and (grown.steps, grown.runs) == (1, ("traces-monday",))
     assert [step.step for step in steps(tmp_path / "bank")] == [1, 2]
+    part = traces.import_spans(lines(tmp_path / "monday.jsonl", *second), uri)
+    assert part and part.steps == part.events == 0 and "there already" in part.account.read[-1]
     other = traces.import_spans(lines(tmp_path / "other.jsonl", *second, *third), uri)
     assert other and (other.steps, other.runs) == (2, ("traces-other",))
     assert other.account.read[-1] == "1 of its 2 traces are steps of run traces-monday too."
@@ -404,12 +407,14 @@ def _seven() -> list[Any]:
     return [*rows[:9], rows[2], *rows[9:], {"trace_id": "0x9", "name": "lost", "score": 1.0, "source": "API"}]
 
 
-def test_a_large_file_is_read_in_parts_and_gives_the_same(large: Path, tmp_path: Path) -> None:
+def test_a_large_file_is_read_in_parts_and_gives_the_same(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrival = traces.import_spans(large, str(tmp_path / "bank"))
-    whole = read_spans(large, HashingEmbedder(64))
+    monkeypatch.setattr(traces, "TOGETHER", 2**28)
+    whole = traces.import_spans(large, str(tmp_path / "whole"))
     assert arrival and whole and arrival.runs == ("traces-s",) and arrival.account == whole.account
-    assert (arrival.steps, arrival.memories) == (7, len(whole.memories))
-    bring_in(whole, str(tmp_path / "whole"))
+    assert (arrival.steps, arrival.memories) == (7, whole.memories)
     assert steps(tmp_path / "bank") == steps(tmp_path / "whole") and len(steps(tmp_path / "bank")) == 7
     with MemoryBank.open(str(tmp_path / "bank")) as bank, MemoryBank.open(str(tmp_path / "whole")) as other:
         assert bank.utilities("traces-s") == other.utilities("traces-s")
@@ -460,4 +465,4 @@ def test_of_a_large_file_all_arrives_or_nothing(
 def test_a_file_without_a_usable_trace_is_refused(tmp_path: Path) -> None:
     path = lines(tmp_path / "s.jsonl", {**RECALL, "context": {"trace_id": ""}})
     with pytest.raises(InputError, match="no trace"):
-        read_spans(path, HashingEmbedder(64))
+        imported(path, tmp_path / "bank")

@@ -15,10 +15,9 @@ from memrl_core.analysis.compare.counterfactual import BY_OTHERS, counterfactual
 from memrl_core.analysis.decision.outline import line
 from memrl_core.analysis.decision.whatif import situation_of
 from memrl_core.bank import MemoryBank
-from memrl_core.embedders.hashing import HashingEmbedder
 from memrl_core.errors import InputError
 from memrl_core.exchange.bring_in import bring_in
-from memrl_core.exchange.foreign.traces import read_spans
+from memrl_core.exchange.foreign.traces import import_spans
 from memrl_core.exchange.official.reader import read_official
 from memrl_core.records import Phase
 from pages.decision.catalogue import BY_KEY
@@ -98,9 +97,10 @@ def test_beside_the_choice_of_a_trace_stands_what_ours_would_have_chosen(home: P
         for number, (query, text) in enumerate([("Is vegetarian", "Lives in Riga"), ("lunch", "Is vegetarian")])
     ]  # fmt: skip
     (home / "spans.jsonl").write_text("\n".join(map(json.dumps, spans)), encoding="utf-8")
-    contents = read_spans(home / "spans.jsonl", HashingEmbedder(64))
-    assert contents is not None
-    (run,) = bring_in(contents, str(home / "banks" / "traced")).runs
+    MemoryBank.create(str(home / "banks" / "traced"), "hashing-64", 64).close()
+    arrival = import_spans(home / "spans.jsonl", str(home / "banks" / "traced"))
+    assert arrival is not None
+    (run,) = arrival.runs
     decision = plain(visit("decision", bank="traced", run=run, step="1", ask="flips"))
     assert "Given to the model: **d0**" in decision
     for screen in (decision, plain(opened(visit("step", bank="traced", run=run, step="1"), Phase.RECALL))):

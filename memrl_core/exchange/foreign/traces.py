@@ -12,7 +12,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -27,12 +26,11 @@ from memrl_core.agent.run_parts import default_embedder, embedder_of, new_embedd
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.ledger import now
 from memrl_core.bank.people.roles import Role as RoleOfPerson
-from memrl_core.bank.storage.addresses import is_local
 from memrl_core.bank.storage.codec import StepRow
 from memrl_core.embedders.base import Embedder, embedded
-from memrl_core.errors import BankMissing, InputError, NoVector, few
-from memrl_core.exchange.bring_in import UNCHANGED, Arrival, bring_in
-from memrl_core.exchange.contents import NOTHING, Account, Contents, Skipped, started_with
+from memrl_core.errors import InputError, NoVector, few
+from memrl_core.exchange.bring_in import UNCHANGED, Arrival, bank_for
+from memrl_core.exchange.contents import NOTHING, Account, Skipped, started_with
 from memrl_core.exchange.foreign.columns import outcome_of
 from memrl_core.exchange.foreign.spans import (
     Score,
@@ -48,7 +46,6 @@ from memrl_core.exchange.foreign.spans import (
     words,
 )
 from memrl_core.exchange.foreign.tables import Source, source_of
-from memrl_core.exchange.safe_files import drafted_folder
 from memrl_core.learning.fold import earned
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.numerals import counted
@@ -164,13 +161,21 @@ class _Document:
 
 
 class Steps:
-    """Makes steps of traces for a run; `bank` is where they go, None for a new one.
+    """Makes steps of traces for a run; `bank` is where they go.
 
     `memories` (with their vectors), `events` and `traces` grow with each `add`; memories that the bank has are not in
     `memories`, unless they are new to the run.
     """
 
-    def __init__(self, embedder: Embedder, run: RunInfo, bank: MemoryBank | None, first_step: int = 1) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        run: RunInfo,
+        bank: MemoryBank,
+        first_step: int = 1,
+        vectors: Mapping[str, Vector | None] | None = None,
+    ) -> None:
+        """`vectors` are those of some texts, where they were made before (`vectors_of`)."""
         self.memories: dict[str, tuple[Memory, Vector]] = {}
         self.metadata: dict[str, Any] = {}
         self.traces: list[StepTrace] = []
@@ -178,9 +183,9 @@ class Steps:
         self.known: dict[str, Utility] = {}
         self._embedder, self._run, self._bank, self._number = embedder, run, bank, first_step
         self._policy = make_policy(run.policy, run.settings)
-        self._in_bank = set(bank.memory_ids()) if bank is not None else set[str]()
+        self._in_bank = set(bank.memory_ids())
         self._named: dict[tuple[str, str], str] = {}
-        self._vectors: dict[str, Vector | None] = {}
+        self._vectors = dict(vectors or {})
         self._by_text: dict[str, str] | None = None
 
     def add(self, trace: str, spans: Sequence[Span], scores: Sequence[Score], goes_on: StepTrace | None = None) -> bool:
@@ -200,32 +205,12 @@ class Steps:
         self.rewards.clear()
         self._vectors.clear()
 
-    def embed(self, texts: Iterable[str]) -> None:
-        """Make the vectors of texts, many at once; one of which the embedder makes none has None."""
-        wanted = [one for one in dict.fromkeys(texts) if one not in self._vectors]
-        for start in range(0, len(wanted), AT_ONCE):
-            self._embed(wanted[start : start + AT_ONCE])
-
-    def _embed(self, texts: list[str]) -> None:
-        try:
-            self._vectors |= dict(zip(texts, embedded(self._embedder, texts), strict=True))
-        except NoVector:
-            if len(texts) == 1:
-                self._vectors[texts[0]] = None
-            else:
-                for one in texts:
-                    self._embed([one])
-
     def _step(
         self, trace: str, spans: Sequence[Span], scores: Sequence[Score], goes_on: StepTrace | None
     ) -> StepTrace | None:
         tree = _Tree(spans)
-        retrieved = [span for span in spans if span.kind == "RETRIEVER"]
-        reranked = [span for span in spans if span.kind == "RERANKER"]
-        # A library that calls a model through another one leaves a span for each: it is one call.
-        calls = [span for span in spans if span.kind == "LLM" and not tree.is_within(span, "LLM")]
-        tools = [span for span in spans if span.kind == "TOOL"]
-        intent = _intent(spans, retrieved, calls)
+        retrieved, reranked, calls, tools = tree.retrieved, tree.reranked, tree.calls, tree.tools
+        intent, documents, chosen = tree.intent, tree.documents, tree.chosen
         if not (retrieved or reranked or calls or tools) and (goes_on is not None or intent == NO_INTENT):
             return None
         lacks = tree.lacks(() if goes_on is None else goes_on.task.data.get(SPANS, ()))
@@ -233,11 +218,7 @@ class Steps:
             intent = goes_on.task.intent if intent == NO_INTENT else intent
             what = "these spans came" if len(spans) > 1 else "this span came"
             lacks.insert(0, f"its beginning, which is step {goes_on.step}: {what} after it was stored")
-        documents = [one for span in retrieved for one in _documents(span, "retrieval.documents")]
-        chosen = [one for span in reranked[-1:] for one in _documents(span, "reranker.output_documents")]
-        documents += [one for span in reranked[:1] for one in _documents(span, "reranker.input_documents")]
-        documents += chosen
-        self.embed([intent, *(one.content for one in documents if one.content)])
+        self._vectors |= vectors_of(self._embedder, tree.texts, self._vectors)
         vector = self._vectors[intent] if intent != NO_INTENT else None
         pool: dict[str, float | None] = {}
         unknown = []
@@ -325,7 +306,7 @@ class Steps:
                 break
             number += 1
             name = f"{wanted}-{number}"
-        if name not in self.memories and name in self._in_bank and self._bank is not None:
+        if name not in self.memories and name in self._in_bank:
             self.memories[name] = self._bank.memory(name), self._bank.embedding(name)
             self.known.setdefault(name, Utility(0.0, 0))
         elif name not in self.memories:
@@ -345,19 +326,14 @@ class Steps:
     def _of_text(self, one: _Document) -> str:
         """The memory that has a document's text, which some instrumentations send without its id; else a new name."""
         if self._by_text is None:
-            memories = self._bank.memories() if self._bank is not None else ()
-            self._by_text = {memory.experience.strip(): memory.id for memory in memories}
+            self._by_text = {memory.experience.strip(): memory.id for memory in self._bank.memories()}
         return self._by_text.get(one.content.strip(), _name(one))
 
     def _text(self, name: str) -> str:
-        return self.memories[name][0].experience if name in self.memories else self._of_bank(name).experience
+        return (self.memories[name][0] if name in self.memories else self._bank.memory(name)).experience
 
     def _intent_of(self, name: str) -> str:
-        return self.memories[name][0].intent if name in self.memories else self._of_bank(name).intent
-
-    def _of_bank(self, name: str) -> Memory:
-        assert self._bank is not None
-        return self._bank.memory(name)
+        return (self.memories[name][0] if name in self.memories else self._bank.memory(name)).intent
 
     def _recall(self, pool: Mapping[str, float | None], vector: Vector, lacks: list[str]) -> RecallRecord:
         similarity = {name: float(np.clip(self.memories[name][1] @ vector, -1, 1)) for name in pool}
@@ -476,7 +452,6 @@ class Steps:
 
         The environment's first reward counts, as does a person's newest.
         """
-        assert self._bank is not None
         unused, lacks, bank, run = list[str](), list[str](), self._bank, self._run.id
         common = {"seq": 0, "run": run, "step": step.step, "step_id": step.id, "known_at": bank.next_step(run) - 1,
                   "kind": EventKind.REWARD_GIVEN, "memory_ids": (), "created": now()}  # fmt: skip
@@ -499,6 +474,22 @@ class Steps:
         return [*unused, *(f"it lacks {one}" for one in lacks if one not in said)]
 
 
+def vectors_of(
+    embedder: Embedder, texts: Iterable[str], known: Mapping[str, Vector | None]
+) -> dict[str, Vector | None]:
+    """The vectors of those texts that are not `known`, made many at once; None where the embedder makes none."""
+    wanted = [one for one in dict.fromkeys(texts) if one not in known]
+    made: dict[str, Vector | None] = {}
+    for start in range(0, len(wanted), AT_ONCE):
+        some = wanted[start : start + AT_ONCE]
+        try:
+            made |= dict(zip(some, embedded(embedder, some), strict=True))
+        except NoVector:
+            for one in some:
+                made |= vectors_of(embedder, [one], {}) if len(some) > 1 else {one: None}
+    return made
+
+
 def _seconds(retrieved: Sequence[Span], calls: Sequence[Span], whole: float) -> dict[str, float]:
     found = {
         phase: sum(span.end - span.start for span in spans if span.end >= span.start)
@@ -513,10 +504,27 @@ def _seconds(retrieved: Sequence[Span], calls: Sequence[Span], whole: float) -> 
 
 
 class _Tree:
-    """The spans of one trace, oldest first, by who began whom."""
+    """The spans of one trace, oldest first, by who began whom and by what they did; with its `intent`, all `documents`
+    that it recalled or ranked, and those that it has `chosen`.
+    """
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans, self._by_id = spans, {span.id: span for span in spans}
+        self.retrieved = [span for span in spans if span.kind == "RETRIEVER"]
+        self.reranked = [span for span in spans if span.kind == "RERANKER"]
+        # A library that calls a model through another one leaves a span for each: it is one call.
+        self.calls = [span for span in spans if span.kind == "LLM" and not self.is_within(span, "LLM")]
+        self.tools = [span for span in spans if span.kind == "TOOL"]
+        self.intent = _intent(spans, self.retrieved, self.calls)
+        self.documents = [one for span in self.retrieved for one in _documents(span, "retrieval.documents")]
+        self.chosen = [one for span in self.reranked[-1:] for one in _documents(span, "reranker.output_documents")]
+        self.documents += [one for span in self.reranked[:1] for one in _documents(span, "reranker.input_documents")]
+        self.documents += self.chosen
+
+    @property
+    def texts(self) -> list[str]:
+        """What is embedded of it: its intent, and its documents."""
+        return [self.intent, *(one.content for one in self.documents if one.content)]
 
     def above(self, span: Span) -> list[Span]:
         """The spans that a span is within, the nearest first."""
@@ -791,93 +799,20 @@ def run_of_traces(name: str, model: str, created: str, embedder: str) -> RunInfo
     return RunInfo.of_others(name, ENVIRONMENT, MemRLSettings().model_dump(), model, embedder, created)
 
 
-def read_spans(
-    path: Path,
-    embedder: Embedder,
-    bank: MemoryBank | None = None,
-    on_progress: Progress = unheard,
-    cancelled: Cancelled = never,
-    run: str = "",
-) -> Contents | None:
-    """The traces in a file as one run, a step each; None when `cancelled()` turned true.
-
-    `embedder` is that of the `bank` that they go to, whose memories are known by their ids. The same file gives the
-    same ids. The `run` is named after the file unless it is given. Raises `InputError` for a file that holds none, and
-    `ModelError`.
-    """
-    source, gathered = source_of(str(path)), Gathered()
-    for number, (where, row, done) in enumerate(source.rows(), start=1):
-        if number % OFTEN == 0:
-            on_progress(done, source.size)
-            if cancelled():
-                return None
-        if isinstance(row, str):
-            gathered.skipped.append(Skipped(where, row))
-        else:
-            gathered.take(row, where)
-    ordered = gathered.in_order()
-    models = {_model(span) for _, spans in ordered for span in spans} - {""}
-    created = next((moment_of(spans[0].start) for _, spans in ordered if not math.isnan(spans[0].start)), "")
-    model = models.pop() if len(models) == 1 else UNKNOWN
-    info = run_of_traces(run or _run_name(path), model, created, embedder.name)
-    steps, skipped = Steps(embedder, info, bank), gathered.skipped
-    for number, (trace, spans) in enumerate(ordered, start=1):
-        if cancelled():
-            return None
-        if not steps.add(trace, spans, gathered.scores.pop(trace, [])):
-            skipped.append(Skipped(f"trace {trace}", SAYS_NOTHING))
-        on_progress(number, len(ordered))
-    if not steps.traces:
-        raise InputError(f"{path.name} holds no trace that can be a step. {NOTHING} Choose another file.")
-    skipped += [Skipped(f"scores of trace {trace}", NO_SPAN) for trace in gathered.scores]
-    count = sum(len(spans) for _, spans in ordered)
-    lacks = dict.fromkeys(lack for one in steps.traces for lack in one.lacks)
-    read = _read(count, len(ordered), len(steps.traces), len(steps.memories), gathered.repeated)
-    account = Account(f"spans ({source.kind})", read, tuple(skipped), (), tuple(lacks))
-    return Contents(
-        embedder.name,
-        embedder.dimension,
-        steps.memories,
-        events_of(steps, info),
-        tuple(steps.traces),
-        account=account,
-        digest=embedder.digest,
-    )
-
-
 def import_spans(
     path: Path, uri: str, by: str = "", on_progress: Progress = unheard, cancelled: Cancelled = never
 ) -> Arrival | None:
     """Take the traces in a file into the bank at `uri` as a run, a step each, all or nothing; None when `cancelled()`.
 
-    A bank that is not there is made, with the embedder of new banks. Where the file holds all traces of a run, that run
-    goes on with the others, and with the scores that came since. Of a file of more than `TOGETHER` bytes only a part is
-    in memory at a time. `by` is as in `bring_in`. Raises what `read_spans` and `bring_in` raise.
+    A bank that is not there is made, with the embedder of new banks. The run is named after the file. Where the file
+    holds all traces of a run, that run goes on with the others, and with the scores that came since: the same file
+    again changes nothing. Of a file of more than `TOGETHER` bytes only a part is in memory at a time. `by` is as in
+    `bring_in`. Raises `InputError` for a file that holds no trace, `ModelError`, and what `bring_in` raises.
     """
     try:
-        if path.is_file() and path.stat().st_size > TOGETHER:
-            return _streamed(path, uri, by, on_progress, cancelled)
-        preferences, there = load_preferences(), dict[str, set[str]]()
-        try:
-            bank = MemoryBank.open(uri)
-        except BankMissing:
-            found = read_spans(path, new_embedder(default_embedder(), preferences), None, on_progress, cancelled)
-        else:
-            with bank:
-                there = _traces_in(bank)
-                found = read_spans(path, embedder_of(bank, preferences), bank, on_progress, cancelled)
-        if found is None:
-            return None
-        made = {one.task.id for one in found.traces}
-        if any(traces and traces <= made for traces in there.values()):
-            return _streamed(path, uri, by, on_progress, cancelled)
+        return _imported(path, uri, by, on_progress, cancelled)
     except _Stopped:
         return None
-    arrival, count = bring_in(found, uri, by), len(found.traces)
-    shared = {run: len(made & traces) for run, traces in there.items()}
-    twice = [f"{some:,} of its {counted(count, 'trace')} are steps of run {run} too." for run, some in shared.items()]
-    read = [sentence for sentence, some in zip(twice, shared.values(), strict=True) if some and arrival.steps]
-    return replace(arrival, account=replace(arrival.account, read=(*arrival.account.read, *read)))
 
 
 def _traces_in(bank: MemoryBank) -> dict[str, set[str]]:
@@ -890,77 +825,106 @@ class _Stopped(Exception):
     """Somebody cancelled; raised so that what was written is taken back."""
 
 
-def _streamed(path: Path, uri: str, by: str, on_progress: Progress, cancelled: Cancelled) -> Arrival:
-    index = _Index(source_of(str(path)), path.stat().st_size, on_progress, cancelled)
-    preferences, adopted, lacks = load_preferences(), set[str](), dict[str, None]()
-    skipped, count, made, repeated, written, judged = index.skipped, 0, 0, 0, 0, 0
-    place = Path(uri)
-    is_new = is_local(uri) and (not place.exists() or (place.is_dir() and not any(place.iterdir())))
-    with ExitStack() as stack:
-        if is_new:
-            embedder, draft = new_embedder(default_embedder(), preferences), drafted_folder(uri, NOTHING)
-            of = embedder.name, embedder.dimension, embedder.digest, embedder.version
-            bank = stack.enter_context(MemoryBank.create(str(stack.enter_context(draft)), *of))
-        else:
-            bank = stack.enter_context(MemoryBank.open(uri))
-            embedder = embedder_of(bank, preferences)
-        stack.enter_context(bank.write.alone())  # One transaction: all or nothing.
-        if by and bank.facts:
-            bank.people.must_be(by, RoleOfPerson.MANAGE)
-        before = len(bank.memory_ids())
-        name, there = _place_for(index.traces, _run_name(path), bank)
-        info = bank.run(name) if there else run_of_traces(name, index.model, index.created, embedder.name)
-        steps = Steps(embedder, info, bank, bank.next_step(name) if there else 1)
-        if there:
-            steps.known.update(bank.utilities(name))
-            adopted |= set(steps.known)
-        # Of a trace that came in parts, the first step has its rewards.
-        stored = {row.task: row for row in reversed(bank.steps.rows(name))} if there else {}
-        new = [trace for trace in index.traces if trace[:200] not in there]
-        wanted = [trace for trace in index.traces if trace[:200] not in there or trace in index.judged]
-        for gathered in index.parts(wanted):
-            for trace in [one for one in gathered.spans if one[:200] in there]:
-                scores = scores_of(gathered.spans.pop(trace).values(), gathered.scores.pop(trace, []))
-                unused = steps.judge(stored[trace[:200]], scores)
-                skipped += [Skipped(f"scores of trace {trace}", why) for why in unused]
-            if steps.rewards:
-                rewards = [replace(one, seq=seq) for seq, one in enumerate(steps.rewards, start=bank.clock + 1)]
-                bank.write.adopt({}, rewards, [])
-                judged += len(rewards)
+def _imported(path: Path, uri: str, by: str, on_progress: Progress, cancelled: Cancelled) -> Arrival:
+    index, preferences = _Index(source_of(str(path)), path.stat().st_size, on_progress, cancelled), load_preferences()
+
+    def made_by() -> tuple[str, int, str, str]:
+        made = new_embedder(default_embedder(), preferences)
+        return made.name, made.dimension, made.digest, made.version
+
+    adopted, lacks, made = set[str](), dict[str, None](), set[str]()
+    skipped, count, repeated, written, judged = index.skipped, 0, 0, 0, 0
+    with bank_for(uri, made_by) as bank:
+        embedder = embedder_of(bank, preferences)
+        place = _place_for(index.traces, _run_name(path), bank)
+        parts = index.parts(place[1])
+        first = list(islice(parts, 1))
+        # An embedder may take long: meanwhile others can write.
+        vectors = _vectors_before(first, place[1], embedder, on_progress, cancelled)
+        with bank.write.alone():  # One transaction: all or nothing.
+            if by and bank.facts:
+                bank.people.must_be(by, RoleOfPerson.MANAGE)
+            before = len(bank.memory_ids())
+            name, there = _place_for(index.traces, _run_name(path), bank)
+            parts = chain(first, parts) if place == (name, there) else index.parts(there)
+            del first  # A part may be large.
+            others = {} if there else _traces_in(bank)
+            info = bank.run(name) if there else run_of_traces(name, index.model, index.created, embedder.name)
+            steps = Steps(embedder, info, bank, bank.next_step(name) if there else 1, vectors)
+            if there:
                 steps.known.update(bank.utilities(name))
+                adopted |= set(steps.known)
+            # Of a trace that came in parts, the first step has its rewards.
+            stored = {row.task: row for row in reversed(bank.steps.rows(name))} if there else {}
+            new = [trace for trace in index.traces if trace[:200] not in there]
+            for gathered in parts:
+                for trace in [one for one in gathered.spans if one[:200] in there]:
+                    scores = scores_of(gathered.spans.pop(trace).values(), gathered.scores.pop(trace, []))
+                    unused = steps.judge(stored[trace[:200]], scores)
+                    skipped += [Skipped(f"scores of trace {trace}", why) for why in unused]
+                if steps.rewards:
+                    rewards = [replace(one, seq=seq) for seq, one in enumerate(steps.rewards, start=bank.clock + 1)]
+                    bank.write.adopt({}, rewards, [])
+                    judged += len(rewards)
+                    steps.known.update(bank.utilities(name))
+                    steps.rewards.clear()
+                for trace, spans in gathered.in_order():
+                    if cancelled():
+                        raise _Stopped
+                    count += len(spans)
+                    if not steps.add(trace, spans, gathered.scores.pop(trace, [])):
+                        skipped.append(Skipped(f"trace {trace}", SAYS_NOTHING))
+                    on_progress(len(made) + len(steps.traces), len(new))
+                repeated += gathered.repeated
+                is_first = not (there or made)
+                events = events_of(steps, info, bank.clock + 1, None if is_first else adopted)
+                bank.write.adopt(
+                    {one: kept for one, kept in steps.memories.items() if one not in adopted}, events, steps.traces
+                )
+                adopted |= set(steps.memories)
+                made.update(one.task.id for one in steps.traces)
+                written += len(events)
+                lacks |= dict.fromkeys(lack for one in steps.traces for lack in one.lacks)
                 steps.forget()
-            for trace, spans in gathered.in_order():
-                if cancelled():
-                    raise _Stopped
-                count += len(spans)
-                if not steps.add(trace, spans, gathered.scores.pop(trace, [])):
-                    skipped.append(Skipped(f"trace {trace}", SAYS_NOTHING))
-                on_progress(made + len(steps.traces), len(new))
-            repeated += gathered.repeated
-            is_first = not (there or made)
-            events = events_of(steps, info, bank.clock + 1, None if is_first else adopted)
-            bank.write.adopt(
-                {one: kept for one, kept in steps.memories.items() if one not in adopted}, events, steps.traces
-            )
-            adopted |= set(steps.memories)
-            made, written = made + len(steps.traces), written + len(events)
-            lacks |= dict.fromkeys(lack for one in steps.traces for lack in one.lacks)
-            steps.forget()
-        if not (made or there):
-            raise InputError(f"{path.name} holds no trace that can be a step. {NOTHING} Choose another file.")
-        memories = len(bank.memory_ids()) - before
-    read = _read(count, len(new), made, len(steps.memories), repeated)
+            if not (made or there):
+                raise InputError(f"{path.name} holds no trace that can be a step. {NOTHING} Choose another file.")
+            memories = len(bank.memory_ids()) - before
+    read = _read(count, len(new), len(made), len(steps.memories), repeated)
     if there:
         read = (*read, f"Steps of run {name} already: {counted(len(there), 'trace')}.")
         read += (f"Rewards that came since: {judged:,}.",) if judged else () if made else (UNCHANGED,)
+    shared = {run: len(made & traces) for run, traces in others.items()}
+    of = counted(len(made), "trace")
+    read += tuple(f"{some:,} of its {of} are steps of run {run} too." for run, some in shared.items() if some)
     account = Account(f"spans ({index.source.kind})", read, tuple(skipped), (), tuple(lacks))
-    return Arrival(account, uri, (name,) if made or judged else (), memories, made, written + judged)
+    renamed = {} if there or name == _run_name(path) else {_run_name(path): name}
+    runs = (name,) if made or judged else ()
+    return Arrival(account, uri, runs, memories, len(made), written + judged, renamed_runs=renamed)
+
+
+def _vectors_before(
+    parts: Iterable[Gathered], there: Collection[str], embedder: Embedder, on_progress: Progress, cancelled: Cancelled
+) -> dict[str, Vector | None]:
+    """The vectors that the steps of traces need, but for those that are `there`."""
+    made: dict[str, Vector | None] = {}
+    new = [spans for part in parts for trace, spans in part.in_order() if trace[:200] not in there]
+    for number, spans in enumerate(new, start=1):
+        if cancelled():
+            raise _Stopped
+        made |= vectors_of(embedder, _Tree(spans).texts, made)
+        on_progress(number, len(new))
+    return made
 
 
 def _place_for(traces: Collection[str], name: str, bank: MemoryBank) -> tuple[str, set[str]]:
     """The run that traces go to, and those that are its steps already: a new one, unless they hold all of it."""
     runs, wanted = {info.id for info in bank.runs()}, {trace[:200] for trace in traces}
-    held = [(run, there) for run, there in _traces_in(bank).items() if there and there <= wanted]
+    # Of a run that has the file's name, a file may hold a part only.
+    held = [
+        (run, there & wanted)
+        for run, there in _traces_in(bank).items()
+        if there and (there <= wanted or (run == name and wanted <= there))
+    ]
     free = next(one for one in chain([name], map(f"{name}-{{}}".format, itertools.count(2))) if one not in runs)
     return max(held, key=lambda one: len(one[1]), default=(free, set[str]()))
 
@@ -1004,10 +968,10 @@ class _Index:
             if self._cancelled():
                 raise _Stopped
 
-    def parts(self, traces: Iterable[str]) -> Iterator[Gathered]:
-        """The spans of some of the traces, in their order, about `TOGETHER` bytes at a time."""
+    def parts(self, there: Collection[str]) -> Iterator[Gathered]:
+        """The spans of the traces that are not `there`, or are judged, in order, about `TOGETHER` bytes at a time."""
         part, held = set[str](), 0.0
-        for trace in traces:
+        for trace in (one for one in self.traces if one[:200] not in there or one in self.judged):
             if part and held + self._bytes[trace] > TOGETHER:
                 yield self._part(part)
                 part, held = set[str](), 0.0
