@@ -30,8 +30,6 @@ from memrl_core.errors import InputError, printable
 from memrl_core.exchange.safe_files import csv_bytes, opened
 from memrl_core.records import LedgerEvent
 
-__all__ = ["Effect", "Kind", "RewardFile", "RewardLine", "apply_rewards", "export_rewards", "kind_of", "read_rewards"]
-
 Kind = Literal["csv", "jsonl"]
 Fields = Mapping[str, Any]
 Line = tuple[int, Fields | str]

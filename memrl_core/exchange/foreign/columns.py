@@ -182,9 +182,7 @@ def outcome_of(value: Any) -> Outcome:
 
 def created_of(value: Any) -> str:
     """A time as ISO 8601 in UTC: of a text, a `datetime`, or seconds, milli- or microseconds since 1970; else ""."""
-    if isinstance(value, datetime):
-        return moment(value.isoformat())
-    if isinstance(value, date):
+    if isinstance(value, date):  # Or a `datetime`, which is one.
         return moment(value.isoformat())
     words = str(value).strip() if value is not None and not isinstance(value, bool) else ""
     if re.fullmatch(r"(19|20)\d{10}(\d\d)?", words):  # A-MEM: 202611272315
@@ -255,25 +253,23 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not _is_number(value)
 
 
-def _is_number(value: Any) -> bool:
+def _can_be(read: Callable[[Any], Any], value: Any) -> bool:
     try:
-        return not isinstance(value, bool | list | dict | bytes) and number_of(value) is not None
+        return read(value) is not None
     except Unfit:
         return False
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool | list | dict | bytes) and _can_be(number_of, value)
 
 
 def _is_count(value: Any) -> bool:
-    try:
-        return _is_number(value) and count_of(value) is not None
-    except Unfit:
-        return False
+    return _is_number(value) and _can_be(count_of, value)
 
 
 def _is_vector(value: Any) -> bool:
-    try:
-        return vector_of(value) is not None
-    except Unfit:
-        return False
+    return _can_be(vector_of, value)
 
 
 _KINDS: Mapping[str, Callable[[Any], bool]] = {

@@ -422,18 +422,3 @@ def score_of(tree: Any) -> Iterable[Score]:
 def json_of(value: Any) -> Any:
     """A value of an attribute that may be JSON in a text, and a text that is JSON in itself once more."""
     return tree_of(parsed(value)) if isinstance(value, str) else value
-
-
-__all__ = [
-    "Score",
-    "Span",
-    "at",
-    "document_scores",
-    "is_span",
-    "moment_of",
-    "parsed",
-    "score_of",
-    "spans_in",
-    "tree_of",
-    "words",
-]

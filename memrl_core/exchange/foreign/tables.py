@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -157,7 +157,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
     """Number, text and the bytes until its end of every line. Raises `InputError` for one that is not UTF-8."""
     with opened(path) as file:
         done = 0
-        for number, line in enumerate(_read_lines(file), start=1):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
             done += len(line)
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
@@ -167,10 +167,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
                     "a line end that is missing there, or for what is no text."
                 )
             yield number, _decoded(path, line, number), done
-
-
-def _read_lines(file: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: file.readline(LONGEST_LINE), b"")
 
 
 def _unique(names: Iterable[str]) -> list[str]:
@@ -185,18 +181,10 @@ def _unique(names: Iterable[str]) -> list[str]:
 def _decoded(path: Path, data: bytes, number: int = 1) -> str:
     try:
         return data.decode("utf-8")
-    except UnicodeDecodeError:
-        fault = not_utf8(data)
-        line = number + data[: _broken_at(data)].count(b"\n")
-        raise InputError(f"Line {line:,} of {path.name}: {fault.reason if fault else ''} {NOTHING}") from None
-
-
-def _broken_at(data: bytes) -> int:
-    try:
-        data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start
-    return 0
+        fault = not_utf8(data)
+        line = number + data[: error.start].count(b"\n")
+        raise InputError(f"Line {line:,} of {path.name}: {fault.reason if fault else ''} {NOTHING}") from None
 
 
 def _json_lines(path: Path) -> Iterator[Place]:
