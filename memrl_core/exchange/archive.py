@@ -133,16 +133,21 @@ def read_bank(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Cont
         with opened(path) as file:
             _unpack(path.name, file, Path(folder), cancelled)
         try:
-            # A policy that is not installed here says nothing against the bank.
-            faults = (one for one in check(folder) if not one.ok and one.name != "disk" and one.remedy != INSTALL)
-            if fault := next((one.sentence for one in faults), ""):
-                raise InputError(f"The bank in {path.name} is not whole. {fault.replace(folder, path.name)} {AGAIN}")
-            with MemoryBank.open(folder) as bank:
-                return contents_of(bank, "a bank (zip)")
+            return whole_contents(folder, path.name, "a bank (zip)")
         except InputError:
             raise
         except (MemRLError, *_UNREADABLE) as error:
             raise InputError(f"The bank in {path.name} cannot be read. {AGAIN}") from error
+
+
+def whole_contents(uri: str, file: str, source: str) -> Contents:
+    """What the bank at `uri` holds, which was made of a `file` of this name. Raises `InputError` if it is not whole."""
+    # A policy that is not installed here says nothing against the bank.
+    faults = (one for one in check(uri) if not one.ok and one.name != "disk" and one.remedy != INSTALL)
+    if fault := next((one.sentence for one in faults), ""):
+        raise InputError(f"The bank in {file} is not whole. {fault.replace(uri, file)} {AGAIN}")
+    with MemoryBank.open(uri) as bank:
+        return contents_of(bank, source)
 
 
 @contextmanager

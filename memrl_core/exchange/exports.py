@@ -21,11 +21,10 @@ from pydantic import FiniteFloat, TypeAdapter
 from pydantic_core import from_json
 
 from memrl_core.bank import MemoryBank
-from memrl_core.bank.check import INSTALL, check
 from memrl_core.bank.storage import codec
 from memrl_core.errors import InputError, MemRLError
-from memrl_core.exchange.archive import AGAIN, LARGEST, LARGEST_RATIO, NAME, RATIO_FROM, SCHEMA_VERSION
-from memrl_core.exchange.contents import NOTHING, Contents, contents_of, started_with
+from memrl_core.exchange.archive import AGAIN, LARGEST, LARGEST_RATIO, NAME, RATIO_FROM, SCHEMA_VERSION, whole_contents
+from memrl_core.exchange.contents import NOTHING, Contents, started_with
 from memrl_core.exchange.safe_files import opened
 from memrl_core.records import LedgerEvent, Memory, RunInfo, StepTrace, Utility
 
@@ -139,12 +138,7 @@ def _made(path: Path, read: _Read) -> Contents:
             _store(read, uri)
         except _UNREADABLE as error:
             raise _damaged(path) from error
-        # A policy that is not installed here says nothing against the bank.
-        faults = (one for one in check(uri) if not one.ok and one.name != "disk" and one.remedy != INSTALL)
-        if fault := next((one.sentence for one in faults), ""):
-            raise InputError(f"The bank in {path.name} is not whole. {fault.replace(uri, path.name)} {AGAIN}")
-        with MemoryBank.open(uri) as bank:
-            contents = contents_of(bank, read.source)
+        contents = whole_contents(uri, path.name, read.source)
     return replace(contents, account=replace(contents.account, lacks=read.lacks))
 
 
