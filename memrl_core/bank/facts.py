@@ -284,12 +284,12 @@ class Facts:
         """A finished step in short; None when there is none of that number. Raises `UnknownRun`."""
         self.of(run)
         found = self.database.raw(f"{_STEP} AND step = ?", (run, step))
-        return codec.step_of(found[0]) if found else None
+        return StepRow(*found[0]) if found else None
 
     def step_rows(self, run: str) -> list[StepRow]:
         """The finished steps of a run in short, in order. Raises `UnknownRun`."""
         self.of(run)
-        return [codec.step_of(row) for row in self.database.raw(f"{_STEP} ORDER BY step", (run,))]
+        return [StepRow(*row) for row in self.database.raw(f"{_STEP} ORDER BY step", (run,))]
 
     def trace(self, run: str, step: int) -> StepTrace:
         """The whole record of a finished step. Raises `InputError` when the run has no such step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import func, or_, select
@@ -70,14 +71,7 @@ class Steps(Part):
         with self._facts.database.lock:
             self._facts.run(run)
             found = self._facts.database.rows(asked)
-        made = {}
-        for name, values in zip(columns, zip(*found, strict=True) if found else [()] * len(columns), strict=True):
-            if name == "embedding":
-                listed = [None if value is None else codec.vector_of(value) for value in values]
-                made[name] = codec.vectors_of(listed, self._facts.vectors.dimension)
-            else:
-                made[name] = pa.array(values, _TYPES.get(name, pa.string()))
-        return pa.table(made)
+        return self._table(columns, found)
 
     def candidates(self, run: str, columns: Sequence[str]) -> pa.Table:
         """The rows of `candidates` that a decision of a run was about, with these columns of `candidates` and
@@ -94,15 +88,24 @@ class Steps(Part):
         with self._facts.database.lock:
             self._facts.run(run)
             found = self._facts.database.rows(query)
-        listed = zip(*found, strict=True) if found else [()] * len(columns)
-        arrays = [pa.array(values, _TYPES.get(name, pa.string())) for name, values in zip(columns, listed, strict=True)]
+        return self._table(columns, found)
+
+    def _table(self, columns: Sequence[str], rows: Sequence[Any]) -> pa.Table:
+        """Rows of a query as a table."""
+        types = {**_TYPES, "embedding": pa.list_(pa.float32(), self._facts.vectors.dimension)}
+        listed: Any = zip(*rows, strict=True) if rows else [()] * len(columns)
+        arrays = []
+        for name, values in zip(columns, listed, strict=True):
+            if name == "embedding":
+                values = [None if value is None else codec.vector_of(value) for value in values]
+            arrays.append(pa.array(values, types.get(name, pa.string())))
         return pa.table(arrays, names=list(columns))
 
     @locked
     def attempt(self, step_id: str) -> StepRow | None:
         """The finished step of this id, which no other step of the bank has; None where there is none."""
         rows = select(*(_STEPS[name] for name in codec.STEP_COLUMNS)).where(_STEPS.id == step_id)
-        return next(map(codec.step_of, self._facts.database.rows(rows)), None)
+        return next((StepRow(*row) for row in self._facts.database.rows(rows)), None)
 
     @locked
     def unusable_reports(self, run: str) -> int:

@@ -40,7 +40,7 @@ EVENTS = select(*(schema.ledger.c[name] for name in EVENT_FIELDS))
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A finished step in short; `reward` is the one it ended with."""
+    """A finished step in short, with the columns `STEP_COLUMNS`; `reward` is the one it ended with."""
 
     id: str
     run: str
@@ -105,11 +105,6 @@ def step_row(trace: StepTrace, created: str) -> dict[str, Any]:
         "trace": _TRACE.dump_json(bare).decode(),
     }
     return {**row, "digest": digest(row)}
-
-
-def step_of(row: Sequence[Any]) -> StepRow:
-    """The step of a row with the columns `STEP_COLUMNS`."""
-    return StepRow(*row)
 
 
 def trace_of(trace: str | bytes, embedding: bytes | None) -> StepTrace:
@@ -279,26 +274,7 @@ def memory_of(row: Mapping[str, Any]) -> Memory:
 
 def arrow(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Rows as an Arrow table of exactly this schema."""
-    listed = list(rows)
-    columns = []
-    for field in schema:
-        values = [row[field.name] for row in listed]
-        if pa.types.is_fixed_size_list(field.type):
-            columns.append(vectors_of(values, field.type.list_size))
-        else:
-            columns.append(pa.array(values, field.type))
-    return pa.table(columns, schema=schema)
-
-
-def vectors_of(values: Sequence[Any], dimension: int) -> pa.Array:
-    """Vectors (d,), None where there is none, as an Arrow column."""
-    absent = np.array([value is None for value in values], dtype=bool)
-    empty = np.zeros(dimension, dtype=np.float32)
-    flat = [empty if value is None else np.asarray(value, dtype=np.float32) for value in values]
-    joined = np.concatenate(flat) if flat else np.zeros(0, np.float32)
-    return pa.FixedSizeListArray.from_arrays(
-        pa.array(joined), dimension, mask=pa.array(absent) if absent.any() else None
-    )
+    return pa.Table.from_pylist(list(rows), schema)
 
 
 def embeddings_apart(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> tuple[pa.Table, Embeddings]:

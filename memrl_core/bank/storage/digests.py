@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,6 @@ def chained(before: str, rows: Iterable[Mapping[str, Any]]) -> str:
 def _bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
-    if isinstance(value, str):
-        return encode_basestring_ascii(value).encode()
     if isinstance(value, np.ndarray):
         return value.astype("<f4").tobytes()
     if isinstance(value, float):
