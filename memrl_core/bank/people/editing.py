@@ -114,26 +114,14 @@ class EditingWriter(Editing, WritingPart):
 
         Raises `InputError` for one that the run does not see, and when all are pinned.
         """
-        with self._alone():
-            self._seen(run, memory_ids)
-            pinned = self._q.known(run, memory_ids).pinned
-            new = [memory_id for memory_id in memory_ids if memory_id not in pinned]
-            if not new:
-                raise InputError("Nothing was changed: what you chose is pinned already.")
-            return self._append(run, new, EventKind.MEMORY_PINNED, by, reason)
+        return self._pin(run, memory_ids, EventKind.MEMORY_PINNED, by, reason)
 
     def unpin(self, run: str, memory_ids: Sequence[str], by: str, reason: str = "") -> LedgerEvent:
         """Let memories be forgotten again; those that are not pinned are passed over.
 
         Raises `InputError` for one that the run does not see, and when none is pinned.
         """
-        with self._alone():
-            self._seen(run, memory_ids)
-            pinned = self._q.known(run, memory_ids).pinned
-            held = [memory_id for memory_id in memory_ids if memory_id in pinned]
-            if not held:
-                raise InputError("Nothing was changed: what you chose is not pinned.")
-            return self._append(run, held, EventKind.MEMORY_UNPINNED, by, reason)
+        return self._pin(run, memory_ids, EventKind.MEMORY_UNPINNED, by, reason)
 
     def forget(self, run: str, memory_ids: Sequence[str], by: str = "", reason: str = "") -> LedgerEvent:
         """Let the run see these memories no longer. Nobody's name: the program's own rules do it.
@@ -220,6 +208,16 @@ class EditingWriter(Editing, WritingPart):
         if unseen:
             raise InputError(f"Run {run} sees no memory “{unseen[0][:80]}”. Nothing was changed.")
         return [self._facts.memories[memory_id] for memory_id in memory_ids]
+
+    def _pin(self, run: str, memory_ids: Sequence[str], kind: EventKind, by: str, reason: str) -> LedgerEvent:
+        with self._alone():
+            self._seen(run, memory_ids)
+            pinned, is_pin = self._q.known(run, memory_ids).pinned, kind is EventKind.MEMORY_PINNED
+            chosen = [memory_id for memory_id in memory_ids if (memory_id in pinned) is not is_pin]
+            if not chosen:
+                state = "pinned already" if is_pin else "not pinned"
+                raise InputError(f"Nothing was changed: what you chose is {state}.")
+            return self._append(run, chosen, kind, by, reason)
 
     def _append(
         self, run: str, memory_ids: Sequence[str], kind: EventKind, by: str, reason: str = "", payload: Any = None

@@ -117,8 +117,10 @@ class JudgementsWriter(Judgements, WritingPart):
     def judge_all(self, labels: Sequence[Label]) -> list[LedgerEvent]:
         """Append several labels in one write, as one action; of each, the event that stands now. Raises as `judge`."""
         with self._alone():
-            before = {label_key(event): event for event in self._newest({(label.run, label.step) for label in labels})}
-            standing, new = [], list[LedgerEvent]()
+            steps = {(label.run, label.step) for label in labels}
+            given = (event for at in steps for event in self._facts.at(*at) if event.kind in LABELS)
+            before = {label_key(event): event for event in sorted(given, key=in_ledger)}
+            standing, new = list[LedgerEvent](), list[LedgerEvent]()
             together = {TOGETHER: uuid.uuid4().hex} if len(labels) > 1 else {}
             for label in labels:
                 event = self._event(label, together)
@@ -126,9 +128,9 @@ class JudgementsWriter(Judgements, WritingPart):
                 if known is None or (known.value, known.reason) != (event.value, event.reason):
                     new.append(event)
                     before[label_key(event)] = known = event
-                standing.append(known.id)
+                standing.append(known)
             stored = {event.id: event for event in self._ledger.append_in_order(new)} if new else {}
-            return [stored.get(one) or next(e for e in before.values() if e.id == one) for one in standing]
+            return [stored.get(event.id, event) for event in standing]
 
     def judge_use(self, use: Use) -> LedgerEvent:
         """Append what a person says of a memory's use in the place of what they said before.
@@ -144,13 +146,6 @@ class JudgementsWriter(Judgements, WritingPart):
                 use.rater, use.run, use.step, "", EventKind.USE_JUDGED, memory_ids=(use.memory_id,), value=value,
                 reason=use.reason.strip(),
             )  # fmt: skip
-
-    def _newest(self, steps: set[tuple[str, int]]) -> list[LedgerEvent]:
-        if len(steps) > 1:
-            found = [event for event in self._facts.of_kind(*LABELS) if (event.run, event.step) in steps]
-        else:
-            found = [event for at in steps for event in self._facts.at(*at) if event.kind in LABELS]
-        return sorted(found, key=in_ledger)
 
     def _event(self, label: Label, together: dict[str, str]) -> LedgerEvent:
         self._must_be_there(label.run, label.step, label.memory_id, label.reason)

@@ -63,7 +63,7 @@ class Ratings(Part):
     @locked
     def of(self, run: str, step: int) -> list[LedgerEvent]:
         """The rewards that stand for a finished step: the environment's and each person's. Raises `InputError`."""
-        return self._of_attempt(run, step, self._row(run, step).id)
+        return self.active(run, step, self._row(run, step).id)
 
     def mine(self, run: str, step: int, rater: str) -> LedgerEvent | None:
         """The person's reward that stands for a finished step."""
@@ -157,10 +157,6 @@ class Ratings(Part):
                 f"Step {row.step} of run {row.run} has ended as another attempt. Nothing was saved; rate that one."
             )
         return replace(rating, attempt=row.id, credited=self._facts.credited(row.run, row.step))
-
-    def _of_attempt(self, run: str, step: int, attempt: str) -> list[LedgerEvent]:
-        at_step = [event for event in self._facts.at(run, step) if event.step_id == attempt]
-        return active_rewards(sorted(at_step, key=in_ledger))
 
     def _giving(self, rating: Rating, together: Mapping[str, str]) -> LedgerEvent:
         return self._ledger.event(
@@ -274,7 +270,7 @@ class RatingsWriter(Ratings, WritingPart):
             self._ledger.by_person(by, run, newest, "", EventKind.SCALES_CHANGED, payload=given)
 
     def _standing(self, rating: Rating) -> LedgerEvent | None:
-        standing = self._of_attempt(rating.run, rating.step, rating.attempt)
+        standing = self.active(rating.run, rating.step, rating.attempt)
         return next((e for e in standing if e.source == "person" and e.rater == rating.rater), None)
 
 
