@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import errno
 import hashlib
 import io
 import math
@@ -22,11 +21,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from memrl_core.bank.storage.addresses import is_local, shown
+from memrl_core.bank.storage.failures import CLOSED, FULL
 from memrl_core.bank.storage.folders import must_be_path
 from memrl_core.errors import BankFull, BankReadOnly, InputError
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
@@ -58,9 +55,9 @@ def drafted(target: Path, overwrite: bool = False) -> Iterator[BinaryIO]:
 
 def _sentence(error: OSError, target: Path) -> Exception:
     text = str(error).lower()
-    if error.errno in _FULL or any(f"errno {number}]" in text for number in _FULL):
+    if error.errno in FULL or any(f"errno {number}]" in text for number in FULL):
         return BankFull(f"The disk is full: {target} could not be written. Free some space and try again.")
-    if error.errno in _CLOSED:
+    if error.errno in CLOSED:
         return BankReadOnly(f"{target.parent} cannot be written to. Nothing was written; choose another folder.")
     return InputError(f"{target} could not be written ({str(error)[:200]}). Nothing was kept of it; try another place.")
 

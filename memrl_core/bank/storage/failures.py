@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -24,6 +25,9 @@ from memrl_core.errors import (
 )
 from memrl_core.settings import home
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""How a system says that a disk is full, and that a place cannot be written."""
 HARD_LINKS = "hard links, by which LanceDB stores a change whole or not at all (exFAT and many FUSE folders have none)"
 SHARED_LOG = (
     "memory shared by processes, which SQLite's write-ahead log needs (network folders and WSL's /mnt have none)"

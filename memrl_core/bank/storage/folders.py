@@ -16,7 +16,7 @@ from pathlib import Path
 from memrl_core.bank.storage.addresses import CUT, ENDING, is_local, shown
 from memrl_core.bank.storage.copying import copy_database
 from memrl_core.bank.storage.database import FILE, LAST, TURNS, Database
-from memrl_core.bank.storage.failures import missing
+from memrl_core.bank.storage.failures import FULL, missing
 from memrl_core.bank.storage.vectors import FOLDER, ArrowVectors, LanceVectors, Vectors
 from memrl_core.errors import (
     BankError,
@@ -273,8 +273,7 @@ def disk_sentences(path: Path) -> Iterator[None]:
         yield
     except (OSError, shutil.Error) as error:
         text = str(error)
-        full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if getattr(error, "errno", None) in full or any(f"[Errno {number}]" in text for number in full):
+        if getattr(error, "errno", None) in FULL or any(f"[Errno {number}]" in text for number in FULL):
             raise BankFull(f"The disk is full: {path} could not be written. Free some space and try again.") from error
         elsewhere = ", or set MEMRL_HOME to another folder," if path.is_relative_to(home()) else ""
         # What was to be made has a name for the time of its making, which nobody knows.

@@ -6,7 +6,6 @@ from a step that never ended.
 
 from __future__ import annotations
 
-import errno
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 from memrl_core.bank.storage.addresses import connect, is_local, remote_failure, shown
 from memrl_core.bank.storage.codec import embeddings_apart, table_schema
 from memrl_core.bank.storage.connecting import chunks
-from memrl_core.bank.storage.failures import HARD_LINKS, lacks, misplaced
+from memrl_core.bank.storage.failures import CLOSED, FULL, HARD_LINKS, lacks, misplaced
 from memrl_core.bank.storage.lance_files import LeadsElsewhere, must_stay_inside
 from memrl_core.errors import BankDamaged, BankFull, BankReadOnly, NotABank
 from memrl_core.logs import loggable, logger
@@ -36,8 +35,6 @@ KEEP_VERSIONS = timedelta(seconds=5)
 """Versions are kept for those who are reading them; who takes longer reads once more."""
 PANICS = ("PanicException", "RustPanic")
 """What a damaged file makes Lance raise where it had not reckoned with it; the classes cannot be imported."""
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 log = logger(__name__)
 T = TypeVar("T")
