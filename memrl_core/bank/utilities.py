@@ -76,10 +76,10 @@ class Utilities:
             kept.now = replace(self.known(run), histories={})
         return kept.now
 
-    def read(self, run: str, memory_ids: Iterable[str] | None = None) -> tuple[Fold, dict[str, int]]:
-        """The same, with the position of each memory in the order of the run's histories."""
+    def read(self, run: str, memory_ids: Iterable[str] | None = None, among: str = "") -> tuple[Fold, dict[str, int]]:
+        """The same, with the position of each memory in the order of the run's histories; `among` is a condition."""
         fold, positions = Fold(update_rule(self._facts.run(run).policy)), {}
-        for row in self.rows(_VALUES, run, memory_ids, itemgetter(3)):
+        for row in self.rows(f"{_VALUES} {among}", run, memory_ids, itemgetter(3)):
             memory_id, q, visits, position, away, pinned, inherited, origin_step, replaced, begun_anew = row
             (fold.away if away else fold.utilities)[memory_id] = Utility(q, visits)
             positions[memory_id] = position
@@ -286,16 +286,7 @@ class Utilities:
 
     def origins(self, run: str) -> Fold:
         """A fold that holds only what began in the place of others in a run, and what was begun anew."""
-        fold = Fold(update_rule(self._facts.run(run).policy))
-        query = "SELECT memory_id, origin_step, replaced, begun_anew, place FROM q_values WHERE run = ? AND "
-        found = self._facts.database.raw(f"{query} (origin_step IS NOT NULL OR begun_anew)", (run,))
-        for memory_id, step, replaced, begun_anew, _ in sorted(found, key=itemgetter(4)):
-            if begun_anew:
-                fold.begun_anew.add(memory_id)
-            if step is not None:
-                fold.origins[memory_id] = Origin(step, tuple(json.loads(replaced)))
-        fold.origins = dict(sorted(fold.origins.items(), key=lambda item: item[1].step))
-        return fold
+        return self.read(run, among="AND (origin_step IS NOT NULL OR begun_anew)")[0]
 
     def reached(self, run: str, changed: Mapping[int, Sequence[LedgerEvent]]) -> tuple[Fold, dict[str, int]]:
         """The memories with their histories that rewards of these steps may reach, and the positions of these."""
