@@ -112,16 +112,16 @@ def _line(query: SetQuery) -> dict[str, Any]:
     return row
 
 
-def as_qrels(queries: Iterable[SetQuery], rule: Rule = "majority") -> bytes:
+def as_qrels(queries: Iterable[SetQuery]) -> bytes:
     """TREC qrels, `query 0 memory grade` a line, with one grade of several raters. Labels of queries have no place."""
     return "".join(
         f"{query.id.replace(' ', '_')} 0 {memory.replace(' ', '_')} {grade}\n"
         for query in queries
-        for memory, grade in judged_of(query, rule).grades.items()
+        for memory, grade in judged_of(query).grades.items()
     ).encode(errors="backslashreplace")
 
 
-def beir_files(queries: Iterable[SetQuery], bank: MemoryBank, rule: Rule = "majority") -> dict[str, bytes]:
+def beir_files(queries: Iterable[SetQuery], bank: MemoryBank) -> dict[str, bytes]:
     """The files of a BEIR folder by their names in it: queries, the bank's memories as the corpus, and qrels."""
     listed = list(queries)
 
@@ -130,7 +130,7 @@ def beir_files(queries: Iterable[SetQuery], bank: MemoryBank, rule: Rule = "majo
 
     scores = ["query-id\tcorpus-id\tscore\n"]
     for query in listed:
-        scores += [f"{query.id}\t{memory}\t{grade}\n" for memory, grade in judged_of(query, rule).grades.items()]
+        scores += [f"{query.id}\t{memory}\t{grade}\n" for memory, grade in judged_of(query).grades.items()]
     return {
         "queries.jsonl": lines({"_id": query.id, "text": query.text} for query in listed),
         "corpus.jsonl": lines({"_id": m.id, "title": m.intent, "text": m.experience} for m in bank.memories()),
@@ -304,16 +304,7 @@ class _Reader:
         """Spans of traces and judgements of the documents that they retrieved, in any order; a trace is a query."""
         spans: dict[str, Span] = {}
         judged = []
-        for number, line in lines:
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError
-            except (ValueError, RecursionError):
-                self._skipped.append(f"Line {number:,} is no JSON object.")
-                continue
+        for number, row in self._objects(lines):
             judged += [(number, *one) for one in document_scores(row)]
             spans |= {one.id: one for one in spans_in(row) if isinstance(one, Span)} if is_span(row) else {}
         for number, span_id, place, score in judged:
@@ -364,28 +355,31 @@ class _Reader:
             )
         for file in files:
             self.qrels(_lines(file), f"{file.name}: ")
-        for query in self._beir_rows(folder / "queries.jsonl"):
+        for _, query in self._objects(_lines(folder / "queries.jsonl"), "queries.jsonl: ", "_id"):
             text = str(query.get("text", ""))[:LONGEST_TEXT]
             self._texts[str(query["_id"])] = SetQuery(str(query["_id"]), text)
         file = folder / "corpus.jsonl"
-        rows = self._beir_rows(file) if file.is_file() else ()
-        corpus = {str(row["_id"]): str(row.get("title") or row.get("text") or "") for row in rows}
+        rows = self._objects(_lines(file), f"{file.name}: ", "_id") if file.is_file() else ()
+        corpus = {str(row["_id"]): str(row.get("title") or row.get("text") or "") for _, row in rows}
         for labels in self._labels.values():
             for key, label in labels.items():
                 labels[key] = SetLabel(label.memory, label.grade, label.rater, intent=corpus.get(label.memory, ""))
 
-    def _beir_rows(self, file: Path) -> Iterator[dict[str, Any]]:
-        for number, line in _lines(file):
+    def _objects(
+        self, lines: Iterable[tuple[int, str]], of: str = "", key: str = ""
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The JSON objects in some lines, which have this `key`; `of` names the file in what is said of other lines."""
+        for number, line in lines:
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 row = None
-            if isinstance(row, dict) and "_id" in row:
-                yield row
+            if isinstance(row, dict) and (not key or key in row):
+                yield number, row
             else:
-                self._skipped.append(f"{file.name}: Line {number:,} is no JSON object with “_id”.")
+                self._skipped.append(f"{of}Line {number:,} is no JSON object{f' with “{key}”' if key else ''}.")
 
     def _add(self, query_id: str, memory: str, grade: Any, source: LabelSource = "import", **texts: str) -> None:
         whole = GRADES_IN_WORDS.get(grade.strip().lower()) if isinstance(grade, str) else None

@@ -208,11 +208,10 @@ def answered(
     run: str,
     embedder: Embedder | None,
     rule: Rule = "majority",
-    settings: Mapping[str, Any] | None = None,
     *,
     only: bool = True,
 ) -> Answers:
-    """What a run would recall now for each query of a set, by its own rules or with other `settings` of them.
+    """What a run would recall now for each query of a set, by its own rules.
 
     Nothing is stored and no model is asked. For a step of that run, memories that it or a later step wrote stay out:
     the labels do not speak of them. A query without a text is that of the step or the task it names. Unless `only` this
@@ -229,7 +228,7 @@ def answered(
     rankings: list[Ranking] = []
     asked_in, notes, lost = [], here.notes("they count as memories that did not come"), list[str]()
     for name, listed in by_run.items():
-        came, not_asked = _answered_in(name, listed, bank, places, embedder, settings or {})
+        came, not_asked = _answered_in(name, listed, bank, places, embedder)
         rankings += [Ranking(pool, selected, judged_of(query, rule, names)) for query, pool, selected in came]
         asked_in += [name] if came else []
         lost += not_asked
@@ -250,11 +249,10 @@ def _answered_in(
     bank: MemoryBank,
     places: StepsOfQueries,
     embedder: Embedder | None,
-    settings: Mapping[str, Any],
 ) -> tuple[list[tuple[SetQuery, list[str], Sequence[str]]], list[str]]:
     """The pool and the choice of a run for queries, and the ids of those that cannot be asked."""
     info = bank.run(run)
-    policy = make_policy(info.policy, {**bank.settings(run), **settings})
+    policy = make_policy(info.policy, bank.settings(run))
     view = replace(bank.view(run), learned=learned_before(bank, run, bank.next_step(run), info.policy))
     written = np.array([view.memories[i].step if view.memories[i].run == run else 0 for i in view.ids], dtype=np.int64)
     came: list[tuple[SetQuery, list[str], Sequence[str]]] = []
