@@ -73,7 +73,10 @@ class KnownRun:
 
 
 class Facts:
-    """The tables and the vectors of a bank; `database.lock` guards it. `written` grows with all that is written."""
+    """The tables and the vectors of a bank; `database.lock` guards it.
+
+    `written` grows with all that is written, `dropped` whenever what was written last was not stored.
+    """
 
     def __init__(self, database: Database, vectors: Vectors) -> None:
         self.database, self.vectors = database, vectors
@@ -85,7 +88,7 @@ class Facts:
         self._forks: dict[str, list[str]] = {}
         self._begun: dict[str, int] = {}
         self._traces: OrderedDict[str, StepTrace] = OrderedDict()
-        self._dropped = 0
+        self.dropped = 0
         database.may_have_changed()
         self._events_to, self._steps_to = self._head()
         self._refreshed = self.version
@@ -95,12 +98,7 @@ class Facts:
     @property
     def version(self) -> str:
         """Another text after every fact that is stored or taken in."""
-        return f"{self._events_to}·{self._steps_to}·{self._dropped}"
-
-    @property
-    def dropped(self) -> int:
-        """How often what was written last was not stored."""
-        return self._dropped
+        return f"{self._events_to}·{self._steps_to}·{self.dropped}"
 
     @property
     def facts(self) -> int:
@@ -144,7 +142,7 @@ class Facts:
         self._runs.clear()
         self._traces.clear()
         self._ids = None
-        self._dropped += 1
+        self.dropped += 1
         self.memories.forget()
         self.database.may_have_changed()
         self._events_to, self._steps_to = self._head()
