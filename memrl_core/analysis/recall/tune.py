@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,8 @@ from memrl_core.analysis.recall.grades import RELEVANT
 from memrl_core.analysis.recall.queries import Query
 from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.errors import InputError
-from memrl_core.retrieval import DIGITS, FLAT_SD
+from memrl_core.retrieval import DIGITS, FLAT_SD, Floats
 
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 MEASURES = ("precision", "recall", "false_recall", "empty", "pool_recall")
 """precision: relevant of the k2; recall: of the relevant, those selected; pool_recall: those in the pool; false_recall
@@ -105,8 +104,7 @@ class Point:
     k2: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcomes:
+class Outcomes(NamedTuple):
     """What one setting does for each query (queries,): relevant memories selected and in the pool, and the sizes."""
 
     hits: Floats
@@ -252,65 +250,24 @@ def _curves(
     return made
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prefixes:
-    """Rows of values (n, width) to be standardised over their first members: mean and 1/sd by size (n, width)."""
-
-    values: Floats
-    mean: Floats
-    scale: Floats
-
-    @classmethod
-    def of(cls, values: Floats, inside: Bools) -> _Prefixes:
-        kept = np.where(inside, values, 0.0)
-        count = np.maximum(inside.cumsum(axis=1), 1)
-        mean = kept.cumsum(axis=1) / count
-        # Squares are summed about the first member's value: the sum of squares about 0 loses the digits of a small sd.
-        about = kept - np.take_along_axis(kept, inside.argmax(axis=1)[:, None], 1)
-        about[~inside] = 0.0
-        variance = (about * about).cumsum(axis=1) / count - (about.cumsum(axis=1) / count) ** 2
-        sd = np.sqrt(np.maximum(variance, 0.0))
-        return cls(kept, mean, np.where(sd < FLAT_SD, 0.0, 1 / np.where(sd < FLAT_SD, 1.0, sd)))
-
-    def z(self, size: int) -> Floats:
-        """z-scores of the first `size` of each row."""
-        at = slice(size - 1, size)
-        standardised: Floats = (self.values[:, :size] - self.mean[:, at]) * self.scale[:, at]
-        return standardised
-
-
 def over_delta(pools: Pools, point: Point) -> dict[str, Curve]:
     """The `MEASURES` over all δ, everything else as in `point`."""
     cut = _cut(pools, point.k1)
     n, width = cut.sim.shape
-    hits, pool_hits, pool = (np.zeros((n, width + 1)) for _ in range(3))
-    pool[:, 1:], pool_hits[:, 1:] = cut.open.cumsum(axis=1), (cut.open & cut.hit).cumsum(axis=1)
-    selected = np.minimum(pool, point.k2)
-    by_similarity, by_q = _Prefixes.of(cut.sim, cut.open), _Prefixes.of(cut.q, cut.open)
-    rows = np.arange(n)
+    hits, pool_hits, selected, pool = by_size = np.zeros((4, n, width + 1))
     for size in range(1, width + 1):
-        score = (1 - point.weight) * by_similarity.z(size) + point.weight * by_q.z(size)
-        score.round(DIGITS, out=score)
-        score[~cut.open[:, :size]] = _CLOSED
-        for _ in range(min(point.k2, size)):
-            best = score.argmax(axis=1)
-            hits[:, size] += cut.hit[rows, best] & (score[rows, best] > _CLOSED)
-            score[rows, best] = _CLOSED
+        nearest = _Cut(cut.sim[:, :size], cut.q[:, :size], cut.hit[:, :size], cut.open[:, :size])
+        taken = _taken(_score(nearest, nearest.open, point.weight), nearest.open, point.k2)
+        by_size[:, :, size] = _outcomes(nearest, nearest.open, taken)
     # At the similarity of its member `size` a pool shrinks from `size` members to one less.
     there = np.isfinite(cut.sim)
     rows, columns = np.nonzero(there)
     edges = cut.sim[rows, columns]
-    is_empty = selected == 0
-
-    def change(table: Floats) -> Floats:
-        return table[rows, columns] - table[rows, columns + 1]
-
-    steps = Outcomes(
-        change(hits), change(pool_hits), change(is_empty.astype(np.float64)), change((pool > 0).astype(np.float64))
+    change = (
+        table[rows, columns] - table[rows, columns + 1]
+        for table in (hits, pool_hits, 1.0 * (selected == 0), 1.0 * (pool > 0))
     )
-    sizes = there.sum(axis=1)
-    each = np.arange(n)
-    first = Outcomes(hits[each, sizes], pool_hits[each, sizes], selected[each, sizes], pool[each, sizes])
+    steps, first = Outcomes(*change), Outcomes(*by_size[:, np.arange(n), there.sum(axis=1)])
     return _curves(pools, point.k2, edges, rows, first, steps, right=pools.strict)
 
 
