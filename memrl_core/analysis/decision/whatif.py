@@ -5,7 +5,7 @@ Its intent, what the run saw, q, visits and seed stay those of the step. No mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,10 +137,9 @@ def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:
     Raises `InputError` for a memory that the run did not know then.
     """
     view, query = situation.view, situation.query
-    position = view.rows.get(memory_id, -1) - view.first_row
-    known = 0 <= position < len(view.ids) and (view.visible is None or bool(view.visible[position]))
-    if not known:
+    if not view.sees(memory_id):
         raise InputError(f"The run did not know the memory {memory_id[:80]} at this step.")
+    position = view.position(memory_id)
     own = float(exact_similarity(view.embeddings[[position]], query)[0])
     coarse = view.embeddings @ query
     if view.visible is not None:
@@ -160,6 +159,12 @@ def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:
 AT_ONCE = 64
 MOST = 20_000
 """Memories that a step may have seen: their vectors are held in memory, and a server takes minutes for so many."""
+BY_MORE_THAN_INTENTS = (
+    "{} finds memories by more than the vectors of their intents. Nothing was embedded; start a run of it in a bank of "
+    "the other embedder."
+)
+Space = Mapping[str, npt.NDArray[np.float32]]
+"""The vector (d,) of each text by one embedder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,38 +201,41 @@ def embedded_anew(
     view = situation.view
     policy = make_policy(situation.policy, situation.settings)
     if view.learned is not None or view.asked is None:
-        raise InputError(
-            f"{policy.spec.title} finds memories by more than the vectors of their intents. Nothing was embedded; "
-            "start a run of it in a bank of the other embedder."
-        )
+        raise InputError(BY_MORE_THAN_INTENTS.format(policy.spec.title))
     if view.size > MOST:
         raise InputError(
             f"The run saw {view.size:,} memories at this step; at most {MOST:,} are embedded anew here. Nothing was "
             "embedded; `memrl reembed` makes a bank with the vectors of another embedder."
         )
-    positions = view.positions()
-    ids = [view.ids[position] for position in positions.tolist()]
-    intents = [view.memories[memory_id].intent for memory_id in ids]
-    texts = list(dict.fromkeys([policy.key(view.asked), *intents]))
-    vectors = np.empty((len(texts), embedder.dimension), dtype=np.float32)
-    for start in range(0, len(texts), AT_ONCE):
+    key = policy.key(view.asked)
+    intents = (view.memories[view.ids[position]].intent for position in view.positions().tolist())
+    space = space_of([key, *intents], embedder, on_progress, cancelled)
+    if space is None:
+        return None
+    return replace(situation, view=replace(seen_in(space, view), asked=replace(view.asked, embedding=space[key])))
+
+
+def space_of(texts: Iterable[str], embedder: Embedder, on_progress: Progress, cancelled: Cancelled) -> Space | None:
+    """The vectors that `embedder` makes of texts; None when `cancelled()` turned true. Raises `ModelError`."""
+    different, found = list(dict.fromkeys(texts)), dict[str, npt.NDArray[np.float32]]()
+    for start in range(0, len(different), AT_ONCE):
         if cancelled():
             return None
-        batch = texts[start : start + AT_ONCE]
-        vectors[start : start + len(batch)] = embedded(embedder, batch)
-        on_progress(start + len(batch), len(texts))
-    row = {text: number for number, text in enumerate(texts)}
-    anew = MemoryView(
-        ids,
-        vectors[[row[intent] for intent in intents]].reshape(-1, embedder.dimension),
-        view.q[positions],
-        view.visits[positions],
-        view.intent_groups[positions],
-        {memory_id: number for number, memory_id in enumerate(ids)},
-        memories=view.memories,
-        asked=replace(view.asked, embedding=vectors[0]),
-    )
-    return replace(situation, view=anew)
+        batch = different[start : start + AT_ONCE]
+        found |= zip(batch, embedded(embedder, batch), strict=True)
+        on_progress(len(found), len(different))
+    return found
+
+
+def seen_in(space: Space, view: MemoryView) -> MemoryView:
+    """What the run saw, with the vectors that a space has of the memories' intents; nobody asks."""
+    positions = view.positions()
+    ids = [view.ids[position] for position in positions.tolist()]
+    dimension = len(next(iter(space.values())))
+    vectors = np.array([space[view.memories[i].intent] for i in ids], dtype=np.float32).reshape(-1, dimension)
+    rows = {memory_id: row for row, memory_id in enumerate(ids)}
+    q, visits, groups = view.q[positions], view.visits[positions], view.intent_groups[positions]
+    return MemoryView(ids, vectors, q, visits, groups, rows, memories=view.memories)
 
 
 def moved(

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from memrl_core.agent.learned_state import learns
 from memrl_core.analysis.decision.spectrum import spectrum
-from memrl_core.analysis.decision.whatif import recorded_q
+from memrl_core.analysis.decision.whatif import BY_MORE_THAN_INTENTS, Space, recorded_q, seen_in, space_of
 from memrl_core.analysis.recall.grades import Deriver, Judged, judged
 from memrl_core.bank import MemoryBank
-from memrl_core.embedders.base import Embedder, embedded
+from memrl_core.embedders.base import Embedder
 from memrl_core.errors import InputError
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.numerals import fixed
@@ -117,11 +117,9 @@ def labelled(
     if embedder is not None and traces:
         policy = make_policy(bank.run(run).policy, bank.settings(run))
         if learns(policy) or "model on read" in policy.spec.needs:
-            raise InputError(
-                f"{policy.spec.title} finds memories by more than the vectors of their intents. Nothing was embedded; "
-                "start a run of it in a bank of the other embedder."
-            )
-        space = _space(bank, run, traces.values(), embedder, on_progress, cancelled)
+            raise InputError(BY_MORE_THAN_INTENTS.format(policy.spec.title))
+        texts = [trace.task.intent for trace in traces.values()] + [memory.intent for memory in bank.memories()]
+        space = space_of(texts, embedder, on_progress, cancelled)
         if space is None:
             return None
     found: list[Query] = []
@@ -190,36 +188,13 @@ def _comparable(trace: StepTrace) -> bool:
     return trace.embed is not None and not trace.embed.decided_by
 
 
-Space = Mapping[str, npt.NDArray[np.float32]]
-
-
-def _space(
-    bank: MemoryBank,
-    run: str,
-    traces: Iterable[StepTrace],
-    embedder: Embedder,
-    on_progress: Progress,
-    cancelled: Cancelled,
-) -> Space | None:
-    """The vectors that `embedder` makes of all intents of memories and queries; None when it was cancelled."""
-    texts = list(dict.fromkeys([*(t.task.intent for t in traces), *(memory.intent for memory in bank.memories())]))
-    found: dict[str, npt.NDArray[np.float32]] = {}
-    for start in range(0, len(texts), AT_ONCE):
-        if cancelled():
-            return None
-        batch = texts[start : start + AT_ONCE]
-        found |= dict(zip(batch, embedded(embedder, batch), strict=True))
-        on_progress(len(found), len(texts))
-    return found
-
-
 def _query(
     trace: StepTrace, view: MemoryView, known: Judged, space: Space | None, product: npt.NDArray[np.float32] | None
 ) -> Query:
     settings, recalled, decision = trace.settings, trace.recall, trace.decision
     vector = None
     if space is not None:
-        vector, view = space[trace.task.intent], _in_space(view, space)
+        vector, view = space[trace.task.intent], seen_in(space, view)
     elif _comparable(trace):
         assert trace.embed is not None
         vector = np.asarray(trace.embed.embedding, dtype=np.float32)
@@ -284,17 +259,6 @@ def nearest(
     similarity = np.array([member.similarity for member in record.pool], dtype=np.float64)
     ranks = np.arange(1, len(ids) + 1, dtype=np.int64)
     return ids, similarity, view.q[view.positions_of(ids)], order_of_equals(ranks, ties, seed)  # type: ignore[arg-type]
-
-
-def _in_space(view: MemoryView, space: Space) -> MemoryView:
-    """What the run saw, with other vectors of the memories' intents."""
-    positions = view.positions()
-    ids = [view.ids[place] for place in positions.tolist()]
-    dimension = len(next(iter(space.values())))
-    vectors = np.array([space[view.memories[i].intent] for i in ids], dtype=np.float32).reshape(-1, dimension)
-    rows = {memory_id: row for row, memory_id in enumerate(ids)}
-    q, visits, groups = view.q[positions], view.visits[positions], view.intent_groups[positions]
-    return MemoryView(ids, vectors, q, visits, groups, rows, memories=view.memories)
 
 
 def _given(trace: StepTrace, selected: Collection[str]) -> tuple[str, ...]:
