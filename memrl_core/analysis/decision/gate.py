@@ -47,7 +47,7 @@ class GateSuggestion:
 
 def suggest_delta(view: MemoryView, seed: int = 0) -> GateSuggestion:
     """δ from the distinct intents that a run knows. Raises as `suggested`."""
-    rows = np.arange(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible)
+    rows = view.positions()
     _, first = np.unique(view.intent_groups[rows], return_index=True)
     return suggested(view.embeddings, rows[np.sort(first)], seed)
 
@@ -126,7 +126,7 @@ def newcomers(situation: Situation, before: MemRLSettings, after: MemRLSettings)
 def _intent_rank(situation: Situation, memory_id: str) -> int:
     """How many distinct intents are at least as near, the memory's own included."""
     view = situation.view
-    rows = np.arange(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible)
+    rows = view.positions()
     groups, at = np.unique(view.intent_groups[rows], return_inverse=True)
     nearest = np.full(len(groups), -np.inf)
     np.maximum.at(nearest, at, exact_similarity(view.embeddings[rows], situation.query))

@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from memrl_core.analysis.run.metrics import RATED
 from memrl_core.bank import MemoryBank
 from memrl_core.policies import outcome_of
+from memrl_core.policies.base import FLOAT32_SLACK
 from memrl_core.records import MISSED, Memory, Utility, UtilityPoint
 from memrl_core.retrieval.view import MemoryView
 
@@ -179,8 +180,6 @@ def harm(
 
 
 ROWS_AT_ONCE = 1024
-FLOAT32_SLACK = 1e-6
-"""By so much the float32 product of two equal unit vectors may miss 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +207,7 @@ def starvation(
     delta: float,
 ) -> Starvation:
     """What a run's memory holds and does not use; `uses` are its candidates (see `uses`)."""
-    rows = np.arange(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible)
+    rows = view.positions()
     ids = [view.ids[int(row)] for row in rows]
     pooled = set(uses["memory_id"]) if len(uses) else set()
     counts = uses[uses["selected"]].groupby("memory_id").size() if len(uses) else pd.Series(dtype=int)

@@ -90,8 +90,7 @@ def skipped_by(view: MemoryView, threshold: float) -> tuple[str, ...]:
     """
     kept: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     skipped = []
-    rows = range(len(view.ids)) if view.visible is None else np.flatnonzero(view.visible).tolist()
-    for row in rows:
+    for row in view.positions().tolist():
         memory = view.memories[view.ids[row]]
         equals = kept.setdefault((memory.outcome, tuple(memory.experience.split())), [])
         if equals and (view.embeddings[np.array(equals)] @ view.embeddings[row]).max() >= threshold - FLOAT32_SLACK:
