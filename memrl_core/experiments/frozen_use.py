@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from memrl_core.analysis.run.metrics import percentiles, resampled
 from memrl_core.environments.tasks import named_tasks
@@ -21,6 +20,7 @@ from memrl_core.experiments.report_table import ReportTable
 from memrl_core.experiments.report_table import difference as points
 from memrl_core.experiments.study import Stopped, Study, Use, checked_seeds
 from memrl_core.numerals import percent
+from memrl_core.retrieval import Floats
 
 NO_MEMORY = "no memory"
 FIRST, SECOND, MERGED, TOGETHER = "A alone", "B alone", "A and B merged", "A and B learned together"
@@ -31,7 +31,6 @@ FROZEN = "success rate, mean ± sd over n seeds; the memory is frozen: nothing i
 INTERVAL = "paired on the same tasks and luck; 95 % interval, tasks and seeds drawn anew"
 SAME = "used on the very tasks that it was learned on: how well they are remembered, not how far it carries"
 
-Floats = npt.NDArray[np.float64]
 Memories = Mapping[str, str | None]
 """Memories by name: the run that knows each, None for no memory."""
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from rich.table import Table
 from rich.text import Text
@@ -17,11 +16,11 @@ from memrl_core.analysis.run.metrics import paired_interval, seed_interval
 from memrl_core.experiments.cells import LEARN
 from memrl_core.experiments.plan import Plan
 from memrl_core.numerals import fixed, signed
+from memrl_core.retrieval import Floats
 
 if TYPE_CHECKING:
     from memrl_core.experiments.executors import Experiment
 
-Floats = npt.NDArray[np.float64]
 INTERVAL = "mean over seeds with its 95 % interval (seeds drawn anew)"
 PAIRED = "differences are paired by seed: the same tasks with the same luck"
 NOTHING = "–"

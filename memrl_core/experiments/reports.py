@@ -25,7 +25,6 @@ from memrl_core.experiments.report_table import (
     INTERVAL,
     NOTHING,
     PAIRED,
-    Floats,
     ReportTable,
     arms,
     difference,
@@ -39,6 +38,7 @@ from memrl_core.experiments.report_table import (
     tokens,
     valid_share,
 )  # fmt: skip
+from memrl_core.retrieval import Floats
 
 WINDOW = 30
 TOLERANCE = 0.05

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from math import exp
 
 import numpy as np
-import numpy.typing as npt
 
 from memrl_core.records import Decision, Recalled, RecallRecord
-from memrl_core.retrieval import DIGITS, positions_in, score_order, zscore
+from memrl_core.retrieval import DIGITS, Floats, positions_in, score_order, zscore
 from memrl_core.retrieval.exploration import (
     SEEDED_TIES,
     Chosen,
+    Places,
     TermColumn,
     Ties,
     chance_by_ties,
@@ -26,9 +26,6 @@ __all__ = (
     "Chosen", "Floats", "TermColumn", "best_first", "chance_of", "gumbel_top", "ordered_log_gradient",
     "ordered_log_probability", "positions", "ranked", "similar", "similarities", "z",
 )  # fmt: skip
-
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
 
 
 def similarities(recalled: RecallRecord) -> Floats:
