@@ -8,9 +8,10 @@ import numpy as np
 
 from benchmarks.measuring import Aim, Row, Sizes, in_turns, peak
 from benchmarks.synthetic import RUN, SETTINGS, portions, synthetic_bank
+from memrl_core.analysis.decision.whatif import AT_ONCE
 from memrl_core.analysis.recall.found import measured, rankings, usual
 from memrl_core.analysis.recall.grades import Judged
-from memrl_core.analysis.recall.queries import AT_ONCE, DEPTH, labelled
+from memrl_core.analysis.recall.queries import DEPTH, labelled
 from memrl_core.analysis.recall.tune import Point, Pools, over_delta, over_weight
 from memrl_core.bank import MemoryBank
 

@@ -29,7 +29,7 @@ from memrl_core.agent.asking import asked_by
 from memrl_core.agent.learned_state import learned_before, learned_steps, learns
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.decision.explain import tied_at
-from memrl_core.analysis.decision.whatif import decided, situation_of
+from memrl_core.analysis.decision.whatif import decided, situation_of, walked
 from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
@@ -74,9 +74,6 @@ def _decided(bank: MemoryBank, run: str) -> Iterator[tuple[int, _Recorded]]:
             yield step, (task, np.asarray(embedding, dtype=np.float32), trace["decision"])
 
 
-AT_ONCE = 128
-
-
 @dataclass(frozen=True, slots=True)
 class Supposed:
     """One step of a run decided under other settings: `recorded` and `selected` are the memories before and after."""
@@ -117,20 +114,14 @@ def counterfactual(
     an embedding or a decision, and those decided before the vectors were made anew are passed over. Raises
     `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
     """
-    decided = dict(_decided(bank, run))
-    waiting, total = sorted(decided), len(bank.steps.rows(run))
+    decided, total = dict(_decided(bank, run)), len(bank.steps.rows(run))
     name = bank.run(run).policy
     policies: dict[int, Policy[Any]] = {}
     found: list[Supposed] = []
-    coarse: dict[int, npt.NDArray[np.float32]] = {}
     beyond_q = _beyond_q(bank, run, make_policy(name, {**bank.settings(run), **settings}))
-    for step, view in bank.walk(run):
+    for step, view, product in walked(bank, run, {step: query for step, (_, query, _) in decided.items()}):
         if step not in decided:
             continue
-        if step not in coarse:
-            chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-            queries = np.stack([decided[s][1] for s in chunk])
-            coarse = dict(zip(chunk, view.products(queries), strict=True))
         if cancelled():
             break
         task, query, then = decided[step]
@@ -140,7 +131,7 @@ def counterfactual(
         asked = known_then or Asked(query, task, step=step, seed=then["seed"])
         q = {candidate["memory_id"]: candidate["q"] for candidate in then["candidates"]}
         view = replace(view, asked=asked, learned=learned)
-        recall, decision, _ = decide(policy, view, then["seed"], q=q, coarse=coarse.pop(step))
+        recall, decision, _ = decide(policy, view, then["seed"], q=q, coarse=product)
         found.append(Supposed(step, task, tuple(then["selected"]), decision.selected, recall, decision))
         on_progress(len(found), total)
     return found

@@ -5,7 +5,7 @@ Its intent, what the run saw, q, visits and seed stay those of the step. No mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,8 @@ NOT_REPLAYABLE = (
 
 
 NORMALISERS = ("pool", "fixed", "raw")
+AT_ONCE = 64
+"""Queries that are multiplied, and texts that are embedded, at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +124,22 @@ def decided(situation: Situation, settings: Mapping[str, Any] | None = None) -> 
     return recall, decision
 
 
+def walked(
+    bank: MemoryBank, run: str, queries: Mapping[int, npt.NDArray[np.float32]]
+) -> Iterator[tuple[int, MemoryView, npt.NDArray[np.float32] | None]]:
+    """Every finished step with what it recalled from, as `bank.walk`, and the product of that with its query.
+
+    `queries` has vectors (d,) by step, of which many are multiplied at once: the walk's view has the same rows at every
+    step. The product (n,) is as in `retrieval.recall`; None for a step without a query.
+    """
+    waiting, products = sorted(queries), dict[int, npt.NDArray[np.float32]]()
+    for step, view in bank.walk(run):
+        if step in queries and step not in products:
+            some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            products = dict(zip(some, view.products(np.stack([queries[one] for one in some])), strict=True))
+        yield step, view, products.pop(step, None)
+
+
 def by_normaliser(situation: Situation, settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """What greedy selection takes under each normaliser of MemRL from the pool of `settings`, best first."""
     pool, _ = decided(situation, settings)
@@ -156,7 +174,6 @@ def rank_of(situation: Situation, memory_id: str) -> tuple[int, float]:
 
 # --- the vectors of another embedder ----------------------------------------------------------------------------------
 
-AT_ONCE = 64
 MOST = 20_000
 """Memories that a step may have seen: their vectors are held in memory, and a server takes minutes for so many."""
 BY_MORE_THAN_INTENTS = (

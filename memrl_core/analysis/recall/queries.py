@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from memrl_core.agent.learned_state import learns
 from memrl_core.analysis.decision.spectrum import spectrum
-from memrl_core.analysis.decision.whatif import BY_MORE_THAN_INTENTS, Space, recorded_q, seen_in, space_of
+from memrl_core.analysis.decision.whatif import BY_MORE_THAN_INTENTS, Space, recorded_q, seen_in, space_of, walked
 from memrl_core.analysis.recall.grades import Deriver, Judged, judged
 from memrl_core.bank import MemoryBank
 from memrl_core.embedders.base import Embedder
@@ -31,7 +31,6 @@ from memrl_core.retrieval.view import Asked, MemoryView
 
 DEPTH = 50
 """So many of the nearest memories of a query are kept: what no pool reaches is not looked at in curves."""
-AT_ONCE = 64
 EVERYTHING = -2.0
 PRODUCT_SLACK = 1e-4
 
@@ -123,21 +122,13 @@ def labelled(
         if space is None:
             return None
     found: list[Query] = []
-    waiting = [step for step in sorted(traces) if _comparable(traces[step])] if space is None else []
-    coarse: dict[int, npt.NDArray[np.float32]] = {}
-    for step, view in bank.walk(run) if traces else ():
+    vectors = {step: vector for step, trace in traces.items() if (vector := _vector(trace)) is not None}
+    for step, view, product in walked(bank, run, vectors if space is None else {}) if traces else ():
         if step not in traces:
             continue
         if cancelled():
             return None
         trace = traces[step]
-        if waiting and step == waiting[0]:
-            chunk, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-            queries = np.stack([np.asarray(traces[s].embed.embedding, dtype=np.float32) for s in chunk])  # type: ignore[union-attr]
-            coarse = dict(zip(chunk, view.products(queries), strict=True))
-        product = coarse.pop(step, None)
-        if product is not None and len(product) != len(view.ids):
-            product = None  # Memories came between the first step of these and this one.
         if deriver is not None:
             memories = [view.memories[view.ids[place]] for place in view.positions().tolist()]
             chosen[step] = judged(deriver.of_step(trace, memories)).get(step, Judged({}))
@@ -183,21 +174,20 @@ def lost_sentence(fate: Fate, settings: Mapping[str, Any]) -> str:
             return ""
 
 
-def _comparable(trace: StepTrace) -> bool:
-    """Whether the vector of a step lies in the space of the bank's vectors."""
-    return trace.embed is not None and not trace.embed.decided_by
+def _vector(trace: StepTrace) -> npt.NDArray[np.float32] | None:
+    """The vector (d,) of a step's intent; None where there is none in the space of the bank's vectors."""
+    if trace.embed is None or trace.embed.decided_by:
+        return None
+    return np.asarray(trace.embed.embedding, dtype=np.float32)
 
 
 def _query(
     trace: StepTrace, view: MemoryView, known: Judged, space: Space | None, product: npt.NDArray[np.float32] | None
 ) -> Query:
     settings, recalled, decision = trace.settings, trace.recall, trace.decision
-    vector = None
+    vector = _vector(trace)
     if space is not None:
         vector, view = space[trace.task.intent], seen_in(space, view)
-    elif _comparable(trace):
-        assert trace.embed is not None
-        vector = np.asarray(trace.embed.embedding, dtype=np.float32)
     seed = seed_of(trace)
     if vector is not None and product is None:
         product = np.asarray(view.embeddings @ vector)
