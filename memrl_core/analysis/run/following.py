@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -153,33 +153,27 @@ def funnel(bank: MemoryBank, run: str, on_progress: Progress = unheard, cancelle
     import pandas as pd  # `memrl run` reads this module, and needs no table.
 
     total = bank.next_step(run) - bank.run(run).first_step
-    of = {"recalled": 0, "selected": 0, "followed": 0, "right": 0}
-    known = dict(of)
+    stages = ("recalled", "selected", "followed", "right")
+    steps, known = dict.fromkeys(stages, 0), dict.fromkeys(stages, 0)
     for number, trace in enumerate(bank.each_trace(run), start=1):
         if cancelled():
             break
-        _count(bank, trace, of, known)
+        for stage, came in zip(stages, _came(bank, trace), strict=False):
+            known[stage] += 1
+            steps[stage] += came
+            if not came:
+                break
         on_progress(number, total)
-    return pd.DataFrame({"stage": list(of), "steps": list(of.values()), "of": list(known.values())})
+    return pd.DataFrame({"stage": stages, "steps": list(steps.values()), "of": list(known.values())})
 
 
-def _count(bank: MemoryBank, trace: StepTrace, of: dict[str, int], known: dict[str, int]) -> None:
-    known["recalled"] += 1
-    if trace.recall is None or not trace.recall.pool:
-        return
-    of["recalled"] += 1
-    known["selected"] += 1
-    if trace.decision is None or not trace.decision.selected:
-        return
-    of["selected"] += 1
+def _came(bank: MemoryBank, trace: StepTrace) -> Iterator[bool]:
+    """Whether a step came to each stage of the funnel, as far as that is known; only what came to one can come on."""
+    yield trace.recall is not None and bool(trace.recall.pool)
+    yield trace.decision is not None and bool(trace.decision.selected)
     if trace.follows is None:
         return
-    known["followed"] += 1
-    if not trace.follows.memories:
-        return
-    of["followed"] += 1
+    yield bool(trace.follows.memories)
     reward = bank.ratings.effective(trace.run, trace.step)
-    if reward is None:
-        return
-    known["right"] += 1
-    of["right"] += outcome_of(trace.policy, trace.settings, reward) == "success"
+    if reward is not None:
+        yield outcome_of(trace.policy, trace.settings, reward) == "success"
