@@ -11,7 +11,7 @@ import numpy as np
 
 from memrl_core.agent.preferences import banks_folder
 from memrl_core.agent.twins import Change, Side, TwinRuns, changes_of, labels, open_twins, shifts_of, start_twins
-from memrl_core.analysis.map.projection import Pca
+from memrl_core.analysis.map.projection import Pca, as_points
 from memrl_core.analysis.memory.relations import Landscape, landscape
 from memrl_core.analysis.run.metrics import OutcomeGrid, epoch_accuracy, outcome_grid
 from memrl_core.bank import MemoryBank
@@ -149,7 +149,7 @@ def places_of(twins: TwinRuns) -> dict[str, Point]:
     """Where each task of a pair lies on its map, by intent: a PCA of the intents' embeddings, which never moves."""
     intents = list(dict.fromkeys(task.intent for task in twins.tasks))
     vectors = twins.embed(intents)
-    return {intent: (float(x), float(y)) for intent, (x, y) in zip(intents, Pca(vectors).place(vectors), strict=True)}
+    return dict(zip(intents, as_points(Pca(vectors).place(vectors)), strict=True))
 
 
 def landscapes_of(twins: TwinRuns, places: Mapping[str, Point], frames: int) -> tuple[tuple[str, Landscape], ...]:

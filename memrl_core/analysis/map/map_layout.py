@@ -23,6 +23,7 @@ from memrl_core.analysis.map.projection import (
     Plane,
     TurnedPca,
     aligned,
+    as_points,
     near_neighbours,
     trustworthiness,
 )
@@ -149,7 +150,7 @@ class MapLayout:
             if key not in self._queries:
                 if len(self._queries) >= QUERIES_KEPT:
                     del self._queries[next(iter(self._queries))]
-                self._queries[key] = _as_place(self._place(vector[None, :])[0])
+                (self._queries[key],) = as_points(self._place(vector[None, :]))
             return self._queries[key]
 
     def relayout(self) -> None:
@@ -251,10 +252,8 @@ class MapLayout:
         assert layout is not None
         vectors = self._vectors(new)
         shown = (self._queries.get(vector.tobytes()) for vector in vectors)
-        found = {
-            memory_id: at or _as_place(placed)
-            for memory_id, at, placed in zip(new, shown, self._place(vectors), strict=True)
-        }
+        placed = as_points(self._place(vectors))
+        found = {memory_id: at or point for memory_id, at, point in zip(new, shown, placed, strict=True)}
         self._layout = replace(layout, coordinates={**layout.coordinates, **found})
         self._unstored |= found
         self._store(self._write_unstored)
@@ -343,7 +342,7 @@ class MapLayout:
         return aligned(places, _plane(before, [ids[row] for row in shared]), np.array(shared, dtype=np.int64))
 
     def _new(self, method: str, ids: Sequence[str], places: Plane) -> Layout:
-        coordinates = dict(zip(ids, map(_as_place, places), strict=True))
+        coordinates = dict(zip(ids, as_points(places), strict=True))
         return Layout(f"{UNSAVED}{uuid.uuid4().hex[:8]}", method, coordinates, tuple(ids))
 
     def _save(self, layout: Layout) -> None:
@@ -379,10 +378,6 @@ class MapLayout:
 
 def _plane(layout: Layout, ids: Sequence[str]) -> Plane:
     return np.array([layout.coordinates[memory_id] for memory_id in ids], dtype=np.float64).reshape(-1, 2)
-
-
-def _as_place(row: Plane) -> Point:
-    return float(row[0]), float(row[1])
 
 
 # --- UMAP as a process beside the app: nothing on a screen waits for it -----------------------------------------------

@@ -78,6 +78,11 @@ def aligned(new: Plane, old: Plane, shared: npt.NDArray[np.int64]) -> Plane:
     return turned
 
 
+def as_points(places: Plane) -> list[tuple[float, float]]:
+    """The rows of `places` (n, 2) as they are stored."""
+    return [(x, y) for x, y in places.tolist()]
+
+
 NEIGHBOURS, JUDGED = 8, 1_000
 
 

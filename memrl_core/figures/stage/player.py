@@ -18,7 +18,7 @@ import numpy as np
 
 from memrl_core.analysis.decision.labels import FUNCTION_WORDS
 from memrl_core.analysis.decision.moment import considered
-from memrl_core.analysis.map.projection import Pca, near_neighbours
+from memrl_core.analysis.map.projection import Pca, as_points, near_neighbours
 from memrl_core.bank import MemoryBank
 from memrl_core.bank.storage.addresses import is_local, shown
 from memrl_core.bank.storage.layouts import Point
@@ -165,19 +165,15 @@ def _places(
     vectors = np.stack([bank.embedding(name) for name in ids])
     stored = dict(layout.coordinates) if layout else {}
     if not stored:
-        stored = {name: (float(x), float(y)) for name, (x, y) in zip(ids, Pca(vectors).place(vectors), strict=True)}
+        stored = dict(zip(ids, as_points(Pca(vectors).place(vectors)), strict=True))
     frozen = [row for row, name in enumerate(ids) if name in stored]
     if not frozen:
         return {}, {}
     fixed, plane = vectors[frozen], np.array([stored[ids[row]] for row in frozen], dtype=np.float64)
 
     def amid(asked: np.ndarray[Any, np.dtype[np.float32]]) -> list[Point]:
-        parts = range(0, len(asked), PLACED_AT_ONCE)
-        return [
-            (float(x), float(y))
-            for first in parts
-            for x, y in near_neighbours(asked[first : first + PLACED_AT_ONCE], fixed, plane)
-        ]
+        parts = (asked[first : first + PLACED_AT_ONCE] for first in range(0, len(asked), PLACED_AT_ONCE))
+        return [point for part in parts for point in as_points(near_neighbours(part, fixed, plane))]
 
     places: dict[str, Point] = {name: stored[name] for name in ids if name in stored}
     missing = [row for row, name in enumerate(ids) if name not in stored]
