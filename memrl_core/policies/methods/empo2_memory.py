@@ -28,7 +28,7 @@ from memrl_core.policies.base import (
     deleted,
     learned_in,
 )
-from memrl_core.policies.ranking import Chosen, Floats, TermColumn, best_first, chance_of, similar, similarities
+from memrl_core.policies.ranking import Floats, TermColumn, best_first, similar, similarities
 from memrl_core.policies.texts import exchanges, memories_in_prompts, verdict_of
 from memrl_core.prompting import ANSWER_MARK, TASK_LINE, memory_blocks
 from memrl_core.records import Decision, Memory, MemoryOperation, Recalled, RecallRecord, StepTrace
@@ -176,13 +176,8 @@ class Empo2Memory(Policy[Empo2Settings]):
             TermColumn("similarity", alike, 1 - by_score),
             TermColumn("novelty", np.full(n, novelty), 0.0),
         ]
-        by = scores if settings.variant == "code" else alike
-        order = best_first(by, recalled.pool, settings.ties, seed)
-        best = order[: settings.k2].tolist()
-        chance, _ = chance_of(best, by, order, recalled.pool, settings.ties)
-        chosen = Chosen(best, "greedy" if n else "fallback", chance)
         note = f"Novelty 1/({found} + 1) = {novelty:.2f}: {found} {'tip' if found == 1 else 'tips'} beyond δ."
-        return self.ranked(recalled, view, terms, seed, chosen=chosen, note=note)
+        return self.ranked(recalled, view, terms, seed, note=note)
 
     def render_turn(self, selected: Sequence[Memory], view: MemoryView) -> str:
         """The tips, as at the beginning of the task."""
