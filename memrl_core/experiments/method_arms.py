@@ -6,7 +6,7 @@ The second half is the table and the pictures of an experiment that compares met
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,7 +199,7 @@ def methods_report(experiment: Experiment) -> ReportTable:
     many = steps["stream"].nunique() > 1
     rows = [
         _cells(row, f"{stream} · {row.arm}" if many else row.arm, row.arm == experiment.plan.reference)
-        for stream, part in _streams(steps)
+        for stream, part in steps.groupby("stream", sort=False)
         for row in method_rows(part, _without(experiment, part), experiment.plan.reference)
     ]
     columns = tuple(column.format(reference=experiment.plan.reference) for column in METHOD_COLUMNS)
@@ -213,7 +213,7 @@ def picture_page(experiment: Experiment) -> str:
     if experiment.steps.empty or "methods" not in experiment.plan.report:
         return ""
     page = Document(title(experiment.plan, experiment.epochs, "methods"), experiment.plan.question)
-    for stream, part in _streams(learned_steps(experiment)):
+    for stream, part in learned_steps(experiment).groupby("stream", sort=False):
         without = _without(experiment, part)
         page.section(stream)
         curves = [curve for curve in method_curves(part) if curve.arm != without]
@@ -228,11 +228,6 @@ def picture_page(experiment: Experiment) -> str:
 
 def _notes(experiment: Experiment) -> tuple[str, ...]:
     return (*METHOD_NOTES, SIMULATED_NOTE) if experiment.plan.model == SIMULATED else METHOD_NOTES
-
-
-def _streams(steps: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    for stream, part in steps.groupby("stream", sort=False):
-        yield str(stream), part
 
 
 def _without(experiment: Experiment, steps: pd.DataFrame) -> str:

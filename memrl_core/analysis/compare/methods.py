@@ -8,7 +8,7 @@ in the same order, so they are compared in pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ def method_rows(steps: pd.DataFrame, without: str = "", reference: str = "") -> 
 
     `without` names the arm without memory and `reference` the arm that the others are compared with; "" for none.
     """
-    arms = dict(_arms(steps))
+    arms: dict[str, pd.DataFrame] = dict(iter(steps.groupby("arm", sort=False)))
     last = {arm: _solved(part[part["epoch"] == part["epoch"].max()]) for arm, part in arms.items()}
     passed = _over_seeds([_passed(grid)[-1] for grid in _grids(arms.get(without, steps[:0]))])
     rows = []
@@ -108,7 +108,7 @@ def method_curves(steps: pd.DataFrame) -> list[MethodCurve]:
     """CSR by epoch of each arm, in the frame's order."""
     return [
         _curve(arm, str(part["badge"].iloc[0]), [cumulative_success(grid) for grid in _grids(part)])
-        for arm, part in _arms(steps)
+        for arm, part in steps.groupby("arm", sort=False)
     ]
 
 
@@ -150,11 +150,6 @@ def paired_by_task(differences: Sequence[Floats]) -> Estimate:
     every = np.concatenate(known)
     low, high = percentiles(resampled(len(known), means)) if every.size > 1 else (np.nan, np.nan)
     return Estimate(float(every.mean()), float(low), float(high))
-
-
-def _arms(steps: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    for arm, part in steps.groupby("arm", sort=False):
-        yield str(arm), part
 
 
 def _grids(part: pd.DataFrame) -> list[Floats]:
