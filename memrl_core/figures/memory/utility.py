@@ -68,16 +68,11 @@ def moves_picture(changes: Sequence[ValueChange], settings: Mapping[str, Any], r
     )
 
     def table() -> pd.DataFrame:
-        rows = [(c.before, c.after, c.after - c.before, c.reward, c.alpha, c.visits) for c in changes]
-        return _beside(labels, rows, "q before", "q after", "Δ", "reward", "α", "uses")
+        named = zip(labels, changes, strict=True)
+        rows = [(n, c.before, c.after, c.after - c.before, c.reward, c.alpha, c.visits) for n, c in named]
+        return pd.DataFrame(rows, columns=["memory", "q before", "q after", "Δ", "reward", "α", "uses"])
 
     return Picture(figure, table, title, f"For each memory a line from q before to q after. {title}.")
-
-
-def _beside(labels: Sequence[str], rows: Sequence[Sequence[Any]], *columns: str) -> pd.DataFrame:
-    table = pd.DataFrame(rows, columns=list(columns))
-    table.insert(0, "memory", list(labels))
-    return table
 
 
 def history_picture(points: Sequence[UtilityPoint], settings: Mapping[str, Any], memory_id: str, run: str) -> Picture:
@@ -138,8 +133,8 @@ def reward_effect_picture(moved: Mapping[str, tuple[float, float]], settings: Ma
     title = f"{risen} q stand higher and {len(rows) - risen} lower than without these rewards"
     if len(rows) > MOST_SHOWN:
         title += f"; the {MOST_SHOWN} that moved most"
-    labels = [label for label, _, _ in rows]
-    table = _beside(labels, [(q, now, now - q) for _, q, now in rows], "q without", "q now", "Δ")
+    columns = ["memory", "q without", "q now", "Δ"]
+    table = pd.DataFrame([(label, q, now, now - q) for label, q, now in rows], columns=columns)
     return Picture(figure, table, title, f"For each memory a line from q without the rewards to q now. {title}.")
 
 
