@@ -11,7 +11,7 @@ from memrl_core.analysis.decision.whatif import OnThisPool
 from memrl_core.figures.palette import BELOW, INSIDE, LEFT_OUT, NEUTRAL, SELECTED, drawn, marks, plain, row_axis
 from memrl_core.figures.picture import Picture
 from memrl_core.numerals import signed
-from memrl_core.records import Candidate, Memory
+from memrl_core.records import Candidate, Decision, Memory, RecallRecord
 
 ROW_HEIGHT = 30
 INTENT_SHOWN = 34
@@ -19,17 +19,24 @@ INTENT_SHOWN = 34
 
 def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, Memory], run: str) -> Picture:
     """A row per method, a column per memory that any of them considered; filled with its place where it is given."""
-    decided = [one for one in found if one.decision is not None]
-    ids = _in_order(decided)
+    decided = [(one, one.recall, one.decision) for one in found if one.recall is not None and one.decision is not None]
+    scored = [{c.memory_id: c for c in decision.candidates if c.score is not None} for *_, decision in decided]
+    similarity = {memory_id: candidate.similarity for by_id in scored for memory_id, candidate in by_id.items()}
+    ids = sorted(similarity, key=lambda memory_id: -similarity[memory_id])
     columns = [memory_label(memory_id, run) for memory_id in ids]
-    rows = [plain(one.spec.title, 44) for one in decided]
+    rows = [plain(one.spec.title, 44) for one, *_ in decided]
     traces = []
     for given in (True, False):
         points = [
-            (column, row, _place(one, candidate), _hover(one, candidate, memories))
-            for one, row in zip(decided, rows, strict=True)
-            for candidate, column in _considered(one, ids, columns)
-            if candidate.selected is given
+            (
+                column,
+                row,
+                str(decision.selected.index(memory_id) + 1) if given else "",
+                _hover(one.spec.title, candidate, recall, decision, memories.get(memory_id)),
+            )
+            for (one, recall, decision), by_id, row in zip(decided, scored, rows, strict=True)
+            for memory_id, column in zip(ids, columns, strict=True)
+            if (candidate := by_id.get(memory_id)) is not None and candidate.selected is given
         ]
         traces.append(
             marks(
@@ -52,45 +59,24 @@ def methods_on_pool_picture(found: Sequence[OnThisPool], memories: Mapping[str, 
         yaxis={**row_axis(rows), "showgrid": True},
         legend={**BELOW, "y": -0.02},
     )
-    title = _title(decided)
+    title = _title([decision for *_, decision in decided])
     alt = f"A grid of methods and memories; filled circles are given to the model. {title}."
     return Picture(figure, _table(found, memories, run), title, alt)
 
 
-def _in_order(decided: Sequence[OnThisPool]) -> list[str]:
-    """Every memory considered, the most similar first."""
-    similarity = {c.memory_id: c.similarity for one in decided if one.decision for c in one.decision.candidates}
-    pooled = {c.memory_id for one in decided if one.decision for c in one.decision.candidates if c.score is not None}
-    return sorted(pooled, key=lambda memory_id: -similarity[memory_id])
-
-
-def _considered(one: OnThisPool, ids: Sequence[str], columns: Sequence[str]) -> list[tuple[Candidate, str]]:
-    assert one.decision is not None
-    by_id = {c.memory_id: c for c in one.decision.candidates if c.score is not None}
-    return [(by_id[i], column) for i, column in zip(ids, columns, strict=True) if i in by_id]
-
-
-def _place(one: OnThisPool, candidate: Candidate) -> str:
-    assert one.decision is not None
-    chosen = one.decision.selected
-    return str(chosen.index(candidate.memory_id) + 1) if candidate.memory_id in chosen else ""
-
-
-def _hover(one: OnThisPool, candidate: Candidate, memories: Mapping[str, Memory]) -> str:
-    assert one.recall is not None and one.decision is not None
-    memory = memories.get(candidate.memory_id)
+def _hover(title: str, candidate: Candidate, recall: RecallRecord, decision: Decision, memory: Memory | None) -> str:
     terms = " + ".join(f"{plain(t.name, 40)} {signed(t.contribution)}" for t in candidate.terms)
     lines = [
-        f"<b>{plain(one.spec.title)}</b>",
+        f"<b>{plain(title)}</b>",
         plain(memory.intent, INTENT_SHOWN) if memory else "",
         f"score {signed(candidate.score or 0.0)}" + (f" = {terms}" if terms else ""),
-        plain(reason_sentence(candidate, one.recall, one.decision), 120),
+        plain(reason_sentence(candidate, recall, decision), 120),
     ]
     return "<br>".join(line for line in lines if line)
 
 
-def _title(decided: Sequence[OnThisPool]) -> str:
-    choices = [frozenset(one.decision.selected) for one in decided if one.decision is not None]
+def _title(decisions: Sequence[Decision]) -> str:
+    choices = [frozenset(decision.selected) for decision in decisions]
     if not choices:
         return "No method could be asked"
     different = len(set(choices))
