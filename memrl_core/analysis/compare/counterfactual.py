@@ -15,21 +15,19 @@ Also: what changed between two moments of a run.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from memrl_core.agent.asking import asked_by
 from memrl_core.agent.learned_state import learned_before, learned_steps, learns
 from memrl_core.agent.rerun import Rerunner
 from memrl_core.analysis.decision.explain import tied_at
-from memrl_core.analysis.decision.whatif import decided, situation_of, walked
+from memrl_core.analysis.decision.whatif import decided, recorded_q, situation_of, walked
 from memrl_core.analysis.run.metrics import Estimate
 from memrl_core.bank import MemoryBank
 from memrl_core.errors import InputError
@@ -57,21 +55,6 @@ def changes(bank: MemoryBank, run: str, earlier: int, later: int) -> tuple[list[
     ]
     rows.sort(key=lambda row: -abs(row[2] - row[1]))
     return [i for i in now if i not in then], pd.DataFrame(rows, columns=["memory_id", "before", "after", "updates"])
-
-
-_Recorded = tuple[str, npt.NDArray[np.float32], Mapping[str, Any]]
-
-
-def _decided(bank: MemoryBank, run: str) -> Iterator[tuple[int, _Recorded]]:
-    """Step, task, intent's vector (d,) and decision of each step of this program's agent that can be decided again."""
-    table = bank.steps.table(run, ["step", "task", "embedding", "trace"])
-    columns = (table[name].to_pylist() for name in ("step", "task", "trace"))
-    for step, task, recorded, embedding in zip(*columns, table["embedding"].to_numpy(), strict=True):
-        trace = json.loads(recorded)
-        if embedding is None or trace.get("origin", "agent") != "agent" or not trace.get("decision"):
-            continue
-        if not trace["embed"].get("decided_by"):
-            yield step, (task, np.asarray(embedding, dtype=np.float32), trace["decision"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +97,29 @@ def counterfactual(
     an embedding or a decision, and those decided before the vectors were made anew are passed over. Raises
     `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
     """
-    decided, total = dict(_decided(bank, run)), len(bank.steps.rows(run))
+    recorded = {
+        trace.step: (trace.task.id, np.asarray(trace.embed.embedding, dtype=np.float32), trace.decision)
+        for trace in bank.each_trace(run)
+        if trace.origin == "agent" and trace.decision and trace.embed and not trace.embed.decided_by
+    }
+    total = len(bank.steps.rows(run))
     name = bank.run(run).policy
     policies: dict[int, Policy[Any]] = {}
     found: list[Supposed] = []
     beyond_q = _beyond_q(bank, run, make_policy(name, {**bank.settings(run), **settings}))
-    for step, view, product in walked(bank, run, {step: query for step, (_, query, _) in decided.items()}):
-        if step not in decided:
+    for step, view, product in walked(bank, run, {step: query for step, (_, query, _) in recorded.items()}):
+        if step not in recorded:
             continue
         if cancelled():
             break
-        task, query, then = decided[step]
+        task, query, then = recorded[step]
         own = bank.settings(run, step)
         policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
         learned, known_then = beyond_q(step)
-        asked = known_then or Asked(query, task, step=step, seed=then["seed"])
-        q = {candidate["memory_id"]: candidate["q"] for candidate in then["candidates"]}
+        asked = known_then or Asked(query, task, step=step, seed=then.seed)
         view = replace(view, asked=asked, learned=learned)
-        recall, decision, _ = decide(policy, view, then["seed"], q=q, coarse=product)
-        found.append(Supposed(step, task, tuple(then["selected"]), decision.selected, recall, decision))
+        recall, decision, _ = decide(policy, view, then.seed, q=recorded_q(then), coarse=product)
+        found.append(Supposed(step, task, then.selected, decision.selected, recall, decision))
         on_progress(len(found), total)
     return found
 
