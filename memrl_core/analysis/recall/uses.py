@@ -6,7 +6,6 @@ that a memory shares with the answer are a hint and count for nothing.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -46,12 +45,7 @@ def settled_uses(said: Iterable[Use]) -> dict[tuple[int, str], bool]:
 def use_counts(bank: MemoryBank, run: str, last: int | None = None) -> dict[str, UseCounts]:
     """How far each memory of a run came, in all finished steps or in those up to `last`. Raises `UnknownRun`."""
     settled = settled_uses(bank.judgements.uses(run))
-    steps = bank.steps.table(run, ["step", "trace"]).to_pydict()
-    follows = (json.loads(trace).get("follows") for trace in steps["trace"])
-    followed = {
-        step: None if one is None else frozenset(one["memories"])
-        for step, one in zip(steps["step"], follows, strict=True)
-    }
+    followed = {trace.step: trace.follows.memories for trace in bank.each_trace(run) if trace.follows is not None}
     surfaced, selected, known, used, helpful = (Counter[str]() for _ in range(5))
     frame = pools(bank, run)
     columns = (frame[name].tolist() for name in ("step", "memory_id", "selected", "outcome"))
