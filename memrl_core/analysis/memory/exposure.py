@@ -5,7 +5,6 @@ What is never recalled, duplicated or alone, how unevenly use is spread, and whi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -35,10 +34,9 @@ def attempts(bank: MemoryBank, run: str) -> pd.DataFrame:
     `reward` is the one that counts now, and `outcome` follows from it. `selected` are the ids that went to the model,
     None where no decision was recorded.
     """
-    rows = bank.steps.table(run, [*ATTEMPT, "trace"])
-    decisions = [json.loads(trace).get("decision") for trace in rows["trace"].to_pylist()]
-    frame = rows.select(ATTEMPT).to_pandas()
-    frame["selected"] = pd.Series([None if one is None else tuple(one["selected"]) for one in decisions], dtype=object)
+    frame = bank.steps.table(run, ATTEMPT).to_pandas()
+    selected = {trace.step: trace.decision.selected for trace in bank.each_trace(run) if trace.decision is not None}
+    frame["selected"] = pd.Series([selected.get(step) for step in frame["step"]], dtype=object)
     return _as_rated_now(frame, bank, run)
 
 
