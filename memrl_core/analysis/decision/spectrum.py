@@ -64,6 +64,12 @@ class Spectrum:
     intervals: tuple[Interval, ...]
     flips: tuple[Flip, ...]
 
+    def taken(self, memory_id: str) -> list[tuple[float, float]]:
+        """The ranges of λ, (from, to) each, in which greedy selection takes a memory; those that touch are one."""
+        stretches = groupby(self.intervals, key=lambda interval: memory_id in interval.selected)
+        held = (list(intervals) for is_selected, intervals in stretches if is_selected)
+        return [(intervals[0].low, intervals[-1].high) for intervals in held]
+
 
 def spectrum(decision: Decision) -> Spectrum:
     """The lines of a decision's pool with the exact weights at which its greedy selection changes.

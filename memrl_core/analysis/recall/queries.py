@@ -331,9 +331,7 @@ def _placed(
 
 def weights_that_select(trace: StepTrace, memory_id: str) -> list[tuple[float, float]]:
     """The stretches of λ, (from, to) each, on which a memory of a step's pool is selected; none where there is none."""
-    if trace.decision is None:
-        return []
-    return [(one.low, one.high) for one in spectrum(trace.decision).intervals if memory_id in one.selected]
+    return [] if trace.decision is None else spectrum(trace.decision).taken(memory_id)
 
 
 # --- the funnel -------------------------------------------------------------------------------------------------------

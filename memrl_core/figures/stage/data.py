@@ -495,7 +495,7 @@ def _candidates(trace: StepTrace, number: Number, lines: Spectrum | None) -> lis
     pool = {seen.memory_id for seen in recall.pool} if recall else set()
     missed = {c.memory_id: c.memory_id not in pool if recall else c.rank_select is None for c in decision.candidates}
     ranks = {c.memory_id: c.rank_recall for c in decision.candidates}
-    taken = _taken(lines) if lines else {}
+    taken = {memory_id: lines.taken(memory_id) for memory_id in lines.ids} if lines else {}
     ties: dict[str, int] = {}
     if decision.normaliser_lines:
         # What orders members of a pool with equal scores and similarities: the step's seed, or age.
@@ -531,19 +531,6 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         ],
         "short": SHORT_REASONS[candidate.reason],
     }
-
-
-def _taken(lines: Spectrum) -> dict[str, list[list[float]]]:
-    """In which ranges of λ each member of the pool is selected."""
-    ranges: dict[str, list[list[float]]] = {memory_id: [] for memory_id in lines.ids}
-    for interval in lines.intervals:
-        for memory_id in interval.selected:
-            held = ranges[memory_id]
-            if held and held[-1][1] == interval.low:
-                held[-1][1] = interval.high
-            else:
-                held.append([interval.low, interval.high])
-    return ranges
 
 
 def _prompt(record: GenerateRecord, number: Number) -> list[dict[str, Any]]:
