@@ -81,11 +81,8 @@ def _judged(
         grades = {i: 0 if sources.index(first[i]) > says else grade for i, grade in grades.items()}
     relevant = any(grade >= RELEVANT for grade in grades.values())
     nothing = False if relevant else None if something is None else something == 0
-    return Judged(grades, nothing, relevant and something == 0 and _by_same(grades, first))
-
-
-def _by_same(grades: Mapping[str, int], first: Mapping[str, LabelSource]) -> bool:
-    return any(grade >= RELEVANT and first[memory_id] == first[""] for memory_id, grade in grades.items())
+    by_same = (grade >= RELEVANT and first[memory_id] == first[""] for memory_id, grade in grades.items())
+    return Judged(grades, nothing, something == 0 and any(by_same))
 
 
 def agreement_of(labels: Iterable[Label]) -> Agreement:
