@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,6 @@ from memrl_core.analysis.run.learned.deciding import Watching
 from memrl_core.learning import Fold, beginning, folded
 from memrl_core.models.base import Cancelled, Progress, never, unheard
 from memrl_core.policies import settings_that_fit
-from memrl_core.policies.base import Policy
 from memrl_core.policies.methods.memory_r1_ops import UNUSABLE
 from memrl_core.policies.methods.pass_at_k import Tries
 from memrl_core.policies.methods.rememberer import Advice, State, Table, advice_for
@@ -167,23 +166,16 @@ def _under_its_rule(
         begun.utilities = dict(bank.utilities(info.base, info.base_step))
         for memory_id, known in begun.utilities.items():
             begun.histories[memory_id] = [beginning(memory_id, info.first_step - 1, known)]
-    credited = _credited(watching, method, on_progress, cancelled)
+    credited = {
+        trace.id: method.credited(trace.decision) if trace.decision is not None else ()
+        for trace in watching.traces(on_progress, cancelled)
+    }
     events = [_as_credited(event, watching, credited) for event in bank.events(run)]
     return folded(begun, events, credited).histories
 
 
-def _credited(
-    watching: Watching, method: Policy[Any], on_progress: Progress, cancelled: Cancelled
-) -> dict[str, tuple[str, ...]]:
-    """Whom the method credits in each finished step up to the one looked at, by the step's id."""
-    return {
-        trace.id: method.credited(trace.decision) if trace.decision is not None else ()
-        for trace in watching.traces(on_progress, cancelled)
-    }
-
-
 def _as_credited(event: LedgerEvent, watching: Watching, credited: Mapping[str, tuple[str, ...]]) -> LedgerEvent:
-    """An event of the ledger as it would be if the run went by the method."""
+    """An event of the ledger as it would be if the run went by the method, with whom that credits by the step's id."""
     if event.kind is EventKind.REWARD_GIVEN:
         return replace(event, memory_ids=credited.get(event.step_id, ()))
     if event.kind in SETTLING:
