@@ -343,13 +343,12 @@ DELTAS = 15
 class Best:
     """The best setting of those tried with a false recall of at most `bar`, by all queries.
 
-    `value` and `false_recall` are what leaving one query out measures: each query under the setting that the others
-    chose, so nothing is reported on what it was tuned by. `now` is the run's own setting. `tried` counts settings;
-    `stable` is the share of queries without which the same setting is chosen.
+    `value`, the recall in the selection, and `false_recall` are what leaving one query out measures: each query under
+    the setting that the others chose, so nothing is reported on what it was tuned by. `now` is the run's own setting.
+    `tried` counts settings; `stable` is the share of queries without which the same setting is chosen.
     """
 
     point: Point
-    measure: str
     bar: float
     value: Estimate
     false_recall: Estimate
@@ -359,14 +358,14 @@ class Best:
     stable: float
 
     def gains_over(self, own: Point) -> bool:
-        """Whether it is another setting than `own`, and better in something: in the measure or in false recall."""
+        """Whether it is another setting than `own`, and better in something: in recall or in false recall."""
         better = self.value.value > self.now.value or self.false_recall.value < self.now_false_recall.value
         return (self.point.delta, self.point.weight) != (own.delta, own.weight) and better
 
     def sentences(self, own: Point) -> list[str]:
         """What it is, what it measures beside `own`, and what stands in the way of trusting it."""
         setting = f"δ {self.point.delta:g}, λ {self.point.weight:g}"
-        what = f"{self.measure.replace('_', ' ')} in the selection"
+        what = "recall in the selection"
         knows_false = self.false_recall.known and self.now_false_recall.known
         if (self.point.delta, self.point.weight) == (own.delta, own.weight):
             said = [f"The setting of the run, {setting}, is the best of {self.tried:,}: {what} {_share(self.now)}."]
@@ -405,8 +404,8 @@ def _deltas(pools: Pools, own: float) -> Floats:
     return found
 
 
-def best_setting(pools: Pools, point: Point, bar: float, measure: str = "recall") -> Best:
-    """Over δ and λ, the setting with the highest measure whose false recall is at most `bar`.
+def best_setting(pools: Pools, point: Point, bar: float) -> Best:
+    """Over δ and λ, the setting with the highest recall in the selection whose false recall is at most `bar`.
 
     Of equal ones, that nearest to `point`. Raises `InputError` where no query has a relevant memory, or no setting
     keeps to the bar.
@@ -418,7 +417,7 @@ def best_setting(pools: Pools, point: Point, bar: float, measure: str = "recall"
     points = [Point(float(d), w, point.k1, point.k2) for d in deltas for w in sorted({*WEIGHTS, point.weight})]
     points.sort(key=lambda one: abs(one.delta - point.delta) + abs(one.weight - point.weight))
     found = [outcomes(pools, one) for one in points]
-    good = np.array([per_query(pools, one, point.k2, measure) for one in found])
+    good = np.array([per_query(pools, one, point.k2, "recall") for one in found])
     false = np.array([per_query(pools, one, point.k2, "false_recall") for one in found]).reshape(len(points), -1)
     n, m = good.shape[1], false.shape[1]
     total, total_false = good.sum(axis=1, keepdims=True), false.sum(axis=1, keepdims=True)
@@ -435,6 +434,6 @@ def best_setting(pools: Pools, point: Point, bar: float, measure: str = "recall"
     held_false = false[without, np.arange(m)] if m else np.zeros(0)
     same = np.concatenate([left == chosen, without == chosen])
     return Best(
-        points[chosen], measure, bar, mean_of(held_out), mean_of(held_false), mean_of(good[0]), mean_of(false[0]),
+        points[chosen], bar, mean_of(held_out), mean_of(held_false), mean_of(good[0]), mean_of(false[0]),
         len(points), float(same.mean()),
     )  # fmt: skip
