@@ -38,7 +38,6 @@ from memrl_core.policies.decide import decide
 from memrl_core.records import Decision, RecallRecord, StepTrace
 from memrl_core.retrieval import DIGITS, Floats
 from memrl_core.retrieval.exploration import chance_by_ties, tied_at_cut
-from memrl_core.retrieval.view import Asked
 
 
 def changes(bank: MemoryBank, run: str, earlier: int, later: int) -> tuple[list[str], pd.DataFrame]:
@@ -98,7 +97,7 @@ def counterfactual(
     `SettingsError` for a value out of range. When `cancelled()` turns true, what was done so far is returned.
     """
     recorded = {
-        trace.step: (trace.task.id, np.asarray(trace.embed.embedding, dtype=np.float32), trace.decision)
+        trace.step: (asked_by(trace), trace.decision)
         for trace in bank.each_trace(run)
         if trace.origin == "agent" and trace.decision and trace.embed and not trace.embed.decided_by
     }
@@ -106,36 +105,32 @@ def counterfactual(
     name = bank.run(run).policy
     policies: dict[int, Policy[Any]] = {}
     found: list[Supposed] = []
-    beyond_q = _beyond_q(bank, run, make_policy(name, {**bank.settings(run), **settings}))
-    for step, view, product in walked(bank, run, {step: query for step, (_, query, _) in recorded.items()}):
+    learned_at = _beyond_q(bank, run, make_policy(name, {**bank.settings(run), **settings}))
+    for step, view, product in walked(bank, run, {step: asked.embedding for step, (asked, _) in recorded.items()}):
         if step not in recorded:
             continue
         if cancelled():
             break
-        task, query, then = recorded[step]
+        asked, then = recorded[step]
         own = bank.settings(run, step)
         policy = policies.get(id(own)) or policies.setdefault(id(own), make_policy(name, {**own, **settings}))
-        learned, known_then = beyond_q(step)
-        asked = known_then or Asked(query, task, step=step, seed=then.seed)
-        view = replace(view, asked=asked, learned=learned)
+        view = replace(view, asked=asked, learned=learned_at(step))
         recall, decision, _ = decide(policy, view, then.seed, q=recorded_q(then), coarse=product)
-        found.append(Supposed(step, task, then.selected, decision.selected, recall, decision))
+        found.append(Supposed(step, asked.task, then.selected, decision.selected, recall, decision))
         on_progress(len(found), total)
     return found
 
 
-def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int], tuple[Any, Asked | None]]:
-    """For steps in rising order: what the policy had learned beyond q, and all that the step asked memory for; None
-    for policies that go by the intent's embedding and the task alone.
-    """
-    if not learns(policy) and "model on read" not in policy.spec.needs:
-        return lambda step: (None, None)
+def _beyond_q(bank: MemoryBank, run: str, policy: Policy[Any]) -> Callable[[int], Any]:
+    """For steps in rising order: what the policy had learned beyond q; None where it keeps no such state."""
+    if not learns(policy):
+        return lambda step: None
     steps = learned_steps(bank, run)
 
-    def at(step: int) -> tuple[Any, Asked | None]:
+    def at(step: int) -> Any:
         trace, state = next((trace, state) for trace, state in steps if trace.step == step)
         until = bank.steps.seen_until(run, step, trace.epoch)
-        return (state if until == step - 1 else learned_before(bank, run, until + 1)), asked_by(trace)
+        return state if until == step - 1 else learned_before(bank, run, until + 1)
 
     return at
 
