@@ -96,7 +96,7 @@ def by_window(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
     it has; `success` and `reference`, the shares of rated steps solved by the arm and by its counterpart in the same
     window of the same seed, nan where there is none.
     """
-    learned = steps[steps["phase"] == LEARN]
+    learned, other = steps[steps["phase"] == LEARN], counterparts(plan)
     shares, rows = {}, []
     for (stream, arm, seed), part in learned.groupby(["stream", "arm", "seed"], sort=False):
         success = part.sort_values("step")["success"].astype(float).to_numpy()
@@ -104,15 +104,10 @@ def by_window(plan: Plan, steps: pd.DataFrame) -> pd.DataFrame:
         for window, of in zip(WINDOWS, (success[:width], success[-width:], success), strict=True):
             rated = of[~np.isnan(of)]
             shares[stream, arm, seed, window] = float(rated.mean()) if rated.size else np.nan
-            rows.append({"stream": stream, "arm": arm, "seed": seed, "window": window, "steps": len(of)})
-    other = counterparts(plan)
-    for row in rows:
-        stream, arm, seed, window = (row[name] for name in ("stream", "arm", "seed", "window"))
-        row["against"] = other.get(arm, "")
-        row["success"] = shares[stream, arm, seed, window]
-        row["reference"] = shares.get((stream, row["against"], seed, window), np.nan)
-    columns = ["stream", "arm", "against", "seed", "window", "steps", "success", "reference"]
-    return pd.DataFrame(rows, columns=columns)
+            rows.append((stream, arm, other.get(arm, ""), seed, window, len(of)))
+    found = pd.DataFrame(rows, columns=["stream", "arm", "against", "seed", "window", "steps"])
+    theirs = [shares.get((stream, against, seed, window), np.nan) for stream, _, against, seed, window, _ in rows]
+    return found.assign(success=list(shares.values()), reference=theirs)
 
 
 def follows_in(plan: Plan, steps: pd.DataFrame, digest: str) -> list[MeasuredFollows]:
