@@ -142,13 +142,18 @@ def mcp_server(memory: Memory) -> MCPServer[Any]:
     async def remember(
         experience: str, step: int | None = None, intent: str = "", outcome: Outcome | None = None
     ) -> dict[str, Any]:
-        """Store what was learned, in the recall of this step, or for an intent without one."""
+        """Store what was learned, in the recall of this step with its `outcome`, or for an intent without one."""
 
         def write() -> str:
             if step is not None:
                 return memory.write(step, experience, outcome)
             if not (intent.strip() and experience.strip()):
                 raise InputError("Say in which step, or for which intent, this was learned. Nothing was written.")
+            if outcome is not None:
+                raise InputError(
+                    "An outcome is that of a step: say in which step this was learned, or give no outcome. Nothing was "
+                    "written."
+                )
             (vector,) = embedded(memory.embedder, [intent])
             return memory.remember(intent, experience, vector)
 

@@ -78,6 +78,7 @@ def test_a_client_recalls_remembers_rewards_and_asks_why(memory: Memory) -> None
             assert "no step 99" in await refused(client, "reward", step=99, value=1.0)
             assert "no step 99" in await refused(client, "why", step=99)
             assert "step" in await refused(client, "remember", experience="of nothing")
+            assert "outcome" in await refused(client, "remember", experience="x", intent="y", outcome="failure")
             assert await refused(client, "recall", intent=" ")
             memory.bank.write.discard()
             assert "Traceback" not in await refused(client, "reward", step=1, value=1.0)
