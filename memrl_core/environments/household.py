@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import Field
 
 from memrl_core.environments.base import (
-    NOT_DONE_IN_TIME,
     Environment,
     EnvironmentSpec,
     StepResult,
@@ -247,9 +246,7 @@ class Household(Environment):
         kept = _that_mattered(wanted, done)
         if outcome != "failure":
             return script(task.intent, outcome, kept or acted)
-        last = done[-1][1].partition("\n")[0]
-        if not last or (len(turns) == self.max_turns and turns[-1].truncated):
-            last = NOT_DONE_IN_TIME
+        last = done[-1][1].partition("\n")[0] or "It was not done in time."
         ruined = [acted[-1]] if RUINED in last else []
         searched = [action for action in acted if action.startswith("search ") and action not in kept]
         better = _better_script(task.intent, wanted, done) if wanted else []

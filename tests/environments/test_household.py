@@ -199,14 +199,6 @@ def test_where_no_treatment_was_tried_none_is_named() -> None:
     assert text.endswith("Try instead:\n> search cabinet\n> take egg from cabinet\n")
 
 
-def test_what_went_wrong_where_no_turn_is_left_is_not_what_was_done_last() -> None:
-    slow = played(Household(), HOT_EGG, [*PLAN[:2], "put egg on table"] + ["search pantry"] * 9)
-    assert slow[-1].truncated and "it was not done in time" not in slow[-1].observation
-    assert "What went wrong: it was not done in time.\n" in Household().distil(HOT_EGG, slow, "failure")
-    rated_bad = played(Household(), HOT_EGG, PLAN[:2])
-    assert "What went wrong: You hold the egg.\n" in Household().distil(HOT_EGG, rated_bad, "failure")
-
-
 def test_a_treatment_that_worked_is_reported_once_it_is_offered_no_longer() -> None:
     wrong_then_right = [*PLAN[:2], "clean egg with sink", "heat egg with stove", "put egg on shelf", "search pantry"]
     runs = (played(Household(), HOT_EGG, wrong_then_right + ["fly"] * 9, seed) for seed in range(20))
