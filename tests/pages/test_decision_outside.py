@@ -112,7 +112,7 @@ def test_what_a_query_was_restricted_to_stands_where_a_memory_was_left_out(home:
         ids = [memory.recall("egg").write(f"as {user} likes it") for user in (7, 8)]
         memory.recall("egg", of=ids[:1], scope="only user 7's")
         for scope in ("only user 7's", ""):
-            with memory._recorder.step("egg", embedding=memory.bank.embedding(ids[0])) as s:
+            with memory.recorder.step("egg", embedding=memory.bank.embedding(ids[0])) as s:
                 s.recalled(ids[:1], scope=scope)
                 s.selected(ids[:1])
         assert "only user 7's" in line(memory.bank.trace("r", 3), Phase.RECALL)
